@@ -1,0 +1,393 @@
+"""One type for everything a run can be told: `RunConfig`.
+
+Form, YAML, JSON, API and command line all meet here, losslessly. Loads no torch, so that the platform may check a
+config without it. A field's docstring stands beneath it and is what the form shows as help.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import rfc8785
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from grpo_core.errors import ConfigError, FieldProblem
+
+Scale = Literal["group_std", "batch_std", "none"]
+Aggregation = Literal["sequence_mean", "token_mean", "constant"]
+KLEstimator = Literal["k1", "k2", "k3"]
+RewardKind = Literal["exact", "numeric", "r1_format"]
+DataFormat = Literal["jsonl", "gsm8k"]
+ErrorPolicy = Literal["mask", "zero", "fail"]
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Part(BaseModel):
+    """Base of every part of a config: frozen, no unknown fields, field docstrings kept as descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class ModelConfig(Part):
+    path: Annotated[str, Field(min_length=1)]
+    """Folder with safetensors weights, or a Hugging Face Hub id. A relative folder is looked for beside the config
+    file, then in the folder that the variable GRPO_MODELS names."""
+    revision: str | None = None
+    """Commit of the Hub repository. Needed with a Hub id, so that the run can be repeated."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the policy's weights. float32 is exact and the default on a CPU."""
+
+
+class DataConfig(Part):
+    path: Annotated[str, Field(min_length=1)]
+    """File with one problem per line. A relative path is looked for beside the config file."""
+    format: DataFormat = "jsonl"
+    """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
+    template: str = "{prompt}"
+    """What the policy is shown; `{prompt}` stands for the problem's prompt."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Use only the first so many problems; empty means all."""
+    max_prompt_tokens: Annotated[int, Field(ge=1)] = 512
+    """Longest prompt that is taken."""
+    long_prompts: Literal["error", "drop"] = "error"
+    """What to do with a longer prompt: stop and name it, or drop it and count it."""
+
+    @field_validator("template")
+    @classmethod
+    def _template_has_prompt(cls, template: str) -> str:
+        if "{prompt}" not in template:
+            raise ValueError("must hold {prompt}, the place where the problem goes")
+        return template
+
+
+class RewardComponent(Part):
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
+    """Short name, unique in the reward: it names the metric `rewards/<name>/mean` and the sample's column."""
+    kind: RewardKind
+    """exact: the extracted answer equals the reference. numeric: both are the same number. r1_format: the completion
+    is `<think>…</think><answer>…</answer>` and nothing else."""
+    weight: float = 1.0
+    """Factor of this component in the reward's sum."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the kind, checked against the kind's own parameters when the reward is built."""
+
+
+class RewardConfig(Part):
+    components: Annotated[tuple[RewardComponent, ...], Field(min_length=1)]
+    """The weighted sum that scores a completion."""
+    on_error: ErrorPolicy = "mask"
+    """A sample whose reward raised: mask leaves it out of the group, zero pays 0, fail ends the run."""
+
+    @model_validator(mode="after")
+    def _names_unique(self) -> Self:
+        names = [component.name for component in self.components]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"component names must be unique; given twice: {', '.join(twice)}")
+        if all(component.weight == 0 for component in self.components):
+            raise ValueError("at least one component needs a weight other than 0")
+        return self
+
+
+class SamplingConfig(Part):
+    group_size: Annotated[int, Field(ge=2, le=1024)] = 8
+    """G, completions per problem. DeepSeekMath used 64, R1 and DAPO 16. More make the baseline steadier and cost
+    time in proportion."""
+    prompts_per_step: Annotated[int, Field(ge=1)] = 32
+    """Problems drawn for one optimiser step."""
+    temperature: Positive = 1.0
+    """Sampling temperature; log-probabilities of policy, old policy and reference are divided by it too."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Keep the likeliest tokens up to this mass; 1 keeps all."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Keep only so many tokens; 0 keeps all."""
+    max_completion_tokens: Annotated[int, Field(ge=1)] = 256
+    """Longest completion; a completion that reaches it without an end token counts as truncated."""
+
+
+class KLConfig(Part):
+    coef: Annotated[float, Field(ge=0)] = 0.0
+    """β, weight of the KL penalty to the reference. DeepSeekMath used 0.04, R1 0.001, DAPO and Dr. GRPO 0. At 0 no
+    reference model is loaded."""
+    estimator: KLEstimator = "k3"
+    """How the divergence is estimated per token (Schulman 2020): k1 unbiased, k2 half square, k3 unbiased and never
+    negative."""
+
+
+class AlgorithmConfig(Part):
+    scale: Scale = "group_std"
+    """What the centred reward is divided by: the group's standard deviation (GRPO), the whole batch's (Lite-PPO),
+    or nothing (Dr. GRPO)."""
+    std_ddof: Literal[0, 1] = 0
+    """0: population standard deviation (divide by G). 1: sample standard deviation (divide by G−1), as TRL and verl
+    do."""
+    advantage_eps: Annotated[float, Field(ge=0)] = 1e-4
+    """Added to the standard deviation before dividing."""
+    clip_low: Share = 0.2
+    """ε below: the probability ratio is clipped at 1−ε. Papers use 0.2."""
+    clip_high: Annotated[float, Field(ge=0)] = 0.2
+    """ε above: the ratio is clipped at 1+ε. 0.2 in DeepSeekMath, 0.28 in DAPO (clip-higher)."""
+    aggregation: Aggregation = "token_mean"
+    """sequence_mean: mean over tokens, then over completions (GRPO). token_mean: mean over all tokens of the
+    optimiser step (DAPO). constant: sum over tokens divided by completions times a constant (Dr. GRPO)."""
+    aggregation_constant: Annotated[int, Field(ge=1)] | None = None
+    """The constant, in tokens, that Dr. GRPO divides by. Needed with aggregation constant, refused otherwise."""
+    kl: KLConfig = KLConfig()
+    """Penalty for leaving the reference policy."""
+    inner_iterations: Annotated[int, Field(ge=1)] = 1
+    """μ, passes over one sampled batch. At 1 the ratio is 1 and clipping never acts."""
+
+    @model_validator(mode="after")
+    def _constant_belongs(self) -> Self:
+        if self.aggregation == "constant" and self.aggregation_constant is None:
+            raise ValueError(
+                "aggregation constant (Dr. GRPO) needs aggregation_constant, in tokens; "
+                "the paper used the longest completion allowed"
+            )
+        if self.aggregation != "constant" and self.aggregation_constant is not None:
+            raise ValueError("aggregation_constant has a meaning only with aggregation: constant")
+        return self
+
+
+class OptimConfig(Part):
+    steps: Annotated[int, Field(ge=1)] = 100
+    """Sampled batches, each followed by μ optimiser updates. The run's length."""
+    lr: Positive = 1e-6
+    """Learning rate of AdamW."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of AdamW's first moment."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay of AdamW's second moment."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """constant after warm-up, or linear to 0 at the last step."""
+    max_grad_norm: Positive = 1.0
+    """The gradient is scaled down to this norm when longer."""
+
+
+class EngineConfig(Part):
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU when there is one."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """CPU threads; empty means all cores. Results on a CPU are repeatable bit by bit for one number of threads."""
+    micro_batch_tokens: Annotated[int, Field(ge=1)] = 16384
+    """Most tokens (padding included) in one forward and backward pass. Changes memory and speed, not the result."""
+    rollout_batch: Annotated[int, Field(ge=1)] = 512
+    """Most completions sampled side by side."""
+
+
+class EvalConfig(Part):
+    path: str | None = None
+    """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
+    format: DataFormat = "jsonl"
+    """Format of that file."""
+    holdout: Annotated[int, Field(ge=0)] = 0
+    """Problems set apart from the training file (by seed, never trained on) when no file is given."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Use only the first so many held-out problems."""
+    before: bool = True
+    """Evaluate before training, so that the record can say what changed."""
+    after: bool = True
+    """Evaluate after training, on the same problems with the same seeds."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 takes the likeliest token each time."""
+    samples_per_problem: Annotated[int, Field(ge=1)] = 1
+    """Completions per problem; their mean counts."""
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Longest completion; empty takes the sampling limit."""
+    success_component: str | None = None
+    """Component whose pass decides right or wrong; empty takes the heaviest one."""
+    margin: Share = 0.05
+    """A fall of accuracy by more than this counts as a regression. Fixed before the run starts."""
+
+
+class TracesConfig(Part):
+    groups_per_step: Annotated[int, Field(ge=0)] = 32
+    """Groups kept with all their completions at each step, picked by seed. The rewards of the others are counted."""
+
+
+class CheckpointConfig(Part):
+    final: bool = True
+    """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
+
+
+class RunConfig(Part):
+    name: Annotated[str, Field(min_length=1, max_length=120)] = "run"
+    """What people call the run."""
+    preset: str | None = None
+    """Paper whose settings were the starting point; differences from it are shown and recorded."""
+    model: ModelConfig
+    """The base model, which is where the policy starts."""
+    data: DataConfig
+    """Problems to train on."""
+    reward: RewardConfig
+    """What completions are scored by."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn."""
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    """From rewards to the gradient."""
+    optim: OptimConfig = OptimConfig()
+    """The optimiser and the length of the run."""
+    engine: EngineConfig = EngineConfig()
+    """Where and in what portions the work is done."""
+    eval: EvalConfig = EvalConfig()
+    """Held-out accuracy before and after."""
+    traces: TracesConfig = TracesConfig()
+    """Which samples are kept."""
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    """Which weights are kept."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Start of every random choice of the run."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        wanted = self.eval.success_component
+        names = [component.name for component in self.reward.components]
+        if wanted is not None and wanted not in names:
+            raise ValueError(
+                f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}"
+            )
+        if self.eval.path is None and self.eval.holdout == 0 and (self.eval.before or self.eval.after):
+            raise ValueError(
+                "nothing to evaluate on: give eval.path or eval.holdout, or switch eval.before and eval.after off"
+            )
+        return self
+
+    # ------------------------------------------------------------------ in and out
+
+    @classmethod
+    def from_dict(cls, data: Any, *, source: str = "config") -> Self:
+        """Check `data`; raise ConfigError listing every fault with its dotted path and the allowed values."""
+        if not isinstance(data, dict):
+            raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            problems = field_problems(error)
+            listed = "\n".join(f"  {problem}" for problem in problems)
+            raise ConfigError(f"{source} is not a valid run config:\n{listed}", problems) from None
+
+    @classmethod
+    def from_text(cls, text: str, *, source: str = "config") -> Self:
+        """Read YAML, of which JSON is a part."""
+        try:
+            data = yaml.load(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{source} is not YAML: {error}") from None
+        return cls.from_dict(data, source=source)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ConfigError(f"no such config file: {path}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read config file {path}: {error}") from None
+        return cls.from_text(text, source=str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    def digest(self) -> str:
+        """SHA-256 of the config's canonical JSON (RFC 8785), as hex."""
+        return hashlib.sha256(rfc8785.dumps(self.to_dict())).hexdigest()
+
+    # ------------------------------------------------------------------ derived
+
+    @property
+    def completions_per_step(self) -> int:
+        return self.sampling.group_size * self.sampling.prompts_per_step
+
+    @property
+    def eval_max_completion_tokens(self) -> int:
+        return self.eval.max_completion_tokens or self.sampling.max_completion_tokens
+
+    @property
+    def success_component(self) -> str:
+        """Name of the component that decides right or wrong: the one named, else the heaviest, else the first."""
+        if self.eval.success_component is not None:
+            return self.eval.success_component
+        return max(self.reward.components, key=lambda component: component.weight).name
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def field_problems(error: ValidationError) -> tuple[FieldProblem, ...]:
+    """Pydantic's faults in our words: dotted path, what is wrong, what is allowed."""
+    problems = []
+    for fault in error.errors():
+        path = ".".join(str(piece) for piece in fault["loc"])
+        context = fault.get("ctx", {})
+        match fault["type"]:
+            case "extra_forbidden":
+                parent = _model_at(fault["loc"][:-1])
+                allowed = f"; allowed here: {', '.join(parent.model_fields)}" if parent else ""
+                message = f"unknown field{allowed}"
+            case "missing":
+                message = "is needed and not given"
+            case "literal_error":
+                message = f"{_shown(fault['input'])} is not one of {context['expected']}"
+            case "value_error":
+                message = str(context["error"])
+            case _:
+                message = f"{fault['msg']}; given {_shown(fault['input'])}"
+        problems.append(FieldProblem(path, message))
+    return tuple(problems)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _model_at(location: tuple[int | str, ...]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = RunConfig
+    for piece in location:
+        if isinstance(piece, int):
+            continue
+        if model is None or piece not in model.model_fields:
+            return None
+        model = _inner_model(model.model_fields[piece].annotation)
+    return model
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        if (found := _inner_model(argument)) is not None:
+            return found
+    return None

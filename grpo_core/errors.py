@@ -1,0 +1,98 @@
+"""What can go wrong, by area. Every message says what is wrong, where, and how to mend it.
+
+`GrpoError` marks a fault the person can act on: the command line prints its message without a traceback and the
+platform shows it on the run's page. Anything else that escapes is a defect of ours and keeps its traceback.
+Each class carries a stable `code` that outcome records and the worker's retry rules use.
+"""
+
+from typing import ClassVar
+
+
+class GrpoError(Exception):
+    """Root of all errors that a person can act on."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 1
+
+
+class ConfigError(GrpoError):
+    """A run config that cannot mean what was meant. `problems` lists every fault found, not only the first."""
+
+    code = "config_error"
+    exit_status = 2
+
+    def __init__(self, message: str, problems: "tuple[FieldProblem, ...]" = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+class FieldProblem:
+    """One fault of one field: the dotted path, what is wrong with it."""
+
+    __slots__ = ("message", "path")
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+    def __repr__(self) -> str:
+        return f"FieldProblem({self.path!r}, {self.message!r})"
+
+
+class DataError(GrpoError):
+    """A dataset that cannot be read, or holds nothing to train on. The message names file and line."""
+
+    code = "data_error"
+    exit_status = 3
+
+
+class ModelError(GrpoError):
+    """A base model that is missing, incomplete, or in a format that could run code when loaded."""
+
+    code = "model_error"
+    exit_status = 4
+
+
+class RewardError(GrpoError):
+    """A reward that could not be computed for a sample, or that every sample failed on."""
+
+    code = "reward_error"
+    exit_status = 5
+
+
+class SandboxError(GrpoError):
+    """No sandbox, or one that failed its self-test. Never answered by running unprotected."""
+
+    code = "sandbox_error"
+    exit_status = 6
+
+
+class CheckpointError(GrpoError):
+    """A checkpoint that is missing, incomplete, or not what its manifest says."""
+
+    code = "checkpoint_error"
+    exit_status = 7
+
+
+class TrainingError(GrpoError):
+    """Training reached a state it must not go on from, such as a loss that is not a number."""
+
+    code = "training_error"
+    exit_status = 8
+
+
+class RunDirError(GrpoError):
+    """A run directory that is in use, corrupt, or belongs to another run."""
+
+    code = "run_dir_error"
+    exit_status = 9
+
+
+class Interrupted(GrpoError):
+    """The trainer was asked to stop (SIGTERM, SIGINT), wrote what it had and left."""
+
+    code = "interrupted"
+    exit_status = 75

@@ -1,0 +1,201 @@
+"""Everything a run writes down: to its directory, and over the wire to the platform.
+
+A record is a body with a `kind`; an `Envelope` gives it its place (`seq`, gap-free from 1 in one attempt) and time.
+Numbers are finite: a value that is not a number is left out or null, never written as NaN. Loads no torch.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+
+MaskCause = Literal["reward_error", "truncated"]
+FinishReason = Literal["eos", "length"]
+Signal = Literal["mixed", "all_equal", "unscored"]
+Phase = Literal["before", "after"]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class Event(Body):
+    """Something that happened and is worth telling: a phase that began, a warning, a problem that was dropped."""
+
+    kind: Literal["event"] = "event"
+    type: str
+    """Stable word, such as phase, warning, data, model, reward_error."""
+    message: str
+    """One sentence for a person."""
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class PhaseStarted(Body):
+    """The trainer entered a phase. `total` is how many units (steps, problems) the phase has, if known."""
+
+    kind: Literal["phase"] = "phase"
+    phase: Literal["loading", "evaluating_before", "training", "evaluating_after", "saving"]
+    total: int | None = None
+
+
+class Manifest(Body):
+    """What the run stands on: code state, versions, device, seeds, hashes of model and data."""
+
+    kind: Literal["manifest"] = "manifest"
+    code: dict[str, Any]
+    """package version, git commit, hash of the uncommitted difference (null where there is no git checkout)."""
+    packages: dict[str, str]
+    """Version of each package that decides numbers: torch, transformers, numpy …"""
+    platform: dict[str, Any]
+    """Python, operating system, processor, device, threads."""
+    model: dict[str, Any]
+    """source, revision, parameters, dtype, weights: {file: sha256}, tokenizer_sha256, provenance (or null)."""
+    data: dict[str, Any]
+    """train and eval: {path, sha256, problems, dropped, prompt_tokens: {min, mean, max}}."""
+    seeds: dict[str, int]
+    config_digest: str
+
+
+class StepMetrics(Body):
+    """Numbers of one step, under the field's names (TRL's where the meaning is the same); docs/metrics.md tells each.
+
+    A metric that has no meaning in this run (kl without a reference, clip ratios at μ=1) is absent, not 0.
+    """
+
+    kind: Literal["step"] = "step"
+    step: Annotated[int, Field(ge=1)]
+    metrics: dict[str, float]
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """Wall time by part: rollout, reward, update, total."""
+
+
+class Sample(Body):
+    """One completion and all that decided about it."""
+
+    index: Annotated[int, Field(ge=0)]
+    completion: str
+    tokens: int
+    finish_reason: FinishReason
+    reward: float | None
+    """Weighted sum; null when it could not be computed."""
+    components: dict[str, "ComponentScore"]
+    advantage: float
+    mask_cause: MaskCause | None = None
+    """Why the sample was left out of the update; null when it was used."""
+    logprob_mean: float | None = None
+    """Mean log-probability per token under the policy that sampled it."""
+
+
+class ComponentScore(Body):
+    """One reward component's word on one completion."""
+
+    value: float | None
+    """Before weighting; null on error."""
+    passed: bool | None = None
+    """Right or wrong, where the kind can say so."""
+    detail: str = ""
+    """What was extracted, or why it did not pass."""
+    seconds: float = 0.0
+    error: str | None = None
+    """Class and message of the error that kept it from being scored."""
+
+
+class Group(Body):
+    """G completions of one problem at one step."""
+
+    kind: Literal["group"] = "group"
+    step: Annotated[int, Field(ge=1)]
+    index: Annotated[int, Field(ge=0)]
+    """Place in the step's batch, from 0."""
+    problem_id: str
+    prompt: str
+    answer: str
+    reward_mean: float | None
+    reward_std: float | None
+    """As the advantage used it (population or sample, by config)."""
+    signal: Signal
+    """mixed: rewards differ. all_equal: they do not, so there is nothing to learn. unscored: fewer than two scored."""
+    samples: tuple[Sample, ...]
+
+
+class EvalItem(Body):
+    """One held-out problem in one evaluation: score is the mean over `samples_per_problem` completions."""
+
+    kind: Literal["eval_item"] = "eval_item"
+    phase: Phase
+    suite: str
+    problem_id: str
+    prompt: str
+    answer: str
+    completion: str
+    """The first completion."""
+    score: Annotated[float, Field(ge=0, le=1)]
+    truncated: bool
+    error: str | None = None
+    tokens: int
+    detail: str = ""
+
+
+class EvalResult(Body):
+    """One suite, before or after. Wrong, truncated and failed answers are counted apart."""
+
+    kind: Literal["eval_result"] = "eval_result"
+    phase: Phase
+    suite: str
+    problems: int
+    correct: float
+    """Sum of scores."""
+    truncated: int
+    errors: int
+    mean_tokens: float
+    seconds: float
+    protocol: dict[str, Any]
+    """Template, decoding, seed, scorer and data digests; equal before and after, or nothing may be compared."""
+
+
+class CheckpointManifest(Body):
+    """Weights on the worker's disk: every file with size and SHA-256."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str
+    """Relative to the run directory."""
+    files: dict[str, "FileEntry"]
+    final: bool = False
+
+
+class FileEntry(Body):
+    size: int
+    sha256: str
+
+
+class Outcome(Body):
+    """How the attempt ended. Written last; also as outcome.json."""
+
+    kind: Literal["outcome"] = "outcome"
+    status: Literal["finished", "failed", "cancelled"]
+    code: str = "ok"
+    """`ok`, or the error class's code."""
+    message: str
+    """What a person should know, in a sentence or two."""
+    steps_done: int
+    steps_planned: int
+    totals: dict[str, float] = Field(default_factory=dict)
+    """Sums over the run: samples, tokens, groups, groups_mixed, groups_all_equal, masked, seconds …"""
+    final_checkpoint: str | None = None
+
+
+Record = Annotated[
+    Event | PhaseStarted | Manifest | StepMetrics | Group | EvalItem | EvalResult | CheckpointManifest | Outcome,
+    Field(discriminator="kind"),
+]
+
+
+class Envelope(Body):
+    """A record with its place and time. `seq` counts from 1 without gaps inside one attempt."""
+
+    seq: Annotated[int, Field(ge=1)]
+    at: AwareDatetime
+    record: Record
+
+
+ENVELOPE: TypeAdapter[Envelope] = TypeAdapter(Envelope)

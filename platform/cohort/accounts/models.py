@@ -1,0 +1,45 @@
+"""People, projects and who may do what in which."""
+
+from typing import ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class User(AbstractUser):
+    """Ours from the first migration, so that it can grow."""
+
+
+class Project(models.Model):
+    """What separates teams: everything belongs to one project, and a stranger to it gets 404."""
+
+    slug = models.SlugField(max_length=60, unique=True)
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(auto_now_add=True)
+    members = models.ManyToManyField(User, through="Membership", related_name="projects")
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", "Viewer: reads everything"
+    REVIEWER = "reviewer", "Reviewer: reads and judges samples"
+    OPERATOR = "operator", "Operator: also launches and stops runs, adds models, datasets, rewards"
+    ADMIN = "admin", "Admin: also decides who belongs to the project"
+
+
+class Membership(models.Model):
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["project", "user"], name="one_membership_per_project")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.project} as {self.role}"

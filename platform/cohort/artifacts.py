@@ -1,0 +1,54 @@
+"""Files that are too large for the database: uploaded datasets, cards. An fsspec address says where they lie.
+
+A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`), never by a person.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, cast
+
+import fsspec
+
+from cohort.environment import environment
+
+
+@dataclass(frozen=True)
+class Stored:
+    key: str
+    sha256: str
+    size: int
+
+
+def _filesystem() -> tuple[Any, str]:
+    return cast("tuple[Any, str]", fsspec.core.url_to_fs(environment().artifacts_url, auto_mkdir=True))
+
+
+def put(key: str, chunks: Iterable[bytes]) -> Stored:
+    """Store under `key`; what is readable there is always whole: the bytes are written aside and moved."""
+    filesystem, root = _filesystem()
+    digest, size = hashlib.sha256(), 0
+    aside = f"{root}/{key}.part"
+    with filesystem.open(aside, "wb") as handle:
+        for chunk in chunks:
+            digest.update(chunk)
+            size += len(chunk)
+            handle.write(chunk)
+    filesystem.mv(aside, f"{root}/{key}")
+    return Stored(key, digest.hexdigest(), size)
+
+
+def open_read(key: str) -> IO[bytes]:
+    filesystem, root = _filesystem()
+    return cast("IO[bytes]", filesystem.open(f"{root}/{key}", "rb"))
+
+
+def read_chunks(key: str, size: int = 1 << 20) -> Iterator[bytes]:
+    with open_read(key) as handle:
+        while chunk := handle.read(size):
+            yield chunk
+
+
+def exists(key: str) -> bool:
+    filesystem, root = _filesystem()
+    return bool(filesystem.exists(f"{root}/{key}"))

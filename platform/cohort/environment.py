@@ -1,0 +1,68 @@
+"""Everything the platform is told by the environment (COHORT_…), read once and checked.
+
+Knows no Django, so that `cohort` can read it before Django starts. docs/operations.md lists the variables.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Mode = Literal["production", "embedded", "test"]
+
+
+class Environment(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="COHORT_", extra="ignore", use_attribute_docstrings=True)
+
+    mode: Mode = "production"
+    """production refuses weak settings; embedded is what `cohort up` sets for one machine; test is for the tests."""
+    home: Path = Path("~/.local/share/cohort")
+    """Folder of everything kept on disk: artifacts, models, and in embedded mode database, broker, runs and keys."""
+    database_url: str = ""
+    """postgresql://… of the only store of truth."""
+    broker_url: str = "filesystem://"
+    """amqp://… or redis://…; filesystem:// uses the folder broker/ under home."""
+    artifacts: str = ""
+    """fsspec address of uploaded files and cards; empty means the folder artifacts/ under home."""
+    models_dir: Path | None = None
+    """Folder that base models are registered from; empty means models/ under home."""
+    public_url: str = "http://127.0.0.1:8400"
+    """Address that people and workers reach the web server under."""
+    secret_key: SecretStr = SecretStr("")
+    """Django's signing key."""
+    secret_key_file: Path | None = None
+    """File that holds it instead."""
+    debug: bool = False
+    """Show tracebacks in the browser. Refused in production."""
+    trusted_proxy: bool = False
+    """Believe X-Forwarded-Proto: set it when a proxy of yours ends TLS."""
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """Lowest level that is logged."""
+
+    @property
+    def home_folder(self) -> Path:
+        return self.home.expanduser().absolute()
+
+    @property
+    def models_folder(self) -> Path:
+        return (self.models_dir.expanduser().absolute()) if self.models_dir else self.home_folder / "models"
+
+    @property
+    def broker_folder(self) -> Path:
+        return self.home_folder / "broker"
+
+    @property
+    def artifacts_url(self) -> str:
+        return self.artifacts or f"file://{self.home_folder / 'artifacts'}"
+
+    def resolved_secret_key(self) -> str:
+        if self.secret_key_file is not None:
+            return self.secret_key_file.read_text(encoding="utf-8").strip()
+        return self.secret_key.get_secret_value()
+
+
+@cache
+def environment() -> Environment:
+    return Environment()

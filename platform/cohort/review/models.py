@@ -1,0 +1,54 @@
+"""Sampled groups and their completions, as people review them."""
+
+from typing import ClassVar
+
+from django.db import models
+
+from cohort.runs.models import Attempt, Run
+
+
+class Group(models.Model):
+    """G completions of one problem at one step."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="groups")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="groups")
+    seq = models.BigIntegerField()
+    step = models.PositiveIntegerField()
+    index = models.PositiveIntegerField()
+    problem_id = models.CharField(max_length=200)
+    prompt = models.TextField()
+    answer = models.TextField()
+    reward_mean = models.FloatField(null=True)
+    reward_std = models.FloatField(null=True)
+    signal = models.CharField(max_length=10)
+
+    class Meta:
+        ordering: ClassVar = ["run", "-step", "index"]
+        indexes: ClassVar = [models.Index(fields=["run", "step", "index"], name="group_by_step")]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="group_seq_once")]
+
+    def __str__(self) -> str:
+        return f"group {self.index} of step {self.step}"
+
+
+class Sample(models.Model):
+    """One completion with its reward."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="samples")
+    index = models.PositiveIntegerField()
+    completion = models.TextField()
+    tokens = models.PositiveIntegerField()
+    finish_reason = models.CharField(max_length=10)
+    reward = models.FloatField(null=True)
+    components = models.JSONField(default=dict)
+    """{component name: records.ComponentScore}"""
+    advantage = models.FloatField()
+    mask_cause = models.CharField(max_length=20, blank=True)
+    logprob_mean = models.FloatField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["group", "index"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["group", "index"], name="sample_once_per_group")]
+
+    def __str__(self) -> str:
+        return f"sample {self.index} of {self.group}"

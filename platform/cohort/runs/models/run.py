@@ -1,0 +1,166 @@
+"""A run, its attempts on nodes, and the append-only story of both."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+from cohort.accounts.models import Project
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+
+
+class RunState(models.TextChoices):
+    DRAFT = "draft", "Draft"
+    QUEUED = "queued", "Queued"
+    STARTING = "starting", "Starting"
+    EVALUATING = "evaluating", "Evaluating"
+    TRAINING = "training", "Training"
+    PAUSED = "paused", "Paused"
+    SEALING = "sealing", "Sealing"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class AttemptState(models.TextChoices):
+    RUNNING = "running", "Running"
+    FINISHED = "finished", "Finished"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+    PAUSED = "paused", "Paused"
+    PREEMPTED = "preempted", "Preempted"
+    LOST = "lost", "Lost"
+
+
+class Desired(models.TextChoices):
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class Node(models.Model):
+    """A machine that may run attempts. Its token is stored as a digest and shown once."""
+
+    name = models.CharField(max_length=80, unique=True)
+    token_digest = models.CharField(max_length=64, unique=True)
+    info = models.JSONField(default=dict)
+    """wire.NodeInfo as last reported."""
+    last_seen_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Run(models.Model):
+    """One training run: what was asked, how far it is, how it ended."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
+    name = models.CharField(max_length=120)
+    state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT)
+    desired = models.CharField(max_length=8, choices=Desired.choices, default=Desired.RUN)
+    reason = models.TextField(blank=True)
+    """Why the run is in this state, for a person; empty while all is well."""
+    error_code = models.CharField(max_length=40, blank=True)
+    log_tail = models.TextField(blank=True)
+    """Last lines of the trainer's log once the run has ended."""
+
+    config = models.JSONField()
+    """RunConfig as JSON; data and eval paths are `inputs/<sha256>.jsonl`."""
+    config_digest = models.CharField(max_length=64)
+    preset = models.CharField(max_length=40, blank=True)
+    base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, related_name="runs")
+    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, related_name="training_runs")
+    eval_dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="evaluated_runs")
+    verifier_version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, related_name="runs")
+
+    phase = models.CharField(max_length=20, blank=True)
+    """records.PhaseStarted.phase of the trainer."""
+    step = models.PositiveIntegerField(default=0)
+    steps_total = models.PositiveIntegerField(default=0)
+    seconds_per_step = models.FloatField(null=True)
+    """Median of the newest steps, for the time left."""
+    first_metrics = models.JSONField(default=dict)
+    latest_metrics = models.JSONField(default=dict)
+    fence = models.PositiveIntegerField(default=0)
+    """Number of the newest attempt; writes with a smaller one are refused."""
+
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
+    created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "-id"], name="run_by_project"),
+            models.Index(fields=["state"], name="run_by_state"),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=models.Q(state__in=RunState.values), name="run_state_known"),
+            models.CheckConstraint(condition=models.Q(desired__in=Desired.values), name="run_desired_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Attempt(models.Model):
+    """One try of a run on one node, from claim to end."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="attempts")
+    fence = models.PositiveIntegerField()
+    """1 for the run's first attempt, and one more for each."""
+    state = models.CharField(max_length=10, choices=AttemptState.choices, default=AttemptState.RUNNING)
+    token_digest = models.CharField(max_length=64, unique=True)
+    claimed_at = models.DateTimeField()
+    heartbeat_at = models.DateTimeField(null=True)
+    lease_until = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.TextField(blank=True)
+    acked_seq = models.BigIntegerField(default=0)
+    """Every record up to this one is stored."""
+    spooled_bytes = models.BigIntegerField(default=0)
+    manifest = models.JSONField(null=True)
+    outcome = models.JSONField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["run", "fence"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["run", "fence"], name="attempt_fence_once"),
+            models.UniqueConstraint(
+                fields=["run"], condition=models.Q(state=AttemptState.RUNNING), name="one_running_attempt_per_run"
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=AttemptState.values), name="attempt_state_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.fence} of {self.run}"
+
+
+class RunEvent(models.Model):
+    """Append-only: what happened to a run, who did it, why. Trainer events carry the attempt and its seq."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, null=True, related_name="events")
+    seq = models.BigIntegerField(null=True)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=120)
+    """user:<name>, node:<name>, trainer, or platform."""
+    kind = models.CharField(max_length=40)
+    message = models.TextField()
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        indexes: ClassVar = [models.Index(fields=["run", "id"], name="event_by_run")]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="event_seq_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"

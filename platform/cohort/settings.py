@@ -1,0 +1,203 @@
+"""Django's settings, all of them; what differs between machines comes from `environment`."""
+
+from typing import Any
+
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+from psycopg.conninfo import conninfo_to_dict
+
+from cohort import paths
+from cohort.broker import celery_transport
+from cohort.environment import environment
+
+ENV = environment()
+
+DEBUG = ENV.debug
+SECRET_KEY = ENV.resolved_secret_key() or ("not-secret-only-for-tests" if ENV.mode == "test" else "")
+
+if ENV.mode == "production":
+    weak = [
+        fault
+        for fault, holds in {
+            "COHORT_SECRET_KEY (or COHORT_SECRET_KEY_FILE) must be set, 50 characters or more": len(SECRET_KEY) < 50,
+            "COHORT_DEBUG must be off": DEBUG,
+            "COHORT_BROKER_URL must be amqp:// or redis://; filesystem:// is for one machine only": (
+                ENV.broker_url.startswith("filesystem:")
+            ),
+            "COHORT_DATABASE_URL must be set": not ENV.database_url,
+        }.items()
+        if holds
+    ]
+    if weak:
+        raise ImproperlyConfigured(
+            "Cohort will not start in production mode:\n  " + "\n  ".join(weak) + "\n"
+            "For one machine without setting anything up, use `cohort up`."
+        )
+
+_public = ENV.public_url.rstrip("/")
+_host = _public.split("://", 1)[-1].split("/", 1)[0].rsplit(":", 1)[0]
+_https = _public.startswith("https://")
+ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]"] if ENV.mode != "test" else ["*"]
+CSRF_TRUSTED_ORIGINS = [_public]
+
+LOCAL_APPS = ["accounts", "catalog", "runs", "review", "governance"]
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django_htmx",
+    "csp",
+    "axes",
+    "cohort",
+    *(f"cohort.{app}" for app in LOCAL_APPS),
+]
+MIGRATION_MODULES = {app: f"migrations.{app}" for app in LOCAL_APPS}
+AUTH_USER_MODEL = "accounts.User"
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "cohort.urls"
+WSGI_APPLICATION = "cohort.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [paths.TEMPLATES],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "cohort.context.frame",
+            ],
+            "builtins": ["cohort.templatetags.cohort"],
+        },
+    }
+]
+
+
+def _database() -> dict[str, Any]:
+    parts = conninfo_to_dict(ENV.database_url)
+    known = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+    options = {name: value for name, value in parts.items() if name not in known and value is not None}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        **{setting: str(parts[name]) for name, setting in known.items() if parts.get(name) is not None},
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": 8}, **options} if ENV.mode != "test" else options,
+    }
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "login"
+
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
+AXES_VERBOSE = False
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_SSL_REDIRECT = _https
+SECURE_HSTS_SECONDS = 31536000 if _https else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.trusted_proxy else None
+X_FRAME_OPTIONS = "DENY"
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+# Pages with charts add these by decorator (cohort.csp): plotly writes style attributes and fills one empty style
+# element through CSSOM, whose hash is that of the empty string.
+PLOTLY_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+STATIC_URL = "/static/"
+STATIC_ROOT = ENV.home_folder / "static"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 0 if DEBUG else 3600
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "django.contrib.staticfiles.storage.StaticFilesStorage"
+            if ENV.mode == "test"
+            else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        )
+    },
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
+FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+
+# A dataset of more than this many bytes is refused at upload.
+COHORT_MAX_DATASET_BYTES = 512 * 1024 * 1024
+COHORT_LEASE_SECONDS = 60
+COHORT_HEARTBEAT_SECONDS = 10
+
+CELERY = {
+    **celery_transport(ENV.broker_url, ENV.broker_folder),
+    "task_ignore_result": True,
+    "task_serializer": "json",
+    "accept_content": ["json"],
+    "task_default_queue": "platform",
+    "worker_prefetch_multiplier": 1,
+    "task_acks_late": False,
+    "timezone": "UTC",
+    "broker_connection_retry_on_startup": True,
+    "beat_schedule": {"reconcile": {"task": "cohort.runs.reconcile", "schedule": 30.0}},
+}
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["stderr"], "level": ENV.log_level},
+}

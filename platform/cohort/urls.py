@@ -1,0 +1,5 @@
+"""All addresses of the platform."""
+
+from django.urls import URLPattern, URLResolver
+
+urlpatterns: list[URLPattern | URLResolver] = []
