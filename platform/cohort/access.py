@@ -1,0 +1,44 @@
+"""Who may see and do what: one helper per noun, so that no view can forget it.
+
+A person who does not belong to a project gets 404 for everything in it, as if it did not exist. A member whose role
+does not reach gets 403.
+"""
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest
+
+from cohort.accounts.models import Membership, Project, Role
+from cohort.runs.models import Run
+
+_ORDER = [Role.VIEWER, Role.REVIEWER, Role.OPERATOR, Role.ADMIN]
+
+
+def reaches(role: str, at_least: Role) -> bool:
+    return _ORDER.index(Role(role)) >= _ORDER.index(at_least)
+
+
+def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER) -> Project:
+    """The project, when the person belongs to it with at least this role."""
+    if not request.user.is_authenticated:
+        raise Http404
+    membership = Membership.objects.filter(project__slug=slug, user=request.user).select_related("project").first()
+    if membership is None:
+        raise Http404
+    if not reaches(membership.role, at_least):
+        raise PermissionDenied(
+            f"This needs the role {at_least.value}; yours in {membership.project.name} is {membership.role}. "
+            "An admin of the project can change it."
+        )
+    return membership.project
+
+
+def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
+    project = project_for(request, slug, at_least=at_least)
+    run = (
+        Run.objects.filter(project=project, pk=run_id)
+        .select_related("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by")
+        .first()
+    )
+    if run is None:
+        raise Http404
+    return run
