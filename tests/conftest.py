@@ -25,6 +25,7 @@ for _name in [name for name in os.environ if name.startswith("COHORT_")]:
     if _name not in ("COHORT_REQUIRE", "COHORT_TEST_DATABASE_URL", "COHORT_TEST_BROKER_URL"):
         del os.environ[_name]
 os.environ.update(
+    DJANGO_SETTINGS_MODULE="cohort.settings",  # here and not in pyproject: the lines above must come first
     COHORT_MODE="test",
     COHORT_HOME=str(_SCRATCH / "home"),
     COHORT_DATABASE_URL=_database_url(),
