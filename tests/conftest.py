@@ -33,6 +33,10 @@ os.environ.update(
     TOKENIZERS_PARALLELISM="false",
 )
 
+import django  # noqa: E402  after the environment it reads
+
+django.setup()
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
