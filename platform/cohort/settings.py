@@ -7,8 +7,8 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
 from cohort import paths
-from cohort.broker import celery_transport
 from cohort.environment import environment
+from grpo_core.broker import celery_transport
 
 ENV = environment()
 

@@ -1,7 +1,16 @@
-"""How Celery reaches its broker. Knows no Django, so that the settings can import it."""
+"""What platform and worker must agree on to find each other's messages: names, and folders when no broker runs.
+
+Neither may import the other, so the agreement lies here, beside `wire`. Knows no Celery: it returns settings as plain
+strings. A message is a hint that a run waits; nothing breaks when one is lost or doubled.
+"""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+TRAIN_QUEUE: Final = "train"
+PLATFORM_QUEUE: Final = "platform"
+RUN_ATTEMPT_TASK: Final = "worker.run_attempt"
+"""The task that a worker runs; its one argument is the run's id."""
 
 
 def celery_transport(broker_url: str, folder: Path) -> dict[str, Any]:
