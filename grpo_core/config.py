@@ -345,15 +345,20 @@ _Loader.add_implicit_resolver(
 )
 
 
-def field_problems(error: ValidationError) -> tuple[FieldProblem, ...]:
-    """Pydantic's faults in our words: dotted path, what is wrong, what is allowed."""
+def field_problems(
+    error: ValidationError, *, prefix: str = "", model: type[BaseModel] | None = None
+) -> tuple[FieldProblem, ...]:
+    """Pydantic's faults in our words: dotted path, what is wrong, what is allowed.
+
+    `model` is the one that was checked (RunConfig when not given), `prefix` where it stands in the whole config.
+    """
     problems = []
     for fault in error.errors():
-        path = ".".join(str(piece) for piece in fault["loc"])
+        path = ".".join([prefix] * bool(prefix) + [str(piece) for piece in fault["loc"]])
         context = fault.get("ctx", {})
         match fault["type"]:
             case "extra_forbidden":
-                parent = _model_at(fault["loc"][:-1])
+                parent = _model_at(model or RunConfig, fault["loc"][:-1])
                 allowed = f"; allowed here: {', '.join(parent.model_fields)}" if parent else ""
                 message = f"unknown field{allowed}"
             case "missing":
@@ -373,8 +378,8 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _model_at(location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = RunConfig
+def _model_at(root: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = root
     for piece in location:
         if isinstance(piece, int):
             continue

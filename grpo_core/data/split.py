@@ -1,0 +1,39 @@
+"""Held-out problems, set apart before training and never trained on."""
+
+import hashlib
+from collections.abc import Sequence
+
+from grpo_core.data.problem import Problem
+from grpo_core.errors import DataError
+
+
+def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """(train, held out), both in the order given; exactly `count` are held out.
+
+    Which ones is decided by SHA-256 of seed and prompt, so the choice does not depend on the file's order, and equal
+    prompts (white space aside) stay on one side. Raises DataError when nothing would be left to train on, or when
+    repeated prompts make exactly `count` impossible.
+    """
+    if count >= len(problems):
+        raise DataError(
+            f"cannot hold out {count} of {len(problems)} problems: nothing would be left to train on; "
+            "lower eval.holdout or give eval.path"
+        )
+    together: dict[str, list[int]] = {}
+    for place, problem in enumerate(problems):
+        together.setdefault(" ".join(problem.prompt.split()), []).append(place)
+    held: set[int] = set()
+    for prompt in sorted(together, key=lambda prompt: _rank(prompt, seed)):
+        if len(held) + len(together[prompt]) <= count:
+            held.update(together[prompt])
+    if len(held) < count:
+        raise DataError(
+            f"cannot hold out exactly {count} problems: repeated prompts must stay on one side; "
+            f"the nearest below is eval.holdout {len(held)}"
+        )
+    train = [problem for place, problem in enumerate(problems) if place not in held]
+    return train, [problem for place, problem in enumerate(problems) if place in held]
+
+
+def _rank(prompt: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}\n{prompt}".encode()).digest()
