@@ -1,0 +1,28 @@
+"""Content-Security-Policy for the pages that need more than the settings allow.
+
+Only pages with charts do: the chart library writes style attributes and fills one empty style element through CSSOM.
+Scripts stay as strict as everywhere.
+"""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+from csp.constants import SELF
+from csp.decorators import csp_update
+from django.conf import settings
+from django.http import HttpResponseBase
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=HttpResponseBase)
+
+
+def charts_csp(view: Callable[P, R]) -> Callable[P, R]:
+    """Decorator for a view whose page draws charts."""
+    decorate = csp_update(
+        {
+            "style-src-elem": [SELF, settings.PLOTLY_EMPTY_STYLE],
+            "style-src-attr": ["'unsafe-inline'"],
+            "img-src": ["blob:"],
+        }
+    )
+    return cast("Callable[P, R]", decorate(view))
