@@ -1,0 +1,64 @@
+# One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint chaos bench bench-env clean
+
+# Another interpreter: make setup PYTHON=python3.12
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+COHORT_HOME ?= $(CURDIR)/.cohort
+PORT ?= 8400
+TORCH := $(shell grep '^torch==' constraints.txt)
+
+BIN := .venv/bin
+STAMP := .venv/.made-from
+PIP := -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
+# Checks that import the settings need a mode that asks for no secrets; no database is reached by them.
+CHECK_ENV := COHORT_MODE=test COHORT_HOME=$(CURDIR)/build/check COHORT_DATABASE_URL=postgresql:///none
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## Make .venv and install everything pinned in constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n '$(PYTHON)' || { echo 'Cohort needs Python 3.11 or newer and found none. Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Cohort needs Python 3.11 or newer; $(PYTHON) is not one. Name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
+	@test -x $(BIN)/python || '$(PYTHON)' -m venv .venv || { rm -rf .venv; echo 'Python could not make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+	@echo 'Installing into .venv (about two minutes the first time): $(TORCH) first, then the rest'
+	@$(BIN)/python $(PIP) '$(TORCH)' hatchling editables
+	@$(BIN)/python $(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
+	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
+
+test: setup  ## Run the tests, on a database of their own
+	$(BIN)/python -m pytest
+
+lint: setup  ## Check style, types, Django's settings and missing migrations
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(CHECK_ENV) $(BIN)/mypy
+	$(CHECK_ENV) $(BIN)/python platform/manage.py check
+	$(CHECK_ENV) $(BIN)/python -W ignore::RuntimeWarning platform/manage.py makemigrations --check --dry-run
+
+chaos: setup  ## Kill parts of a running Cohort and see that nothing stored is lost
+	$(BIN)/python -m pytest -m chaos
+
+bench: setup  ## Run every benchmark in benchmarks/ (peers need make bench-env first)
+	@set -e; for benchmark in benchmarks/*.py; do \
+		test -e "$$benchmark" || { echo 'no benchmark is there yet'; exit 0; }; \
+		echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done
+
+bench-env: .venv-bench/.made-from  ## Make .venv-bench with the peers that benchmarks measure against
+
+.venv-bench/.made-from: benchmarks/requirements.txt $(STAMP)
+	@test -x .venv-bench/bin/python || $(BIN)/python -m venv .venv-bench
+	@.venv-bench/bin/python -m pip --disable-pip-version-check --no-input install --quiet "$$(grep '^torch==' benchmarks/requirements.txt)"
+	@.venv-bench/bin/python -m pip --disable-pip-version-check --no-input install --quiet --requirement benchmarks/requirements.txt
+	@touch $@
+
+clean:  ## Remove .venv, .venv-bench, builds and caches (the data in .cohort stays)
+	rm -rf .venv .venv-bench build dist test-artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@if [ -d .cohort ]; then echo 'Kept .cohort, the data of make demo. To forget it: rm -rf .cohort'; fi

@@ -1,0 +1,290 @@
+"""`cohort up`: database, migrations, static files, node, web server and both workers, in that order and back.
+
+A child that dies is started again, three times in ten minutes at most; then, or when the database dies, everything is
+stopped and the command ends with status 1. Django is imported only once the database runs.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from cohort import __version__
+from cohort.embedded import children, spawn
+from cohort.embedded.children import Child
+from cohort.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
+from cohort.embedded.postgres import Postgres
+
+READY_SECONDS = 120.0
+_ANY_ADDRESS = ("0.0.0.0", "::")
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Interrupts:
+    """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; a later one only says to hurry."""
+
+    count: int = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            raise KeyboardInterrupt
+
+    def hurry(self) -> bool:
+        return self.count > 1
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, self) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass
+class Up:
+    """What runs. Made by `running`; `watch` must be called while it is used."""
+
+    home: Home
+    address: str
+    postgres: Postgres
+    say: Say
+    interrupts: Interrupts
+    children: list[Child] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Start a dead child again; raise HomeError when that does not help."""
+        process = self.postgres.process
+        if process is not None and process.poll() is not None:
+            raise HomeError(f"the database ended by itself. Its log is {self.postgres.log}.")
+        for child in self.children:
+            if child.process is None or child.process.poll() is None:
+                continue
+            end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
+            if not child.may_restart():
+                raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
+            self.say(f"{end}\nStarting it again.")
+            children.end_orphans(self._kept(), grace=10)
+            child.start()
+
+    def stop(self) -> None:
+        """The trainer's worker first, so that it can still report; the web server after it; the database last."""
+        self.say("Stopping …")
+        for child in reversed(self.children):
+            children.stop(child, hurry=self.interrupts.hurry)
+        children.end_orphans(self._kept(), grace=5)
+        self.postgres.stop()
+
+    def _kept(self) -> list[int]:
+        """Process ids of the parts that are alive."""
+        parts = [self.postgres.process, *(child.process for child in self.children)]
+        return [part.pid for part in parts if part is not None and part.poll() is None]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address before anything starts, so that nobody else can; the web server gets the open socket."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise HomeError(
+                f"port {port} on {host} is taken by another program. Choose another one with --port."
+            ) from None
+        raise HomeError(
+            f"cannot listen on {host}, port {port}: {error}. Choose others with --host and --port."
+        ) from None
+    return listener
+
+
+@contextmanager
+def running(
+    home: Home, *, host: str, port: int, trainer: bool = True, say: Say, purpose: str = "cohort up"
+) -> Iterator[Up]:
+    """Everything started and answering while the block runs; stopped in order after it, whatever happens."""
+    refuse_foreign_settings()
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(host, port))
+        home.make()
+        stack.enter_context(home.locked(purpose))
+        spawn.adopt_orphans()
+        interrupts = Interrupts()
+        stack.enter_context(interrupts.installed())
+        postgres = Postgres(home.database, home.logs / "postgres.log")
+        address = _address(host, listener.getsockname()[1])
+        up = Up(home=home, address=address, postgres=postgres, say=say, interrupts=interrupts)
+        stack.callback(up.stop)
+        _start(up, listener, address, trainer=trainer)
+        home.publish({"pid": os.getpid(), "address": up.address, "database_url": postgres.url})
+        yield up
+
+
+def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> None:
+    home, say = up.home, up.say
+    children.keep_last_log(home.logs / "postgres.log")
+    began = time.monotonic()
+    up.postgres.start()
+    say(f"database ready after {time.monotonic() - began:.1f} s")
+    environment = home.platform_environment(up.postgres.url, up.address)
+    up.address = environment["COHORT_PUBLIC_URL"]
+    enter(environment)
+    migrate()
+    _collect_static(home)
+    up.children = [_web(home, listener, local, environment), _platform_worker(home, environment)]
+    if trainer:
+        make_node(home)
+        up.children.append(_trainer_worker(home, local))
+    for child in up.children:
+        children.keep_last_log(child.log)
+        child.start()
+    children.wait_until_ready(up.children, READY_SECONDS)
+    say(f"web server and workers ready after {time.monotonic() - began:.1f} s; logs are in {home.logs}")
+
+
+# ---------------------------------------------------------------------- what is prepared
+
+
+def enter(environment: dict[str, str]) -> None:
+    """Make this process part of the platform: its variables, then Django."""
+    os.environ.update(environment)
+    import django
+
+    django.setup()
+
+
+def migrate() -> None:
+    from django.core.management import call_command
+
+    call_command("migrate", interactive=False, verbosity=0)
+
+
+def _collect_static(home: Home) -> None:
+    """Copy and compress the pages' files, when one of them changed since the last start."""
+    from django.contrib.staticfiles.finders import get_finders
+    from django.core.management import call_command
+
+    found = []
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            found.append([path, storage.size(path), storage.get_modified_time(path).isoformat()])
+    fingerprint = hashlib.sha256(json.dumps([__version__, sorted(found)]).encode()).hexdigest()
+    mark = home.static / ".made-from"
+    if mark.is_file() and mark.read_text() == fingerprint:
+        return
+    call_command("collectstatic", interactive=False, verbosity=0, clear=True)
+    mark.write_text(fingerprint)
+
+
+def make_node(home: Home) -> None:
+    """The trainer's own identity, made once; again when the database does not know it."""
+    from cohort.runs.models import Node
+    from cohort.runs.nodes import node_create
+
+    if home.node_token.exists() and Node.objects.filter(revoked_at=None).exists():
+        return
+    taken = set(Node.objects.values_list("name", flat=True))
+    name = next(name for number in range(1, 1000) if (name := f"local-{number}") not in taken)
+    _, token = node_create(name=name)
+    write_secret(home.node_token, token)
+
+
+# ---------------------------------------------------------------------- what is started
+
+
+def _web(home: Home, listener: socket.socket, local: str, environment: dict[str, str]) -> Child:
+    # fmt: off
+    words = [
+        sys.executable, "-m", "gunicorn", "cohort.wsgi:application", "--bind", f"fd://{listener.fileno()}",
+        "--workers", "2", "--threads", "4", "--graceful-timeout", "5",
+    ]
+    # fmt: on
+    return Child(
+        name="web",
+        words=words,
+        environment=environment,
+        folder=home.path,
+        log=home.logs / "web.log",
+        grace=15,
+        pass_fds=(listener.fileno(),),
+        ready=lambda child: _answers(f"{local}/login/"),
+    )
+
+
+def _platform_worker(home: Home, environment: dict[str, str]) -> Child:
+    schedule = home.path / "beat-schedule"
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", "platform", "--beat",
+        "--schedule", str(schedule), "--pool", "threads", "--concurrency", "2", "--hostname", "platform@%h",
+        "--loglevel", "INFO", *_QUIET_CELERY,
+    ]
+    # fmt: on
+    return Child(
+        name="platform-worker",
+        words=words,
+        environment=environment,
+        folder=home.path,
+        log=home.logs / "platform-worker.log",
+        grace=30,
+        ready=_celery_is_ready,
+    )
+
+
+def _trainer_worker(home: Home, local: str) -> Child:
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--queues", "train",
+        "--concurrency", "1", "--hostname", "train@%h", "--loglevel", "INFO", *_QUIET_CELERY,
+    ]
+    # fmt: on
+    return Child(
+        name="trainer-worker",
+        words=words,
+        environment=home.worker_environment(local),
+        folder=home.path,
+        log=home.logs / "trainer-worker.log",
+        grace=75,
+        ready=_celery_is_ready,
+    )
+
+
+_QUIET_CELERY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+"""On the filesystem broker each of these would write files that nobody reads."""
+
+
+def _celery_is_ready(child: Child) -> bool:
+    return " ready." in child.output()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except OSError:
+        return False
+
+
+def _address(host: str, port: int) -> str:
+    shown = "127.0.0.1" if host in _ANY_ADDRESS else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
