@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from cohort.access import reaches
@@ -94,7 +94,10 @@ class Frame:
         for title, entries in _GROUPS:
             links = []
             for label, name, count_of in entries:
-                href = reverse(name, args=[slug])
+                try:
+                    href = reverse(name, args=[slug])
+                except NoReverseMatch:
+                    continue
                 links.append(Link(label, href, path.startswith(href), count_of))
             groups.append(LinkGroup(title, links))
         return groups

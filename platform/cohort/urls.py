@@ -1,5 +1,36 @@
-"""All addresses of the platform."""
+"""All addresses of the platform.
 
-from django.urls import URLPattern, URLResolver
+Everything of a project lies below p/<slug>/, so that one look at an address says whose it is and `access.project_for`
+can decide. Only sign-in, the health check, static files and the worker API (which has its own tokens) are open to
+people who are not signed in; tests/web/test_access.py walks this list.
+"""
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from importlib.util import find_spec
+
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import URLPattern, URLResolver, include, path
+
+from cohort.accounts import views as accounts
+from cohort.accounts.forms import LoginForm
+
+_project: list[URLPattern | URLResolver] = [
+    path("", include("cohort.accounts.urls")),
+    *(
+        path("", include(module))
+        for module in ("cohort.runs.urls", "cohort.catalog.urls", "cohort.governance.urls")
+        if find_spec(module)
+    ),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", accounts.home, name="home"),
+    path("login/", LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True), name="login"),
+    path("logout/", LogoutView.as_view(http_method_names=["post", "options"]), name="logout"),
+    path("password/", accounts.PasswordChange.as_view(), name="password_change"),
+    path("projects/", accounts.project_list, name="project_list"),
+    path("projects/new/", accounts.project_new, name="project_new"),
+    path("p/<slug:slug>/", include(_project)),
+    *([path("api/worker/v1/", include("cohort.worker_api.urls"))] if find_spec("cohort.worker_api.urls") else []),
+    path("healthz", accounts.healthz, name="healthz"),
+]
+

@@ -1,0 +1,94 @@
+"""Writes to people, projects and memberships. Each function checks, does, and says what stands in the way.
+
+Who may call what is decided by the views through `cohort.access`; the rules that hold for everybody are here.
+"""
+
+import logging
+import secrets
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from cohort.accounts.models import Membership, Project, Role, User
+
+log = logging.getLogger(__name__)
+
+# No letters that are read as another (l, o, i): the password is copied from a terminal by hand.
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def one_time_password() -> str:
+    """Four groups of four of 31 signs: 79 bits, and can be read out."""
+    return "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(4))
+
+
+def user_create(*, username: str, password: str | None = None, email: str = "") -> tuple[User, str]:
+    """A new person and the password to tell them once. Raises ValidationError when the name is taken or not allowed."""
+    given = password if password is not None else one_time_password()
+    user = User(username=username, email=email)
+    user.set_password(given)
+    user.full_clean()
+    user.save()
+    log.info("user %r created", username)
+    return user, given
+
+
+@transaction.atomic
+def project_create(*, slug: str, name: str, owner: User) -> Project:
+    """A new project with its first admin. Raises ValidationError on the field that is at fault."""
+    project = Project(slug=slug, name=name)
+    project.full_clean()
+    project.save()
+    Membership.objects.create(project=project, user=owner, role=Role.ADMIN)
+    log.info("project %r created by %r", slug, owner.username)
+    return project
+
+
+@transaction.atomic
+def membership_set(*, project: Project, actor: User | None, user: User, role: str) -> Membership:
+    """Give `user` this role in the project, whether they belong to it already or not.
+
+    Raises ValidationError when the role is unknown or the project would be left without an admin. `actor` is None
+    for commands run on the server.
+    """
+    if role not in Role.values:
+        raise ValidationError({"role": f"{role!r} is not a role; there are {', '.join(Role.values)}."})
+    _lock(project)
+    membership = Membership.objects.filter(project=project, user=user).first()
+    if membership is None:
+        membership = Membership(project=project, user=user)
+    elif role != Role.ADMIN:
+        _refuse_last_admin(membership)
+    membership.role = role
+    membership.save()
+    log.info("%r is %s in project %r, set by %r", user.username, role, project.slug, actor and actor.username)
+    return membership
+
+
+@transaction.atomic
+def membership_remove(*, project: Project, actor: User | None, user: User) -> None:
+    """End the membership. Raises ValidationError when `user` is the project's last admin or not a member."""
+    _lock(project)
+    membership = Membership.objects.filter(project=project, user=user).first()
+    if membership is None:
+        raise ValidationError(f"{user.username} does not belong to {project.name}.")
+    _refuse_last_admin(membership)
+    membership.delete()
+    log.info("%r removed from project %r by %r", user.username, project.slug, actor and actor.username)
+
+
+def _lock(project: Project) -> None:
+    """One change of members at a time, so that two admins cannot remove each other at once."""
+    Project.objects.select_for_update().get(pk=project.pk)
+
+
+def _refuse_last_admin(membership: Membership) -> None:
+    if membership.role != Role.ADMIN:
+        return
+    others = Membership.objects.filter(project=membership.project, role=Role.ADMIN).exclude(pk=membership.pk)
+    if not others.exists():
+        raise ValidationError(
+            f"{membership.user.username} is the last admin of {membership.project.name}. "
+            "Make another member admin first."
+        )
+

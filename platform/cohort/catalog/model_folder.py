@@ -1,0 +1,194 @@
+"""What a folder of model weights holds, read by hand: no torch, no transformers, nothing in it is ever executed.
+
+The folder is named by a person but lies below the models folder of the server, and stays there after every symbolic
+link is resolved. Weights are safetensors only, decided by the bytes and not by the name: every pickle can run code
+when it is loaded.
+"""
+
+import hashlib
+import json
+import math
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+import rfc8785
+
+from grpo_core.errors import ModelError
+
+MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
+MAX_JSON_BYTES = 10_000_000
+_PICKLE_ENDINGS = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
+_CONVERT = (
+    "A pickle can run code when it is loaded. Convert it where you trust it: "
+    'python -c "from transformers import AutoModelForCausalLM as M; '
+    "M.from_pretrained('FOLDER').save_pretrained('FOLDER-safe')\", copy the tokenizer's files beside it, "
+    "and register the new folder."
+)
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    path: str
+    """Relative to the models folder, with forward slashes."""
+    architecture: str
+    parameters: int
+    weights: dict[str, dict[str, Any]]
+    """{file name: {size in bytes, sha256}}"""
+    weights_digest: str
+    provenance: dict[str, Any] | None
+
+
+def read_model_folder(models_folder: Path, relative: str) -> ModelFolder:
+    """Check and hash the folder. Raises ModelError saying what is wrong and how to mend it."""
+    folder = resolve_inside(models_folder, relative)
+    config = _json_object(folder / "config.json", "config.json")
+    root = models_folder.resolve()
+    weights: dict[str, dict[str, Any]] = {}
+    parameters = 0
+    for file in sorted(folder.iterdir()):
+        if not file.is_file():
+            continue
+        if not file.resolve().is_relative_to(root):
+            raise ModelError(f"{file.name} is a link that leads out of the models folder. Put the file itself there.")
+        if _is_pickle(file):
+            raise ModelError(f"{file.name} holds pickled weights or settings. {_CONVERT}")
+        if file.suffix == ".safetensors":
+            parameters += _parameters(file)
+            weights[file.name] = {"size": file.stat().st_size, "sha256": _sha256(file)}
+    if not weights:
+        raise ModelError(f"{relative} holds no .safetensors file, so there are no weights to start from.")
+    _check_index(folder, weights)
+    named = config.get("architectures") or [config.get("model_type", "")]
+    provenance = folder / "cold_start.json"
+    return ModelFolder(
+        path=str(PurePosixPath(relative)),
+        architecture=str(named[0])[:120] if isinstance(named, list) and named else "",
+        parameters=parameters,
+        weights=weights,
+        weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
+        provenance=_json_object(provenance, provenance.name) if provenance.is_file() else None,
+    )
+
+
+def resolve_inside(models_folder: Path, relative: str) -> Path:
+    """The folder that `relative` names, certainly below `models_folder`."""
+    pieces = relative.split("/")
+    if (
+        not relative
+        or any(piece in ("", ".", "..") or piece.startswith("~") for piece in pieces)
+        or any(character in "\\%;#:" or not character.isprintable() for character in relative)
+    ):
+        raise ModelError(
+            f"{relative!r} is not a folder's name. Give the folder relative to the models folder, such as "
+            "team/model-0.5B: no leading slash, no '..', and none of \\ % ; # :"
+        )
+    folder = models_folder.joinpath(*pieces)
+    try:
+        resolved = folder.resolve()
+        is_folder = resolved.is_dir()
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"{relative} cannot be read: {error}.") from None
+    if not resolved.is_relative_to(models_folder.resolve()):
+        raise ModelError(f"{relative} is a link that leads out of the models folder. Put the model itself there.")
+    if not is_folder:
+        raise ModelError(
+            f"There is no folder {relative} in the server's models folder. Copy the model there first, or give a Hub "
+            "repository (owner/name) with the commit as its revision."
+        )
+    return resolved
+
+
+def folders_with_models(models_folder: Path, limit: int = 200) -> list[str]:
+    """Folders one or two levels down that hold a config.json, to choose from."""
+    found = [
+        config.parent.relative_to(models_folder).as_posix()
+        for pattern in ("*/config.json", "*/*/config.json")
+        for config in models_folder.glob(pattern)
+    ]
+    return sorted(found)[:limit]
+
+
+def _is_pickle(file: Path) -> bool:
+    if file.suffix.lower() in _PICKLE_ENDINGS:
+        return True
+    with file.open("rb") as handle:
+        start = handle.read(2)
+    if len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5:
+        # A safetensors file may start like this by chance of its header's length; only a whole header proves it.
+        return not _has_header(file)
+    if start == b"PK" and zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith(".pkl") for name in archive.namelist())
+    return False
+
+
+def _has_header(file: Path) -> bool:
+    try:
+        _header(file)
+    except ModelError:
+        return False
+    return True
+
+
+def _header(file: Path) -> dict[str, Any]:
+    """The JSON header of a safetensors file: 8 bytes of length, little-endian, then so many bytes of JSON."""
+    size = file.stat().st_size
+
+    def fail(why: str) -> NoReturn:
+        raise ModelError(f"{file.name} is not a safetensors file, or not all of it is there: {why}. Copy it again.")
+
+    with file.open("rb") as handle:
+        first = handle.read(8)
+        if len(first) < 8:
+            fail(f"it has {size} bytes")
+        (length,) = struct.unpack("<Q", first)
+        if length > min(MAX_HEADER_BYTES, size - 8):
+            fail(f"its header claims {length:,} bytes of a file of {size:,}")
+        raw = handle.read(length)
+    try:
+        header = json.loads(raw)
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        end = max((entry["data_offsets"][1] for entry in tensors), default=0)
+        sizes_known = all(isinstance(edge, int) and edge >= 0 for entry in tensors for edge in entry["shape"])
+    except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError):
+        fail("its header cannot be read")
+    if not sizes_known or 8 + length + end != size:
+        fail(f"its tensors end at byte {8 + length + end:,} of {size:,}")
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
+
+
+def _parameters(file: Path) -> int:
+    return sum(math.prod(entry["shape"]) for entry in _header(file).values())
+
+
+def _check_index(folder: Path, weights: dict[str, Any]) -> None:
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return
+    listed = _json_object(index, index.name).get("weight_map")
+    if not isinstance(listed, dict):
+        raise ModelError(f"{index.name} has no weight_map. Copy it again.")
+    if missing := sorted({str(name) for name in listed.values()} - set(weights)):
+        raise ModelError(f"{index.name} names files that are not there: {', '.join(missing)}. Copy them too.")
+
+
+def _json_object(file: Path, name: str) -> dict[str, Any]:
+    if not file.is_file():
+        raise ModelError(f"The folder has no {name}. It must be a folder as transformers' save_pretrained writes it.")
+    if file.stat().st_size > MAX_JSON_BYTES:
+        raise ModelError(f"{name} is larger than {MAX_JSON_BYTES:,} bytes, which no such file is.")
+    try:
+        value = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{name} is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{name} is not a JSON object.")
+    return value
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

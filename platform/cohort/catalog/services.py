@@ -1,0 +1,212 @@
+"""Writes to the catalog. What is stored is checked whole first; a fault stores nothing and names its field.
+
+Every function raises ValidationError keyed by the field of its own name, so that a form can put the message there.
+"""
+
+import hashlib
+import logging
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, get_args
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+from pydantic import ValidationError as PydanticError
+
+from cohort import artifacts
+from cohort.accounts.models import Project, User
+from cohort.catalog.model_folder import read_model_folder
+from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
+from cohort.environment import environment
+from grpo_core.config import DataFormat, RewardConfig, field_problems
+from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
+from grpo_core.errors import ConfigError, DataError, FieldProblem, ModelError
+from grpo_core.rewards.rubric import Rubric
+
+log = logging.getLogger(__name__)
+
+PREVIEW_PROBLEMS = 5
+PREVIEW_CHARS = 2000
+_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PAR1": "Parquet"}
+
+
+def base_model_register(
+    *, project: Project, actor: User | None, name: str, path: str, revision: str = ""
+) -> BaseModel:
+    """Register a folder below the models folder, or with `revision` a Hub repository at that commit.
+
+    A folder is read and hashed here. A Hub repository is taken at its word: weights, architecture and size stay
+    empty until a worker has read it.
+    """
+    model = BaseModel(project=project, created_by=actor, name=name, path=path, revision=revision)
+    _name_free(model, "base model")
+    if revision:
+        if not _HUB_ID.fullmatch(path):
+            raise ValidationError(
+                {"path": f"{path!r} is not a Hub repository such as Qwen/Qwen2.5-0.5B. A folder takes no revision."}
+            )
+        if not _COMMIT.fullmatch(revision):
+            raise ValidationError(
+                {
+                    "revision": "Give the commit's 40 hex digits, not a branch or tag: those move, and the run could "
+                    "not be repeated."
+                }
+            )
+    else:
+        try:
+            found = read_model_folder(environment().models_folder, path)
+        except ModelError as error:
+            raise ValidationError({"path": str(error)}) from None
+        model.path = found.path
+        model.architecture, model.parameters = found.architecture, found.parameters
+        model.weights, model.weights_digest = found.weights, found.weights_digest
+        model.provenance = found.provenance
+    _clean(model, "name", "path", "revision")
+    model.save()
+    log.info("base model %r registered in %r", name, project.slug)
+    return model
+
+
+def dataset_create(
+    *,
+    project: Project,
+    actor: User | None,
+    name: str,
+    format: str,
+    chunks: Iterable[bytes],
+    source: str = "",
+    file_name: str = "file",
+) -> PromptDataset:
+    """Store a file of problems under its SHA-256, once every line of it is known to be good.
+
+    `chunks` may be cut anywhere. `file_name` is only what messages call the file.
+    """
+    if format not in get_args(DataFormat):
+        raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(get_args(DataFormat))}."})
+    dataset = PromptDataset(project=project, created_by=actor, name=name, format=format, source=source)
+    _name_free(dataset, "dataset")
+    with tempfile.TemporaryFile() as aside:
+        dataset.sha256, dataset.size = _spool(chunks, aside)
+        aside.seek(0)
+        try:
+            _survey(dataset, _lines(aside), file_name)
+        except DataError as error:
+            raise ValidationError({"file": str(error)}) from None
+        _clean(dataset, "name", "source")
+        if not artifacts.exists(dataset.artifact):
+            aside.seek(0)
+            artifacts.put(dataset.artifact, iter(lambda: aside.read(1 << 20), b""))
+    dataset.save()
+    log.info("dataset %r of %d problems stored in %r", name, dataset.problems, project.slug)
+    return dataset
+
+
+def verifier_version_create(
+    *, project: Project, actor: User | None, name: str, spec: dict[str, Any], description: str = ""
+) -> VerifierVersion:
+    """A new version of the verifier `name`, made when there is none yet.
+
+    When the newest version pays for exactly the same, that one is returned and nothing is written. Faults of `spec`
+    are raised as SpecInvalid with their paths.
+    """
+    rubric = checked_rubric(spec)
+    canonical = rubric.config.model_dump(mode="json")
+    with transaction.atomic():
+        verifier = Verifier.objects.select_for_update().filter(project=project, name=name).first()
+        if verifier is None:
+            verifier = Verifier(project=project, name=name, description=description)
+            _clean(verifier, "name", "description")
+            verifier.save()
+        newest = verifier.versions.order_by("-number").first()
+        if newest is not None and newest.digest == rubric.digest:
+            return newest
+        version = VerifierVersion.objects.create(
+            verifier=verifier,
+            number=newest.number + 1 if newest else 1,
+            spec=canonical,
+            digest=rubric.digest,
+            created_by=actor,
+        )
+    log.info("verifier %r version %d made in %r", name, version.number, project.slug)
+    return version
+
+
+class SpecInvalid(ValidationError):
+    """A reward specification that cannot be built; `problems` carries each fault with its path in the spec."""
+
+    def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
+        super().__init__({"spec": [str(problem) for problem in problems]})
+        self.problems = problems
+
+
+def checked_rubric(spec: dict[str, Any]) -> Rubric:
+    """The rubric that `spec` describes. Raises SpecInvalid with paths such as `components.0.params.extract`."""
+    try:
+        return Rubric(RewardConfig.model_validate(spec))
+    except PydanticError as error:
+        raise SpecInvalid(field_problems(error, model=RewardConfig)) from None
+    except ConfigError as error:
+        raise SpecInvalid(
+            tuple(FieldProblem(one.path.removeprefix("reward."), one.message) for one in error.problems)
+        ) from None
+
+
+def _clean(row: models.Model, *given: str) -> None:
+    """Check the fields that a person gave; the others are ours."""
+    row.clean_fields(exclude={field.name for field in row._meta.fields} - set(given))
+
+
+def _name_free(row: BaseModel | PromptDataset, noun: str) -> None:
+    """Before the long work; the database's constraint holds against two at the same time."""
+    manager: models.Manager[Any] = type(row)._default_manager
+    if not row.name.strip():
+        raise ValidationError({"name": "A name is needed."})
+    if manager.filter(project=row.project, name=row.name).exists():
+        raise ValidationError({"name": f"The project has a {noun} named {row.name} already. Choose another name."})
+
+
+def _spool(chunks: Iterable[bytes], aside: IO[bytes]) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    limit = settings.COHORT_MAX_DATASET_BYTES
+    for chunk in chunks:
+        if size == 0:
+            for magic, kind in _COMPRESSED.items():
+                if chunk.startswith(magic):
+                    raise ValidationError({"file": f"This is a {kind} file. Upload plain lines of JSON."})
+        size += len(chunk)
+        if size > limit:
+            raise ValidationError({"file": f"The file is larger than {limit:,} bytes. Split it, or sample from it."})
+        digest.update(chunk)
+        aside.write(chunk)
+    return digest.hexdigest(), size
+
+
+def _lines(handle: IO[bytes]) -> Iterator[bytes]:
+    """No line is read further than one byte past the limit, at which the scan refuses it."""
+    while line := handle.readline(MAX_LINE_BYTES + 1):
+        yield line
+
+
+def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> None:
+    """Read every problem once: count, prompt lengths, the first few. Raises DataError at the first bad line."""
+    count = characters = longest = 0
+    shortest: int | None = None
+    preview = []
+    for problem in scan_problems(lines, dataset.format, source=file_name):
+        length = len(problem.prompt)
+        count, characters = count + 1, characters + length
+        longest = max(longest, length)
+        shortest = length if shortest is None else min(shortest, length)
+        if len(preview) < PREVIEW_PROBLEMS:
+            preview.append({"id": problem.id, "prompt": _cut(problem.prompt), "answer": _cut(problem.answer)})
+    dataset.problems = count
+    dataset.prompt_chars = {"min": shortest, "mean": characters / count, "max": longest}
+    dataset.preview = preview
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "…"

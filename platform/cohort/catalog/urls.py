@@ -1,0 +1,5 @@
+"""Addresses of the catalog: below p/<slug>/."""
+
+from django.urls import path
+
+urlpatterns: list = []
