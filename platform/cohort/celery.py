@@ -1,0 +1,28 @@
+"""The platform's Celery app: `celery -A cohort.celery worker -B -Q platform`.
+
+Sends runs to workers by task name and runs the platform's own short tasks. Never runs a training task.
+"""
+
+import os
+from typing import Any
+
+from celery import Celery
+from celery.signals import beat_embedded_init, beat_init
+
+from cohort.environment import environment
+from cohort.settings import CELERY
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cohort.settings")  # Celery sets Django up when it finds this
+
+_SCHEDULE = environment().home_folder / "beat-schedule"
+
+app = Celery("cohort")
+app.conf.update(CELERY)
+app.conf.beat_schedule_filename = str(_SCHEDULE)
+app.autodiscover_tasks()
+
+
+@beat_init.connect
+@beat_embedded_init.connect
+def _make_home(**_: Any) -> None:
+    _SCHEDULE.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,14 @@
+"""Addresses of the worker API, to be included at `api/worker/v1/`.
+
+Workers carry bearer tokens, not browser sessions: every view is exempt from LoginRequiredMiddleware, and ninja has
+already exempted it from CSRF.
+"""
+
+from django.contrib.auth.decorators import login_not_required
+
+from cohort.worker_api.api import api
+
+app_name = "worker_api"
+urlpatterns = [pattern for pattern in api.urls[0] if pattern.name != "api-root"]
+for _pattern in urlpatterns:
+    login_not_required(_pattern.callback)
