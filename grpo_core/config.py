@@ -7,12 +7,13 @@ config without it. A field's docstring stands beneath it and is what the form sh
 import hashlib
 import json
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import rfc8785
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import ConfigError, FieldProblem
 
@@ -75,7 +76,7 @@ class RewardComponent(Part):
     is `<think>…</think><answer>…</answer>` and nothing else."""
     weight: float = 1.0
     """Factor of this component in the reward's sum."""
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
     """Settings of the kind, checked against the kind's own parameters when the reward is built."""
 
 
@@ -260,6 +261,10 @@ class RunConfig(Part):
             raise ValueError(
                 "nothing to evaluate on: give eval.path or eval.holdout, or switch eval.before and eval.after off"
             )
+        try:
+            rfc8785.dumps(self.model_dump(mode="json"))
+        except ValueError as error:
+            raise ValueError(f"holds a value that JSON cannot carry exactly: {error}") from None
         return self
 
     # ------------------------------------------------------------------ in and out
@@ -299,7 +304,7 @@ class RunConfig(Part):
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
     def digest(self) -> str:
         """SHA-256 of the config's canonical JSON (RFC 8785), as hex."""
@@ -324,12 +329,21 @@ class RunConfig(Part):
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice."""
+    """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice and aliases, whose few lines can
+    stand for gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not taken; write the value out", mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is given twice", key_node.start_mark
@@ -338,11 +352,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+class _Dumper(yaml.SafeDumper):
+    """Knows the same numbers as the loader, so that a text such as `3e4` is written in quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.Node:
+        """Text with a Unicode line end goes in double quotes, which escape it; elsewhere YAML would fold it."""
+        style = '"' if any(char in data for char in "\x85\u2028\u2029") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
 
 
 def field_problems(
@@ -353,7 +382,10 @@ def field_problems(
     `model` is the one that was checked (RunConfig when not given), `prefix` where it stands in the whole config.
     """
     problems = []
-    for fault in error.errors():
+    faults = error.errors()
+    for fault in faults:
+        if fault["type"] == "too_short" and any(_beneath(other["loc"], fault["loc"]) for other in faults):
+            continue  # pydantic counts only the items without faults
         path = ".".join([prefix] * bool(prefix) + [str(piece) for piece in fault["loc"]])
         context = fault.get("ctx", {})
         match fault["type"]:
@@ -371,6 +403,10 @@ def field_problems(
                 message = f"{fault['msg']}; given {_shown(fault['input'])}"
         problems.append(FieldProblem(path, message))
     return tuple(problems)
+
+
+def _beneath(location: tuple[int | str, ...], above: tuple[int | str, ...]) -> bool:
+    return len(location) > len(above) and location[: len(above)] == above
 
 
 def _shown(value: Any) -> str:

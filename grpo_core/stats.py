@@ -117,7 +117,7 @@ def mcnemar_exact(b: int, c: int) -> float:
     for k in range(fewer + 1):
         ways += term
         term = term * (pairs - k) // (k + 1)
-    return min(1.0, 2 * ways / 2**pairs)
+    return min(1.0, 2 * ways / (1 << pairs))
 
 
 def non_inferiority(result: Paired, margin: float) -> NonInferiority:

@@ -9,7 +9,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("cohort", deadline=None)  # a busy machine is no defect
+hypothesis.settings.load_profile("cohort")
 
 _SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
 

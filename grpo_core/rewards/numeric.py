@@ -46,7 +46,7 @@ class NumericParams(Params):
 def score(problem: Problem, completion: str, params: NumericParams) -> ComponentScore:
     """1 when both are the same number, else 0. Raises RewardError when the reference answer is not a number."""
     reference = parse_number(problem.answer, percent=params.percent)
-    if reference is None and not (is_latex(problem.answer) and _latex(problem.answer)):
+    if reference is None and not (is_latex(problem.answer) and _is_number(problem.answer)):
         raise RewardError(
             f"problem {problem.id}: the reference answer {shown(problem.answer)!r} is not a number; "
             "use the kind exact for answers in words"
@@ -105,13 +105,17 @@ def _sign(text: str) -> tuple[str, bool]:
 
 def _unsigned(text: str) -> Fraction | None:
     if match := _MIXED.fullmatch(text):
-        whole, above, below = int(match[1] or 0), int(match[2]), int(match[3])
-        return whole + Fraction(above, below) if below else None
+        wholes, above, below = int(match[1] or 0), int(match[2]), int(match[3])
+        return wholes + Fraction(above, below) if below else None
     match = _DECIMAL.fullmatch(text)
     if match is None or not re.search(r"[0-9]", (match["whole"] or "") + (match["rest"] or "")):
         return None
     whole = re.sub(rf"[,{_SPACES}]", "", match["whole"] or "0")
     return Fraction(Decimal(whole + (match["rest"] or "") + (match["exponent"] or "")))
+
+
+def _is_number(text: str) -> bool:
+    return any(getattr(found, "is_number", False) for found in _latex(text))
 
 
 def _same_latex(reference: str, answer: str) -> bool:

@@ -30,6 +30,9 @@ KINDS: dict[RewardKind, tuple[type[Params], Score]] = {
 }
 assert set(KINDS) == set(get_args(RewardKind))
 
+LARGEST = 1e9
+"""A weighted value beyond this is an error, not a reward: its square would swamp the group's standard deviation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -81,8 +84,8 @@ class Rubric:
         began = time.perf_counter()
         try:
             result = score(problem, completion, params)
-            if result.value is None or not math.isfinite(component.weight * result.value):
-                raise RewardError(f"{component.kind} gave {result.value}, which is not a finite number")
+            if result.value is None or not abs(component.weight * result.value) <= LARGEST:
+                raise RewardError(f"{component.kind} gave {result.value}, which is not a number up to {LARGEST:g}")
         except Exception as error:  # a component may raise anything; the error policy answers it, in plain sight
             if self.config.on_error == "fail":
                 raise RewardError(

@@ -1,0 +1,230 @@
+"""Problems: loading, faults by file and line, splitting, digests, the arithmetic task."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.data import Problem, file_sha256, holdout, load_problems, problems_digest, scan_problems
+from grpo_core.data.arithmetic import addition_problems, demo_split, worked_completion, write_jsonl
+from grpo_core.data.loaders import MAX_LINE_BYTES
+from grpo_core.errors import DataError
+
+
+def jsonl(*lines: str) -> list[Problem]:
+    return list(scan_problems((line.encode() for line in lines), "jsonl", source="train.jsonl"))
+
+
+GOOD = '{"prompt": "what is 1 + 1?", "answer": "2"}'
+
+
+def test_jsonl_fields_numbers_ids_and_meta() -> None:
+    found = jsonl(
+        "\ufeff" + GOOD + "\r\n",
+        "  \n",
+        '{"id": "b", "prompt": "p", "answer": 42, "level": 3, "tags": ["x"]}',
+        '{"id": 7, "prompt": "p", "answer": 0.5}',
+    )
+    assert found == [
+        Problem("line-1", "what is 1 + 1?", "2"),
+        Problem("b", "p", "42", {"level": 3, "tags": ["x"]}),
+        Problem("7", "p", "0.5"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{'prompt': 1}", r"is not JSON: Expecting property name .* at column 2; found"),
+        ('["a"]', r"is a list; expected an object"),
+        ("null", r"is null; expected an object"),
+        ('{"answer": "2"}', r"has no field 'prompt'; found answer"),
+        ("{}", r"has no field 'prompt'; found no fields"),
+        ('{"prompt": "p"}', r"has no field 'answer'; found prompt"),
+        ('{"prompt": 3, "answer": "2"}', r"'prompt' is a number; expected text"),
+        ('{"prompt": "p", "answer": ["2"]}', r"'answer' is a list; expected text or a number"),
+        ('{"prompt": "p", "answer": true}', r"'answer' is true or false; expected text or a number"),
+        ('{"prompt": "p", "answer": null}', r"'answer' is null"),
+        ('{"prompt": " \\n", "answer": "2"}', r"'prompt' is empty"),
+        ('{"id": "", "prompt": "p", "answer": "2"}', r"'id' has 0 characters; expected 1 to 200"),
+        ('{"prompt": "p", "answer": NaN}', r"NaN is not a JSON number"),
+        ('{"prompt": "p", "prompt": "q", "answer": "2"}', r"the field 'prompt' is given twice"),
+        ('{"prompt": "a\\u0000", "answer": "2"}', r"holds a NUL"),
+        ('{"prompt": "\\ud800", "answer": "2"}', r"half a surrogate pair"),
+        ("[" * 100_000, r"is not JSON"),
+        (GOOD + "x" * MAX_LINE_BYTES, r"is longer than 1,048,576 bytes"),
+    ],
+)
+def test_each_fault_names_file_line_and_what_was_found(line: str, said: str) -> None:
+    with pytest.raises(DataError, match=rf"^train\.jsonl, line 2: .*{said}"):
+        jsonl(GOOD, line)
+
+
+def test_duplicate_id_names_both_lines() -> None:
+    with pytest.raises(DataError, match=r"line 4: the id 'a' was already used on line 2"):
+        jsonl(GOOD, '{"id": "a", "prompt": "p", "answer": "1"}', GOOD, '{"id": "a", "prompt": "q", "answer": "1"}')
+    with pytest.raises(DataError, match=r"line 2: the id 'line-2' was already used on line 1"):
+        jsonl('{"id": "line-2", "prompt": "p", "answer": "1"}', GOOD)
+
+
+def test_not_utf8_names_the_byte() -> None:
+    with pytest.raises(DataError, match=r"line 1: is not UTF-8 \(byte 16 of the line\)"):
+        list(scan_problems([b'{"prompt": "caf\xe9", "answer": "1"}'], "jsonl", source="x"))
+
+
+def test_problems_before_a_fault_are_streamed() -> None:
+    stream = scan_problems(iter([GOOD.encode(), b"nonsense"]), "jsonl", source="x")
+    assert next(stream).id == "line-1"
+    with pytest.raises(DataError, match="line 2"):
+        next(stream)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\n"])
+def test_empty_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=r"empty\.jsonl: the file holds no problems"):
+        load_problems(tmp_path / "empty.jsonl", "jsonl")
+
+
+def test_missing_file_folder_and_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such data file"):
+        load_problems(tmp_path / "none.jsonl", "jsonl")
+    with pytest.raises(DataError, match="cannot read data file"):
+        load_problems(tmp_path, "jsonl")
+    (tmp_path / "a.csv").write_text("a")
+    with pytest.raises(DataError, match="unknown data format 'csv'; there are jsonl, gsm8k"):
+        load_problems(tmp_path / "a.csv", "csv")
+
+
+def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(GOOD.encode() + b"\n" + GOOD.encode() + b"\n" + b"x" * (MAX_LINE_BYTES + 9))
+    assert [problem.id for problem in load_problems(path, "jsonl", limit=2)] == ["line-1", "line-2"]
+    with pytest.raises(DataError, match="line 3: is longer"):
+        load_problems(path, "jsonl")
+
+
+def test_gsm8k() -> None:
+    solution = "He has 2,000 + 345 = <<2000+345=2345>>2345.\n#### 2,345"
+    lines = [
+        json.dumps({"question": "How many?", "answer": solution}),
+        json.dumps({"question": "q", "answer": "#### -1.5\n"}),
+    ]
+    found = list(scan_problems((line.encode() for line in lines), "gsm8k", source="g"))
+    assert found[0] == Problem("line-1", "How many?", "2345", {"solution": solution})
+    assert found[1].answer == "-1.5"
+
+
+@pytest.mark.parametrize("answer", ["42", "#### many", "#### 42 apples", "#### 42\nmore"])
+def test_gsm8k_answer_must_end_in_a_number(answer: str) -> None:
+    line = json.dumps({"question": "q", "answer": answer}).encode()
+    with pytest.raises(DataError, match=r"line 1: 'answer' does not end in '#### number'"):
+        list(scan_problems([line], "gsm8k", source="g"))
+
+
+# ---------------------------------------------------------------------- split
+
+_prompts = st.lists(st.sampled_from([f"p{n}" for n in range(12)]), min_size=1, max_size=40)
+
+
+@given(_prompts, st.integers(0, 30), st.integers(0, 3))
+def test_holdout_never_splits_equal_prompts_and_is_deterministic(prompts: list[str], count: int, seed: int) -> None:
+    problems = [Problem(str(n), prompt, "a") for n, prompt in enumerate(prompts)]
+    try:
+        train, held = holdout(problems, count, seed)
+    except DataError as error:
+        assert count >= len(problems) or "repeated prompts" in str(error)  # noqa: PT017
+        return
+    assert len(held) == count
+    assert len(train) == len(problems) - count >= 1
+    assert {p.prompt for p in train}.isdisjoint(p.prompt for p in held)
+    assert sorted(train + held, key=lambda p: int(p.id)) == problems
+    assert holdout(problems, count, seed) == (train, held)
+
+
+def test_holdout_does_not_depend_on_order_but_on_seed() -> None:
+    problems = addition_problems(200, 0)
+    _, held = holdout(problems, 20, 5)
+    _, again = holdout(problems[::-1], 20, 5)
+    assert {p.id for p in held} == {p.id for p in again}
+    assert {p.id for p in held} != {p.id for p in holdout(problems, 20, 6)[1]}
+
+
+def test_holdout_takes_the_smallest_hashes() -> None:
+    problems = [Problem(str(n), f"p{n}", "a") for n in range(10)]
+    by_hash = sorted(problems, key=lambda p: hashlib.sha256(f"3\n{p.prompt}".encode()).hexdigest())
+    assert {p.id for p in holdout(problems, 4, 3)[1]} == {p.id for p in by_hash[:4]}
+
+
+def test_holdout_must_leave_something() -> None:
+    with pytest.raises(DataError, match="cannot hold out 3 of 3 problems"):
+        holdout([Problem(str(n), f"p{n}", "a") for n in range(3)], 3, 0)
+    with pytest.raises(DataError, match=r"nearest below is eval\.holdout 0"):
+        holdout([Problem("1", "same", "a"), Problem("2", " same  ", "b")], 1, 0)
+
+
+# ---------------------------------------------------------------------- digests
+
+
+def test_digests_can_be_computed_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    # FIPS 180-2, appendix B.1.
+    assert file_sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    expected = hashlib.sha256('["a","é","1"]\n["b","\\"q\\"","2"]\n'.encode()).hexdigest()
+    problems = [Problem("a", "é", "1", {"ignored": 1}), Problem("b", '"q"', "2")]
+    assert problems_digest(problems) == expected
+    assert problems_digest(problems[::-1]) != expected
+    with pytest.raises(DataError, match="cannot read"):
+        file_sha256(tmp_path / "none")
+
+
+# ---------------------------------------------------------------------- arithmetic
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion"),
+    [
+        ("what is 37 + 45?", "<think>7+5=12, 3+4+1=8</think><answer>82</answer>"),
+        ("what is 12 + 34?", "<think>2+4=6, 1+3=4</think><answer>46</answer>"),
+        ("what is 58 + 67?", "<think>8+7=15, 5+6+1=12</think><answer>125</answer>"),
+        ("what is 90 + 10?", "<think>0+0=0, 9+1=10</think><answer>100</answer>"),
+        ("what is 99 + 99?", "<think>9+9=18, 9+9+1=19</think><answer>198</answer>"),
+    ],
+)
+def test_worked_completion(prompt: str, completion: str) -> None:
+    assert worked_completion(Problem("x", prompt, "")) == completion
+
+
+def test_worked_completion_refuses_anything_else() -> None:
+    with pytest.raises(DataError, match="not a two-digit addition"):
+        worked_completion(Problem("x", "what is 7 + 45?", "52"))
+
+
+def test_additions_are_unique_right_and_deterministic() -> None:
+    problems = addition_problems(8100, 4)
+    assert len({p.prompt for p in problems}) == len({p.id for p in problems}) == 8100
+    for problem in problems:
+        a, b = map(int, re.fullmatch(r"what is (\d\d) \+ (\d\d)\?", problem.prompt).groups())  # type: ignore[union-attr]
+        assert problem.answer == str(a + b)
+    assert addition_problems(5, 4) == addition_problems(5, 4) != addition_problems(5, 5)
+    with pytest.raises(DataError, match="only 8099"):
+        addition_problems(8100, 0, exclude=frozenset({problems[0].prompt}))
+
+
+def test_demo_split_shares_no_addition_even_swapped() -> None:
+    train, held = demo_split()
+    assert len(held) == 512
+    pairs = [{frozenset(re.findall(r"\d\d", p.prompt)) for p in side} for side in (train, held)]
+    assert pairs[0].isdisjoint(pairs[1])
+    assert demo_split() == (train, held)
+    assert demo_split(1)[1] != held
+
+
+def test_write_jsonl_reads_back(tmp_path: Path) -> None:
+    problems = [*addition_problems(3, 0), Problem("é", "a\nb", "", {"level": 1})]
+    write_jsonl(tmp_path / "a.jsonl", problems)
+    assert load_problems(tmp_path / "a.jsonl", "jsonl") == problems
