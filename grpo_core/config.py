@@ -358,7 +358,7 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
-    def represent_str(self, data: str) -> yaml.Node:
+    def represent_str(self, data: str) -> yaml.ScalarNode:
         """Text with a Unicode line end goes in double quotes, which escape it; elsewhere YAML would fold it."""
         style = '"' if any(char in data for char in "\x85\u2028\u2029") else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
