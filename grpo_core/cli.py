@@ -1,0 +1,273 @@
+"""The command `grpo`. Parses first and imports what is heavy after, so that help answers at once.
+
+Errors that a person can act on are printed to stderr without a traceback, and the exit status tells their area
+(grpo_core/errors.py).
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from grpo_core import __version__
+from grpo_core.errors import GrpoError, Interrupted
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.progress import Progress
+    from grpo_core.records import EvalResult, Outcome
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.handler(options)
+    except GrpoError as error:
+        print(f"grpo: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("grpo: interrupted", file=sys.stderr)
+        return Interrupted.exit_status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="grpo", description="Train language models with GRPO.")
+    parser.add_argument("--version", action="version", version=f"grpo {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    train = commands.add_parser("train", help="train as a config says and write a run directory")
+    train.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
+    train.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory; must hold no run yet")
+    train.add_argument("--spool", action="store_true", help="also frame every record for shipping (used by workers)")
+    train.set_defaults(handler=_train)
+
+    evaluate = commands.add_parser("eval", help="measure a model on a config's held-out problems")
+    evaluate.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
+    evaluate.add_argument("--model", type=Path, metavar="DIR", help="model folder to measure instead of the config's")
+    evaluate.add_argument("--out", type=Path, metavar="FILE", help="write every answer and the result as JSON lines")
+    evaluate.set_defaults(handler=_eval)
+
+    cold = commands.add_parser("cold-start", help="make the demo's small base model")
+    cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
+    cold.add_argument("--steps", type=_positive, default=None, help="supervised steps")
+    cold.add_argument("--batch", type=_positive, default=None, help="problems in a step")
+    cold.add_argument("--seed", type=int, default=0, help="start of every random choice (default 0)")
+    cold.add_argument("--threads", type=_positive, default=None, help="CPU threads (default: all cores)")
+    cold.add_argument("--force", action="store_true", help="build again whatever the folder holds")
+    cold.set_defaults(handler=_cold_start)
+
+    data = commands.add_parser("demo-data", help="write the demo's problems: two-digit additions")
+    data.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the two files")
+    data.add_argument("--seed", type=int, default=0, help="seed of the split (default 0)")
+    data.set_defaults(handler=_demo_data)
+
+    presets = commands.add_parser("presets", help="list papers' settings, or print one as YAML")
+    presets.add_argument("name", nargs="?", metavar="NAME")
+    presets.set_defaults(handler=_presets)
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def _train(options: argparse.Namespace) -> int:
+    from grpo_core.config import RunConfig
+    from grpo_core.progress import Progress
+    from grpo_core.run_dir import RunDir
+
+    config = RunConfig.from_file(options.config)
+    run_dir = RunDir.create(options.out, spool=options.spool)
+    if options.config.resolve() != run_dir.config_file.resolve():
+        run_dir.config_file.write_text(config.to_yaml(), encoding="utf-8")
+    stop = Stop()
+    # Under a worker, which asks for the spool, stdout already goes to the log file.
+    progress = Progress(log=None if options.spool else run_dir.log_file)
+    try:
+        progress.line(f"run {config.name}: {options.out}")
+        from grpo_core.trainer import Trainer
+
+        trainer = Trainer(
+            config, run_dir, base=options.config.resolve().parent, progress=progress, check=stop.raise_if_asked
+        )
+        outcome = trainer.run()
+        _tell_end(config, outcome, options.out, progress)
+    finally:
+        progress.close()
+    return 0
+
+
+def _eval(options: argparse.Namespace) -> int:
+    from grpo_core.config import RunConfig
+
+    config = RunConfig.from_file(options.config)
+    base = options.config.resolve().parent
+    if options.model is not None:
+        model = config.model.model_copy(update={"path": str(options.model.resolve()), "revision": None})
+        config = config.model_copy(update={"model": model})
+    stop = Stop()
+
+    import torch
+
+    from grpo_core.errors import ConfigError
+    from grpo_core.evaluate.loop import evaluate
+    from grpo_core.inputs import load_inputs
+    from grpo_core.rollout.local import LocalRollout
+
+    if config.engine.threads is not None:
+        torch.set_num_threads(config.engine.threads)
+    # A reference has no part in an evaluation.
+    algorithm = config.algorithm.model_copy(update={"kl": config.algorithm.kl.model_copy(update={"coef": 0.0})})
+    inputs = load_inputs(config.model_copy(update={"algorithm": algorithm}), base=base)
+    if inputs.heldout is None:
+        raise ConfigError("nothing to evaluate on: give eval.path or eval.holdout")
+    rollout = LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=stop.raise_if_asked)
+    evaluation = evaluate(
+        "before" if options.model is None else "after",
+        inputs.heldout,
+        rollout=rollout,
+        policy=inputs.policy,
+        rubric=inputs.rubric,
+        config=config,
+    )
+    if options.out is not None:
+        lines = [record.model_dump_json() + "\n" for record in (*evaluation.items, evaluation.result)]
+        try:
+            options.out.write_text("".join(lines), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {options.out}: {error.strerror}") from None
+    print(f"accuracy: {_accuracy(evaluation.result)}")
+    return 0
+
+
+def _cold_start(options: argparse.Namespace) -> int:
+    from grpo_core.progress import Progress
+
+    stop = Stop()
+    progress = Progress()
+
+    from grpo_core.cold_start import Recipe, cold_start
+
+    given = {"steps": options.steps, "batch": options.batch, "seed": options.seed}
+    recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
+
+    def told(step: int, loss: float) -> None:
+        stop.raise_if_asked()
+        if step == 1:
+            progress.begin("cold start, step", recipe.steps)
+        if step % 10 == 0 or step == recipe.steps:
+            progress.advance(step, f"loss {loss:.3f} nats per token")
+
+    try:
+        if cold_start(
+            options.out, recipe, threads=options.threads, force=options.force, tell=progress.line, progress=told
+        ):
+            progress.line(f"wrote {options.out}")
+    finally:
+        progress.close()
+    return 0
+
+
+def _demo_data(options: argparse.Namespace) -> int:
+    from grpo_core.data.arithmetic import demo_split, write_jsonl
+    from grpo_core.errors import DataError
+
+    train, heldout = demo_split(options.seed)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, problems in (("add-train.jsonl", train), ("add-heldout.jsonl", heldout)):
+            write_jsonl(options.out / name, problems)
+            print(f"{options.out / name}: {len(problems):,} problems")
+    except OSError as error:
+        raise DataError(f"cannot write to {options.out}: {error.strerror}") from None
+    return 0
+
+
+def _presets(options: argparse.Namespace) -> int:
+    import yaml
+
+    from grpo_core.errors import ConfigError
+    from grpo_core.presets import PRESETS
+
+    if options.name is None:
+        for preset in PRESETS.values():
+            print(f"{preset.name:14} {preset.title} ({preset.paper})")
+        return 0
+    if options.name not in PRESETS:
+        raise ConfigError(f"no preset {options.name!r}; there are {', '.join(PRESETS)}")
+    preset = PRESETS[options.name]
+    print(f"# {preset.title}. {preset.citation}")
+    print(yaml.safe_dump(preset.settings, sort_keys=False, allow_unicode=True), end="")
+    return 0
+
+
+# ---------------------------------------------------------------------- around them
+
+
+class Stop:
+    """Turns the first SIGTERM or SIGINT into a wish that the trainer meets at its next check; a second one kills."""
+
+    def __init__(self) -> None:
+        self._asked: str | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = signal.Signals(number).name
+        signal.signal(number, signal.SIG_DFL)
+
+    def raise_if_asked(self) -> None:
+        if self._asked is not None:
+            raise Interrupted(f"asked to stop by {self._asked}")
+
+
+def _tell_end(config: "RunConfig", outcome: "Outcome", out: Path, progress: "Progress") -> None:
+    from grpo_core.records import EvalResult
+
+    progress.line(outcome.message)
+    for phase in ("before", "after"):
+        path = out / "evals" / f"{phase}.jsonl"
+        if path.is_file():
+            result = _last_result(path.read_text(encoding="utf-8"), EvalResult)
+            progress.line(f"{phase:6} {_accuracy(result)}")
+    groups = outcome.totals["groups"]
+    progress.line(f"signal in {outcome.totals['groups_mixed']:.0f} of {groups:.0f} groups")
+    if outcome.final_checkpoint is not None:
+        progress.line(f"weights: {out / outcome.final_checkpoint}")
+    progress.line(f"records: {out}")
+
+
+def _last_result(text: str, kind: "type[EvalResult]") -> "EvalResult":
+    import json
+
+    return kind.model_validate(json.loads(text.splitlines()[-1])["record"])
+
+
+def _accuracy(result: "EvalResult") -> str:
+    from grpo_core.stats import wilson
+
+    interval = wilson(result.correct, result.problems)
+    return (
+        f"{result.correct:g} of {result.problems} right = {result.correct / result.problems:.1%} "
+        f"(95 % interval {interval.low:.1%} to {interval.high:.1%}); "
+        f"{result.truncated} truncated, {result.errors} could not be scored"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Everything a run reads before it starts: model, reference, problems, reward. All of it is checked here, so that a
+fault is told in the first seconds and not after an hour of sampling."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_core.config import RunConfig
+from grpo_core.data.loaders import load_problems
+from grpo_core.data.problem import Problem
+from grpo_core.data.split import holdout
+from grpo_core.errors import ConfigError
+from grpo_core.manifest import data_facts
+from grpo_core.model.load import LoadedModel, find_model, load_model, pick_device
+from grpo_core.rewards.rubric import Rubric
+from grpo_core.rollout.prompts import Encoded, encode_problems
+
+
+@dataclass
+class Inputs:
+    """A run's inputs, loaded and checked."""
+
+    policy: LoadedModel
+    reference: LoadedModel | None
+    """Loaded only when kl.coef is above 0."""
+    rubric: Rubric
+    train: Encoded
+    heldout: Encoded | None
+    train_facts: dict[str, Any]
+    heldout_facts: dict[str, Any] | None
+
+
+def load_inputs(config: RunConfig, *, base: Path) -> Inputs:
+    """Read and check everything; relative paths are taken from `base`. Raises a GrpoError that says what is wrong."""
+    rubric = Rubric(config.reward)
+    source = find_model(config.model, base=base)
+    data_path = base / config.data.path
+    problems, heldout_problems, heldout_path = _problems(config, base)
+
+    device = pick_device(config.engine.device)
+    policy = load_model(source, dtype=config.model.dtype, device=device)
+    train = _encode(config, policy, problems, shown=config.data.path)
+    train_facts = data_facts(data_path, config.data.path, train)
+    heldout = heldout_facts = None
+    if heldout_problems:
+        shown = config.eval.path or config.data.path
+        heldout = _encode(config, policy, heldout_problems, shown=shown)
+        heldout_facts = data_facts(heldout_path, shown, heldout)
+    _fits_context(config, policy, train, heldout)
+
+    reference = None
+    if config.algorithm.kl.coef > 0:
+        reference = load_model(source, dtype=config.model.dtype, device=device)
+        reference.model.requires_grad_(False)
+    return Inputs(policy, reference, rubric, train, heldout, train_facts, heldout_facts)
+
+
+def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
+    """Training problems, held-out problems (empty when nothing is evaluated), and the file those are from."""
+    data_path = base / config.data.path
+    problems = load_problems(data_path, config.data.format, limit=config.data.limit)
+    if config.eval.path is not None:
+        heldout_path = base / config.eval.path
+        return problems, load_problems(heldout_path, config.eval.format, limit=config.eval.limit), heldout_path
+    if config.eval.holdout == 0:
+        return problems, [], data_path
+    train, heldout = holdout(problems, config.eval.holdout, config.seed)
+    return train, heldout[: config.eval.limit], data_path
+
+
+def _encode(config: RunConfig, policy: LoadedModel, problems: list[Problem], *, shown: str) -> Encoded:
+    return encode_problems(
+        problems,
+        policy.tokenizer,
+        template=config.data.template,
+        limit=config.data.max_prompt_tokens,
+        drop_long=config.data.long_prompts == "drop",
+        source=shown,
+    )
+
+
+def _fits_context(config: RunConfig, policy: LoadedModel, train: Encoded, heldout: Encoded | None) -> None:
+    """A model asked past its positions answers noise without an error, so this is refused beforehand."""
+    if policy.context is None:
+        return
+    wanted = [(train, config.sampling.max_completion_tokens, "sampling.max_completion_tokens")]
+    if heldout is not None:
+        wanted.append((heldout, config.eval_max_completion_tokens, "the evaluation's completion limit"))
+    for encoded, completion, name in wanted:
+        longest = int(encoded.token_stats()["max"])
+        if longest + completion > policy.context:
+            raise ConfigError(
+                f"the longest prompt ({longest} tokens) and {name} ({completion}) need {longest + completion} "
+                f"positions; the model has {policy.context}. Lower the limit, or data.max_prompt_tokens"
+            )

@@ -1,0 +1,147 @@
+"""What a run stands on: code, versions, machine, seeds, and the hashes of model and data. Measured, never assumed."""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_core import __version__
+from grpo_core.config import RunConfig
+from grpo_core.data.fingerprint import file_sha256, problems_digest
+from grpo_core.model.load import LoadedModel, weight_files
+from grpo_core.records import Manifest
+from grpo_core.rollout.prompts import Encoded
+
+PROVENANCE = "cold_start.json"
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic", "math-verify")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "vocab.json",
+)
+_TOKENIZER_MORE = ("merges.txt", "added_tokens.json", "chat_template.jinja")
+
+
+def build_manifest(
+    config: RunConfig, policy: LoadedModel, *, train: dict[str, Any], heldout: dict[str, Any] | None
+) -> Manifest:
+    """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`."""
+    return Manifest(
+        code=code_state(),
+        packages=package_versions(),
+        platform=machine(policy.device),
+        model=model_facts(config, policy),
+        data={"train": train, "eval": heldout},
+        seeds={"run": config.seed},
+        config_digest=config.digest(),
+    )
+
+
+def code_state() -> dict[str, Any]:
+    """Package version, and of a git checkout the commit and the SHA-256 of what differs from it (null when nothing
+    does). Untracked Python files of the package count as a difference."""
+    root = Path(__file__).resolve().parent.parent
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    if commit is None:
+        return {"version": __version__, "git_commit": None, "dirty_sha256": None}
+    difference = hashlib.sha256()
+    changed = _git(root, "diff", "HEAD", "--binary") or b""
+    difference.update(changed)
+    untracked = (_git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", "grpo_core") or b"").split(b"\0")
+    added = [root / os.fsdecode(name) for name in sorted(untracked) if name.endswith(b".py")]
+    for path in added:
+        difference.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return {
+        "version": __version__,
+        "git_commit": commit.decode().strip(),
+        "dirty_sha256": difference.hexdigest() if changed or added else None,
+    }
+
+
+def package_versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    }
+
+
+def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
+    folder = policy.source.folder
+    return {
+        "source": policy.source.given,
+        "revision": policy.source.revision,
+        "architecture": type(policy.model).__name__,
+        "parameters": policy.parameters(),
+        "dtype": config.model.dtype,
+        "weights": {path.name: file_sha256(path) for path in weight_files(folder)},
+        "tokenizer_sha256": tokenizer_sha256(folder),
+        "provenance": read_provenance(folder),
+    }
+
+
+def tokenizer_sha256(folder: Path) -> str:
+    """One digest over the tokenizer's files: SHA-256 of the lines `<sha256>  <name>`, sorted by name."""
+    names = sorted((*_TOKENIZER_FILES, *_TOKENIZER_MORE))
+    lines = [f"{file_sha256(folder / name)}  {name}\n" for name in names if (folder / name).is_file()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def read_provenance(folder: Path) -> dict[str, Any] | None:
+    """How the base model was made, if it was made by `grpo cold-start`."""
+    path = folder / PROVENANCE
+    if not path.is_file():
+        return None
+    provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return provenance
+
+
+def data_facts(path: Path, shown: str, encoded: Encoded) -> dict[str, Any]:
+    """Hashes and prompt lengths of one file's problems; `shown` is the path as the config has it."""
+    return {
+        "path": shown,
+        "sha256": file_sha256(path),
+        "problems": len(encoded.prompts),
+        "problems_digest": problems_digest(prompted.problem for prompted in encoded.prompts),
+        "dropped": len(encoded.dropped),
+        "prompt_tokens": encoded.token_stats(),
+    }
+
+
+def _git(root: Path, *arguments: str) -> bytes | None:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

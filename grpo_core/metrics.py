@@ -1,0 +1,101 @@
+"""The numbers of one step, from its groups. docs/metrics.md tells each; names follow TRL where the meaning is equal.
+
+A metric without meaning in a step is absent, never 0 or NaN. Loads no torch.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from grpo_core.records import Sample, Signal
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """One group after rewards and advantages, for counting."""
+
+    signal: Signal
+    reward_std: float | None
+    samples: tuple[Sample, ...]
+
+
+@dataclass
+class Totals:
+    """Sums over a run, for its outcome."""
+
+    sums: Counter[str] = field(default_factory=Counter)
+
+    def add(self, groups: Sequence[ScoredGroup], *, tokens: int) -> None:
+        self.sums["groups"] += len(groups)
+        for group in groups:
+            self.sums[f"groups_{group.signal}"] += 1
+            self.sums["samples"] += len(group.samples)
+            self.sums["completion_tokens"] += sum(sample.tokens for sample in group.samples)
+            self.sums["masked"] += sum(sample.mask_cause is not None for sample in group.samples)
+            self.sums["truncated"] += sum(sample.finish_reason == "length" for sample in group.samples)
+            self.sums["reward_errors"] += sum(_failed(sample) for sample in group.samples)
+        self.sums["tokens"] += tokens
+
+    def as_dict(self) -> dict[str, float]:
+        names = ("samples", "tokens", "completion_tokens", "groups", "groups_mixed", "groups_all_equal")
+        more = ("groups_unscored", "masked", "truncated", "reward_errors")
+        return {name: float(self.sums[name]) for name in (*names, *more)}
+
+
+def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> dict[str, float]:
+    """Rewards, group shares and lengths of one step's groups; `success` is the component that decides right or wrong,
+    `ddof` the one that the advantage uses."""
+    samples = [sample for group in groups for sample in group.samples]
+    metrics: dict[str, float] = {}
+    rewards = [sample.reward for sample in samples if sample.reward is not None]
+    if rewards:
+        metrics["reward"] = math.fsum(rewards) / len(rewards)
+    if len(rewards) > 1:
+        metrics["reward_std"] = _std(rewards, ddof)
+    for name in samples[0].components:
+        values = [v for sample in samples if (v := sample.components[name].value) is not None]
+        if values:
+            metrics[f"rewards/{name}/mean"] = math.fsum(values) / len(values)
+    stds = [group.reward_std for group in groups if group.reward_std is not None]
+    if stds:
+        metrics["reward_group_std"] = math.fsum(stds) / len(stds)
+    metrics["frac_reward_zero_std"] = sum(group.signal != "mixed" for group in groups) / len(groups)
+    shares = Counter(verdict for group in groups if (verdict := _verdict(group, success)) is not None)
+    for verdict in ("all_right", "all_wrong", "mixed"):
+        metrics[f"groups/{verdict}"] = shares[verdict] / len(groups)
+
+    lengths = [sample.tokens for sample in samples]
+    metrics["completions/mean_length"] = sum(lengths) / len(lengths)
+    metrics["completions/min_length"] = float(min(lengths))
+    metrics["completions/max_length"] = float(max(lengths))
+    metrics["completions/clipped_ratio"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
+    metrics["reward_errors"] = float(sum(_failed(sample) for sample in samples))
+    for cause in ("reward_error", "truncated"):
+        metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))
+    return metrics
+
+
+def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> float | None:
+    """Mean over tokens, from each completion's own mean; None when an engine did not tell one."""
+    known = [(entropy, length) for entropy, length in zip(entropies, lengths, strict=True) if entropy is not None]
+    if len(known) < len(lengths):
+        return None
+    return math.fsum(entropy * length for entropy, length in known) / sum(lengths)
+
+
+def _verdict(group: ScoredGroup, success: str) -> str | None:
+    """all_right, all_wrong or mixed by the success component; None when no sample of the group was judged."""
+    passed = [p for sample in group.samples if (p := sample.components[success].passed) is not None]
+    if not passed:
+        return None
+    return "all_right" if all(passed) else "mixed" if any(passed) else "all_wrong"
+
+
+def _failed(sample: Sample) -> bool:
+    return any(component.error is not None for component in sample.components.values())
+
+
+def _std(values: Sequence[float], ddof: int) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))

@@ -1,0 +1,194 @@
+"""Loads a policy or a reference, from a folder or from a pinned revision on the Hub.
+
+Only safetensors are read and no code that comes with a model is ever run: a pickle may execute anything when it is
+opened, so a folder that holds nothing else is refused, by its files' names and by their first bytes.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from grpo_core.config import ModelConfig
+from grpo_core.errors import ModelError
+from grpo_core.model.logprobs import last_logits
+
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model lies on this machine, and where it came from."""
+
+    folder: Path
+    given: str
+    revision: str | None = None
+
+
+@dataclass
+class LoadedModel:
+    """A causal language model with what is needed to sample from it and score with it."""
+
+    model: Any
+    """A transformers causal model, in eval mode (no dropout), on `device`."""
+    tokenizer: Any
+    eos_ids: frozenset[int]
+    """Every id that ends a completion: those of the generation config, the config and the tokenizer."""
+    pad_id: int
+    """Fills batches up; never decides where a completion ends."""
+    source: ModelSource
+    device: torch.device
+
+    @property
+    def context(self) -> int | None:
+        """Most positions the model was made for, if it says so."""
+        value = getattr(self.model.config, "max_position_embeddings", None)
+        return int(value) if value else None
+
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+
+def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
+    """The folder that `config.path` means: beside the config file (`base`), then in $GRPO_MODELS, then on the Hub.
+
+    The Hub is asked only when a revision is given. Raises ModelError that names every place looked at.
+    """
+    given = Path(config.path).expanduser()
+    places = [given] if given.is_absolute() else [base / given]
+    if not given.is_absolute() and (models := os.environ.get("GRPO_MODELS")):
+        places.append(Path(models) / given)
+    for place in places:
+        if place.is_dir():
+            return ModelSource(place.resolve(), config.path)
+    if config.revision is not None:
+        return _from_hub(config.path, config.revision)
+    looked = ", ".join(str(place) for place in places)
+    hint = "" if given.is_absolute() or "GRPO_MODELS" in os.environ else " (the variable GRPO_MODELS is not set)"
+    raise ModelError(
+        f"no model folder {config.path!r}; looked at {looked}{hint}. "
+        "For a model on the Hub, give model.revision (the commit) too."
+    )
+
+
+def _from_hub(repository: str, revision: str) -> ModelSource:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    if not _COMMIT.fullmatch(revision):
+        raise ModelError(
+            f"model.revision {revision!r} is not a commit of 40 hex digits; a branch or tag may move, "
+            "and the run could not be repeated"
+        )
+    try:
+        folder = snapshot_download(repository, revision=revision, allow_patterns=_HUB_FILES)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(f"cannot get model {repository!r} at {revision} from the Hub: {error}") from None
+    return ModelSource(Path(folder), repository, revision)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none to load safely."""
+    weights = sorted(folder.glob("*.safetensors"))
+    for path in weights:
+        if (what := _pickle_kind(path)) is not None:
+            raise ModelError(f"{path} is named safetensors but is {what}; it could run code when loaded. {_CONVERT}")
+    if weights:
+        return weights
+    pickles = [p for p in sorted(folder.iterdir()) if p.is_file() and _looks_like_pickle(p)]
+    if pickles:
+        names = ", ".join(p.name for p in pickles[:4])
+        raise ModelError(
+            f"{folder} holds weights as pickle only ({names}), which can run code when loaded and is "
+            f"refused. {_CONVERT}"
+        )
+    raise ModelError(f"{folder} holds no *.safetensors weights")
+
+
+_CONVERT = (
+    "Convert on a machine where you trust the file: "
+    "transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW) writes safetensors."
+)
+
+
+def _looks_like_pickle(path: Path) -> bool:
+    return path.suffix.lower() in PICKLE_SUFFIXES or _pickle_kind(path) is not None
+
+
+def _pickle_kind(path: Path) -> str | None:
+    with path.open("rb") as handle:
+        head = handle.read(4)
+    if head == b"PK\x03\x04":
+        return "a zip archive (PyTorch's pickle format)"
+    if len(head) >= 2 and head[0] == 0x80 and head[1] <= 5:
+        return "a pickle"
+    return None
+
+
+def pick_device(wanted: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ModelError("engine.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)
+
+
+def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
+    """Load weights and tokenizer from `source`. Raises ModelError for anything missing, odd or unsafe."""
+    folder = source.folder
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
+    weight_files(folder)
+    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        model_config = AutoConfig.from_pretrained(folder, **safe)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, config=model_config, dtype=_DTYPES[dtype], use_safetensors=True, output_loading_info=True, **safe
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"cannot load the model in {folder}: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(
+            f"the weights in {folder} are incomplete; {len(missing)} tensors are missing, first {missing[0]}"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"cannot load the tokenizer in {folder}: {error}") from error
+    model.to(device)
+    model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
+    eos_ids = _eos_ids(model, tokenizer)
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(eos_ids, default=0)
+    loaded = LoadedModel(model, tokenizer, eos_ids, int(pad_id), source, device)
+    _check_head(loaded)
+    return loaded
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Phi and Gemma end with a second id that only the generation config knows, so all three places count."""
+    found: set[int] = set()
+    for ids in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+        if ids is not None:
+            found.update([ids] if isinstance(ids, int) else ids)
+    return frozenset(found)
+
+
+@torch.no_grad()
+def _check_head(loaded: LoadedModel) -> None:
+    """Our own way through the output layer must give the model's logits; some families scale or cap them."""
+    vocabulary = loaded.model.get_output_embeddings().weight.shape[0]
+    ids_BT = torch.arange(4, device=loaded.device)[None] % vocabulary
+    theirs_V = loaded.model(input_ids=ids_BT, use_cache=False).logits[0, -1].float()
+    ours_V = last_logits(loaded.model, ids_BT)[0].float()
+    if not torch.allclose(ours_V, theirs_V, rtol=1e-3, atol=1e-3):
+        raise ModelError(
+            f"{type(loaded.model).__name__} changes its logits in a way this trainer does not know "
+            f"(largest difference {(ours_V - theirs_V).abs().max().item():.3g}); its log-probabilities would be wrong"
+        )

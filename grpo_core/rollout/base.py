@@ -1,0 +1,44 @@
+"""What a rollout engine takes and gives: tokens in, tokens out. The caller makes the text and never tokenises it
+again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from grpo_core.records import FinishReason
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How completions are drawn."""
+
+    max_tokens: int
+    """Longest completion, end token included."""
+    temperature: float = 1.0
+    """0 takes the likeliest token each time."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps all tokens."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled completion."""
+
+    tokens: tuple[int, ...]
+    """Ids; the end token, if there was one, is the last."""
+    logprobs: tuple[float, ...]
+    """log π of each token under the sampling policy: temperature applied, before top-k and top-p took tokens away."""
+    finish: FinishReason
+    entropy: float | None = None
+    """Mean entropy in nats of the distributions drawn from, of the same kind; None where the engine cannot tell."""
+
+
+class Rollout(Protocol):
+    """Something that samples from the policy as it stands now."""
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], *, samples: int, decoding: Decoding, key: tuple[int, ...]
+    ) -> list[list[Completion]]:
+        """`samples` completions of each prompt, in order. The same `key` draws the same random numbers."""
+        ...

@@ -1,0 +1,55 @@
+"""A key-value cache that is filled in place.
+
+transformers' DynamicCache copies everything it holds at each token; this one doubles its room when it is full and
+otherwise writes where the token belongs. Knows nothing of sampling.
+
+Shapes: B rows · H heads · T positions held · D size of a head.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+    """One layer's keys and values in buffers larger than what they hold; `keys` and `values` are views of them."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._keys, self._values = key_states, value_states
+            self.keys, self.values = key_states, value_states
+            return self.keys, self.values
+        held = self.keys.shape[-2]
+        total = held + key_states.shape[-2]
+        if total > self._keys.shape[-2]:
+            self._keys, self._values = _wider(self.keys, total), _wider(self.values, total)
+        self._keys[:, :, held:total] = key_states
+        self._values[:, :, held:total] = value_states
+        self.keys, self.values = self._keys[:, :, :total], self._values[:, :, :total]
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self._keys = self.keys = self.keys.index_select(0, indices)
+        self._values = self.values = self.values.index_select(0, indices)
+
+
+def _wider(held_BHTD: Tensor, needed: int) -> Tensor:
+    rows, heads, length, size = held_BHTD.shape
+    buffer = held_BHTD.new_empty((rows, heads, max(needed, length + max(64, length)), size))
+    buffer[:, :, :length] = held_BHTD
+    return buffer
+
+
+def make_cache(config: Any) -> DynamicCache:
+    """A cache for a model of this config; layers other than plain full attention stay as transformers makes them."""
+    cache = DynamicCache(config=config)
+    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+def select_rows(cache: DynamicCache, rows_B: Tensor) -> None:
+    """Keep (or repeat) the given rows in every layer."""
+    for layer in cache.layers:
+        layer.batch_select_indices(rows_B)
