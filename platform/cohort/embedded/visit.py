@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from cohort.embedded.home import Home, HomeError
 from cohort.embedded.postgres import Postgres
-from cohort.embedded.up import enter
+from cohort.embedded.up import enter, leave
 
 
 @contextmanager
@@ -35,4 +35,5 @@ def database(home: Home, purpose: str) -> Iterator[None]:
             enter(home.platform_environment(postgres.url))
             yield
         finally:
+            leave()
             postgres.stop()

@@ -1,0 +1,65 @@
+"""People, their first project, and nodes, made from the command line of the machine that Cohort runs on."""
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from cohort.accounts.models import Project, User
+from cohort.accounts.services import membership_set, one_time_password, project_create, user_create
+from cohort.embedded.home import HomeError
+from cohort.runs.models import Node
+from cohort.runs.nodes import node_create
+
+
+def password_renew(username: str) -> tuple[User, str]:
+    """The person of this name, made when missing, with a new password; it is returned here and never again."""
+    user = User.objects.filter(username=username).first()
+    if user is None:
+        return user_create(username=username)
+    password = one_time_password()
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    return user, password
+
+
+def user_add(*, name: str, project: str | None, role: str | None, new_password: bool) -> list[str]:
+    """Make a person, or give one a new password, and put them in a project. Returns the lines to show."""
+    known = User.objects.filter(username=name).exists()
+    if known and not new_password and project is None:
+        raise HomeError(f"{name} is here already. --new-password gives them another password.")
+    lines = []
+    try:
+        with transaction.atomic():
+            if known and not new_password:
+                user = User.objects.get(username=name)
+            else:
+                user, password = password_renew(name)
+                lines.append(f"{name} can log in with the one-time password {password}")
+            if project is not None:
+                lines.append(_join(user, project, role))
+    except ValidationError as fault:
+        raise HomeError(" ".join(fault.messages)) from None
+    return lines
+
+
+def node_add(*, name: str) -> str:
+    """Register a machine that may train; returns its token, which is not shown again."""
+    if Node.objects.filter(name=name).exists():
+        raise HomeError(f"there is a node {name} already. Give this one another name.")
+    if not 1 <= len(name) <= 80:
+        raise HomeError("a node's name has 1 to 80 characters.")
+    _, token = node_create(name=name)
+    return token
+
+
+def _join(user: User, slug: str, role: str | None) -> str:
+    project = Project.objects.filter(slug=slug).first()
+    if project is None:
+        if role not in (None, "admin"):
+            raise HomeError(
+                f"there is no project {slug!r}, and a new one's first member is its admin. Leave out --role."
+            )
+        project_create(slug=slug, name=slug, owner=user)
+        return f"made the project {slug}; {user.username} is its admin"
+    chosen = role or "operator"
+    membership_set(project=project, actor=None, user=user, role=chosen)
+    return f"{user.username} is {chosen} in {slug}"
