@@ -1,0 +1,188 @@
+"""The platform's worker API over HTTP, one method a call (docs/worker-protocol.md).
+
+Connection errors, 5xx and 429 are tried again with growing pauses for as long as the caller has patience; a 4xx is the
+platform's word and is raised at once as Refused.
+"""
+
+import hashlib
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from grpo_core.wire import Beat, BeatReply, ClaimReply, ClaimRequest, Finish, IngestReply, InputFile, NodeInfo, Refusal
+
+Reply = TypeVar("Reply", bound=BaseModel)
+
+_TIMEOUT = httpx.Timeout(20.0, connect=5.0)
+_LONGEST_PAUSE = 10.0
+
+
+class PlatformError(Exception):
+    """A call that did not succeed."""
+
+
+class Unreachable(PlatformError):
+    """No answer, or none that was the platform's own. Trying later may help."""
+
+
+class Refused(PlatformError):
+    """The platform said no; trying again would not help."""
+
+    def __init__(self, status: int, refusal: Refusal) -> None:
+        self.status, self.code = status, refusal.code
+        super().__init__(refusal.message)
+
+    @property
+    def disowned(self) -> bool:
+        """The attempt is no longer this worker's: it must stop at once and write nothing more."""
+        return self.code in ("stale_fence", "unknown_token")
+
+
+class BadFile(PlatformError):
+    """An input file that did not arrive as it was announced."""
+
+
+class Platform:
+    """Calls made with the node's token."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._http = httpx.Client(base_url=f"{url.rstrip('/')}/api/worker/v1/", timeout=_TIMEOUT)
+        self._token = token
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def claim(self, run_id: int, node: NodeInfo, *, patience: float = 60.0) -> ClaimReply:
+        body = ClaimRequest(run_id=run_id, node=node)
+        return _understood(ClaimReply, _call(self._http, "claim", self._token, patience, json=_json(body)))
+
+    def attempt(self, claimed: ClaimReply) -> "AttemptLink":
+        return AttemptLink(self._http, claimed)
+
+
+class AttemptLink:
+    """Calls of one attempt, with its own token."""
+
+    def __init__(self, http: httpx.Client, claimed: ClaimReply) -> None:
+        self._http = http
+        self._token = claimed.token
+        self._fence = claimed.fence
+        self._at = f"attempts/{claimed.attempt_id}"
+
+    def beat(self, *, shipped_seq: int, spooled_bytes: int) -> BeatReply:
+        body = Beat(fence=self._fence, shipped_seq=shipped_seq, spooled_bytes=spooled_bytes)
+        return _understood(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
+
+    def records(self, compressed: bytes) -> IngestReply:
+        headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
+        answer = _call(self._http, f"{self._at}/records", self._token, content=compressed, headers=headers)
+        return _understood(IngestReply, answer)
+
+    def finish(self, finish: Finish, *, patience: float) -> None:
+        _call(self._http, f"{self._at}/finish", self._token, patience, json=_json(finish))
+
+    def fetch(self, file: InputFile, target: Path, *, on_chunk: Callable[[], None], patience: float) -> None:
+        """Store the file at `target`, which then holds exactly the announced bytes. Raises BadFile when it cannot."""
+        if target.is_file() and _sha256(target) == file.sha256:
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(target.name + ".part")
+        _retry(lambda: self._fetch_once(file, aside, on_chunk), patience)
+        aside.replace(target)
+
+    def _fetch_once(self, file: InputFile, aside: Path, on_chunk: Callable[[], None]) -> None:
+        digest, size = hashlib.sha256(), 0
+        request = self._http.build_request(
+            "GET", f"{self._at}/files/{file.sha256}", headers={"Authorization": f"Bearer {self._token}"}
+        )
+        try:
+            answer = self._http.send(request, stream=True)
+            try:
+                if not answer.is_success:
+                    answer.read()
+                    _raise_for(answer)
+                with aside.open("wb") as handle:
+                    for chunk in answer.iter_bytes():
+                        handle.write(chunk)
+                        digest.update(chunk)
+                        size += len(chunk)
+                        on_chunk()
+            finally:
+                answer.close()
+        except httpx.TransportError as error:
+            raise Unreachable(f"fetching {file.path}: {error}") from None
+        if digest.hexdigest() != file.sha256:
+            raise BadFile(
+                f"{file.path} arrived as {size} bytes with SHA-256 {digest.hexdigest()}; "
+                f"announced were {file.size} bytes with {file.sha256}"
+            )
+
+
+def _call(http: httpx.Client, path: str, token: str, patience: float = 0.0, **request: Any) -> httpx.Response:
+    headers = {**request.pop("headers", {}), "Authorization": f"Bearer {token}"}
+
+    def once() -> httpx.Response:
+        try:
+            answer = http.post(path, headers=headers, **request)
+        except httpx.TransportError as error:
+            raise Unreachable(f"{path}: {type(error).__name__}: {error}") from None
+        if not answer.is_success:
+            _raise_for(answer)
+        return answer
+
+    return _retry(once, patience)
+
+
+Result = TypeVar("Result")
+
+
+def _retry(once: Callable[[], Result], patience: float) -> Result:
+    """Call until it succeeds; give up with its Unreachable when the next pause would outlast the patience."""
+    began, pause = time.monotonic(), 0.5
+    while True:
+        try:
+            return once()
+        except Unreachable:
+            wait = pause * random.uniform(0.5, 1.0)
+            if time.monotonic() - began + wait > patience:
+                raise
+        time.sleep(wait)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _raise_for(answer: httpx.Response) -> None:
+    if answer.status_code >= 500 or answer.status_code == 429:
+        raise Unreachable(f"{answer.url.path}: the platform answered {answer.status_code}")
+    try:
+        refusal = Refusal.model_validate_json(answer.content)
+    except ValidationError:
+        # Not the platform's own words: a proxy, a redirect to https, another server at this address.
+        refusal = Refusal(
+            code=f"http_{answer.status_code}",
+            message=f"{answer.url} answered {answer.status_code}; is COHORT_URL the platform's address?",
+        )
+    raise Refused(answer.status_code, refusal)
+
+
+def _understood(kind: type[Reply], answer: httpx.Response) -> Reply:
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise Unreachable(f"{answer.url} gave an answer that is no {kind.__name__}: {error}") from None
+
+
+def _json(body: BaseModel) -> Any:
+    return body.model_dump(mode="json")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

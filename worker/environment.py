@@ -1,0 +1,63 @@
+"""What a worker is told by the environment (COHORT_…). docs/operations.md lists the variables."""
+
+from functools import cache
+from pathlib import Path
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class MissingSetting(Exception):
+    """A setting that the worker cannot work without; the message names the variable."""
+
+
+class Environment(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="COHORT_", extra="ignore", use_attribute_docstrings=True)
+
+    url: str = "http://127.0.0.1:8400"
+    """Address of the platform's web server."""
+    node_token: SecretStr = SecretStr("")
+    """The node's token, as `cohort node add` printed it."""
+    node_token_file: Path | None = None
+    """File that holds it instead."""
+    broker_url: str = "filesystem://"
+    """amqp://… or redis://…, the same as the platform's; filesystem:// uses the folder broker/ under home."""
+    home: Path = Path("~/.local/share/cohort")
+    """Where the folders below lie when they are not given."""
+    runs_dir: Path | None = None
+    """Folder of the run directories; empty means runs/ under home."""
+    models_dir: Path | None = None
+    """Folder of the base models; empty means models/ under home."""
+
+    @property
+    def home_folder(self) -> Path:
+        return self.home.expanduser().absolute()
+
+    @property
+    def broker_folder(self) -> Path:
+        return self.home_folder / "broker"
+
+    @property
+    def runs_folder(self) -> Path:
+        return self.runs_dir.expanduser().absolute() if self.runs_dir else self.home_folder / "runs"
+
+    @property
+    def models_folder(self) -> Path:
+        return self.models_dir.expanduser().absolute() if self.models_dir else self.home_folder / "models"
+
+    def resolved_node_token(self) -> str:
+        """Raises MissingSetting when there is none."""
+        token = self.node_token.get_secret_value()
+        if self.node_token_file is not None:
+            try:
+                token = self.node_token_file.read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise MissingSetting(f"cannot read COHORT_NODE_TOKEN_FILE {self.node_token_file}: {error}") from None
+        if not token:
+            raise MissingSetting("set COHORT_NODE_TOKEN or COHORT_NODE_TOKEN_FILE to the token of this node")
+        return token
+
+
+@cache
+def environment() -> Environment:
+    return Environment()

@@ -1,0 +1,48 @@
+"""Ships a spool to the platform, in order, and deletes what the platform holds.
+
+Sends the records' JSON as the trainer wrote it; looks into none of it.
+"""
+
+from pathlib import Path
+
+import zstandard
+
+from grpo_core.run_dir import Spooled, SpoolReader
+from worker.client import AttemptLink
+
+
+class RecordsLost(Exception):
+    """The platform holds fewer records than it had acknowledged; what is missing has been deleted here."""
+
+
+class Shipper:
+    def __init__(self, link: AttemptLink, spool: Path) -> None:
+        self._link = link
+        self._spool = spool
+        self._reader = SpoolReader(spool)
+        self._pending: list[Spooled] = []
+        self._compressor = zstandard.ZstdCompressor(level=3)
+        self.acked_seq = 0
+
+    def ship(self) -> bool:
+        """Send one batch; False when there is nothing to send.
+
+        What could not be sent stays and is sent next time. Raises PlatformError, RunDirError for a corrupt spool,
+        RecordsLost.
+        """
+        if not self._pending:
+            self._pending = self._reader.read_new()
+        if not self._pending:
+            return False
+        first = self._pending[0].seq
+        lines = b"".join(record.body + b"\n" for record in self._pending)
+        acked = self._link.records(self._compressor.compress(lines)).acked_seq
+        if acked < first:
+            raise RecordsLost(f"records from {acked + 1} to {first} were acknowledged or sent, and are not held")
+        self.acked_seq = acked
+        self._pending = [record for record in self._pending if record.seq > acked]
+        self._reader.drop_through(acked)
+        return True
+
+    def spooled_bytes(self) -> int:
+        return sum(segment.stat().st_size for segment in self._spool.glob("*.log"))
