@@ -36,7 +36,10 @@ class LinkGroup:
 
 _GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     ("", (("Runs", "run_list", "runs"),)),
-    ("Catalog", (("Base models", "base_model_list", ""), ("Datasets", "dataset_list", ""), ("Rewards", "verifier_list", ""))),
+    (
+        "Catalog",
+        (("Base models", "base_model_list", ""), ("Datasets", "dataset_list", ""), ("Rewards", "verifier_list", "")),
+    ),
     ("Evidence", (("Records", "record_list", ""),)),
     ("Machines", (("Nodes", "node_list", "nodes"),)),
     ("People", (("Members", "member_list", ""),)),

@@ -12,9 +12,11 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.accounts import views as accounts
 from cohort.accounts.forms import LoginForm
+from cohort.runs import nodes_views
 
 _project: list[URLPattern | URLResolver] = [
     path("", include("cohort.accounts.urls")),
+    path("nodes/", nodes_views.node_list, name="node_list"),
     *(
         path("", include(module))
         for module in ("cohort.runs.urls", "cohort.catalog.urls", "cohort.governance.urls")
@@ -33,4 +35,3 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *([path("api/worker/v1/", include("cohort.worker_api.urls"))] if find_spec("cohort.worker_api.urls") else []),
     path("healthz", accounts.healthz, name="healthz"),
 ]
-

@@ -59,7 +59,7 @@ class MemberForm(forms.Form):
         if user is None:
             raise ValidationError(
                 f"Nobody signs in as {name}. Names are case-sensitive; the person running the server adds people "
-                "with `cohort adduser`."
+                "with `cohort user`."
             )
         return user
 

@@ -91,4 +91,3 @@ def _refuse_last_admin(membership: Membership) -> None:
             f"{membership.user.username} is the last admin of {membership.project.name}. "
             "Make another member admin first."
         )
-

@@ -31,12 +31,16 @@ PREVIEW_PROBLEMS = 5
 PREVIEW_CHARS = 2000
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PAR1": "Parquet"}
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"PAR1": "Parquet",
+}
 
 
-def base_model_register(
-    *, project: Project, actor: User | None, name: str, path: str, revision: str = ""
-) -> BaseModel:
+def base_model_register(*, project: Project, actor: User | None, name: str, path: str, revision: str = "") -> BaseModel:
     """Register a folder below the models folder, or with `revision` a Hub repository at that commit.
 
     A folder is read and hashed here. A Hub repository is taken at its word: weights, architecture and size stay

@@ -2,4 +2,18 @@
 
 from django.urls import path
 
-urlpatterns: list = []
+from cohort.catalog import views
+
+urlpatterns = [
+    path("models/", views.base_model_list, name="base_model_list"),
+    path("models/new/", views.base_model_new, name="base_model_new"),
+    path("models/<int:pk>/", views.base_model_detail, name="base_model_detail"),
+    path("datasets/", views.dataset_list, name="dataset_list"),
+    path("datasets/new/", views.dataset_new, name="dataset_new"),
+    path("datasets/<int:pk>/", views.dataset_detail, name="dataset_detail"),
+    path("rewards/", views.verifier_list, name="verifier_list"),
+    path("rewards/new/", views.verifier_new, name="verifier_new"),
+    path("rewards/<int:pk>/", views.verifier_detail, name="verifier_detail"),
+    path("rewards/<int:pk>/new-version/", views.verifier_version_new, name="verifier_version_new"),
+    path("rewards/<int:pk>/try/", views.verifier_try, name="verifier_try"),
+]

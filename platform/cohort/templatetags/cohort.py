@@ -4,6 +4,7 @@ One place, so that a figure looks the same on every page. Nothing here reads the
 model wrote goes through `visible`, which escapes HTML and makes unseen characters seen.
 """
 
+import json
 import math
 import unicodedata
 from collections.abc import Iterable
@@ -155,6 +156,12 @@ def visible(text: Any) -> SafeString:
         else:
             pieces.append(escape(character))
     return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+@register.filter
+def compact_json(value: Any) -> str:
+    """A stored value on one line, as JSON; text stays as it is. Pass it on to `visible`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 _STATES = {

@@ -22,7 +22,10 @@
       // Charts draw their own colours and listen for this.
       document.dispatchEvent(new CustomEvent("cohort:theme"));
     }
-    if (button.hasAttribute("data-add-row")) addRow(button.dataset.addRow);
+    if (button.hasAttribute("data-add-row")) {
+      event.preventDefault(); // without JavaScript the button asks the server for one more row
+      addRow(button.dataset.addRow);
+    }
     if (button.hasAttribute("data-remove-row")) button.closest("[data-row]").remove();
   });
 

@@ -1,0 +1,94 @@
+"""Reads of the catalog. Every one starts from a project, so that no row of another can come along."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Prefetch, Q, QuerySet
+from django.http import Http404
+
+from cohort.accounts.models import Project
+from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
+from cohort.runs.models import Run
+from grpo_core.rewards.rubric import KINDS
+
+RUNS_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class UsedBy:
+    """Runs that used something: the newest, and how many there are in all."""
+
+    runs: list[Run]
+    total: int
+
+
+def base_models(project: Project) -> QuerySet[BaseModel]:
+    return BaseModel.objects.filter(project=project).annotate(run_count=Count("runs"))
+
+
+def base_model(project: Project, pk: int) -> BaseModel:
+    return _one(BaseModel.objects.filter(project=project).select_related("created_by"), pk)
+
+
+def datasets(project: Project) -> QuerySet[PromptDataset]:
+    return PromptDataset.objects.filter(project=project).annotate(
+        run_count=Count("training_runs", distinct=True), eval_count=Count("evaluated_runs", distinct=True)
+    )
+
+
+def dataset(project: Project, pk: int) -> PromptDataset:
+    return _one(PromptDataset.objects.filter(project=project).select_related("created_by"), pk)
+
+
+def verifiers(project: Project) -> QuerySet[Verifier]:
+    """With `newest` (its spec's components) through the prefetched versions, newest first."""
+    return (
+        Verifier.objects.filter(project=project)
+        .prefetch_related(Prefetch("versions", VerifierVersion.objects.order_by("-number")))
+        .annotate(run_count=Count("versions__runs", distinct=True))
+    )
+
+
+def verifier(project: Project, pk: int) -> Verifier:
+    return _one(Verifier.objects.filter(project=project), pk)
+
+
+def versions(of: Verifier) -> list[VerifierVersion]:
+    """Newest first, each with how many runs used it."""
+    return list(of.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    default: str
+    help: str
+
+
+def reward_kinds() -> dict[str, list[Parameter]]:
+    """Each kind's parameters, as the kind itself declares them."""
+    return {
+        kind: [
+            Parameter(name, json.dumps(field.default), field.description or "")
+            for name, field in model.model_fields.items()
+        ]
+        for kind, (model, _) in KINDS.items()
+    }
+
+
+def runs_with(**used: Any) -> UsedBy:
+    runs = Run.objects.filter(**used).order_by("-id")
+    return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
+
+
+def runs_with_dataset(row: PromptDataset) -> UsedBy:
+    runs = Run.objects.filter(Q(dataset=row) | Q(eval_dataset=row), project=row.project).order_by("-id")
+    return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
+
+
+def _one(rows: QuerySet[Any], pk: int) -> Any:
+    row = rows.filter(pk=pk).first()
+    if row is None:
+        raise Http404
+    return row

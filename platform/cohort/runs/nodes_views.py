@@ -1,0 +1,62 @@
+"""The page of machines: which are here, what they have, what they run. Read only.
+
+Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
+node is busy is shown.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from cohort.access import project_for
+from cohort.accounts.models import Project
+from cohort.context import NODE_SILENT_AFTER
+from cohort.runs.models import Attempt, AttemptState, Node
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    node: Node
+    status: str
+    """seen, silent, never or revoked."""
+    busy: int
+    """Attempts running on it, of whatever project."""
+    attempts: list[Attempt]
+    """Those of them that this project may see."""
+
+
+@require_safe
+def node_list(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    context: dict[str, Any] = {"project": project, "nodes": _rows(project)}
+    template = "nodes/_list.html" if request.headers.get("HX-Request") else "nodes/nodes.html"
+    return render(request, template, context)
+
+
+def _rows(project: Project) -> list[NodeRow]:
+    running: dict[int, list[Attempt]] = {}
+    for attempt in Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run"):
+        running.setdefault(attempt.node_id, []).append(attempt)
+    now = timezone.now()
+    return [
+        NodeRow(
+            node=node,
+            status=_status(node, now),
+            busy=len(running.get(node.pk, [])),
+            attempts=[one for one in running.get(node.pk, []) if one.run.project_id == project.pk],
+        )
+        for node in Node.objects.all()
+    ]
+
+
+def _status(node: Node, now: datetime) -> str:
+    if node.revoked_at is not None:
+        return "revoked"
+    if node.last_seen_at is None:
+        return "never"
+    return "seen" if now - node.last_seen_at < NODE_SILENT_AFTER else "silent"
