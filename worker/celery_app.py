@@ -35,7 +35,7 @@ app.conf.update(
 )
 
 
-@worker_init.connect
+@worker_init.connect  # type: ignore[untyped-decorator]
 def _refuse_without_token(**_: Any) -> None:
     try:
         environment().resolved_node_token()
@@ -44,6 +44,6 @@ def _refuse_without_token(**_: Any) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
 
 
-@worker_shutting_down.connect
+@worker_shutting_down.connect  # type: ignore[untyped-decorator]
 def _stop_trainer(**_: Any) -> None:
     SHUTDOWN.set()

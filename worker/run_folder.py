@@ -23,11 +23,35 @@ _FETCH_PATIENCE = 300.0
 
 # What a trainer may see of the worker's environment. Everything else, and with it every token, stays out: the trainer
 # runs reward code that other people wrote.
-_PASSED = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"}
-_PASSED_PREFIXES = ("LC_", "PYTHON", "LD_LIBRARY_PATH", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "OMP_", "MKL_", "KMP_")
-_PASSED_PREFIXES += ("OPENBLAS_", "TORCH", "PYTORCH_", "TRITON_", "HF_HOME", "HF_HUB_", "TRANSFORMERS_", "TOKENIZERS_")
-_PASSED_PREFIXES += ("VLLM_", "DS_", "XDG_CACHE_HOME", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
-_NEVER = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+_PASSED = frozenset(["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"])
+_PASSED_PREFIXES = tuple(
+    [
+        "LC_",
+        "PYTHON",
+        "LD_LIBRARY_PATH",
+        "CUDA_",
+        "NVIDIA_",
+        "NCCL_",
+        "GLOO_",
+        "OMP_",
+        "MKL_",
+        "KMP_",
+        "OPENBLAS_",
+        "TORCH",
+        "PYTORCH_",
+        "TRITON_",
+        "VLLM_",
+        "DS_",
+        "HF_HOME",
+        "HF_HUB_",
+        "TRANSFORMERS_",
+        "TOKENIZERS_",
+        "XDG_CACHE_HOME",
+        "SSL_CERT_",
+        "REQUESTS_CA_BUNDLE",
+    ]
+)
+_NEVER = ("_TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
 class NotPrepared(Exception):
@@ -46,7 +70,6 @@ def trainer_environment(outer: Mapping[str, str], models: Path) -> dict[str, str
         for name, value in outer.items()
         if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and not any(word in name for word in _NEVER)
     }
-    kept["TOKENIZERS_PARALLELISM"] = outer.get("TOKENIZERS_PARALLELISM", "false")
     return {**kept, "GRPO_MODELS": str(models), "PYTHONUNBUFFERED": "1"}
 
 

@@ -11,7 +11,7 @@ from worker.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 
-@app.task(name=RUN_ATTEMPT_TASK)
+@app.task(name=RUN_ATTEMPT_TASK)  # type: ignore[untyped-decorator]
 def run_attempt(run_id: int, **_: object) -> None:
     """Try to run one attempt. Keywords that a newer platform may add are ignored."""
     if SHUTDOWN.is_set():

@@ -22,7 +22,7 @@ app.conf.beat_schedule_filename = str(_SCHEDULE)
 app.autodiscover_tasks()
 
 
-@beat_init.connect
-@beat_embedded_init.connect
+@beat_init.connect  # type: ignore[untyped-decorator]
+@beat_embedded_init.connect  # type: ignore[untyped-decorator]
 def _make_home(**_: Any) -> None:
     _SCHEDULE.parent.mkdir(parents=True, exist_ok=True)

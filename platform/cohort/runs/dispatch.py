@@ -7,15 +7,15 @@ import logging
 from functools import partial
 from typing import Any
 
-from amqp.exceptions import AMQPError, NotFound
 from django.db import transaction
-from kombu.exceptions import KombuError
+from kombu.exceptions import ChannelError, KombuError
+from kombu.exceptions import ConnectionError as BrokerConnectionError
 
 from cohort.celery import app
 from grpo_core.broker import PLATFORM_QUEUE, RUN_ATTEMPT_TASK, TRAIN_QUEUE
 
 SEAL_TASK = "cohort.governance.seal"
-BROKER_ERRORS = (KombuError, AMQPError, OSError)
+BROKER_ERRORS = (KombuError, ChannelError, BrokerConnectionError, OSError)
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ def waiting_messages(queue: str) -> int | None:
         with app.connection_for_read() as connection:
             declared: Any = connection.default_channel.queue_declare(queue=queue, passive=True)
             return int(declared.message_count)
-    except NotFound:
-        return 0  # nothing was ever published to it
     except BROKER_ERRORS as error:
+        if isinstance(error, ChannelError) and str(error.code) == "404":
+            return 0  # nothing was ever published to it
         log.warning("could not ask the broker about the queue %s: %s", queue, error)
         return None

@@ -39,7 +39,7 @@ def records_ingest(*, attempt: Attempt, fence: int, body: bytes) -> int:
     envelopes = batch_read(body)
     attempt_lock(attempt=attempt, fence=fence)
     held = attempt.acked_seq
-    fresh = []
+    fresh: list[Envelope] = []
     for envelope in envelopes:
         if envelope.seq == held + len(fresh) + 1:
             fresh.append(envelope)

@@ -39,17 +39,17 @@ def attempts_lost() -> list[int]:
 def _lose(attempt_pk: int) -> int | None:
     attempt = Attempt.objects.select_related("run", "node").get(pk=attempt_pk)
     run = run_lock(run=attempt.run)
-    attempt = (
-        Attempt.objects.select_for_update(of=("self",))
+    silent = (
+        Attempt.objects.select_for_update()
         .filter(pk=attempt_pk, state=AttemptState.RUNNING, lease_until__lt=Now())
         .annotate(silence=Now() - Coalesce("heartbeat_at", "claimed_at"))
-        .select_related("node")
+        .values_list("silence", flat=True)
         .first()
     )
-    if attempt is None:
+    if silent is None:
         return None  # a beat or a finish came first
     reason = (
-        f"The worker {attempt.node.name} was last heard of {span(attempt.silence)} ago. "
+        f"The worker {attempt.node.name} was last heard of {span(silent)} ago. "
         "It may have lost power, network or memory; everything it had sent is stored."
     )
     attempt_end(attempt=attempt, state=AttemptState.LOST, actor="platform", reason=reason)

@@ -7,6 +7,6 @@ from celery import shared_task
 from cohort.runs import reconcile as reconciler
 
 
-@shared_task(name="cohort.runs.reconcile")
+@shared_task(name="cohort.runs.reconcile")  # type: ignore[untyped-decorator]
 def reconcile(**_: Any) -> None:
     reconciler.reconcile()

@@ -5,10 +5,12 @@ already exempted it from CSRF.
 """
 
 from django.contrib.auth.decorators import login_not_required
+from django.urls import URLPattern
 
 from cohort.worker_api.api import api
 
 app_name = "worker_api"
-urlpatterns = [pattern for pattern in api.urls[0] if pattern.name != "api-root"]
+urlpatterns = [pattern for pattern in api.urls[0] if isinstance(pattern, URLPattern) and pattern.name != "api-root"]
 for _pattern in urlpatterns:
+    assert _pattern.callback is not None
     login_not_required(_pattern.callback)
