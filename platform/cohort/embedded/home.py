@@ -147,7 +147,7 @@ class Home:
 
     def worker_environment(self, url: str) -> dict[str, str]:
         """What the trainer's worker is told: no database, no secret key."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
         return kept | {
             "COHORT_URL": url,
             "COHORT_NODE_TOKEN_FILE": str(self.node_token),

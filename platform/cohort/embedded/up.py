@@ -266,7 +266,7 @@ def _trainer_worker(home: Home, local: str) -> Child:
     # fmt: off
     words = [
         sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--queues", "train",
-        "--concurrency", "1", "--hostname", "train@%h", "--loglevel", "INFO", *_QUIET_CELERY,
+        "--hostname", "train@%h", "--loglevel", "INFO", *_QUIET_CELERY,
     ]
     # fmt: on
     return Child(
