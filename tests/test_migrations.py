@@ -50,7 +50,9 @@ def test_migrations_alone_make_every_table() -> None:
     for label in settings.LOCAL_APPS:
         assert any(app == label for app, _ in recorded), f"no migration of {label} was applied"
     tables = set(connection.introspection.table_names())
-    wanted = {model._meta.db_table for label in settings.LOCAL_APPS for model in apps.get_app_config(label).get_models()}
+    wanted = {
+        model._meta.db_table for label in settings.LOCAL_APPS for model in apps.get_app_config(label).get_models()
+    }
     assert wanted <= tables, f"missing: {sorted(wanted - tables)}"
 
 

@@ -1,0 +1,139 @@
+"""The boundaries between the parts, by reading every import and by looking into fresh interpreters."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = {"torch", "transformers", "vllm", "deepspeed", "safetensors", "numpy"}
+
+# Package → what none of its files may import, wherever the import stands in the file.
+FORBIDDEN = {
+    "grpo_core": {"django", "celery", "kombu", "httpx", "psycopg", "ninja", "cohort", "worker"},
+    "worker": {"django", "psycopg", "ninja", "torch", "transformers", "cohort", "migrations"},
+    "platform/cohort": {"torch", "transformers", "vllm", "deepspeed", "worker"},
+    "migrations": {"torch", "transformers", "worker"},
+}
+# The half of grpo_core that the platform may import.
+TORCH_FREE = ["config", "records", "run_dir", "wire", "broker", "errors", "presets", "stats", "rewards", "data"]
+
+
+def _imports(file: Path) -> set[str]:
+    """Top-level names of the packages that the file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), filename=str(file))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_no_file_imports_what_its_part_must_not_know(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    wrong = {str(file.relative_to(ROOT)): sorted(hit) for file in files if (hit := _imports(file) & FORBIDDEN[package])}
+    assert not wrong
+
+
+def test_the_platform_imports_only_the_torch_free_half() -> None:
+    wrong = {}
+    for file in sorted((ROOT / "platform" / "cohort").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module == "grpo_core":
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("grpo_core."):
+                names = [node.module.split(".")[1]]
+            elif isinstance(node, ast.Import):
+                names = [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("grpo_core.")]
+            if foreign := sorted(set(names) - set(TORCH_FREE)):
+                wrong[str(file.relative_to(ROOT))] = foreign
+    assert not wrong
+
+
+def _loaded_after(code: str, **environment: str) -> set[str]:
+    """Top-level names in sys.modules of a fresh interpreter after `code`."""
+    probe = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=kept | environment, cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_torch_free_half_loads_no_torch() -> None:
+    loaded = _loaded_after("\n".join(f"import grpo_core.{name}" for name in TORCH_FREE))
+    assert sorted(loaded & (HEAVY | FORBIDDEN["grpo_core"])) == []
+
+
+def test_every_module_of_rewards_and_data_is_torch_free() -> None:
+    walk = """
+import grpo_core.rewards, grpo_core.data, importlib, pkgutil
+for package in (grpo_core.rewards, grpo_core.data):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+"""
+    assert sorted(_loaded_after(walk) & HEAVY) == []
+
+
+@pytest.mark.parametrize("module", ["cohort", "cohort.cli"])
+def test_the_command_loads_neither_torch_nor_django(module: str) -> None:
+    assert sorted(_loaded_after(f"import {module}") & (HEAVY | {"django", "celery", "worker"})) == []
+
+
+def test_the_whole_platform_loads_no_torch_and_no_worker(tmp_path: Path) -> None:
+    """Every page, task and API handler is imported: the URL table and Celery's tasks pull them in."""
+    everything = """
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "cohort.settings"
+import django; django.setup()
+import importlib, pkgutil, cohort
+for module in pkgutil.walk_packages(cohort.__path__, "cohort."):
+    if not module.name.endswith("__main__") and module.name != "cohort.wsgi":
+        importlib.import_module(module.name)
+from django.urls import get_resolver
+get_resolver().url_patterns
+"""
+    loaded = _loaded_after(
+        everything, COHORT_MODE="test", COHORT_HOME=str(tmp_path), COHORT_DATABASE_URL="postgresql:///none"
+    )
+    assert "django" in loaded
+    assert sorted(loaded & (HEAVY | {"worker"})) == []
+
+
+def test_the_worker_works_where_django_database_and_torch_are_not(tmp_path: Path) -> None:
+    """kombu imports a bit of Django wherever Django is installed, so here imports of it fail as on a GPU host."""
+    absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(HEAVY | FORBIDDEN['worker'])!r}))"
+    loaded = _loaded_after(
+        f"{absent}\nimport worker.celery_app, worker.tasks\n"
+        "for name in [name for name, module in sys.modules.items() if module is None]: del sys.modules[name]",
+        COHORT_HOME=str(tmp_path),
+    )
+    assert "celery" in loaded
+    assert sorted(loaded & (HEAVY | FORBIDDEN["worker"])) == []
+
+
+@pytest.mark.parametrize("command", ["cohort", "grpo"])
+def test_help_loads_no_torch(command: str) -> None:
+    """-X importtime lists every module that was imported, on stderr."""
+    program = Path(sys.executable).parent / command
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(program), "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: " + command)
+    imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "argparse" in imported
+    assert sorted(imported & (HEAVY | {"django", "celery"})) == []
