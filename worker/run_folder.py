@@ -1,6 +1,7 @@
 """Lays out an attempt's folder before the trainer starts, and reads what the trainer left when it has ended."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -23,33 +24,10 @@ _FETCH_PATIENCE = 300.0
 
 # What a trainer may see of the worker's environment. Everything else, and with it every token, stays out: the trainer
 # runs reward code that other people wrote.
-_PASSED = frozenset(["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"])
-_PASSED_PREFIXES = tuple(
-    [
-        "LC_",
-        "PYTHON",
-        "LD_LIBRARY_PATH",
-        "CUDA_",
-        "NVIDIA_",
-        "NCCL_",
-        "GLOO_",
-        "OMP_",
-        "MKL_",
-        "KMP_",
-        "OPENBLAS_",
-        "TORCH",
-        "PYTORCH_",
-        "TRITON_",
-        "VLLM_",
-        "DS_",
-        "HF_HOME",
-        "HF_HUB_",
-        "TRANSFORMERS_",
-        "TOKENIZERS_",
-        "XDG_CACHE_HOME",
-        "SSL_CERT_",
-        "REQUESTS_CA_BUNDLE",
-    ]
+_PASSED = re.compile(
+    "PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|VIRTUAL_ENV|LD_LIBRARY_PATH|REQUESTS_CA_BUNDLE"
+    "|XDG_CACHE_HOME|HF_HOME|(LC|CUDA|NVIDIA|NCCL|GLOO|OMP|MKL|KMP|OPENBLAS|TRITON|VLLM|DS|SSL_CERT)_.*"
+    "|(PYTHON|TORCH|PYTORCH_|HF_HUB_|TRANSFORMERS_|TOKENIZERS_).*"
 )
 _NEVER = ("_TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
@@ -68,7 +46,7 @@ def trainer_environment(outer: Mapping[str, str], models: Path) -> dict[str, str
     kept = {
         name: value
         for name, value in outer.items()
-        if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and not any(word in name for word in _NEVER)
+        if _PASSED.fullmatch(name) and not any(word in name for word in _NEVER)
     }
     return {**kept, "GRPO_MODELS": str(models), "PYTHONUNBUFFERED": "1"}
 
