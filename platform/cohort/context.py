@@ -102,7 +102,8 @@ class Frame:
                 except NoReverseMatch:
                     continue
                 links.append(Link(label, href, path.startswith(href), count_of))
-            groups.append(LinkGroup(title, links))
+            if links:
+                groups.append(LinkGroup(title, links))
         return groups
 
     @cached_property

@@ -16,7 +16,7 @@ PARAMS_EXAMPLE = "extract: answer_tag\nignore_case: false"
 _KINDS = [
     ("exact", "exact: the answer equals the reference"),
     ("numeric", "numeric: both are the same number"),
-    ("r1_format", "r1_format: <think>…</think><answer>…</answer>"),
+    ("r1_format", "r1_format: think and answer tags"),
 ]
 _FORMATS = [
     ("jsonl", "jsonl: objects with prompt and answer"),

@@ -62,6 +62,17 @@ def fixed(value: Any, places: int = 2) -> str:
 
 
 @register.filter
+def exact(value: Any) -> str:
+    """A number that somebody set, with all its digits and no more: 0.1, 1, 1e−6, 16,384."""
+    if value is None or value == "":
+        return NOTHING
+    number = float(value)
+    if number.is_integer() and abs(number) < 1e15:
+        return _minus(f"{int(number):,}")
+    return _minus(repr(number).replace("e-0", "e-"))
+
+
+@register.filter
 def signed(value: Any, digits: int = 3) -> str:
     """A change: always with its sign, + or −; zero has none."""
     shown = num(value, digits)
@@ -149,13 +160,22 @@ def visible(text: Any) -> SafeString:
     pieces: list[str] = []
     for character in "" if text is None else str(text):
         if _unseen(character):
-            code = ord(character)
-            name = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
             title = escape(unicodedata.name(character, "unseen character").lower())
-            pieces.append(f'<span class="unseen" title="{title}">{name}</span>')
+            pieces.append(f'<span class="unseen" title="{title}">{_code(character)}</span>')
         else:
             pieces.append(escape(character))
     return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+@register.filter
+def visible_text(text: Any) -> str:
+    """The same without markup, for places that take none: titles, options, attributes. Escaped by the template."""
+    return "".join(_code(one) if _unseen(one) else one for one in ("" if text is None else str(text)))
+
+
+def _code(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 @register.filter

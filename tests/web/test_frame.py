@@ -1,0 +1,164 @@
+"""The frame: contrast of every colour pair, the security policy, no inline code, and what the sidebar tells whom."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+
+from cohort import paths
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import PromptDataset
+from cohort.csp import charts_csp
+
+ClientFor = Callable[[User], Client]
+
+_TOKENS = (paths.STATIC / "cohort" / "tokens.css").read_text(encoding="utf-8")
+_BLOCK = re.compile(r"color-scheme: (light|dark);(.*?)\}", re.DOTALL)
+THEMES = [
+    (scheme, dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", body))) for scheme, body in _BLOCK.findall(_TOKENS)
+]
+
+TEXT_ON_GROUND = [
+    *[(text, ground) for text in ("ink", "muted", "accent", "right", "wrong", "suspect") for ground in ("bg", "panel")],
+    *[("ink", ground) for ground in ("sunken", "accent-soft", "right-soft", "wrong-soft", "suspect-soft", "mark")],
+    ("muted", "sunken"),
+    ("accent", "accent-soft"),
+    ("right", "right-soft"),
+    ("wrong", "wrong-soft"),
+    ("suspect", "suspect-soft"),
+    ("on-accent", "accent"),
+]
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2.2 relative luminance."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_of_black_and_white_is_21() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+
+
+def test_both_dark_blocks_say_the_same() -> None:
+    assert [scheme for scheme, _ in THEMES] == ["light", "dark", "dark"]
+    assert THEMES[1] == THEMES[2]
+    assert set(THEMES[0][1]) == set(THEMES[1][1])
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(("text", "ground"), TEXT_ON_GROUND)
+def test_text_can_be_read(theme: int, text: str, ground: str) -> None:
+    colours = THEMES[theme][1]
+    assert contrast(colours[text], colours[ground]) >= 4.5, f"{text} on {ground}"
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("line", ["control", "series-1", "series-2", "series-3", "series-4", "series-5"])
+def test_edges_and_chart_lines_can_be_seen(theme: int, line: str) -> None:
+    assert contrast(THEMES[theme][1][line], THEMES[theme][1]["panel"]) >= 3
+
+
+def test_no_template_holds_inline_code() -> None:
+    """The policy would block it; here it is found without a browser."""
+    faults = []
+    for template in sorted(paths.TEMPLATES.rglob("*.html")):
+        text = re.sub(r"\{[%{#].*?[%}#]\}", "", template.read_text(encoding="utf-8"))
+        for what, pattern in {
+            "script without src": r"<script(?![^>]*\bsrc=)(?![^>]*type=\"application/json\")",
+            "style element": r"<style",
+            "event attribute": r"\son[a-z]+\s*=",
+            "hx-on": r"\shx-on",
+        }.items():
+            if re.search(pattern, text):
+                faults.append(f"{template.name}: {what}")
+        if re.search(r"\sstyle\s*=", text) and template.parent.name not in ("runs", "review"):
+            faults.append(f"{template.name}: style attribute")
+    assert faults == []
+
+
+def policy(response: HttpResponse) -> dict[str, str]:
+    return dict(part.strip().split(" ", 1) for part in response["Content-Security-Policy"].split(";"))
+
+
+@pytest.mark.django_db
+def test_policy_allows_nothing_inline() -> None:
+    rules = policy(Client().get("/login/"))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == "'self'"
+    assert rules["frame-ancestors"] == rules["base-uri"] == "'none'"
+    assert not any("unsafe" in rule for rule in rules.values())
+
+
+def test_chart_pages_get_styles_and_no_scripts_more() -> None:
+    from csp.middleware import CSPMiddleware
+
+    request = HttpRequest()
+    view = charts_csp(lambda request: HttpResponse())
+    rules = policy(CSPMiddleware(view)(request))
+    assert rules["style-src-attr"] == "'unsafe-inline'"
+    assert rules["style-src-elem"] == f"'self' {settings.PLOTLY_EMPTY_STYLE}"
+    assert rules["img-src"] == "'self' data: blob:"
+    assert rules["script-src"] == "'self'"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("file", ["tokens.css", "app.css", "app.js", "theme.js", "icon.svg"])
+def test_static_files_are_served(file: str) -> None:
+    assert Client().get(f"/static/cohort/{file}").status_code == 200
+
+
+def test_sidebar_names_project_person_and_role(client_for: ClientFor, ours: Project, bob: User) -> None:
+    page = client_for(bob).get("/p/ours/datasets/").content.decode()
+    assert "Our project" in page
+    assert re.search(r"Signed in as.*bob</a>, viewer", page, re.DOTALL)
+    assert '<a class="nav-link" href="/p/ours/datasets/" aria-current="page">' in page
+
+
+def test_switcher_shows_only_own_projects(client_for: ClientFor, ours: Project, bob: User, charlie: User) -> None:
+    assert b"Their project" not in client_for(bob).get("/p/ours/datasets/").content
+    assert b"Our project" not in client_for(charlie).get("/p/theirs/datasets/").content
+
+
+def test_not_found_page_tells_a_stranger_nothing(client_for: ClientFor, ours: Project, charlie: User) -> None:
+    there = client_for(charlie).get("/p/ours/datasets/")
+    nowhere = client_for(charlie).get("/p/never-made/datasets/")
+    assert there.status_code == nowhere.status_code == 404
+    assert b"Our project" not in there.content
+    hide_token = re.compile(rb'(csrfmiddlewaretoken" value="|x-csrftoken": ")[A-Za-z0-9]+')
+    assert hide_token.sub(b"", there.content) == hide_token.sub(b"", nowhere.content)
+
+
+def test_forbidden_page_says_which_role_is_needed(client_for: ClientFor, ours: Project, bob: User) -> None:
+    response = client_for(bob).get("/p/ours/datasets/new/")
+    assert response.status_code == 403
+    assert b"This needs the role operator; yours in Our project is viewer." in response.content
+
+
+def test_counts_are_polled_as_a_partial(client_for: ClientFor, ours: Project, bob: User) -> None:
+    response = client_for(bob).get("/p/ours/counts/")
+    assert response.status_code == 200
+    assert b"<html" not in response.content
+    assert b'id="count-nodes" hx-swap-oob="true">0<' in response.content
+
+
+def test_hostile_names_are_escaped_wherever_they_stand(
+    client_for: ClientFor, ours: Project, alice: User, dataset: PromptDataset
+) -> None:
+    attack = '"><script>alert(1)</script>\u202e'
+    Project.objects.filter(pk=ours.pk).update(name=attack)
+    PromptDataset.objects.filter(pk=dataset.pk).update(name=attack, source=attack)
+    for address in ("/p/ours/datasets/", f"/p/ours/datasets/{dataset.pk}/", "/projects/", "/p/ours/members/"):
+        page = client_for(alice).get(address).content.decode()
+        assert "<script>alert" not in page, address
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page, address
+        assert "\u202e" not in page, address
