@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import NinjaAPI, Status
-from ninja.errors import AuthenticationError, ValidationError
+from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
 from cohort import artifacts
@@ -127,6 +127,11 @@ def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
     response = _refusal(401, "unknown_token", "the bearer token is missing, unknown, revoked, or of another attempt")
     response["WWW-Authenticate"] = "Bearer"
     return response
+
+
+@api.exception_handler(HttpError)
+def _unreadable(request: HttpRequest, error: HttpError) -> HttpResponse:
+    return _refusal(error.status_code, "bad_request", error.message)
 
 
 @api.exception_handler(ValidationError)

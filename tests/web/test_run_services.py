@@ -1,0 +1,261 @@
+"""What a run can be told to do: created with every field checked, queued, cancelled, sealed; nothing out of order."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.services import base_model_register
+from cohort.environment import environment
+from cohort.governance.models import Record
+from cohort.runs.models import Run, RunEvent, RunState
+from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed, run_submit
+from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError
+
+pytestmark = pytest.mark.django_db
+
+HOLDOUT = {"eval": {"holdout": 5}}
+
+
+@pytest.fixture
+def made(
+    ours: Project, alice: User, base_model: BaseModel, dataset: PromptDataset, verifier_version: VerifierVersion
+) -> dict[str, Any]:
+    """Everything a run is made from."""
+    return {
+        "project": ours,
+        "actor": alice,
+        "name": "first",
+        "base_model": base_model,
+        "dataset": dataset,
+        "verifier_version": verifier_version,
+        "settings": HOLDOUT,
+    }
+
+
+@pytest.fixture
+def run(made: dict[str, Any]) -> Run:
+    return run_create(**made)
+
+
+def problems_of(made: dict[str, Any], **changed: Any) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        run_create(**{**made, **changed})
+    assert Run.objects.count() == 0
+    return {problem.path: problem.message for problem in caught.value.problems}
+
+
+def states(run: Run) -> list[tuple[str, str, str]]:
+    """(from, to, actor) of every move."""
+    events = RunEvent.objects.filter(run=run, kind="state")
+    return [(event.data["from"], event.data["to"], event.actor) for event in events]
+
+
+def messages(queue: str) -> list[Any]:
+    """Arguments of the task messages that lie in the file broker's queue, oldest first."""
+    folder = environment().broker_folder / "messages"
+    found = []
+    for file in sorted(folder.glob(f"*.{queue}.msg")):
+        body = json.loads(base64.b64decode(json.loads(file.read_text())["body"]))
+        found.append(body[0])
+    return found
+
+
+@pytest.fixture(autouse=True)
+def empty_queues() -> None:
+    for file in (environment().broker_folder / "messages").glob("*.msg"):
+        file.unlink()
+
+
+# ---------------------------------------------------------------------- create
+
+
+def test_config_holds_what_was_chosen(run: Run, dataset: PromptDataset) -> None:
+    config = RunConfig.from_dict(run.config)
+    assert (config.name, config.model.path, config.data.path) == ("first", "tiny", f"inputs/{dataset.sha256}.jsonl")
+    assert config.eval.path is None
+    assert config.eval.holdout == 5
+    assert [component.name for component in config.reward.components] == ["format", "answer"]
+    assert (run.state, run.steps_total, run.config_digest) == (RunState.DRAFT, 100, config.digest())
+
+
+def test_held_out_dataset_becomes_the_evaluation_file(made: dict[str, Any], dataset: PromptDataset) -> None:
+    run = run_create(**{**made, "eval_dataset": dataset, "settings": {"eval": {"limit": 3}}})
+    config = RunConfig.from_dict(run.config)
+    assert (config.eval.path, config.eval.limit) == (f"inputs/{dataset.sha256}.jsonl", 3)
+
+
+def test_preset_fills_what_the_settings_leave_out(made: dict[str, Any]) -> None:
+    settings = {**HOLDOUT, "preset": "dapo", "sampling": {"group_size": 4}}
+    run = run_create(**{**made, "settings": settings})
+    config = RunConfig.from_dict(run.config)
+    assert run.preset == "dapo"
+    assert config.sampling.group_size == 4
+    assert config.algorithm.clip_high == 0.28  # DAPO, section 3.1
+
+
+def test_every_fault_is_named_at_its_field(made: dict[str, Any]) -> None:
+    faults = problems_of(made, settings={"sampling": {"group_size": 1, "heat": 2}, "eval": {"holdout": -1}})
+    assert set(faults) == {"sampling.group_size", "sampling.heat", "eval.holdout"}
+    assert "group_size" in faults["sampling.heat"]  # the allowed names
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"data": {"path": "/etc/passwd"}}, "data.path"),
+        ({"model": {"path": "other"}}, "model.path"),
+        ({"reward": {"components": []}}, "reward"),
+        ({"eval": {"path": "x", "holdout": 1}}, "eval.path"),
+    ],
+)
+def test_settings_cannot_replace_the_chosen_rows(made: dict[str, Any], settings: dict[str, Any], path: str) -> None:
+    assert "leave it out" in problems_of(made, settings=settings)[path]
+
+
+def test_unknown_preset(made: dict[str, Any]) -> None:
+    assert "dapo" in problems_of(made, settings={**HOLDOUT, "preset": "nope"})["preset"]
+
+
+def test_part_of_the_wrong_type(made: dict[str, Any]) -> None:
+    assert list(problems_of(made, settings={"eval": 3})) == ["eval"]
+
+
+def test_reward_parameters_are_checked(made: dict[str, Any], verifier_version: VerifierVersion) -> None:
+    # As if stored by an older version that knew the parameter.
+    verifier_version.spec["components"][1]["params"] = {"no_such": 1}
+    verifier_version.save()
+    assert "reward.components.1.params.no_such" in problems_of(made)
+
+
+def test_rows_of_another_project_are_refused(made: dict[str, Any], charlie: User, tiny_model_folder: str) -> None:
+    theirs = charlie.projects.get()
+    foreign = base_model_register(project=theirs, actor=charlie, name="tiny", path=tiny_model_folder)
+    assert list(problems_of(made, base_model=foreign)) == ["base_model"]
+
+
+# ---------------------------------------------------------------------- states
+
+
+def test_submit_queues_and_sends_one_message_after_commit(
+    run: Run, alice: User, django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True) as sent:
+        run_submit(run=run, actor=alice)
+        assert messages("train") == []  # not before the commit
+    assert len(sent) == 1
+    assert messages("train") == [[run.pk]]
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+    assert run.queued_at is not None
+    assert states(run) == [("draft", "queued", "user:alice")]
+
+
+def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
+    run = run_launch(**made)
+    assert run.state == RunState.QUEUED
+    with pytest.raises(ConfigError):
+        run_launch(**{**made, "settings": {}})
+    assert Run.objects.count() == 1
+
+
+def test_a_broker_that_fails_does_not_fail_the_submit(
+    run: Run, alice: User, django_capture_on_commit_callbacks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = environment().broker_folder / "messages"
+    folder.rename(folder.with_name("away"))
+    try:
+        with django_capture_on_commit_callbacks(execute=True):
+            run_submit(run=run, actor=alice)
+    finally:
+        folder.with_name("away").rename(folder)
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+    assert "could not publish worker.run_attempt" in caplog.text
+
+
+def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run) -> None:
+    for state in RunState:
+        for to in RunState:
+            if to in ALLOWED[state]:
+                continue
+            Run.objects.filter(pk=run.pk).update(state=state)
+            with pytest.raises(IllegalTransition):
+                run_move(run=run, to=to, actor="platform")
+            run.refresh_from_db()
+            assert run.state == state
+    assert states(run) == []
+
+
+def test_nothing_leaves_an_ended_state() -> None:
+    assert {state for state, following in ALLOWED.items() if not following} == ENDED
+
+
+def test_the_whole_way_is_written_down_with_its_times(run: Run) -> None:
+    way = ["queued", "starting", "evaluating", "training", "evaluating", "sealing", "succeeded"]
+    for state in way:
+        run_move(run=run, to=RunState(state), actor="platform")
+    assert [to for _, to, _ in states(run)] == way
+    assert run.queued_at <= run.started_at <= run.ended_at  # type: ignore[operator]
+
+
+def test_cancel_of_a_waiting_run_is_at_once(run: Run, alice: User) -> None:
+    run_submit(run=run, actor=alice)
+    run_cancel(run=run, actor=alice, reason="wrong model")
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "wrong model")
+    assert run.ended_at is not None
+
+
+def test_cancel_of_a_live_run_asks_the_worker_once(run: Run, alice: User) -> None:
+    for state in (RunState.QUEUED, RunState.STARTING, RunState.TRAINING):
+        run_move(run=run, to=state, actor="platform")
+    run_cancel(run=run, actor=alice)
+    run_cancel(run=run, actor=alice)
+    run.refresh_from_db()
+    assert (run.state, run.desired) == (RunState.TRAINING, "cancel")
+    assert RunEvent.objects.filter(run=run, kind="cancel_asked", actor="user:alice").count() == 1
+
+
+@pytest.mark.parametrize("state", [RunState.SEALING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED])
+def test_cancel_of_an_ended_run_says_why_not(run: Run, alice: User, state: RunState) -> None:
+    Run.objects.filter(pk=run.pk).update(state=state)
+    with pytest.raises(IllegalTransition, match=f"is {state.label.lower()} and cannot become cancelled"):
+        run_cancel(run=run, actor=alice)
+
+
+def _record(run: Run) -> Record:
+    return Record(run=run, digest="ab" * 32)
+
+
+def test_sealing_ends_in_success_and_a_failed_run_stays_failed(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(state=RunState.SEALING)
+    run_sealed(run=run, record=_record(run))
+    run.refresh_from_db()
+    assert run.state == RunState.SUCCEEDED
+    Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)
+    run_sealed(run=run, record=_record(run))
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert RunEvent.objects.filter(run=run, kind="record").count() == 2
+    Run.objects.filter(pk=run.pk).update(state=RunState.TRAINING)
+    with pytest.raises(IllegalTransition):
+        run_sealed(run=run, record=_record(run))
+
+
+def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:
+    def submit_and_fail() -> None:
+        with transaction.atomic():
+            run_submit(run=run, actor=alice)
+            raise ZeroDivisionError
+
+    with django_capture_on_commit_callbacks(execute=True) as sent, pytest.raises(ZeroDivisionError):
+        submit_and_fail()
+    assert sent == []
+    assert messages("train") == []

@@ -1,0 +1,300 @@
+"""The worker API by HTTP: who may call what, and every answer that docs/worker-protocol.md promises."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.runs.models import Attempt, Node, Run, RunEvent, RunState, StepMetric
+from cohort.runs.nodes import node_create
+from cohort.runs.reconcile import attempts_lost, queued_republish, seals_republish, span
+from cohort.runs.services import run_cancel, run_launch
+from grpo_core.config import RunConfig
+from grpo_core.wire import BeatReply, ClaimReply, IngestReply, Refusal
+from tests.web.conftest import PROBLEMS
+from tests.worker.making import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
+
+pytestmark = pytest.mark.django_db
+
+API = "/api/worker/v1"
+
+
+@pytest.fixture
+def run(
+    ours: Project, alice: User, base_model: BaseModel, dataset: PromptDataset, verifier_version: VerifierVersion
+) -> Run:
+    return run_launch(
+        project=ours,
+        actor=alice,
+        name="first",
+        base_model=base_model,
+        dataset=dataset,
+        verifier_version=verifier_version,
+        settings={"eval": {"holdout": 5}},
+    )
+
+
+class Caller:
+    """A worker by hand: one token, plain calls."""
+
+    def __init__(self, token: str) -> None:
+        self.client = Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}"})
+
+    def post(self, path: str, body: Any, **headers: str) -> Any:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = "application/zstd" if isinstance(body, bytes) else "application/json"
+        return self.client.post(f"{API}/{path}", content, content_type=kind, headers=headers)
+
+    def get(self, path: str) -> Any:
+        return self.client.get(f"{API}/{path}")
+
+
+class AttemptCaller(Caller):
+    def __init__(self, claimed: ClaimReply) -> None:
+        super().__init__(claimed.token)
+        self.at, self.fence = f"attempts/{claimed.attempt_id}", claimed.fence
+
+    def beat(self, fence: int | None = None) -> Any:
+        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, "shipped_seq": 0, "spooled_bytes": 7})
+
+    def records(self, body: bytes, fence: int | None = None) -> Any:
+        return self.post(f"{self.at}/records", body, **{"X-Cohort-Fence": str(fence or self.fence)})
+
+    def finish(self, end: str, *, last_seq: int, **more: Any) -> Any:
+        told = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
+        return self.post(f"{self.at}/finish", told)
+
+
+@pytest.fixture
+def node(db: None) -> Caller:
+    return Caller(node_create(name="gpu-1")[1])
+
+
+@pytest.fixture
+def worker(run: Run, node: Caller) -> AttemptCaller:
+    return AttemptCaller(claim(node, run))
+
+
+def claim(node: Caller, run: Run) -> ClaimReply:
+    answer = node.post("claim", {"run_id": run.pk, "node": NODE.model_dump(mode="json")})
+    assert answer.status_code == 201, answer.content
+    return ClaimReply.model_validate_json(answer.content)
+
+
+def refused(answer: Any) -> tuple[int, str]:
+    return answer.status_code, Refusal.model_validate_json(answer.content).code
+
+
+# ---------------------------------------------------------------------- claim and files
+
+
+def test_claim_gives_one_attempt_with_all_it_needs(run: Run, node: Caller, dataset: PromptDataset) -> None:
+    claimed = claim(node, run)
+    assert RunConfig.from_dict(claimed.config).name == "first"
+    assert [(file.path, file.sha256, file.size) for file in claimed.files] == [
+        (f"inputs/{dataset.sha256}.jsonl", dataset.sha256, len(PROBLEMS))
+    ]
+    assert (claimed.fence, claimed.heartbeat_seconds, claimed.lease_seconds) == (1, 10, 60)
+    attempt = Attempt.objects.get()
+    assert attempt.lease_until - attempt.claimed_at == timedelta(seconds=60)
+    assert claimed.token not in attempt.token_digest
+    run.refresh_from_db()
+    assert (run.state, run.fence) == (RunState.STARTING, 1)
+    assert Node.objects.get().info["hostname"] == "host"
+    assert RunEvent.objects.get(data__to="starting").actor == "node:gpu-1"
+
+
+def test_a_second_claim_is_refused(run: Run, node: Caller) -> None:
+    claim(node, run)
+    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
+    assert refused(node.post("claim", body)) == (409, "not_waiting")
+    assert Attempt.objects.count() == 1
+    assert refused(node.post("claim", {**body, "run_id": 10**6})) == (404, "unknown_run")
+
+
+def test_files_are_those_of_the_claim(worker: AttemptCaller, dataset: PromptDataset) -> None:
+    answer = worker.get(f"{worker.at}/files/{dataset.sha256}")
+    assert b"".join(answer.streaming_content) == PROBLEMS
+    assert answer.headers["Content-Length"] == str(len(PROBLEMS))
+    assert refused(worker.get(f"{worker.at}/files/{'0' * 64}")) == (404, "unknown_file")
+
+
+# ---------------------------------------------------------------------- tokens
+
+
+def test_each_token_opens_only_its_own(run: Run, node: Caller, worker: AttemptCaller, alice: User) -> None:
+    claim_body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
+    assert refused(worker.post("claim", claim_body)) == (401, "unknown_token")
+    assert refused(node.post(f"{worker.at}/heartbeat", {"fence": 1})) == (401, "unknown_token")
+    assert refused(worker.post("attempts/999999/heartbeat", {"fence": 1})) == (401, "unknown_token")
+    nobody = Caller("guess")
+    for call in ("claim", f"{worker.at}/heartbeat", f"{worker.at}/records", f"{worker.at}/finish"):
+        assert refused(nobody.post(call, {})) == (401, "unknown_token")
+    assert refused(nobody.get(f"{worker.at}/files/{'0' * 64}")) == (401, "unknown_token")
+    signed_in = Client()
+    signed_in.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
+    assert signed_in.post(f"{API}/claim", claim_body, content_type="application/json").status_code == 401
+
+
+def test_a_revoked_node_loses_its_attempts_too(worker: AttemptCaller, node: Caller, run: Run) -> None:
+    Node.objects.update(revoked_at=Now())
+    assert refused(worker.beat()) == (401, "unknown_token")
+    assert refused(node.post("claim", {"run_id": run.pk, "node": {}})) == (401, "unknown_token")
+
+
+def test_a_body_of_the_wrong_shape_is_named(node: Caller, worker: AttemptCaller) -> None:
+    answer = node.post("claim", {"run_id": "seven", "node": NODE.model_dump(mode="json")})
+    assert refused(answer) == (422, "bad_request")
+    assert "run_id" in answer.json()["message"]
+    assert refused(node.post("claim", b"not json")) == (400, "bad_request")
+    assert refused(worker.post(f"{worker.at}/records", b"", **{"X-Cohort-Fence": "x"})) == (422, "bad_request")
+
+
+def test_no_documentation_is_served(node: Caller) -> None:
+    for path in ("docs", "openapi.json", ""):
+        assert node.get(path).status_code == 404
+
+
+# ---------------------------------------------------------------------- heartbeat
+
+
+def test_beat_extends_the_lease_and_says_what_is_wanted(worker: AttemptCaller, run: Run, alice: User) -> None:
+    Attempt.objects.update(lease_until=Now() + timedelta(seconds=3))
+    reply = BeatReply.model_validate_json(worker.beat().content)
+    assert (reply.desired, reply.lease_seconds) == ("run", 60)
+    attempt = Attempt.objects.get()
+    assert attempt.heartbeat_at is not None
+    assert attempt.lease_until - attempt.heartbeat_at == timedelta(seconds=60)
+    assert attempt.spooled_bytes == 7
+    run_cancel(run=run, actor=alice)
+    assert worker.beat().json()["desired"] == "cancel"
+
+
+def test_a_stale_fence_may_not_even_beat(worker: AttemptCaller) -> None:
+    assert refused(worker.beat(fence=2)) == (409, "stale_fence")
+    assert Attempt.objects.get().heartbeat_at is None
+
+
+# ---------------------------------------------------------------------- records
+
+
+def test_records_are_acknowledged_in_order(worker: AttemptCaller) -> None:
+    batch = envelopes(WHOLE_RUN)
+    answer = worker.records(packed(batch[:5]))
+    assert IngestReply.model_validate_json(answer.content).acked_seq == 5
+    assert worker.records(packed(batch[6:])).json() == {"acked_seq": 5}
+    assert worker.records(packed(batch)).json() == {"acked_seq": 17}
+
+
+def test_bad_and_stale_batches_store_nothing(worker: AttemptCaller) -> None:
+    answer = worker.records(packed([*envelopes([phase("training"), step(1)]), b'{"seq": 3}']))
+    assert refused(answer) == (422, "bad_record")
+    assert "record 3" in answer.json()["message"]
+    assert refused(worker.records(packed(envelopes(WHOLE_RUN)), fence=2)) == (409, "stale_fence")
+    assert StepMetric.objects.count() == 0
+    assert Attempt.objects.get().acked_seq == 0
+
+
+# ---------------------------------------------------------------------- finish
+
+
+def test_finished_waits_for_all_records_and_then_for_its_record(worker: AttemptCaller, run: Run) -> None:
+    batch = envelopes(WHOLE_RUN)
+    worker.records(packed(batch[:16]))
+    assert refused(worker.finish("finished", last_seq=17)) == (409, "records_missing")
+    worker.records(packed(batch))
+    assert worker.finish("finished", last_seq=17).status_code == 204
+    run.refresh_from_db()
+    assert (run.state, run.ended_at) == (RunState.SEALING, None)
+    assert worker.finish("finished", last_seq=17).status_code == 204  # its answer was lost
+    assert refused(worker.finish("failed", last_seq=17)) == (409, "stale_fence")
+    assert refused(worker.beat()) == (409, "stale_fence")
+    assert RunEvent.objects.filter(run=run, data__to="sealing").count() == 1
+
+
+def test_success_without_an_outcome_is_no_success(worker: AttemptCaller, run: Run) -> None:
+    worker.records(packed(envelopes([phase("training"), outcome("failed")])))
+    worker.finish("finished", last_seq=2)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "no_outcome")
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        ("failed", RunState.FAILED),
+        ("preempted", RunState.FAILED),
+        ("cancelled", RunState.CANCELLED),
+    ],
+)
+def test_other_ends_carry_their_reason(worker: AttemptCaller, run: Run, end: str, state: RunState) -> None:
+    told = {"code": "trainer_died", "message": "killed\x00", "log_tail": "last\x00line"}
+    assert worker.finish(end, last_seq=0, **told).status_code == 204
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (state, "killed�")
+    if state == RunState.FAILED:
+        assert (run.error_code, run.log_tail) == ("trainer_died", "last�line")
+    assert Attempt.objects.get().state == end
+    assert run.ended_at is not None
+
+
+def test_the_canceller_s_reason_stays(worker: AttemptCaller, run: Run, alice: User) -> None:
+    run_cancel(run=run, actor=alice, reason="wrong data")
+    worker.finish("cancelled", last_seq=0)
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "wrong data")
+
+
+# ---------------------------------------------------------------------- reconciler
+
+
+def test_a_silent_worker_is_lost_and_its_run_fails(worker: AttemptCaller, run: Run) -> None:
+    assert attempts_lost() == []
+    Attempt.objects.update(heartbeat_at=Now() - timedelta(seconds=75), lease_until=Now() - timedelta(seconds=15))
+    assert attempts_lost() == [run.pk]
+    assert attempts_lost() == []
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "worker_lost")
+    assert "gpu-1 was last heard of 75 seconds ago" in run.reason
+    assert Attempt.objects.get().state == "lost"
+    assert refused(worker.beat()) == (409, "stale_fence")
+    assert refused(worker.finish("finished", last_seq=0)) == (409, "stale_fence")
+
+
+def test_a_worker_that_never_beat_is_lost_too(worker: AttemptCaller, run: Run) -> None:
+    Attempt.objects.update(claimed_at=Now() - timedelta(minutes=5), lease_until=Now() - timedelta(minutes=4))
+    assert attempts_lost() == [run.pk]
+    run.refresh_from_db()
+    assert "last heard of 5 minutes ago" in run.reason
+
+
+def test_a_queued_run_is_offered_again_once_the_queue_is_empty(
+    run: Run, django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks():
+        assert queued_republish() == []  # queued a moment ago
+        Run.objects.update(queued_at=Now() - timedelta(seconds=31))
+        with django_capture_on_commit_callbacks(execute=True) as sent:
+            assert queued_republish() == [run.pk]
+        assert len(sent) == 1
+        assert queued_republish() == []  # that message still lies there: workers are busy
+
+
+def test_an_ended_run_without_a_record_is_sealed_later(worker: AttemptCaller, run: Run) -> None:
+    worker.finish("failed", last_seq=0)
+    assert seals_republish() == []
+    Attempt.objects.update(ended_at=Now() - timedelta(seconds=61))
+    assert seals_republish() == [run.pk]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 seconds"), (119, "119 seconds"), (120, "2 minutes"), (7199, "119 minutes"), (7200, "2 hours")],
+)
+def test_spans_in_words(seconds: int, words: str) -> None:
+    assert span(timedelta(seconds=seconds)) == words
