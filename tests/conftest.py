@@ -42,6 +42,7 @@ os.environ.update(
     COHORT_MODE="test",
     COHORT_HOME=str(_SCRATCH / "home"),
     COHORT_DATABASE_URL=_database_url(),
+    COHORT_BROKER_URL=os.environ.get("COHORT_TEST_BROKER_URL", "filesystem://"),
     HF_HUB_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
 )

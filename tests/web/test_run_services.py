@@ -1,17 +1,20 @@
 """What a run can be told to do: created with every field checked, queued, cancelled, sealed; nothing out of order."""
 
-import base64
-import json
+from contextlib import closing, suppress
+from queue import Empty
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.db import transaction
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register
+from cohort.celery import app
 from cohort.environment import environment
 from cohort.governance.models import Record
+from cohort.runs.dispatch import waiting_messages
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed, run_submit
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
@@ -58,19 +61,19 @@ def states(run: Run) -> list[tuple[str, str, str]]:
 
 
 def messages(queue: str) -> list[Any]:
-    """Arguments of the task messages that lie in the file broker's queue, oldest first."""
-    folder = environment().broker_folder / "messages"
-    found = []
-    for file in sorted(folder.glob(f"*.{queue}.msg")):
-        body = json.loads(base64.b64decode(json.loads(file.read_text())["body"]))
-        found.append(body[0])
-    return found
+    """Take every message out of the broker's queue; the arguments of each, oldest first."""
+    taken = []
+    with app.connection_for_read() as connection, closing(connection.SimpleQueue(queue)) as waiting, suppress(Empty):
+        while True:
+            message = waiting.get(block=False)
+            message.ack()
+            taken.append(message.payload[0])
+    return taken
 
 
 @pytest.fixture(autouse=True)
-def empty_queues() -> None:
-    for file in (environment().broker_folder / "messages").glob("*.msg"):
-        file.unlink()
+def empty_queue() -> None:
+    messages("train")
 
 
 # ---------------------------------------------------------------------- create
@@ -169,6 +172,8 @@ def test_a_broker_that_fails_does_not_fail_the_submit(
     run: Run, alice: User, django_capture_on_commit_callbacks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = environment().broker_folder / "messages"
+    if not folder.is_dir():
+        pytest.skip("needs the broker that is a folder; another one was given")
     folder.rename(folder.with_name("away"))
     try:
         with django_capture_on_commit_callbacks(execute=True):
@@ -178,6 +183,21 @@ def test_a_broker_that_fails_does_not_fail_the_submit(
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
     assert "could not publish worker.run_attempt" in caplog.text
+
+
+def test_a_broker_that_is_down_does_not_either(
+    run: Run,
+    alice: User,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unreachable = Celery("unreachable", broker="amqp://127.0.0.1:1//", set_as_current=False)
+    monkeypatch.setattr("cohort.runs.dispatch.app", unreachable)
+    with django_capture_on_commit_callbacks(execute=True):
+        run_submit(run=run, actor=alice)
+    assert "could not publish worker.run_attempt" in caplog.text
+    assert waiting_messages("train") is None
 
 
 def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run) -> None:
