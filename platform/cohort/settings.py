@@ -161,6 +161,10 @@ USE_I18N = False
 
 STATIC_URL = "/static/"
 STATIC_ROOT = ENV.home_folder / "static"
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "cohort.runs.plotly_static.PlotlyFinder",
+]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 0 if DEBUG else 3600
 STORAGES = {

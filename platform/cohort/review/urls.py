@@ -1,0 +1,10 @@
+"""Addresses of groups: below p/<slug>/."""
+
+from django.urls import path
+
+from cohort.review import views
+
+urlpatterns = [
+    path("runs/<int:run_id>/groups/", views.run_groups, name="run_groups"),
+    path("runs/<int:run_id>/groups/<int:group_id>/", views.group_detail, name="group_detail"),
+]

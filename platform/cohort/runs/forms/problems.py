@@ -1,0 +1,101 @@
+"""From a ConfigError to words beside the field that caused it."""
+
+import re
+from collections.abc import Iterable
+
+from cohort.runs.forms.schema import FROM_VARIANT, fields
+from grpo_core.errors import FieldProblem
+
+SUBJECTS = {
+    "sampling.group_size": "G",
+    "algorithm.kl.coef": "β",
+    "algorithm.clip_low": "ε low",
+    "algorithm.clip_high": "ε high",
+    "algorithm.inner_iterations": "μ",
+}
+"""What a message calls a field whose label is too long to begin a sentence."""
+
+CHOICES = {
+    "base_model": "Base model",
+    "dataset": "Dataset",
+    "eval_dataset": "Held-out dataset",
+    "verifier_version": "Reward source",
+    "variant": "Normalization",
+    "preset": "Preset",
+    "name": "Name",
+}
+
+_FROM_ROWS = (
+    ("model.", "base_model"),
+    ("data.path", "dataset"),
+    ("data.format", "dataset"),
+    ("eval.path", "eval_dataset"),
+    ("eval.format", "eval_dataset"),
+    ("reward", "verifier_version"),
+)
+
+_PLAIN = (
+    (r"Input should be greater than or equal to ([^;]+)", r"must be \1 or more"),
+    (r"Input should be greater than ([^;]+)", r"must be more than \1"),
+    (r"Input should be less than or equal to ([^;]+)", r"must be at most \1"),
+    (r"Input should be less than ([^;]+)", r"must be less than \1"),
+    (r"Input should be a valid integer[^;]*", "must be a whole number"),
+    (r"Input should be a valid number[^;]*", "must be a number"),
+    (r"Input should be a finite number", "must be a finite number"),
+    (r"Input should be a valid boolean[^;]*", "must be yes or no"),
+    (r"Input should be a valid string", "must be text"),
+    (r"String should have at least 1 character", "must not be empty"),
+    (r"String should have at most (\d+) characters?", r"must have at most \1 characters"),
+)
+
+
+def by_field(problems: Iterable[FieldProblem]) -> tuple[dict[str, list[str]], list[str]]:
+    """(messages by form field, messages that belong to no single field)."""
+    beside: dict[str, list[str]] = {}
+    general: list[str] = []
+    for problem in problems:
+        field = field_of(problem)
+        if field is None:
+            general.append(str(problem))
+        else:
+            beside.setdefault(field, []).append(in_words(field, problem))
+    return beside, general
+
+
+def field_of(problem: FieldProblem) -> str | None:
+    """Name of the form field that the fault belongs to; None when it is the whole config's."""
+    path = problem.path
+    if path in fields() or path in CHOICES:
+        return path
+    if path in FROM_VARIANT:
+        return "variant"
+    for prefix, field in _FROM_ROWS:
+        if path.startswith(prefix):
+            return field
+    # A rule over several fields is reported at their part; it names the field to change.
+    part = f"{path}." if path else ""
+    named = [
+        (field, field.removeprefix(part))
+        for field in fields()
+        if field.startswith(part) and re.search(rf"(?<![\w.]){re.escape(field.removeprefix(part))}\b", problem.message)
+    ]
+    if named:
+        return max(named, key=lambda pair: len(pair[1]))[0]
+    return None
+
+
+def in_words(field: str, problem: FieldProblem) -> str:
+    """A sentence: "G must be 2 or more; given 1."."""
+    message = problem.message
+    if message.endswith("; given null"):
+        message = "must not be empty"
+    for pattern, plain in _PLAIN:
+        message = re.sub(pattern, plain, message)
+    message = re.sub(r'given "(.*)"$', r"given \1", message).replace("given -", "given \N{MINUS SIGN}")
+    subject = SUBJECTS.get(field) or CHOICES.get(field) or fields()[field].label
+    if message.startswith(("must ", "is ", "holds ", "does ")) or re.match(r"\S+ is not one of", message) is None:
+        starts = message.startswith(("must ", "is ", "holds ", "does "))
+        message = f"{subject} {message}" if starts else message[:1].upper() + message[1:]
+    else:
+        message = f"{subject}: {message}"
+    return message if message.endswith((".", ")")) else message + "."

@@ -1,0 +1,222 @@
+"""The run form: what was typed, whether it makes a run, and what is wrong beside which field.
+
+One form state for all ways in (empty, preset, clone, YAML, a posted page): a flat dict of texts by field name. The
+check is the one that creating a run makes (`services.run_config`), so the two cannot disagree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+
+from cohort.accounts.models import Project
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.runs.forms.problems import CHOICES, by_field
+from cohort.runs.forms.schema import fields
+from cohort.runs.forms.values import VARIANTS, settings_of, texts_of, to_text, variant_choices
+from cohort.runs.models import Run
+from cohort.runs.services import run_config
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.presets import PRESETS
+
+Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
+NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
+PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
+"""Parts that choosing a preset sets anew, so that a preset gives the same form whatever stood there before."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the project's catalog offers; read once per form."""
+
+    base_models: tuple[BaseModel, ...]
+    datasets: tuple[PromptDataset, ...]
+    verifier_versions: tuple[VerifierVersion, ...]
+
+    @classmethod
+    def of(cls, project: Project) -> "Choices":
+        versions: QuerySet[VerifierVersion] = VerifierVersion.objects.filter(verifier__project=project)
+        return cls(
+            tuple(BaseModel.objects.filter(project=project).order_by("-id")),
+            tuple(PromptDataset.objects.filter(project=project).order_by("-id")),
+            tuple(versions.select_related("verifier").order_by("-id")),
+        )
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.base_models and self.datasets and self.verifier_versions)
+
+
+@dataclass
+class RunForm:
+    project: Project
+    choices: Choices
+    texts: dict[str, str]
+    """By field name: the choices' own names, `variant`, and the dotted path of every other field."""
+    strange: tuple[str, ...] = ()
+    """Posted names that the form does not know."""
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    general: list[str] = field(default_factory=list)
+
+    # ------------------------------------------------------------------ ways in
+
+    @classmethod
+    def new(cls, project: Project, *, preset: str = "") -> "RunForm":
+        choices = Choices.of(project)
+        texts = {**texts_of({}), **dict.fromkeys(CHOICES, ""), "variant": "group_std/0"}
+        for name, rows in (
+            ("base_model", choices.base_models),
+            ("dataset", choices.datasets),
+            ("verifier_version", choices.verifier_versions),
+        ):
+            texts[name] = str(rows[0].pk) if rows else ""
+        if choices.datasets:
+            texts["eval.holdout"] = str(min(256, choices.datasets[0].problems // 5))
+        form = cls(project, choices, texts)
+        if preset in PRESETS:
+            form.fill_preset(preset)
+        return form
+
+    @classmethod
+    def clone(cls, run: Run) -> "RunForm":
+        form = cls(run.project, Choices.of(run.project), texts_of(run.config))
+        form.texts |= {
+            "name": run.name,
+            "preset": run.preset,
+            "base_model": str(run.base_model_id),
+            "dataset": str(run.dataset_id),
+            "eval_dataset": str(run.eval_dataset_id or ""),
+            "verifier_version": str(run.verifier_version_id),
+        }
+        return form
+
+    @classmethod
+    def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
+        """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
+        which is how a checkbox says no."""
+        texts = {**texts_of({}), **dict.fromkeys(CHOICES, ""), "variant": "group_std/0"}
+        known = {name: str(data[name]) for name in data if name in texts}
+        strange = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
+        return cls(project, Choices.of(project), texts | known, strange)
+
+    def fill_preset(self, name: str) -> None:
+        """Set every field of sampling, algorithm and optimiser to the preset's, or to the default where it says
+        nothing."""
+        fresh = texts_of(PRESETS[name].settings if name in PRESETS else {})
+        self.texts["preset"] = name
+        for path, text in fresh.items():
+            if path == "variant" or path.startswith(PRESET_PARTS):
+                self.texts[path] = text
+
+    # ------------------------------------------------------------------ what it says
+
+    @cached_property
+    def base_model(self) -> BaseModel | None:
+        return self._row("base_model", self.choices.base_models)
+
+    @cached_property
+    def dataset(self) -> PromptDataset | None:
+        return self._row("dataset", self.choices.datasets)
+
+    @cached_property
+    def eval_dataset(self) -> PromptDataset | None:
+        return self._row("eval_dataset", self.choices.datasets)
+
+    @cached_property
+    def verifier_version(self) -> VerifierVersion | None:
+        return self._row("verifier_version", self.choices.verifier_versions)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The nested part of a RunConfig that `services.run_create` takes."""
+        return {**settings_of(self.texts), "preset": self.texts["preset"] or None}
+
+    @property
+    def variants(self) -> dict[str, str]:
+        return variant_choices(self.texts["variant"])
+
+    def _row(self, name: str, rows: tuple[Row, ...]) -> Row | None:
+        return next((row for row in rows if str(row.pk) == self.texts[name]), None)
+
+    # ------------------------------------------------------------------ check
+
+    def check(self) -> RunConfig | None:
+        """The whole config when everything fits; else None, and `problems` and `general` say why."""
+        self.problems, self.general = {}, []
+        faults = [
+            FieldProblem(name, "is not a field of the run form; nothing was done with it") for name in self.strange
+        ]
+        missing = {
+            "base_model": ("choose a base model", self.base_model),
+            "dataset": ("choose a dataset to train on", self.dataset),
+            "verifier_version": ("choose what completions are scored by", self.verifier_version),
+        }
+        for name, (message, row) in missing.items():
+            if row is None:
+                self.problems[name] = [self._no_row(name, message)]
+        if self.texts["eval_dataset"] and self.eval_dataset is None:
+            self.problems["eval_dataset"] = [self._no_row("eval_dataset", "")]
+        if self.texts["variant"] not in self.variants:
+            self.problems["variant"] = [f"Normalization must be one of: {'; '.join(VARIANTS.values())}."]
+        if self.texts["preset"] and self.texts["preset"] not in PRESETS:
+            self.problems["preset"] = [f"There is no preset {self.texts['preset']}; there are {', '.join(PRESETS)}."]
+        config = None
+        try:
+            config = self._config()
+        except ConfigError as error:
+            self.take(error)
+        if (
+            config is not None
+            and self.dataset
+            and not self.eval_dataset
+            and config.eval.holdout >= self.dataset.problems
+        ):
+            self.problems["eval.holdout"] = [
+                f"{self.dataset.name} has {self.dataset.problems} problems: hold out fewer, so that some are left to "
+                "train on, or choose a held-out dataset."
+            ]
+        _, general = by_field(faults)
+        self.general += general
+        return None if self.problems or self.general else config
+
+    def take(self, error: ConfigError) -> None:
+        """Put a refusal where it belongs; what the form has already said of a field stands."""
+        beside, general = by_field(error.problems)
+        self.problems = {**beside, **self.problems}
+        self.general += general or ([] if error.problems else [str(error)])
+
+    def _config(self) -> RunConfig:
+        """Checked with stand-ins for rows not chosen yet, so that all other faults show at once."""
+        settings = self.settings
+        for name in ("variant", "preset"):
+            if name in self.problems:
+                settings = {**settings, "preset": None}
+        if "variant" in self.problems:
+            settings["algorithm"] = {
+                key: value for key, value in settings["algorithm"].items() if key not in ("scale", "std_ddof")
+            }
+        return run_config(
+            name=self.texts["name"].strip(),
+            base_model=self.base_model or BaseModel(path="-"),
+            dataset=self.dataset or PromptDataset(sha256="-", format="jsonl"),
+            eval_dataset=self.eval_dataset,
+            verifier_version=self.verifier_version or VerifierVersion(spec=_ANY_REWARD),
+            settings=settings,
+        )
+
+    def _no_row(self, name: str, message: str) -> str:
+        if self.texts[name]:
+            return f"{CHOICES[name]} {self.texts[name]} is not in this project. Choose one from the list."
+        return message[:1].upper() + message[1:] + "."
+
+    def preset_text(self, path: str) -> str:
+        """The text that `path` has in the chosen preset; empty when the preset says nothing of it."""
+        preset = PRESETS.get(self.texts["preset"])
+        value = dict(preset.leaves()).get(path) if preset else None
+        return "" if value is None else to_text(fields()[path], value)
+
+
+_ANY_REWARD = {"components": [{"name": "chosen", "kind": "exact"}]}

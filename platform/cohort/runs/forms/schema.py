@@ -1,0 +1,229 @@
+"""The form's fields, read off RunConfig: path, kind of input, limits, help. A field added to the config appears here
+by itself, in the Advanced group of its part.
+
+Knows nothing of values, requests or the database.
+"""
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from grpo_core.config import RunConfig
+
+Kind = Literal["integer", "number", "text", "lines", "choice", "switch", "yaml"]
+
+FROM_CATALOG = frozenset(
+    {"name", "preset", "model.path", "model.revision", "data.path", "data.format", "reward", "eval.path", "eval.format"}
+)
+"""Parts of a config that the form's own choices decide: base model, dataset, held-out dataset, reward source."""
+
+FROM_VARIANT = frozenset({"algorithm.scale", "algorithm.std_ddof"})
+"""Decided together by the one choice called normalization."""
+
+LABELS = {
+    "sampling.group_size": "Group size G",
+    "algorithm.kl.coef": "KL weight β",
+    "algorithm.clip_low": "Clip low ε",
+    "algorithm.clip_high": "Clip high ε",
+    "optim.steps": "Steps",
+    "eval.holdout": "or hold out from training",
+    "optim.lr": "Learning rate",
+    "optim.beta1": "AdamW β₁",
+    "optim.beta2": "AdamW β₂",
+    "algorithm.inner_iterations": "Inner iterations μ",
+    "algorithm.kl.estimator": "KL estimator",
+    "algorithm.advantage_eps": "Advantage ε (added to the std)",
+    "model.dtype": "Number format of the policy",
+    "data.template": "Prompt template",
+    "data.limit": "First problems only",
+    "eval.limit": "First held-out problems only",
+    "eval.before": "Evaluate before training",
+    "eval.after": "Evaluate after training",
+    "eval.temperature": "Evaluation temperature",
+    "eval.max_completion_tokens": "Longest evaluated completion, tokens",
+    "eval.success_component": "Component that decides right or wrong",
+    "eval.margin": "Margin of regression",
+    "sampling.max_completion_tokens": "Longest completion, tokens",
+    "traces.groups_per_step": "Groups kept per step",
+    "checkpoints.final": "Keep the trained weights",
+    "engine.threads": "CPU threads",
+}
+MULTILINE = frozenset({"data.template"})
+
+FIRST = (
+    "sampling.group_size",
+    "algorithm.kl.coef",
+    "algorithm.clip_low",
+    "algorithm.clip_high",
+    "optim.steps",
+    "eval.holdout",
+)
+"""Fields of the first screen; all others stand under Advanced."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A folded part of Advanced."""
+
+    id: str
+    title: str
+    prefixes: tuple[str, ...]
+    headline: tuple[tuple[str, str], ...]
+    """(path, phrase with {}) of the values that the folded line shows."""
+
+
+GROUPS = (
+    Group(
+        "sampling",
+        "Sampling",
+        ("sampling.", "data."),
+        (
+            ("sampling.temperature", "temperature {}"),
+            ("sampling.prompts_per_step", "{} prompts a step"),
+            ("sampling.max_completion_tokens", "at most {} tokens"),
+        ),
+    ),
+    Group(
+        "algorithm",
+        "Algorithm",
+        ("algorithm.",),
+        (("algorithm.aggregation", "{}"), ("algorithm.inner_iterations", "μ {}"), ("algorithm.kl.estimator", "KL {}")),
+    ),
+    Group(
+        "optim",
+        "Optimiser and engine",
+        ("optim.", "engine.", "model."),
+        (("optim.lr", "lr {}"), ("engine.device", "device {}"), ("model.dtype", "{}")),
+    ),
+    Group(
+        "eval",
+        "Evaluation and margins",
+        ("eval.",),
+        (
+            ("eval.temperature", "temperature {}"),
+            ("eval.samples_per_problem", "{} a problem"),
+            ("eval.margin", "margin {}, locked at launch"),
+        ),
+    ),
+    Group(
+        "rest", "Traces, checkpoints, seed", ("",), (("traces.groups_per_step", "{} groups kept"), ("seed", "seed {}"))
+    ),
+)
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    path: str
+    label: str
+    help: str
+    kind: Kind
+    choices: tuple[str, ...]
+    optional: bool
+    """Empty is a value of its own (None)."""
+    default: Any
+    limits: str
+    """The allowed range in words; empty when there is none."""
+
+    @property
+    def id(self) -> str:
+        return "f-" + self.path.replace(".", "-").replace("_", "-")
+
+
+@cache
+def fields() -> dict[str, FieldSpec]:
+    """Every leaf of RunConfig that the form itself asks for, by dotted path, in the config's order."""
+    left_out = FROM_CATALOG | FROM_VARIANT
+    return {path: _spec(path, info) for path, info in _leaves(RunConfig, "") if path not in left_out}
+
+
+@cache
+def group_of(path: str) -> str | None:
+    """Id of the Advanced group that holds the field; None when it stands on the first screen."""
+    if path in FIRST:
+        return None
+    return next(group.id for group in GROUPS if path.startswith(group.prefixes))
+
+
+def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in model.model_fields.items():
+        path = prefix + name
+        inner = info.annotation
+        if path not in FROM_CATALOG and isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _leaves(inner, path + ".")
+        else:
+            yield path, info
+
+
+def _spec(path: str, info: FieldInfo) -> FieldSpec:
+    inner, optional, metadata = _unwrap(info.annotation, list(info.metadata))
+    choices: tuple[str, ...] = ()
+    kind: Kind
+    if get_origin(inner) is Literal:
+        kind, choices = "choice", tuple(str(choice) for choice in get_args(inner))
+    elif inner is bool:
+        kind = "switch"
+    elif inner is int:
+        kind = "integer"
+    elif inner is float:
+        kind = "number"
+    elif inner is str:
+        kind = "lines" if path in MULTILINE else "text"
+    else:
+        kind = "yaml"
+    leaf = path.rsplit(".", 1)[-1]
+    return FieldSpec(
+        path=path,
+        label=LABELS.get(path) or leaf.replace("_", " ").capitalize(),
+        help=" ".join((info.description or "").split()),
+        kind=kind,
+        choices=choices,
+        optional=optional,
+        default=None if info.default is PydanticUndefined else info.default,
+        limits=_limits(metadata),
+    )
+
+
+def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, bool, list[Any]]:
+    """The plain type inside Optional and Annotated, whether None is allowed, and the limits found on the way."""
+    optional = False
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation, *extra = get_args(annotation)
+            for item in extra:
+                metadata += item.metadata if isinstance(item, FieldInfo) else [item]
+        elif origin in (Union, types.UnionType) and type(None) in get_args(annotation):
+            (annotation, *others) = [one for one in get_args(annotation) if one is not type(None)]
+            optional = True
+            if others:
+                return object, optional, metadata
+        else:
+            return annotation, optional, metadata
+
+
+def _limits(metadata: list[Any]) -> str:
+    low = high = ""
+    above = below = False
+    for item in metadata:
+        match item:
+            case annotated_types.Ge(ge=bound):
+                low = f"{bound:g}" if isinstance(bound, int | float) else str(bound)
+            case annotated_types.Gt(gt=bound):
+                low, above = f"{bound:g}" if isinstance(bound, int | float) else str(bound), True
+            case annotated_types.Le(le=bound):
+                high = f"{bound:g}" if isinstance(bound, int | float) else str(bound)
+            case annotated_types.Lt(lt=bound):
+                high, below = f"{bound:g}" if isinstance(bound, int | float) and bound < 1e6 else "", True
+    high = "" if high.endswith("e+09") else high
+    if low and high:
+        return f"{'above ' if above else ''}{low} to {'below ' if below else ''}{high}"
+    if low:
+        return f"above {low}" if above else f"{low} or more"
+    return f"{'below' if below else 'at most'} {high}" if high else ""

@@ -1,0 +1,1 @@
+"""What pages of runs read from the database. Nothing here writes."""

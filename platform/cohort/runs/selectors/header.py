@@ -1,0 +1,186 @@
+"""What stands above every tab of a run: what it is, how far, where, when last heard of, and the tiles."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from cohort.context import LIVE
+from cohort.governance.models import Record
+from cohort.runs.forms.values import variant_label
+from cohort.runs.models import Attempt, Node, Run, RunState
+from cohort.runs.models.run import Desired
+from cohort.runs.transitions import ON_A_WORKER
+from grpo_core.config import RunConfig
+from grpo_core.presets import PRESETS, Difference, Preset, diff
+
+SILENT_AFTER = timedelta(seconds=30)
+"""Three missed heartbeats: said in words, before the lease runs out."""
+
+PHASES = {
+    "loading": "loading model and data",
+    "evaluating_before": "evaluating before training",
+    "training": "training",
+    "evaluating_after": "evaluating after training",
+    "saving": "saving weights",
+}
+
+
+@dataclass(frozen=True)
+class Tile:
+    label: str
+    value: float | None
+    kind: str
+    """number, share, or plain; how the value is written."""
+    change: float | None
+    better: str
+    """up, down or empty: which direction counts as good, for colour beside the sign."""
+    absent: str
+    """Said instead of a value."""
+
+    @property
+    def change_points(self) -> float | None:
+        """The change of a share, in percentage points."""
+        return None if self.change is None else 100 * self.change
+
+    @property
+    def tone(self) -> str:
+        if not self.change or not self.better:
+            return "muted"
+        return "right" if (self.change > 0) == (self.better == "up") else "wrong"
+
+
+@dataclass(frozen=True)
+class Header:
+    run: Run
+    config: RunConfig
+    attempt: Attempt | None
+    nodes: tuple[Node, ...]
+    """Machines that could take a waiting run, most recently seen first; empty unless it waits."""
+    preset: Preset | None
+    differences: tuple[Difference, ...]
+    variant: str
+    record: Record | None
+    version: str
+    now: datetime
+
+    @property
+    def live(self) -> bool:
+        return self.run.state in LIVE or self.run.state == RunState.PAUSED
+
+    @property
+    def waiting(self) -> bool:
+        return self.run.state == RunState.QUEUED
+
+    @property
+    def cancelling(self) -> bool:
+        return self.run.desired == Desired.CANCEL and self.run.state in ON_A_WORKER
+
+    @property
+    def may_cancel(self) -> bool:
+        return (
+            self.run.state in (*ON_A_WORKER, RunState.QUEUED, RunState.PAUSED, RunState.DRAFT) and not self.cancelling
+        )
+
+    @property
+    def on_worker(self) -> bool:
+        return self.run.state in ON_A_WORKER and self.attempt is not None
+
+    @property
+    def heard_at(self) -> datetime | None:
+        return (self.attempt.heartbeat_at or self.attempt.claimed_at) if self.attempt else None
+
+    @property
+    def silent(self) -> bool:
+        """A worker should be beating and has not for a while."""
+        return self.on_worker and self.heard_at is not None and self.now - self.heard_at > SILENT_AFTER
+
+    @property
+    def silence(self) -> timedelta | None:
+        return self.now - self.heard_at if self.heard_at else None
+
+    @property
+    def waited(self) -> timedelta | None:
+        return self.now - self.run.queued_at if self.run.queued_at else None
+
+    @property
+    def doing(self) -> str:
+        if self.run.state == RunState.SEALING:
+            return "trained; the record is being made"
+        return PHASES.get(self.run.phase, "starting")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of training; what comes after it is not counted."""
+        if self.run.state != RunState.TRAINING or self.run.seconds_per_step is None:
+            return None
+        return self.run.seconds_per_step * max(0, self.run.steps_total - self.run.step)
+
+    @property
+    def took(self) -> timedelta | None:
+        if self.run.started_at is None:
+            return None
+        return (self.run.ended_at or self.now) - self.run.started_at
+
+    @property
+    def margin_points(self) -> float:
+        return 100 * self.config.eval.margin
+
+
+def run_header(run: Run) -> Header:
+    """Two or three queries."""
+    config = RunConfig.from_dict(run.config, source=f"run {run.pk}")
+    attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
+    nodes = (
+        tuple(Node.objects.filter(revoked_at=None, last_seen_at__isnull=False).order_by("-last_seen_at")[:3])
+        if run.state == RunState.QUEUED
+        else ()
+    )
+    record = Record.objects.filter(run=run).defer("document").first()
+    return Header(
+        run=run,
+        config=config,
+        attempt=attempt,
+        nodes=nodes,
+        preset=PRESETS.get(run.preset),
+        differences=tuple(diff(config)) if config.preset in PRESETS else (),
+        variant=variant_label(config.algorithm.scale, config.algorithm.std_ddof),
+        record=record,
+        version=_version(run, attempt, nodes, record),
+        now=timezone.now(),
+    )
+
+
+def _version(run: Run, attempt: Attempt | None, nodes: tuple[Node, ...], record: Record | None) -> str:
+    """Changes when anything that the live parts show has changed."""
+    seen = [
+        *(run.state, run.desired, run.phase, run.step, run.reason, run.ended_at, record.pk if record else None),
+        *((attempt.pk, attempt.state, attempt.acked_seq, attempt.heartbeat_at) if attempt else ()),
+        *((node.pk, node.last_seen_at) for node in nodes),
+    ]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
+def tiles(header: Header) -> tuple[Tile, ...]:
+    """The newest numbers, with their change since the first step."""
+    run, beta = header.run, header.config.algorithm.kl.coef
+    speed = header.config.completions_per_step / run.seconds_per_step if run.seconds_per_step else None
+
+    def tile(
+        label: str, name: str, kind: str = "number", better: str = "", absent: str = "–", flip: bool = False
+    ) -> Tile:
+        now, start = run.latest_metrics.get(name), run.first_metrics.get(name)
+        if flip:
+            now, start = (None if value is None else 1 - value for value in (now, start))
+        change = now - start if now is not None and start is not None and run.step > 1 else None
+        return Tile(label, now, kind, change, better, absent)
+
+    return (
+        tile("Reward", "reward", better="up"),
+        tile("Groups with signal", "frac_reward_zero_std", kind="share", flip=True),
+        tile("KL to reference", "kl", absent="n/a, β 0" if beta == 0 else "–"),
+        tile("Entropy", "entropy"),
+        tile("Length, tokens", "completions/mean_length"),
+        Tile("Samples per second", speed, "number", None, "", "–"),
+    )

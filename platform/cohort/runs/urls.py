@@ -1,0 +1,22 @@
+"""Addresses of runs: below p/<slug>/."""
+
+from django.urls import include, path
+
+from cohort.runs.views import actions, downloads, form, listing, page
+
+urlpatterns = [
+    path("runs/", listing.run_list, name="run_list"),
+    path("runs/new/", form.run_new, name="run_new"),
+    path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
+    path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
+    path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
+    path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
+    path("runs/<int:run_id>/logs/", page.run_logs, name="run_logs"),
+    path("runs/<int:run_id>/config/", page.run_config, name="run_config"),
+    path("runs/<int:run_id>/config.yaml", downloads.run_config_yaml, name="run_config_yaml"),
+    path("runs/<int:run_id>/metrics.csv", downloads.run_metrics_csv, name="run_metrics_csv"),
+    path("runs/<int:run_id>/events/", page.run_events, name="run_events"),
+    path("runs/<int:run_id>/submit/", actions.run_submit, name="run_submit"),
+    path("runs/<int:run_id>/cancel/", actions.run_cancel, name="run_cancel"),
+    path("", include("cohort.review.urls")),
+]

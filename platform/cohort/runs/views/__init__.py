@@ -1,0 +1,1 @@
+"""Pages of runs, one file per thing a person does: fetch, authorise, call one service, render."""

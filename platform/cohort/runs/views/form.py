@@ -1,0 +1,152 @@
+"""The run form: new, from a preset, from another run, from YAML; launch or save."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from cohort.access import project_for
+from cohort.accounts.models import Project, Role
+from cohort.accounts.views import person
+from cohort.runs import services
+from cohort.runs.forms.from_yaml import form_from_yaml
+from cohort.runs.forms.outlook import outlook
+from cohort.runs.forms.run_form import RunForm
+from cohort.runs.forms.shown import FieldShown, all_shown, choices_shown, groups_shown, preset_note
+from cohort.runs.models import Run
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError
+from grpo_core.presets import PRESETS
+
+ACTIONS = ("check", "preset", "yaml", "import", "draft", "launch")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """One address for every button of the form; `action` says which one it was."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    if request.method != "POST":
+        return _page(request, _started_from(request, project))
+    action = request.POST.get("action", "check")
+    if action == "import":
+        return _import(request, project)
+    form = RunForm.posted(project, request.POST)
+    match action:
+        case "check":
+            return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]
+        case "preset":
+            form.fill_preset(form.texts["preset"])
+            return _page(request, form, template="runs/_form.html" if request.htmx else "runs/new.html")  # type: ignore[attr-defined]
+        case "yaml":
+            return _yaml(request, form)
+        case "draft" | "launch":
+            return _make(request, form, launch=action == "launch")
+        case _:
+            form.general = [f"action: {action} is not one of {', '.join(ACTIONS)}"]
+            return _page(request, form, status=422)
+
+
+def _started_from(request: HttpRequest, project: Project) -> RunForm:
+    """Empty, a preset (`?preset=`) or a run of this project (`?clone=`)."""
+    if clone := request.GET.get("clone"):
+        run = Run.objects.filter(project=project, pk=int(clone)).first() if clone.isdecimal() else None
+        if run is None:
+            raise Http404
+        return RunForm.clone(run)
+    return RunForm.new(project, preset=request.GET.get("preset", ""))
+
+
+def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
+    if form.check() is None:
+        return _page(request, form, status=422)
+    assert form.base_model is not None
+    assert form.dataset is not None
+    assert form.verifier_version is not None
+    make = services.run_launch if launch else services.run_create
+    try:
+        run = make(
+            project=form.project,
+            actor=person(request),
+            name=form.texts["name"].strip(),
+            base_model=form.base_model,
+            dataset=form.dataset,
+            eval_dataset=form.eval_dataset,
+            verifier_version=form.verifier_version,
+            settings=form.settings,
+        )
+    except ConfigError as error:
+        form.take(error)
+        return _page(request, form, status=422, checked=True)
+    if launch:
+        messages.success(request, f"{run.name} is in the queue.")
+    else:
+        messages.success(request, f"{run.name} is saved as a draft. Nothing runs until you launch it.")
+    return redirect("run_detail", form.project.slug, run.pk)
+
+
+def _import(request: HttpRequest, project: Project) -> HttpResponse:
+    text = request.POST.get("yaml", "")
+    try:
+        form = form_from_yaml(project, text)
+    except ConfigError as error:
+        form = RunForm.posted(project, request.POST)
+        faults = [str(problem) for problem in error.problems] or [str(error)]
+        return _page(request, form, status=422, more={"yaml": text, "yaml_faults": faults})
+    if not form.problems and not form.general:
+        messages.success(request, "The form is filled from the text. Nothing is launched yet.")
+    return _page(request, form, checked=True, status=422 if form.problems else 200)
+
+
+def _yaml(request: HttpRequest, form: RunForm) -> HttpResponse:
+    config = form.check()
+    if config is None:
+        return _page(request, form, status=422, checked=True)
+    return render(request, "runs/yaml.html", {"project": form.project, "yaml": config.to_yaml(), "name": config.name})
+
+
+def _page(
+    request: HttpRequest,
+    form: RunForm,
+    *,
+    status: int = 200,
+    checked: bool = False,
+    template: str = "runs/new.html",
+    more: dict[str, Any] | None = None,
+) -> HttpResponse:
+    """The whole form. A page just opened shows what blocks at the side, and no red before anything was sent."""
+    opened = request.method != "POST" or template == "runs/_form.html"
+    config = _config_of(form) if checked else form.check()
+    context = _context(form, config)
+    if opened:
+        context = _context(RunForm(form.project, form.choices, form.texts), config) | {"outlook": context["outlook"]}
+    return render(request, template, context | (more or {}), status=status)
+
+
+def _config_of(form: RunForm) -> RunConfig | None:
+    """The config of a form that has been checked already, so that what was said beside its fields stands."""
+    if form.problems or form.general:
+        return None
+    return form.check()
+
+
+def _partial(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """The running summary, and what is said beneath each field, swapped in beside it."""
+    context = _context(form, form.check())
+    return render(request, "runs/_checked.html", context | {"every_field": list(all_shown(form))})
+
+
+def _context(form: RunForm, config: RunConfig | None) -> dict[str, Any]:
+    shown: dict[str, FieldShown] = {field.name: field for field in all_shown(form)}
+    first = ("group_size", "coef", "clip_low", "clip_high", "steps", "holdout")
+    return {
+        "project": form.project,
+        "form": form,
+        "choice": {field.name: field for field in choices_shown(form)},
+        "first": {name: field for path, field in shown.items() if (name := path.rsplit(".", 1)[-1]) in first},
+        "groups": list(groups_shown(form)),
+        "preset_note": preset_note(form),
+        "presets": PRESETS,
+        "outlook": outlook(form, config),
+    }

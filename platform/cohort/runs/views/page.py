@@ -1,0 +1,113 @@
+"""The tabs of a run, each a page of its own, and the parts of them that are polled while the run lives."""
+
+from typing import Any
+
+import yaml
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from cohort.access import run_for
+from cohort.csp import charts_csp
+from cohort.review.selectors import step_groups
+from cohort.runs.charts import CHARTS, series
+from cohort.runs.models import Run, RunEvent
+from cohort.runs.selectors.evaluations import CHANGES, changed_items, suites
+from cohort.runs.selectors.header import Header, run_header, tiles
+from cohort.runs.selectors.series import step_rows
+
+STOP_POLLING = 286
+"""htmx swaps such an answer and polls no more."""
+NEWEST_GROUPS = 6
+LAST_LINES = 20
+ITEMS = 50
+EVENTS = 200
+
+
+@charts_csp
+@require_safe
+def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id)
+    header = run_header(run)
+    return render(request, "runs/overview.html", _overview(header) | {"tab": "overview", "charts": CHARTS})
+
+
+@require_safe
+def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once the run has ended."""
+    run = run_for(request, slug, run_id)
+    header = run_header(run)
+    tab = request.GET.get("tab", "overview")
+    if header.live and request.GET.get("v") == header.version:
+        return HttpResponse(status=204)
+    context = _overview(header) if tab == "overview" else _frame(header)
+    return render(
+        request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.live else STOP_POLLING
+    )
+
+
+@require_safe
+def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
+    """What the charts draw, of the steps beyond `after`."""
+    run = run_for(request, slug, run_id)
+    after = request.GET.get("after", "")
+    rows = step_rows(run, after=int(after) if after.isdecimal() and len(after) < 10 else 0)
+    return JsonResponse({"charts": series(rows), "steps": len(rows), "last": rows[-1][0] if rows else None})
+
+
+@require_safe
+def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    show = request.GET.get("show", "changed")
+    show = show if show in CHANGES else "changed"
+    found = suites(header.run, margin=header.config.eval.margin)
+    listed = []
+    for suite in found:
+        items, count = changed_items(suite, show=show, limit=ITEMS)
+        listed.append({"suite": suite, "changes": items, "count": count})
+    context = _frame(header) | {"tab": "evaluations", "suites": listed, "show": show, "changes": CHANGES}
+    return render(request, "runs/evaluations.html", context)
+
+
+@require_safe
+def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    return render(request, "runs/logs.html", _frame(header) | {"tab": "logs"})
+
+
+@require_safe
+def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    return render(request, "runs/config.html", _frame(header) | {"tab": "config", "yaml": header.config.to_yaml()})
+
+
+@require_safe
+def run_events(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    events = RunEvent.objects.filter(run=header.run).select_related("attempt").order_by("-id")
+    total = events.count()
+    shown = list(events if request.GET.get("all") else events[:EVENTS])
+    context = _frame(header) | {"tab": "events", "events": shown, "total": total, "data": _with_data(shown)}
+    return render(request, "runs/events.html", context)
+
+
+def _with_data(events: list[RunEvent]) -> list[tuple[RunEvent, str]]:
+    """Each event with what else it holds, as text."""
+    return [
+        (event, yaml.safe_dump(event.data, allow_unicode=True, sort_keys=True) if event.data else "")
+        for event in events
+    ]
+
+
+def _frame(header: Header) -> dict[str, Any]:
+    run: Run = header.run
+    return {"project": run.project, "run": run, "header": header}
+
+
+def _overview(header: Header) -> dict[str, Any]:
+    return _frame(header) | {
+        "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
+        "tiles": tiles(header),
+        "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
+        "suites": suites(header.run, margin=header.config.eval.margin),
+    }

@@ -1,0 +1,156 @@
+// Draws the charts of a run from its series.json, adds new points while the run lives, follows the theme.
+// What each chart shows stands in its panel's data attributes (cohort/runs/charts.py); nothing is decided here.
+(() => {
+  const root = document.getElementById("charts");
+  if (!root || !window.Plotly) return;
+  const panels = [...root.querySelectorAll("[data-chart]")].map((panel) => ({
+    panel,
+    id: panel.dataset.chart,
+    kind: panel.dataset.kind,
+    unit: panel.dataset.unit,
+    columns: panel.dataset.columns.split(" "),
+    names: panel.dataset.names.split("|"),
+    colours: panel.dataset.colours.split(" "),
+    plot: panel.querySelector(".plot"),
+    table: panel.querySelector(".plot-table"),
+    button: panel.querySelector("[data-table]"),
+    points: { step: [] },
+  }));
+  let last = 0, loading = false;
+
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(4)).replace("-", "−"));
+
+  // ---------------------------------------------------------------- data
+  const load = async () => {
+    if (loading) return;
+    loading = true;
+    try {
+      const answer = await fetch(`${root.dataset.series}?after=${last}`, { headers: { Accept: "application/json" } });
+      if (!answer.ok) return;
+      const { charts, last: newest } = await answer.json();
+      for (const chart of panels) {
+        const fresh = charts[chart.id];
+        if (last === 0) chart.points = fresh;
+        else for (const name of Object.keys(fresh)) chart.points[name].push(...fresh[name]);
+      }
+      if (newest !== null || last === 0) draw();
+      if (newest !== null) last = newest;
+    } finally {
+      loading = false;
+    }
+  };
+
+  // ---------------------------------------------------------------- drawing
+  const line = (x, y, colour, more = {}) => ({
+    type: "scatter", mode: "lines", x, y, line: { color: colour, width: 2 }, ...more,
+  });
+  const newestPoint = (x, y, colour) => ({
+    type: "scatter", mode: "markers", x: x.slice(-1), y: y.slice(-1), hoverinfo: "skip",
+    marker: { color: colour, size: 7, line: { color: css("--panel"), width: 2 } },
+  });
+  const traces = ({ kind, columns, names, colours, points }) => {
+    const x = points.step, y = points[columns[0]], colour = css(colours[0]);
+    if (kind === "stack") {
+      return columns.map((column, place) => line(x, points[column], css(colours[place]), {
+        stackgroup: "all", fillcolor: css(colours[place]) + "b3", line: { width: 0, color: css(colours[place]) },
+        hovertemplate: `${names[place]} %{y:.0%}<extra></extra>`,
+      }));
+    }
+    const drawn = [];
+    let hover = `${names[0]} %{y:.4~g}<extra></extra>`;
+    const more = {};
+    if (kind === "band") {
+      const spread = points[columns[1]].map((value) => value ?? 0);
+      const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
+      drawn.push({ type: "scatter", x, y: y.map((value, at) => value - spread[at]), ...edge });
+      drawn.push({ type: "scatter", x, y: y.map((value, at) => value + spread[at]), ...edge, fill: "tonexty", fillcolor: css(colours[1]) });
+      more.customdata = spread;
+      hover = `${names[0]} %{y:.4~g}, ${names[1]} %{customdata:.2~g}<extra></extra>`;
+    }
+    drawn.push(line(x, y, colour, { hovertemplate: hover, ...more }), newestPoint(x, y, colour));
+    return drawn;
+  };
+  const layout = ({ panel, unit }) => {
+    const muted = css("--muted"), grid = css("--line");
+    const axis = { color: muted, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, automargin: false };
+    const label = (text) => ({ text, font: { size: 11, color: muted }, standoff: 6 });
+    const { floor, ceiling } = panel.dataset;
+    const range = {};
+    if (floor !== undefined && ceiling !== undefined) range.range = [Number(floor), Number(ceiling)];
+    else if (floor !== undefined) range.rangemode = "tozero";
+    return {
+      margin: { l: 50, r: 12, t: 4, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },
+      hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
+      xaxis: { ...axis, title: label("step"), showgrid: false, tickformat: ",d", nticks: 6, hoverformat: ",d" },
+      yaxis: { ...axis, ...range, title: label(unit), nticks: 5, fixedrange: true },
+    };
+  };
+  const draw = () => {
+    for (const chart of panels) {
+      const empty = chart.points.step.length === 0;
+      chart.panel.classList.toggle("is-empty", empty);
+      chart.button.hidden = empty;
+      if (empty) continue;
+      const first = !chart.plot.classList.contains("js-plotly-plot");
+      if (!chart.panel.classList.contains("is-table")) {
+        Plotly.react(chart.plot, traces(chart), layout(chart), { displayModeBar: false, responsive: true });
+        if (first) link(chart);
+      } else fill(chart);
+    }
+  };
+
+  // ---------------------------------------------------------------- one hover on all charts
+  let linked = false;
+  const together = (own, act) => {
+    if (linked) return;
+    linked = true;
+    for (const { plot } of panels) if (plot !== own && plot.classList.contains("js-plotly-plot") && plot.offsetParent) act(plot);
+    linked = false;
+  };
+  const link = ({ plot }) => {
+    plot.on("plotly_hover", (event) => together(plot, (other) => Plotly.Fx.hover(other, { xval: event.points[0].x })));
+    plot.on("plotly_unhover", () => together(plot, (other) => Plotly.Fx.unhover(other)));
+  };
+
+  // ---------------------------------------------------------------- the same as a table
+  const cell = (kind, text, scope) => {
+    const element = document.createElement(kind);
+    element.textContent = text;
+    if (scope) element.scope = scope;
+    if (kind === "td") element.className = "num";
+    return element;
+  };
+  const fill = ({ panel, table, columns, names, points }) => {
+    const made = document.createElement("table"), head = made.createTHead().insertRow(), body = made.createTBody();
+    made.className = "table";
+    const caption = made.createCaption();
+    caption.className = "sr-only";
+    caption.textContent = panel.querySelector("h2").textContent;
+    for (const name of ["step", ...names]) head.append(cell("th", name, "col"));
+    for (let at = points.step.length - 1; at >= 0; at--) {
+      const row = body.insertRow();
+      row.append(cell("th", String(points.step[at]), "row"), ...columns.map((column) => cell("td", number(points[column][at]))));
+    }
+    table.replaceChildren(made);
+  };
+  for (const chart of panels) {
+    chart.button.addEventListener("click", () => {
+      const shown = chart.panel.classList.toggle("is-table");
+      chart.button.setAttribute("aria-pressed", String(shown));
+      chart.button.textContent = shown ? "chart" : "table";
+      chart.table.hidden = !shown;
+      draw();
+    });
+  }
+
+  document.addEventListener("cohort:theme", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  document.addEventListener("cohort:live", () => {
+    const step = Number(document.getElementById("live-header")?.dataset.step ?? 0);
+    if (step > last) load();
+  });
+  load();
+})();
