@@ -149,9 +149,10 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     try:
         model_config = AutoConfig.from_pretrained(folder, **safe)
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded_parts: Any = AutoModelForCausalLM.from_pretrained(
             folder, config=model_config, dtype=_DTYPES[dtype], use_safetensors=True, output_loading_info=True, **safe
         )
+        model, report = loaded_parts
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"cannot load the model in {folder}: {error}") from error
     if missing := sorted(report["missing_keys"]):

@@ -67,7 +67,7 @@ def completion_logprobs(
     if len(hidden_ND) <= portion:
         return _selected(model, hidden_ND, targets_N, temperature)
     parts = []
-    for hidden_nD, targets_n in zip(hidden_ND.split(portion), targets_N.split(portion), strict=True):
+    for hidden_nD, targets_n in zip(torch.split(hidden_ND, portion), torch.split(targets_N, portion), strict=True):
         if torch.is_grad_enabled():  # backward computes the portion's logits again instead of keeping them
             parts.append(checkpoint(_selected, model, hidden_nD, targets_n, temperature, use_reentrant=False))
         else:

@@ -11,16 +11,19 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from grpo_core.errors import ModelError
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """One layer's keys and values in buffers larger than what they hold; `keys` and `values` are views of them."""
 
+    _keys: Tensor
+    _values: Tensor
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
+        if not self.is_initialized or self.keys is None or self.values is None:
             self.lazy_initialization(key_states, value_states)
-            self._keys, self._values = key_states, value_states
-            self.keys, self.values = key_states, value_states
-            return self.keys, self.values
+            return self._hold(key_states, value_states)
         held = self.keys.shape[-2]
         total = held + key_states.shape[-2]
         if total > self._keys.shape[-2]:
@@ -31,8 +34,13 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        self._keys = self.keys = self.keys.index_select(0, indices)
-        self._values = self.values = self.values.index_select(0, indices)
+        if self.keys is not None and self.values is not None:
+            self._hold(self.keys.index_select(0, indices), self.values.index_select(0, indices))
+
+    def _hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self._keys = self.keys = keys
+        self._values = self.values = values
+        return keys, values
 
 
 def _wider(held_BHTD: Tensor, needed: int) -> Tensor:
@@ -45,11 +53,14 @@ def _wider(held_BHTD: Tensor, needed: int) -> Tensor:
 def make_cache(config: Any) -> DynamicCache:
     """A cache for a model of this config; layers other than plain full attention stay as transformers makes them."""
     cache = DynamicCache(config=config)
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    roomy: Any = RoomyLayer
+    cache.layers = [roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
 def select_rows(cache: DynamicCache, rows_B: Tensor) -> None:
     """Keep (or repeat) the given rows in every layer."""
     for layer in cache.layers:
+        if not isinstance(layer, DynamicLayer):
+            raise ModelError(f"the local sampler cannot share a prompt's {type(layer).__name__} (not plain attention)")
         layer.batch_select_indices(rows_B)
