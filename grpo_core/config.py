@@ -285,7 +285,7 @@ class RunConfig(Part):
     def from_text(cls, text: str, *, source: str = "config") -> Self:
         """Read YAML, of which JSON is a part."""
         try:
-            data = yaml.load(text, Loader=_Loader)
+            data = parse_yaml(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"{source} is not YAML: {error}") from None
         return cls.from_dict(data, source=source)
@@ -372,6 +372,11 @@ for _side in (_Loader, _Dumper):
         re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
         list("-+0123456789"),
     )
+
+
+def parse_yaml(text: str) -> Any:
+    """The plain data of a config's YAML or JSON, unchecked. Raises yaml.YAMLError."""
+    return yaml.load(text, Loader=_Loader)
 
 
 def field_problems(

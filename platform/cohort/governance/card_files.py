@@ -1,0 +1,120 @@
+"""What goes into a card beside the record: the run's data, one line a record, as bytes to be streamed.
+
+Rows are read in portions; nothing here holds a whole run in memory.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from cohort.governance.facts import Facts, eval_items, kept_groups, step_metrics
+from cohort.governance.schema import json_schema
+from cohort.review.models import Group
+from cohort.runs.models import RunEvent
+
+TRACE_STEPS_A_FILE = 100
+MAX_TRACE_BYTES = 1024**3
+
+Chunks = Iterator[bytes]
+
+
+def small_files(facts: Facts) -> Iterator[tuple[str, Chunks]]:
+    """(path, content) of everything but traces, sorted by path."""
+    yield "config.yaml", iter([facts.config.to_yaml().encode()])
+    for phase in ("after", "before"):
+        if any((c.before if phase == "before" else c.after) is not None for c in facts.comparisons):
+            yield f"evals/{phase}.jsonl", _eval_lines(facts, phase)
+    yield "events.jsonl", _event_lines(facts)
+    if facts.manifest is not None:
+        yield "manifest.json", iter([_document(facts.manifest)])
+    yield "metrics.jsonl", _metric_lines(facts)
+    if facts.outcome is not None:
+        yield "outcome.json", iter([_document(facts.outcome)])
+    yield "record.schema.json", iter([_document(json_schema())])
+
+
+def trace_files(facts: Facts) -> Iterator[tuple[int, str, Chunks]]:
+    """(first step, path, content), a hundred steps a file."""
+    groups = kept_groups(facts.run)
+    blocks = sorted({(step - 1) // TRACE_STEPS_A_FILE for step in groups.values_list("step", flat=True)})
+    for block in blocks:
+        first, last = block * TRACE_STEPS_A_FILE + 1, (block + 1) * TRACE_STEPS_A_FILE
+        yield first, f"traces/steps-{first:06d}-{last:06d}.jsonl", _trace_lines(facts, first, last)
+
+
+def _trace_lines(facts: Facts, first: int, last: int) -> Chunks:
+    within = kept_groups(facts.run).filter(step__range=(first, last)).prefetch_related("samples")
+    for group in within.iterator(chunk_size=50):
+        yield _line(_group(group))
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "step": group.step,
+        "index": group.index,
+        "problem_id": group.problem_id,
+        "prompt": group.prompt,
+        "answer": group.answer,
+        "reward_mean": group.reward_mean,
+        "reward_std": group.reward_std,
+        "signal": group.signal,
+        "samples": [
+            {
+                "index": sample.index,
+                "completion": sample.completion,
+                "tokens": sample.tokens,
+                "finish_reason": sample.finish_reason,
+                "reward": sample.reward,
+                "components": sample.components,
+                "advantage": sample.advantage,
+                "mask_cause": sample.mask_cause or None,
+                "logprob_mean": sample.logprob_mean,
+            }
+            for sample in sorted(group.samples.all(), key=lambda sample: sample.index)
+        ],
+    }
+
+
+def _eval_lines(facts: Facts, phase: str) -> Chunks:
+    for item in eval_items(facts.run, phase):
+        yield _line(
+            {
+                "suite": item.suite,
+                "problem_id": item.problem_id,
+                "prompt": item.prompt,
+                "answer": item.answer,
+                "completion": item.completion,
+                "score": item.score,
+                "truncated": item.truncated,
+                "error": item.error or None,
+                "tokens": item.tokens,
+                "detail": item.detail,
+            }
+        )
+
+
+def _event_lines(facts: Facts) -> Chunks:
+    events = RunEvent.objects.filter(run=facts.run, pk__lte=facts.last_event).order_by("pk")
+    for event in events.iterator(chunk_size=500):
+        yield _line(
+            {
+                "at": event.at.isoformat(),
+                "actor": event.actor,
+                "kind": event.kind,
+                "message": event.message,
+                "data": event.data,
+            }
+        )
+
+
+def _metric_lines(facts: Facts) -> Chunks:
+    for row in step_metrics(facts.run).iterator(chunk_size=500):
+        yield _line({"step": row.step, "at": row.at.isoformat(), "metrics": row.metrics, "seconds": row.seconds})
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _document(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2).encode() + b"\n"

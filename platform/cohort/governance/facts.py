@@ -1,0 +1,162 @@
+"""Everything the platform holds of an ended run, read once, as the record is made from it. Writes nothing."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, Literal
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from cohort import artifacts
+from cohort.catalog.models import PromptDataset
+from cohort.governance.compare import Item, compare
+from cohort.governance.schema import Comparison
+from cohort.review.models import Group, Sample
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from grpo_core.config import RunConfig
+from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
+
+State = Literal["succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Held-out prompts that are in the training file too, letter case and white space aside."""
+
+    heldout: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    run: Run
+    state: State
+    sealed_at: datetime
+    config: RunConfig
+    attempt: Attempt | None
+    """The newest; earlier ones were superseded."""
+    attempts: int
+    manifest: dict[str, Any] | None
+    outcome: dict[str, Any] | None
+    first: StepMetric | None
+    last: StepMetric | None
+    comparisons: list[Comparison]
+    checkpoint: Checkpoint | None
+    groups_kept: int
+    samples_kept: int
+    events: int
+    last_event: int
+    """Id of the newest event that the record knows of; sealing itself adds one."""
+    overlap: Overlap | None
+    """None when there is no separate held-out file, or a file is no longer stored."""
+
+    @property
+    def totals(self) -> dict[str, float]:
+        return dict(self.outcome["totals"]) if self.outcome else {}
+
+    @property
+    def steps_done(self) -> int:
+        return self.last.step if self.last else 0
+
+
+def collect(run: Run, *, state: State) -> Facts:
+    config = RunConfig.from_dict(run.config, source=f"run {run.pk}")
+    attempt = run.attempts.select_related("node").order_by("-fence").first()
+    steps = step_metrics(run)
+    groups = kept_groups(run)
+    events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
+    return Facts(
+        run=run,
+        state=state,
+        sealed_at=Run.objects.annotate(moment=Now()).values_list("moment", flat=True).get(pk=run.pk),
+        config=config,
+        attempt=attempt,
+        attempts=run.attempts.count(),
+        manifest=attempt.manifest if attempt else None,
+        outcome=attempt.outcome if attempt else None,
+        first=steps.first(),
+        last=steps.last(),
+        comparisons=_comparisons(run, config.eval.margin),
+        checkpoint=run.checkpoints.filter(final=True).order_by("-attempt_id", "-seq").first(),
+        groups_kept=groups.count(),
+        samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),
+        events=len(events),
+        last_event=max(events, default=0),
+        overlap=_overlap(run, config),
+    )
+
+
+def step_metrics(run: Run) -> QuerySet[StepMetric]:
+    """One row a step, from the newest attempt that reached it."""
+    newest = StepMetric.objects.filter(run=run).order_by("step", "-attempt_id").distinct("step").values("pk")
+    return StepMetric.objects.filter(pk__in=newest).order_by("step")
+
+
+def kept_groups(run: Run) -> QuerySet[Group]:
+    """Groups with texts, of each step's newest attempt."""
+    newest = Group.objects.filter(run=run).order_by("step", "index", "-attempt_id").distinct("step", "index")
+    return Group.objects.filter(pk__in=newest.values("pk")).order_by("step", "index")
+
+
+def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:
+    """Items of the newest evaluation of each suite in this phase."""
+    for result in _newest_results(run).filter(phase=phase):
+        yield from _items(result).iterator(chunk_size=500)
+
+
+def _newest_results(run: Run) -> QuerySet[EvalResult]:
+    newest = EvalResult.objects.filter(run=run).order_by("suite", "phase", "-attempt_id", "-seq")
+    return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
+
+
+def _items(result: EvalResult) -> QuerySet[EvalItem]:
+    same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase)
+    return same.filter(seq__lt=result.seq).order_by("seq")
+
+
+def _comparisons(run: Run, margin: float) -> list[Comparison]:
+    suites: dict[str, dict[str, EvalResult]] = {}
+    for result in _newest_results(run):
+        suites.setdefault(result.suite, {})[result.phase] = result
+    found = []
+    for suite, phases in suites.items():
+        before, after = phases.get("before"), phases.get("after")
+        shown = after or before
+        assert shown is not None
+        found.append(
+            compare(
+                suite,
+                _scores(before) if before else None,
+                _scores(after) if after else None,
+                margin=margin,
+                protocol=shown.protocol,
+                same_protocol=before is not None and after is not None and before.protocol == after.protocol,
+            )
+        )
+    return found
+
+
+def _scores(result: EvalResult) -> list[Item]:
+    rows = _items(result).values_list("problem_id", "score", "truncated", "error")
+    return [Item(problem, score, truncated, bool(error)) for problem, score, truncated, error in rows]
+
+
+def _overlap(run: Run, config: RunConfig) -> Overlap | None:
+    if run.eval_dataset is None:
+        return None
+    try:
+        heldout = list(_prompts(run.eval_dataset, config.eval.limit))
+        wanted = set(heldout)
+        shared = {prompt for prompt in _prompts(run.dataset, config.data.limit) if prompt in wanted}
+    except FileNotFoundError:
+        return None
+    return Overlap(heldout=len(heldout), shared=sum(prompt in shared for prompt in heldout))
+
+
+def _prompts(dataset: PromptDataset, limit: int | None) -> Iterator[str]:
+    with artifacts.open_read(dataset.artifact) as handle:
+        lines = iter(lambda: handle.readline(MAX_LINE_BYTES + 1), b"")
+        for problem in islice(scan_problems(lines, dataset.format, source=dataset.name), limit):
+            yield " ".join(problem.prompt.casefold().split())

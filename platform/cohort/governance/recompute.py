@@ -1,0 +1,102 @@
+"""A card's headline numbers, computed again from the card's own files and compared with what its record says.
+
+Knows no Django. Raises Differs with the first number that does not follow.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from cohort.governance.compare import NOT_COMPARABLE, by_suite, compare
+from cohort.governance.digests import canonical, sha256
+from cohort.governance.schema import Comparison, Sealed
+from cohort.governance.words import dig, percent, points
+from grpo_core.config import parse_yaml
+
+_TOLERANCE = 1e-9
+"""For sums that another machine's mathematics library may round otherwise."""
+
+
+class Differs(Exception):
+    """A number of the record does not follow from the card's files."""
+
+
+def config(content: bytes, sealed: Sealed) -> str:
+    """config.yaml has the digest that the record names."""
+    said = dig(_value(sealed.record.method.config), "sha256")
+    try:
+        found = sha256(canonical(parse_yaml(content.decode("utf-8"))))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise Differs(f"config.yaml: cannot be read: {error}") from None
+    if found != said:
+        raise Differs(f"config.yaml: its canonical JSON has sha256 {found}, and the record says {said}")
+    return f"config.yaml is the config with sha256 {found}"
+
+
+def steps(lines: Iterable[Any], sealed: Sealed) -> str:
+    """metrics.jsonl holds as many steps as the record counts, and its ends have the mean rewards that it names."""
+    first: Any = None
+    last: Any = None
+    for line in lines:
+        first, last = first or line, line
+    done = dig(last, "step") or 0
+    said = dig(_value(sealed.record.budget.steps), "done")
+    if done != said:
+        raise Differs(f"metrics.jsonl ends at step {done}, and the record says {said}")
+    course = _value(sealed.record.reward.course)
+    for name, line in (("first", first), ("last", last)):
+        if course is not None and dig(line, "metrics", "reward") != dig(course, name):
+            raise Differs(f"metrics.jsonl: the {name} mean reward is not {dig(course, name)}, as the record says")
+    return f"{done} steps in metrics.jsonl, as the record says"
+
+
+def statistics(before: Iterable[Any], after: Iterable[Any], sealed: Sealed) -> str:
+    """Accuracy, intervals and paired difference of every suite follow from evals/*.jsonl."""
+    try:
+        items = {"before": by_suite(before), "after": by_suite(after)}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise Differs(f"evals: a line is not an evaluation item: {error!r}") from None
+    said = {comparison.suite: comparison for comparison in sealed.record.behaviour.performance.value or ()}
+    if set(said) != set(items["before"]) | set(items["after"]):
+        raise Differs("evals: the suites in the items are not those in the record")
+    for suite, comparison in said.items():
+        try:
+            found = compare(
+                suite,
+                items["before"].get(suite),
+                items["after"].get(suite),
+                margin=comparison.margin,
+                protocol=comparison.protocol,
+                same_protocol=comparison.verdict != NOT_COMPARABLE,
+            )
+        except ValueError as error:
+            raise Differs(f"evals: {suite}: {error}") from None
+        if fault := _difference(found.model_dump(), comparison.model_dump(), suite):
+            raise Differs(f"evals: {fault}")
+    return "; ".join(_line(comparison) for comparison in said.values()) or "nothing was evaluated"
+
+
+def _line(found: Comparison) -> str:
+    sides = [
+        f"{percent(side.share)} {when}" for side, when in ((found.before, "before"), (found.after, "after")) if side
+    ]
+    text = f"{found.suite}: {', '.join(sides)} of {found.problems} problems"
+    if found.change is not None:
+        low, high = points(found.change.interval.low), points(found.change.interval.high)
+        text += f", {points(found.change.difference)} points [{low}, {high}]"
+    return f"{text}, recomputed from the items"
+
+
+def _difference(found: Any, said: Any, where: str) -> str | None:
+    """The first place where the two differ, in words."""
+    if isinstance(found, dict) and isinstance(said, dict) and set(found) == set(said):
+        return next((f for key in found if (f := _difference(found[key], said[key], f"{where}.{key}"))), None)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (found, said))
+    same = math.isclose(found, said, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) if numbers else found == said
+    return None if same else f"{where} is {found} by the items, and the record says {said}"
+
+
+def _value(entry: Any) -> Any:
+    return entry.value

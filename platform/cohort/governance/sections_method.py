@@ -1,0 +1,231 @@
+"""Sections about what the policy was asked and paid for: reward, data, method."""
+
+from cohort.governance.facts import Facts
+from cohort.governance.schema import Data, Entry, Method, Reward
+from cohort.governance.sections_run import NO_MANIFEST, NO_TOTALS
+from cohort.governance.words import (
+    count,
+    declared,
+    dig,
+    measured,
+    not_applicable,
+    not_evaluated,
+    not_stated,
+    number,
+    of,
+    short,
+    stated,
+)
+from grpo_core.presets import PRESETS, diff
+from grpo_core.rewards import Rubric
+
+ASKED = "Only a person can say this; nobody has yet."
+
+_ON_ERROR = {
+    "mask": "a completion that cannot be scored is left out of its group",
+    "zero": "a completion that cannot be scored is paid 0",
+    "fail": "a completion that cannot be scored ends the run",
+}
+
+
+def reward(facts: Facts) -> Reward:
+    config, version = facts.config.reward, facts.run.verifier_version
+    terms = " + ".join(
+        f"{component.name} ({component.kind}, weight {number(component.weight)})" for component in config.components
+    )
+    name = f"{version.verifier.name}, version {version.number}"
+    errors = not_stated(NO_TOTALS, text="not measured")
+    if totals := facts.totals:
+        errors = measured(
+            {"errors": totals["reward_errors"], "of": totals["samples"], "on_error": config.on_error},
+            f"{of(totals['reward_errors'], totals['samples'])} completions could not be scored",
+            note=f"Here {_ON_ERROR[config.on_error]}.",
+        )
+    return Reward(
+        source=declared({"verifier": version.verifier.name, "version": version.number}, f"{name}: {terms}"),
+        verifier=declared(
+            config.model_dump(mode="json"),
+            f"complete in config.yaml; {short(Rubric(config).digest)}",
+            note="The rules' code is that of the trainer's version, above.",
+        ),
+        rule_or_model=declared("rule-based", "rules only; no model judged"),
+        domain=not_stated(ASKED),
+        verifiable_or_social=not_stated(ASKED),
+        brittleness=not_stated("No probe of the verifier was run, and nobody has put its weak places into words."),
+        errors=errors,
+        course=_course(facts),
+    )
+
+
+def _course(facts: Facts) -> Entry:
+    if facts.first is None or facts.last is None:
+        return not_stated("No step was trained.", text="not measured")
+    first, last = facts.first.metrics.get("reward"), facts.last.metrics.get("reward")
+    if first is None or last is None:
+        return not_stated("No completion could be scored.", text="not measured")
+    value = {"first_step": facts.first.step, "first": first, "last_step": facts.last.step, "last": last}
+    text = f"{first:.3f} at step {facts.first.step}, {last:.3f} at step {facts.last.step}"
+    return measured(value, text, evidence="recomputable", note="Of training completions; every step in metrics.jsonl.")
+
+
+# ---------------------------------------------------------------------- data
+
+
+def data(facts: Facts) -> Data:
+    run = facts.run
+    train = dig(facts.manifest, "data", "train")
+    if train is None:
+        prompts = measured(
+            {"dataset": run.dataset.name, "sha256": run.dataset.sha256, "problems": run.dataset.problems},
+            f"{run.dataset.name}: {count(run.dataset.problems)} problems, {short(run.dataset.sha256)}",
+            note=NO_MANIFEST,
+        )
+    else:
+        prompts = measured(
+            {"dataset": run.dataset.name, **train},
+            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
+            + _lengths(train["prompt_tokens"]),
+        )
+    source = run.dataset.source.strip()
+    by = run.dataset.created_by.username if run.dataset.created_by else "the uploader"
+    return Data(
+        prompts=prompts,
+        selection=_selection(facts),
+        provenance=stated(source, source, by=by) if source else not_stated("The uploader named no source."),
+        heldout=_heldout(facts),
+        decontamination=_decontamination(facts),
+    )
+
+
+def _lengths(tokens: dict[str, float]) -> str:
+    return (
+        f"prompts of {number(tokens['min'])} to {number(tokens['max'])} tokens, mean {number(round(tokens['mean'], 1))}"
+    )
+
+
+def _selection(facts: Facts) -> Entry:
+    config = facts.config
+    first = f"the first {count(config.data.limit)} problems" if config.data.limit else "all problems"
+    text = f"{first}, shuffled anew by seed each time all were used; {config.sampling.prompts_per_step} a step"
+    value = {
+        "limit": config.data.limit,
+        "order": "shuffled each epoch by seed",
+        "prompts_per_step": config.sampling.prompts_per_step,
+        "template": config.data.template,
+        "max_prompt_tokens": config.data.max_prompt_tokens,
+        "long_prompts": config.data.long_prompts,
+    }
+    return declared(value, text, note="Why this dataset was chosen is not stated.")
+
+
+def _heldout(facts: Facts) -> Entry:
+    run, config = facts.run, facts.config
+    facts_of = dig(facts.manifest, "data", "eval")
+    if run.eval_dataset is not None:
+        known = facts_of["problems"] if facts_of else run.eval_dataset.problems
+        value = {"dataset": run.eval_dataset.name, "sha256": run.eval_dataset.sha256, "problems": known}
+        return measured(value, f"{run.eval_dataset.name}: {count(known)} problems, {short(run.eval_dataset.sha256)}")
+    if config.eval.holdout:
+        value = {"split": "by SHA-256 of seed and prompt", "problems": config.eval.holdout}
+        text = f"{count(config.eval.holdout)} problems set apart from the training file by seed, never trained on"
+        return declared(value, text)
+    return not_applicable("nothing was evaluated")
+
+
+def _decontamination(facts: Facts) -> Entry:
+    more = "Near duplicates and overlap with the base model's own training were not searched for."
+    if facts.overlap is not None:
+        found = facts.overlap
+        return measured(
+            {
+                "method": "equal prompts, letter case and white space aside",
+                "heldout": found.heldout,
+                "shared": found.shared,
+            },
+            f"{of(found.shared, found.heldout)} held-out prompts are in the training file",
+            note=f"Compared letter for letter, case and white space aside. {more}",
+        )
+    if facts.run.eval_dataset is None and facts.config.eval.holdout:
+        return declared(
+            {"method": "equal prompts stay on one side of the split"},
+            "equal prompts stay on one side of the split",
+            note=more,
+        )
+    return not_evaluated("There is nothing to compare with, or a file is no longer stored.")
+
+
+# ---------------------------------------------------------------------- method
+
+_AGGREGATION = {
+    "sequence_mean": "mean over tokens, then over completions (GRPO)",
+    "token_mean": "mean over all tokens of the step (as in DAPO)",
+    "constant": "sum over tokens divided by completions times {constant} tokens (Dr. GRPO)",
+}
+_SCALE = {
+    "group_std": "divided by the group's {which} standard deviation + {eps}",
+    "batch_std": "divided by the whole batch's {which} standard deviation + {eps}",
+    "none": "not divided (Dr. GRPO)",
+}
+
+
+def method(facts: Facts) -> Method:
+    algorithm, sampling, optim = facts.config.algorithm, facts.config.sampling, facts.config.optim
+    which = "population" if algorithm.std_ddof == 0 else "sample"
+    scale = _SCALE[algorithm.scale].format(which=which, eps=number(algorithm.advantage_eps))
+    aggregation = _AGGREGATION[algorithm.aggregation].format(constant=algorithm.aggregation_constant)
+    inner = algorithm.inner_iterations
+    kl = algorithm.kl
+    return Method(
+        loss=declared(
+            {
+                "loss": "clipped policy gradient",
+                **algorithm.model_dump(include={"aggregation", "aggregation_constant"}),
+            },
+            f"clipped policy gradient; {aggregation}; μ {inner}",
+        ),
+        normalization=declared(
+            algorithm.model_dump(include={"scale", "std_ddof", "advantage_eps"}),
+            f"reward minus the group's mean, {scale}",
+        ),
+        clipping=declared(
+            algorithm.model_dump(include={"clip_low", "clip_high"}),
+            f"ratio kept between 1 − {number(algorithm.clip_low)} and 1 + {number(algorithm.clip_high)}",
+            note="At μ 1 the ratio is 1 and clipping never acts." if inner == 1 else "",
+        ),
+        kl=declared(
+            kl.model_dump(),
+            f"β {number(kl.coef)}, estimator {kl.estimator}, to the base model" if kl.coef else "none (β 0)",
+        ),
+        group_size=declared(sampling.group_size, f"{sampling.group_size} completions a problem"),
+        sampling=declared(
+            sampling.model_dump(),
+            f"temperature {number(sampling.temperature)}, top-p {number(sampling.top_p)}, "
+            f"top-k {sampling.top_k or 'off'}, at most {count(sampling.max_completion_tokens)} tokens",
+        ),
+        optimiser=declared(
+            optim.model_dump(),
+            f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}"
+            + (f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else "")
+            + f", gradient norm at most {number(optim.max_grad_norm)}",
+        ),
+        preset=_preset(facts),
+        config=declared(
+            {"sha256": facts.run.config_digest},
+            f"config.yaml; {short(facts.run.config_digest)}",
+            evidence="recomputable",
+            note="The digest is of the config's canonical JSON.",
+        ),
+    )
+
+
+def _preset(facts: Facts) -> Entry:
+    name = facts.config.preset
+    if name is None:
+        return declared(None, "none")
+    differences = diff(facts.config)
+    listed = ", ".join(f"{found.path} {found.yours} instead of {found.paper}" for found in differences)
+    value = {
+        "preset": name,
+        "differences": [{"path": found.path, "preset": found.paper, "run": found.yours} for found in differences],
+    }
+    return declared(value, f"{name} ({PRESETS[name].paper}): {listed or 'no differences'}", note=PRESETS[name].citation)

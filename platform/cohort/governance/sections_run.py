@@ -1,0 +1,257 @@
+"""Sections about the run itself: what was trained from what, what was thrown away, what it cost."""
+
+from typing import Any
+
+from cohort.governance.facts import Facts
+from cohort.governance.schema import Budget, Entry, Rejected, Subject
+from cohort.governance.words import (
+    count,
+    declared,
+    dig,
+    measured,
+    moment,
+    not_stated,
+    of,
+    plain,
+    scaled,
+    short,
+    span,
+    stated,
+)
+
+NO_MANIFEST = "the trainer ended before it described its inputs"
+NO_TOTALS = "the trainer ended without an outcome"
+
+
+def subject(facts: Facts) -> Subject:
+    return Subject(
+        run=_run(facts),
+        outcome=_outcome(facts),
+        training_method=_training_method(facts),
+        base_model=_base_model(facts),
+        before_grpo=_before_grpo(facts),
+        reference_policy=_reference(facts),
+        old_policy=declared(
+            {"refreshed": "every step", "stored": False},
+            "the policy at the start of each step, which sampled that step's completions; held in memory, not stored",
+        ),
+        trained_policy=_trained(facts),
+        code=_code(facts),
+        seeds=declared(
+            {"run": facts.config.seed},
+            f"{facts.config.seed}",
+            note="One training seed: nothing follows about how the recipe varies.",
+        ),
+    )
+
+
+def _run(facts: Facts) -> Entry:
+    run = facts.run
+    value = {
+        "id": run.pk,
+        "name": run.name,
+        "project": run.project.slug,
+        "launched_by": run.created_by.username,
+        "created_at": run.created_at.isoformat(),
+        "started_at": run.started_at.isoformat() if run.started_at else None,
+        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+    }
+    text = f"{run.name}, run {run.pk} of the project {run.project.name}; launched by {run.created_by.username}"
+    return measured(value, f"{text}; started {moment(run.started_at)}")
+
+
+def _outcome(facts: Facts) -> Entry:
+    run, planned = facts.run, facts.config.optim.steps
+    told = str(dig(facts.outcome, "message") or "")
+    value = {
+        "state": facts.state,
+        "code": run.error_code or ("ok" if facts.state == "succeeded" else facts.state),
+        "steps_done": facts.steps_done,
+        "steps_planned": planned,
+        "message": told,
+        "reason": run.reason,
+    }
+    if facts.state == "succeeded":
+        return measured(value, f"succeeded. {told}".strip())
+    why = run.reason or told
+    return measured(value, f"{facts.state} after {facts.steps_done} of {planned} steps" + (f": {why}" if why else ""))
+
+
+def _training_method(facts: Facts) -> Entry:
+    if facts.steps_done == 0:
+        return measured("none", "none: the run ended before its first training step")
+    return measured("GRPO", f"yes: Group Relative Policy Optimization (GRPO), {facts.steps_done} steps")
+
+
+def _base_model(facts: Facts) -> Entry:
+    row, model = facts.run.base_model, dig(facts.manifest, "model")
+    registered = {name: entry["sha256"] for name, entry in row.weights.items()}
+    if model is None:
+        value = {"name": row.name, "path": row.path, "revision": row.revision or None, "weights": registered}
+        if not registered:
+            return declared(value, f"{row.name}: {row.path} at {row.revision}", note=NO_MANIFEST)
+        text = f"{row.name}: {row.path}, weights {short(row.weights_digest)} as registered"
+        return measured(value, text, note=NO_MANIFEST)
+    weights = dict(model["weights"])
+    note = ""
+    if registered:
+        same = weights == registered
+        note = "The weights are those that were registered." if same else "The weights differ from those registered."
+    value = {"name": row.name, **{name: model[name] for name in model if name != "provenance"}}
+    first = next(iter(weights.values()), "")
+    text = (
+        f"{row.name}: {model['source']}" + (f" at {model['revision']}" if model.get("revision") else "") + f", "
+        f"{scaled(model['parameters'])} parameters, {model['dtype']}; {len(weights)} weights "
+        f"file{'' if len(weights) == 1 else 's'}" + (f", {short(first)}" if first else "")
+    )
+    return measured(plain(value), text, note=note)
+
+
+def _before_grpo(facts: Facts) -> Entry:
+    provenance = dig(facts.manifest, "model", "provenance") or facts.run.base_model.provenance
+    if not provenance:
+        return not_stated("What pretraining, supervised tuning or distillation the base model had is not known here.")
+    method = provenance.get("method") or provenance.get("task") or "see the value"
+    recipe = provenance.get("recipe")
+    text = f"{method}" + (f" ({recipe['steps']} steps)" if isinstance(recipe, dict) and "steps" in recipe else "")
+    return stated(plain(provenance), text, by="the model folder's cold_start.json")
+
+
+def _reference(facts: Facts) -> Entry:
+    beta = facts.config.algorithm.kl.coef
+    if beta == 0:
+        return declared(None, "none (β 0)")
+    return declared({"policy": "base model", "kl_coef": beta}, "the base model, frozen; same weights as above")
+
+
+def _trained(facts: Facts) -> Entry:
+    saved = facts.checkpoint
+    if saved is None:
+        if not facts.config.checkpoints.final:
+            return declared(None, "not kept (checkpoints.final is off)")
+        return measured(None, "none: the run ended before weights were saved")
+    weights = [entry for name, entry in saved.files.items() if name.endswith(".safetensors")]
+    text = f"{len(saved.files)} file{'' if len(saved.files) == 1 else 's'} written after step {saved.step}"
+    if weights:
+        text += f", weights {short(weights[0]['sha256'])}"
+    where = f"On the node {facts.attempt.node.name}; not part of this card." if facts.attempt else ""
+    return measured({"path": saved.path, "step": saved.step, "files": saved.files}, text, note=where)
+
+
+def _code(facts: Facts) -> Entry:
+    manifest = facts.manifest
+    if manifest is None:
+        return not_stated(NO_MANIFEST, text="not measured")
+    code, machine, packages = manifest["code"], manifest["platform"], manifest["packages"]
+    commit = code.get("git_commit")
+    text = f"Cohort {code.get('version')}"
+    if commit:
+        text += f" at commit {commit[:12]}" + (" with uncommitted changes" if code.get("dirty_sha256") else "")
+    versions = ", ".join(f"{name} {packages[name]}" for name in ("torch", "transformers") if name in packages)
+    text += f"; {versions}" if versions else ""
+    device = machine.get("device")
+    hardware = machine.get("processor") if device == "cpu" else device
+    text += f"; {hardware or 'device not told'}" + (f", {machine['threads']} threads" if device == "cpu" else "")
+    return measured(plain({"code": code, "packages": packages, "platform": machine}), text)
+
+
+# ---------------------------------------------------------------------- what was thrown away
+
+
+def rejected(facts: Facts, *, traces_cut_at: int | None) -> Rejected:
+    """`traces_cut_at` is the first step whose traces did not go into the card, None when all did."""
+    totals = facts.totals
+    if totals:
+        samples = measured(
+            {"left_out": totals["masked"], "of": totals["samples"]},
+            f"{of(totals['masked'], totals['samples'])} completions left out of the update",
+            note="Only completions without a reward are left out; wrong ones stay, as GRPO learns from them.",
+        )
+        no_signal = totals["groups_all_equal"] + totals["groups_unscored"]
+        groups = measured(
+            {name: totals[name] for name in ("groups", "groups_mixed", "groups_all_equal", "groups_unscored")},
+            f"{of(no_signal, totals['groups'])} groups: all rewards equal, or fewer than two scored",
+            note="They move nothing.",
+        )
+        truncated = measured(
+            {"truncated": totals["truncated"], "of": totals["samples"]},
+            f"{of(totals['truncated'], totals['samples'])} completions reached the token limit",
+            note="They are scored and used like the others.",
+        )
+    else:
+        samples = groups = truncated = not_stated(NO_TOTALS, text="not measured")
+    return Rejected(
+        samples=samples,
+        groups=groups,
+        truncated=truncated,
+        problems=_dropped(facts),
+        traces=_traces(facts, traces_cut_at),
+    )
+
+
+def _dropped(facts: Facts) -> Entry:
+    train = dig(facts.manifest, "data", "train")
+    if train is None:
+        return not_stated(NO_MANIFEST, text="not measured")
+    heldout = dig(facts.manifest, "data", "eval") or {}
+    dropped, also = int(train["dropped"]), int(heldout.get("dropped", 0))
+    limit = facts.config.data.max_prompt_tokens
+    text = f"{count(dropped)} training and {count(also)} held-out problems with a prompt over {limit} tokens"
+    return measured({"train": dropped, "heldout": also, "max_prompt_tokens": limit}, text)
+
+
+def _traces(facts: Facts, cut_at: int | None) -> Entry:
+    whole = facts.steps_done * facts.config.sampling.prompts_per_step
+    note = "Groups are picked by seed; completions of the others are counted, not kept."
+    if cut_at is not None:
+        note += f" Traces from step {cut_at} on are too large for the card and stay on the platform."
+    value: dict[str, Any] = {"groups": facts.groups_kept, "samples": facts.samples_kept, "not_in_card_from": cut_at}
+    text = f"{of(facts.groups_kept, whole)} groups with {count(facts.samples_kept)} completions, in traces/"
+    return measured(value, text, evidence="recomputable" if cut_at is None else "reported", note=note)
+
+
+# ---------------------------------------------------------------------- budget
+
+
+def budget(facts: Facts) -> Budget:
+    totals, planned = facts.totals, facts.config.optim.steps
+    steps = measured(
+        {"done": facts.steps_done, "planned": planned},
+        f"{facts.steps_done} of {planned} steps in {facts.attempts} attempt{'' if facts.attempts == 1 else 's'}",
+        evidence="recomputable",
+    )
+    if not totals:
+        missing = not_stated(NO_TOTALS, text="not measured")
+        return Budget(steps=steps, time=missing, tokens=missing, compute=missing, energy=_ENERGY)
+    device = dig(facts.manifest, "platform", "device") or "a device not told"
+    seconds = totals["seconds"]
+    return Budget(
+        steps=steps,
+        time=measured({"seconds": round(seconds, 1), "device": device}, f"{span(seconds)} on {device}"),
+        tokens=measured(
+            {"completions": totals["samples"], "tokens": totals["tokens"]},
+            f"{count(totals['samples'])} completions, {count(totals['tokens'])} tokens with prompts",
+        ),
+        compute=_compute(facts),
+        energy=_ENERGY,
+    )
+
+
+_ENERGY = not_stated("No meter was read.", text="not measured")
+
+
+def _compute(facts: Facts) -> Entry:
+    parameters = dig(facts.manifest, "model", "parameters")
+    if not parameters:
+        return not_stated(NO_MANIFEST, text="not measured")
+    inner = facts.config.algorithm.inner_iterations
+    reference = 2 if facts.config.algorithm.kl.coef > 0 else 0
+    per_token = (2 + 6 * inner + reference) * parameters
+    flop = per_token * facts.totals["tokens"]
+    return measured(
+        {"flop_estimate": flop, "per_token": per_token},
+        f"about {scaled(flop, 'FLOP')}",
+        note=f"Estimate: {2 + 6 * inner + reference} × parameters × tokens (2 to sample, 6 for each update"
+        + (", 2 for the reference" if reference else "")
+        + "). Shared prompts and groups without signal cost less; evaluations are not counted.",
+    )

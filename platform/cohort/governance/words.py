@@ -1,0 +1,105 @@
+"""How a field of the record is filled: one function for each kind of source, and how numbers are written in it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import rfc8785
+
+from cohort.governance.schema import NOT_EVALUATED, NOT_STATED, Entry, Evidence
+
+MINUS = "\u2212"
+
+
+def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Entry:
+    return Entry(value=value, text=text, source="measured", evidence=evidence, note=note)
+
+
+def declared(value: Any, text: str, *, note: str = "", evidence: Evidence = "declared") -> Entry:
+    """From the run's config."""
+    return Entry(value=value, text=text, source="config", evidence=evidence, note=note)
+
+
+def stated(value: Any, text: str, *, by: str, note: str = "") -> Entry:
+    return Entry(value=value, text=text, source=f"stated by {by}", evidence="stated", note=note)
+
+
+def not_stated(note: str = "", *, text: str = NOT_STATED) -> Entry:
+    return Entry(value=None, text=text, source="not stated", evidence="none", note=note)
+
+
+def not_evaluated(note: str = "") -> Entry:
+    return not_stated(note, text=NOT_EVALUATED)
+
+
+def not_applicable(why: str) -> Entry:
+    return Entry(value=None, text="not applicable", source="not applicable", evidence="none", note=why)
+
+
+# ---------------------------------------------------------------------- numbers and names
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def of(part: float, whole: float) -> str:
+    """`12 of 480 (2.5 %)`; without the share when there is nothing to share."""
+    return f"{count(part)} of {count(whole)}" + (f" ({percent(part / whole)})" if whole else "")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %".replace("-", MINUS)
+
+
+def points(difference: float) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    return f"{100 * difference:+.1f}".replace("-", MINUS)
+
+
+def number(value: float) -> str:
+    """As people write it: 0.04, 1e-6."""
+    mantissa, e, exponent = f"{value:g}".partition("e")
+    return mantissa.replace("-", MINUS) + (f"e{int(exponent)}" if e else "")
+
+
+def short(digest: str) -> str:
+    return f"sha256 {digest[:12]}…"
+
+
+def moment(at: datetime | None) -> str:
+    return at.strftime("%-d %b %Y, %H:%M UTC") if at else "not at all"
+
+
+def span(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """With a thousands prefix: 0.8 M, 1.2 T."""
+    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:g} {unit}".rstrip()
+
+
+def plain(value: Any) -> Any:
+    """`value`, or its text when canonical JSON cannot carry it (a number over 2⁵³ from a foreign file)."""
+    try:
+        rfc8785.dumps(value)
+    except ValueError:
+        return str(value)
+    return value
+
+
+def dig(facts: Mapping[str, Any] | None, *path: str) -> Any:
+    """The value at `path`, or None where something on the way is missing."""
+    here: Any = facts
+    for name in path:
+        if not isinstance(here, Mapping) or name not in here:
+            return None
+        here = here[name]
+    return here
