@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.test import Client
 
 from cohort.accounts.models import Project, Role, User
@@ -39,6 +40,13 @@ def write_safetensors(path: Path, shapes: dict[str, list[int]]) -> None:
         offset += size
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(offset))
+
+
+@pytest.fixture(autouse=True)
+def _quick_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Argon2 as in use, with the least work: each test makes people, and none is to resist guessing."""
+    monkeypatch.setattr(Argon2PasswordHasher, "time_cost", 1)
+    monkeypatch.setattr(Argon2PasswordHasher, "memory_cost", 64)
 
 
 @pytest.fixture
