@@ -1,7 +1,5 @@
 """What a run can be told to do: created with every field checked, queued, cancelled, sealed; nothing out of order."""
 
-from contextlib import closing, suppress
-from queue import Empty
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from django.db import transaction
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register
-from cohort.celery import app
 from cohort.environment import environment
 from cohort.governance.models import Record
 from cohort.runs.dispatch import waiting_messages
@@ -20,6 +17,7 @@ from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed,
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
 
@@ -60,20 +58,9 @@ def states(run: Run) -> list[tuple[str, str, str]]:
     return [(event.data["from"], event.data["to"], event.actor) for event in events]
 
 
-def messages(queue: str) -> list[Any]:
-    """Take every message out of the broker's queue; the arguments of each, oldest first."""
-    taken = []
-    with app.connection_for_read() as connection, closing(connection.SimpleQueue(queue)) as waiting, suppress(Empty):
-        while True:
-            message = waiting.get(block=False)
-            message.ack()
-            taken.append(message.payload[0])
-    return taken
-
-
 @pytest.fixture(autouse=True)
 def empty_queue() -> None:
-    messages("train")
+    take_all("train")
 
 
 # ---------------------------------------------------------------------- create
@@ -151,9 +138,9 @@ def test_submit_queues_and_sends_one_message_after_commit(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True) as sent:
         run_submit(run=run, actor=alice)
-        assert messages("train") == []  # not before the commit
+        assert take_all("train") == []  # not before the commit
     assert len(sent) == 1
-    assert messages("train") == [[run.pk]]
+    assert take_all("train") == [[run.pk]]
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
     assert run.queued_at is not None
@@ -278,4 +265,4 @@ def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_captur
     with django_capture_on_commit_callbacks(execute=True) as sent, pytest.raises(ZeroDivisionError):
         submit_and_fail()
     assert sent == []
-    assert messages("train") == []
+    assert take_all("train") == []

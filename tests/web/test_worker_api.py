@@ -18,6 +18,7 @@ from grpo_core.config import RunConfig
 from grpo_core.wire import BeatReply, ClaimReply, IngestReply, Refusal
 from tests.web.conftest import PROBLEMS
 from tests.worker.making import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
+from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
 
@@ -276,6 +277,7 @@ def test_a_worker_that_never_beat_is_lost_too(worker: AttemptCaller, run: Run) -
 def test_a_queued_run_is_offered_again_once_the_queue_is_empty(
     run: Run, django_capture_on_commit_callbacks: Any
 ) -> None:
+    take_all("train")
     with django_capture_on_commit_callbacks():
         assert queued_republish() == []  # queued a moment ago
         Run.objects.update(queued_at=Now() - timedelta(seconds=31))
@@ -283,6 +285,8 @@ def test_a_queued_run_is_offered_again_once_the_queue_is_empty(
             assert queued_republish() == [run.pk]
         assert len(sent) == 1
         assert queued_republish() == []  # that message still lies there: workers are busy
+        assert take_all("train") == [[run.pk]]
+        assert queued_republish() == [run.pk]
 
 
 def test_an_ended_run_without_a_record_is_sealed_later(worker: AttemptCaller, run: Run) -> None:

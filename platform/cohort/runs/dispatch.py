@@ -44,7 +44,7 @@ def waiting_messages(queue: str) -> int | None:
             declared: Any = connection.default_channel.queue_declare(queue=queue, passive=True)
             return int(declared.message_count)
     except BROKER_ERRORS as error:
-        if isinstance(error, ChannelError) and str(error.code) == "404":
+        if isinstance(error, ChannelError) and str(error.reply_code) == "404":
             return 0  # nothing was ever published to it
         log.warning("could not ask the broker about the queue %s: %s", queue, error)
         return None
