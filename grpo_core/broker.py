@@ -21,7 +21,7 @@ def celery_transport(broker_url: str, folder: Path) -> dict[str, Any]:
     messages.mkdir(parents=True, exist_ok=True)
     control.mkdir(parents=True, exist_ok=True)
     return {
-        "broker_url": "filesystem://",
+        "broker_url": "filesystem://localhost//",  # a host that means nothing, or kombu warns at every start
         "broker_transport_options": {
             "data_folder_in": str(messages),
             "data_folder_out": str(messages),

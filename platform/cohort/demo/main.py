@@ -31,7 +31,7 @@ def _train_and_check(up: Up, *, steps: int | None) -> None:
     up.say(f"{up.address}  {login}")
     prepare.build_model(up)
     run = prepare.launch(up, project, user, steps=steps)
-    page = f"{up.address}{reverse('run', args=[project.slug, run.pk])}"
+    page = f"{up.address}{reverse('run_detail', args=[project.slug, run.pk])}"
     up.say(f"run {run.pk} launched: {page}")
     run = progress.follow(run, watch=up.watch)
     report.ended_well(run)
