@@ -1,5 +1,6 @@
 """What pages of groups and samples read from the database. Nothing here writes."""
 
+import math
 from dataclasses import dataclass
 
 from django.db.models import BooleanField, Exists, Func, Max, Min, OuterRef, Prefetch, Q, QuerySet
@@ -105,7 +106,7 @@ def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
         samples = list(group.samples.all())
         words = {"all_equal": "no signal", "unscored": "not scored"}.get(group.signal, "")
         if not words and len(groups) > 1 and strongest and max(abs(s.advantage) for s in samples) == strongest:
-            words = "highest |A|"
+            words, strongest = "highest |A|", math.inf  # said once
         rows.append(GroupRow(group, tuple(right(sample, success) for sample in samples), words))
     return tuple(rows)
 

@@ -6,8 +6,10 @@ from django.views.decorators.http import require_safe
 
 from cohort.access import run_for
 from cohort.review import selectors
-from cohort.review.arithmetic import BATCH, VARIANTS, variant_of, work_out
+from cohort.review.arithmetic import BATCH, VARIANTS, number, variant_of, work_out
+from cohort.review.models import Sample
 from cohort.runs.selectors.header import run_header
+from grpo_core.config import RunConfig
 
 
 @require_safe
@@ -66,6 +68,8 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
                     "sample": sample,
                     "number": sample.index + 1,
                     "right": selectors.right(sample, config.success_component),
+                    "reward": None if sample.reward is None else number(sample.reward),
+                    "scores": _scores(sample, config),
                     "advantage": sample.advantage if chosen is own else advantage,
                     "selected": sample.index + 1 == selected,
                 }
@@ -73,6 +77,25 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
             ],
         },
     )
+
+
+def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
+    """What each component said, in the order of the run's reward."""
+    order = [component.name for component in config.reward.components]
+    names = sorted(sample.components, key=lambda name: order.index(name) if name in order else len(order))
+    told = []
+    for name in names:
+        score = sample.components[name]
+        value = score.get("value")
+        told.append(
+            {
+                "name": name,
+                "value": "–" if value is None else number(value),
+                "detail": score.get("detail") or "",
+                "error": score.get("error") or "",
+            }
+        )
+    return told
 
 
 def _number(text: str | None) -> int | None:

@@ -6,14 +6,17 @@ Estimates come from runs that happened; without one there is none.
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
+from typing import Any
 
 from django.utils import timezone
 
 from cohort.runs.forms.run_form import RunForm
+from cohort.runs.forms.values import lookup
 from cohort.runs.models import Node, Run
-from grpo_core.config import RunConfig
 
 NODE_SILENT_AFTER = timedelta(seconds=90)
+PAST_RUNS = 8
+_SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
 
 
 @dataclass(frozen=True)
@@ -50,24 +53,34 @@ class Outlook:
         return any(check.blocks and not check.passed for check in self.checks)
 
 
-def outlook(form: RunForm, config: RunConfig | None) -> Outlook:
-    """`config` is what `form.check()` returned; without one, only the checks are told."""
-    checks = (*_choices_made(form), _valid(form), _node_seen())
-    if config is None:
-        return Outlook(None, None, None, None, None, 0, None, None, checks)
-    completions = config.optim.steps * config.completions_per_step
-    problems, trained_on = _eval_problems(form, config), _training_problems(form, config)
-    return Outlook(
-        steps=config.optim.steps,
-        completions=completions,
-        updates=config.optim.steps * config.algorithm.inner_iterations,
-        tokens_at_most=completions * config.sampling.max_completion_tokens,
-        eval_problems=problems,
-        eval_rounds=int(config.eval.before) + int(config.eval.after),
-        epochs=config.optim.steps * config.sampling.prompts_per_step / trained_on if trained_on else None,
-        time=_time(form, config),
-        checks=checks,
+def outlook(form: RunForm) -> Outlook:
+    """Of a form that has been checked. A number that cannot be told from what stands there is None; one wrong field
+    does not hide the others."""
+    settings = form.settings
+    steps, prompts, group = (_count(settings, path) for path in _SIZE)
+    longest, updates = (
+        _count(settings, "sampling.max_completion_tokens"),
+        _count(settings, "algorithm.inner_iterations"),
     )
+    per_step = prompts * group if prompts and group else None
+    completions = steps * per_step if steps and per_step else None
+    trained_on = _training_problems(form, settings)
+    return Outlook(
+        steps=steps,
+        completions=completions,
+        updates=steps * updates if steps and updates else None,
+        tokens_at_most=completions * longest if completions and longest else None,
+        eval_problems=_eval_problems(form, settings),
+        eval_rounds=sum(lookup(settings, f"eval.{when}") is True for when in ("before", "after")),
+        epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
+        time=_time(form, completions) if completions else None,
+        checks=(*_choices_made(form), _valid(form), _node_seen()),
+    )
+
+
+def _count(settings: dict[str, Any], path: str) -> int | None:
+    value = lookup(settings, path)
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _choices_made(form: RunForm) -> tuple[Check, ...]:
@@ -106,28 +119,28 @@ def _node_seen() -> Check:
     )
 
 
-def _eval_problems(form: RunForm, config: RunConfig) -> int:
-    found = form.eval_dataset.problems if form.eval_dataset else config.eval.holdout
-    return min(found, config.eval.limit) if config.eval.limit else found
+def _eval_problems(form: RunForm, settings: dict[str, Any]) -> int | None:
+    found = form.eval_dataset.problems if form.eval_dataset else _count(settings, "eval.holdout")
+    limit = _count(settings, "eval.limit")
+    return min(found, limit) if found and limit else found
 
 
-def _training_problems(form: RunForm, config: RunConfig) -> int:
+def _training_problems(form: RunForm, settings: dict[str, Any]) -> int | None:
     if form.dataset is None:
-        return 0
-    taken = min(form.dataset.problems, config.data.limit or form.dataset.problems)
-    return max(0, taken - (0 if form.eval_dataset else config.eval.holdout))
+        return None
+    taken = min(form.dataset.problems, _count(settings, "data.limit") or form.dataset.problems)
+    return taken - (0 if form.eval_dataset else _count(settings, "eval.holdout") or 0)
 
 
-def _time(form: RunForm, config: RunConfig) -> TimeGuess | None:
-    """From the newest runs of the same model, in proportion to the completions of a step."""
+def _time(form: RunForm, completions: int) -> TimeGuess | None:
+    """From the newest runs of the same model, in proportion to the number of completions."""
     if form.base_model is None:
         return None
-    past = Run.objects.filter(base_model=form.base_model, seconds_per_step__isnull=False).order_by("-id")[:8]
+    past = Run.objects.filter(base_model=form.base_model, seconds_per_step__isnull=False).order_by("-id")[:PAST_RUNS]
     guesses = []
-    for config_then, seconds in past.values_list("config", "seconds_per_step"):
-        sampling = config_then["sampling"]
-        per_completion = seconds / (sampling["group_size"] * sampling["prompts_per_step"])
-        guesses.append(per_completion * config.completions_per_step * config.optim.steps)
+    for config, seconds in past.values_list("config", "seconds_per_step"):
+        sampling = config["sampling"]
+        guesses.append(completions * seconds / (sampling["group_size"] * sampling["prompts_per_step"]))
     if not guesses:
         return None
     return TimeGuess(median(guesses), (max(guesses) - min(guesses)) / 2, len(guesses))

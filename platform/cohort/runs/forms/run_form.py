@@ -23,6 +23,7 @@ from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.presets import PRESETS
 
 Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
+ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
 """Parts that choosing a preset sets anew, so that a preset gives the same form whatever stood there before."""
@@ -67,15 +68,11 @@ class RunForm:
     def new(cls, project: Project, *, preset: str = "") -> "RunForm":
         choices = Choices.of(project)
         texts = {**texts_of({}), **dict.fromkeys(CHOICES, ""), "variant": "group_std/0"}
-        for name, rows in (
-            ("base_model", choices.base_models),
-            ("dataset", choices.datasets),
-            ("verifier_version", choices.verifier_versions),
-        ):
-            texts[name] = str(rows[0].pk) if rows else ""
-        if choices.datasets:
-            texts["eval.holdout"] = str(min(256, choices.datasets[0].problems // 5))
         form = cls(project, choices, texts)
+        form.choose_rows()
+        if form.dataset and not form.eval_dataset:
+            texts["eval.holdout"] = str(min(256, form.dataset.problems // 5))
+        form.texts["name"] = form.suggested_name("")
         if preset in PRESETS:
             form.fill_preset(preset)
         return form
@@ -105,11 +102,27 @@ class RunForm:
     def fill_preset(self, name: str) -> None:
         """Set every field of sampling, algorithm and optimiser to the preset's, or to the default where it says
         nothing."""
+        if self.texts["name"] in {self.suggested_name(preset) for preset in ("", *PRESETS)}:
+            self.texts["name"] = self.suggested_name(name)
         fresh = texts_of(PRESETS[name].settings if name in PRESETS else {})
         self.texts["preset"] = name
         for path, text in fresh.items():
             if path == "variant" or path.startswith(PRESET_PARTS):
                 self.texts[path] = text
+
+    def suggested_name(self, preset: str) -> str:
+        """A name to start from; one that a person has typed is never replaced."""
+        return " · ".join(filter(None, (self.dataset.name if self.dataset else "run", preset)))
+
+    def choose_rows(self) -> None:
+        """What the project's newest run was made of; for the first run, the newest of each."""
+        newest = Run.objects.filter(project=self.project).order_by("-pk").only(*(f"{name}_id" for name in ROWS)).first()
+        if newest is not None:
+            self.texts |= {name: str(getattr(newest, f"{name}_id") or "") for name in ROWS}
+            return
+        offered = (self.choices.base_models, self.choices.datasets, self.choices.verifier_versions)
+        for name, rows in zip(("base_model", "dataset", "verifier_version"), offered, strict=True):
+            self.texts[name] = str(rows[0].pk) if rows else ""
 
     # ------------------------------------------------------------------ what it says
 

@@ -33,7 +33,7 @@ LABELS = {
     "algorithm.clip_low": "Clip low ε",
     "algorithm.clip_high": "Clip high ε",
     "optim.steps": "Steps",
-    "eval.holdout": "or hold out from training",
+    "eval.holdout": "Or hold out",
     "optim.lr": "Learning rate",
     "optim.beta1": "AdamW β₁",
     "optim.beta2": "AdamW β₂",

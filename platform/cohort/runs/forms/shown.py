@@ -74,7 +74,7 @@ def field_shown(form: RunForm, path: str) -> FieldShown:
 def groups_shown(form: RunForm) -> Iterator[GroupShown]:
     for group in GROUPS:
         held = tuple(field_shown(form, path) for path in fields() if group_of(path) == group.id)
-        headline = [phrase.format(form.texts[path]) for path, phrase in group.headline if path in form.texts]
+        headline = [phrase.format(_grouped(form.texts[path])) for path, phrase in group.headline]
         differing = [
             f"{field.label.lower()} {field.text or 'empty'} instead of {field.differs}"
             for field in held
@@ -214,6 +214,11 @@ def _other(spec: FieldSpec, text: str, paper: str) -> bool:
         except ValueError:
             return True
     return text.strip() != paper
+
+
+def _grouped(text: str) -> str:
+    """A whole number with thousands separators; a word of the config with spaces."""
+    return f"{int(text):,}" if text.isascii() and text.isdigit() else text.replace("_", " ")
 
 
 def _in_short(differing: list[str]) -> str:

@@ -29,6 +29,13 @@ def variant_label(scale: str, std_ddof: int) -> str:
     return (VARIANTS | _LESS_USUAL)[f"{scale}/{std_ddof}"]
 
 
+def variant_short(scale: str, std_ddof: int) -> str:
+    """For a column of a table."""
+    return {"group_std": "population std" if std_ddof == 0 else "sample std", "batch_std": "batch std"}.get(
+        scale, "mean only"
+    )
+
+
 def to_text(spec: FieldSpec, value: Any) -> str:
     if value is None:
         return ""
@@ -39,6 +46,11 @@ def to_text(spec: FieldSpec, value: Any) -> str:
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     return str(value)
+
+
+def plain(value: float) -> str:
+    """A setting as a person would type it: 0.2, 1e-06, 8."""
+    return repr(value).removesuffix(".0").replace("-", "\N{MINUS SIGN}")
 
 
 def from_text(spec: FieldSpec, text: str) -> Any:

@@ -8,10 +8,11 @@ from django.utils import timezone
 
 from cohort.context import LIVE
 from cohort.governance.models import Record
-from cohort.runs.forms.values import variant_label
+from cohort.runs.forms.values import plain, variant_label
 from cohort.runs.models import Attempt, Node, Run, RunState
 from cohort.runs.models.run import Desired
 from cohort.runs.transitions import ON_A_WORKER
+from cohort.templatetags.cohort import MINUS, fixed, num, percent
 from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, Difference, Preset, diff
 
@@ -40,9 +41,20 @@ class Tile:
     """Said instead of a value."""
 
     @property
-    def change_points(self) -> float | None:
-        """The change of a share, in percentage points."""
-        return None if self.change is None else 100 * self.change
+    def shown(self) -> str:
+        return percent(self.value, 0) if self.kind == "share" else num(self.value)
+
+    @property
+    def change_shown(self) -> str:
+        """With as many decimals as the value itself; empty when that shows no change, or none is known."""
+        if self.change is None:
+            return ""
+        places = len(self.shown.partition(".")[2]) if self.kind != "share" else 0
+        text = fixed(100 * self.change if self.kind == "share" else self.change, places)
+        if float(text.replace(",", "").replace(MINUS, "-")) == 0:
+            return ""
+        sign = "" if text.startswith(MINUS) else "+"
+        return f"{sign}{text} points" if self.kind == "share" else f"{sign}{text}"
 
     @property
     def tone(self) -> str:
@@ -64,6 +76,21 @@ class Header:
     record: Record | None
     version: str
     now: datetime
+
+    @property
+    def beta(self) -> str:
+        return plain(self.config.algorithm.kl.coef)
+
+    @property
+    def clip(self) -> str:
+        return f"{plain(self.config.algorithm.clip_low)} / {plain(self.config.algorithm.clip_high)}"
+
+    @property
+    def preset_name(self) -> str:
+        """The paper, or our own preset's name."""
+        if self.preset is None:
+            return ""
+        return self.preset.paper if self.preset.paper != "Cohort" else f"preset {self.preset.name}"
 
     @property
     def live(self) -> bool:

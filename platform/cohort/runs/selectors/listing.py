@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 
 from cohort.accounts.models import Project
 from cohort.context import LIVE
-from cohort.runs.forms.values import variant_label
+from cohort.runs.forms.values import variant_short
 from cohort.runs.models import Run, RunState
 from grpo_core.presets import PRESETS
 
@@ -103,10 +103,10 @@ def _row(run: Run) -> RunRow:
     now, start = run.latest_metrics.get("reward"), run.first_metrics.get("reward")
     algorithm = run.config["algorithm"]
     preset = PRESETS.get(run.preset)
-    variant = variant_label(algorithm["scale"], algorithm["std_ddof"])
+    variant = variant_short(algorithm["scale"], algorithm["std_ddof"])
     return RunRow(
         run=run,
         reward=now,
         change=now - start if now is not None and start is not None and run.step > 1 else None,
-        recipe=f"{preset.paper} · {variant}" if preset else variant,
+        recipe=f"{preset.paper if preset.paper != 'Cohort' else preset.name} · {variant}" if preset else variant,
     )

@@ -14,11 +14,10 @@ from cohort.runs import services
 from cohort.runs.forms.from_yaml import form_from_yaml
 from cohort.runs.forms.outlook import outlook
 from cohort.runs.forms.run_form import RunForm
-from cohort.runs.forms.shown import FieldShown, all_shown, choices_shown, groups_shown, preset_note
+from cohort.runs.forms.schema import FIRST
+from cohort.runs.forms.shown import all_shown, choices_shown, field_shown, groups_shown
 from cohort.runs.models import Run
-from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.presets import PRESETS
 
 ACTIONS = ("check", "preset", "yaml", "import", "draft", "launch")
 
@@ -115,38 +114,28 @@ def _page(
     template: str = "runs/new.html",
     more: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    """The whole form. A page just opened shows what blocks at the side, and no red before anything was sent."""
-    opened = request.method != "POST" or template == "runs/_form.html"
-    config = _config_of(form) if checked else form.check()
-    context = _context(form, config)
-    if opened:
-        context = _context(RunForm(form.project, form.choices, form.texts), config) | {"outlook": context["outlook"]}
+    """The whole form. One just opened or filled says what blocks at the side, and shows no red before it was sent."""
+    if not checked:
+        form.check()
+    context = _context(form)
+    if request.method != "POST" or template == "runs/_form.html":
+        context |= _fields(RunForm(form.project, form.choices, form.texts))
     return render(request, template, context | (more or {}), status=status)
-
-
-def _config_of(form: RunForm) -> RunConfig | None:
-    """The config of a form that has been checked already, so that what was said beside its fields stands."""
-    if form.problems or form.general:
-        return None
-    return form.check()
 
 
 def _partial(request: HttpRequest, form: RunForm) -> HttpResponse:
     """The running summary, and what is said beneath each field, swapped in beside it."""
-    context = _context(form, form.check())
-    return render(request, "runs/_checked.html", context | {"every_field": list(all_shown(form))})
+    form.check()
+    return render(request, "runs/_checked.html", _context(form) | {"every_field": list(all_shown(form))})
 
 
-def _context(form: RunForm, config: RunConfig | None) -> dict[str, Any]:
-    shown: dict[str, FieldShown] = {field.name: field for field in all_shown(form)}
-    first = ("group_size", "coef", "clip_low", "clip_high", "steps", "holdout")
+def _context(form: RunForm) -> dict[str, Any]:
+    return {"project": form.project, "form": form, "outlook": outlook(form), **_fields(form)}
+
+
+def _fields(form: RunForm) -> dict[str, Any]:
     return {
-        "project": form.project,
-        "form": form,
         "choice": {field.name: field for field in choices_shown(form)},
-        "first": {name: field for path, field in shown.items() if (name := path.rsplit(".", 1)[-1]) in first},
+        "first": {path.rsplit(".", 1)[-1]: field_shown(form, path) for path in FIRST},
         "groups": list(groups_shown(form)),
-        "preset_note": preset_note(form),
-        "presets": PRESETS,
-        "outlook": outlook(form, config),
     }

@@ -19,7 +19,7 @@ from cohort.runs.selectors.series import step_rows
 STOP_POLLING = 286
 """htmx swaps such an answer and polls no more."""
 NEWEST_GROUPS = 6
-LAST_LINES = 20
+LAST_LINES = 12
 ITEMS = 50
 EVENTS = 200
 

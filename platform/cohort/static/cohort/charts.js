@@ -71,20 +71,20 @@
     drawn.push(line(x, y, colour, { hovertemplate: hover, ...more }), newestPoint(x, y, colour));
     return drawn;
   };
-  const layout = ({ panel, unit }) => {
+  const layout = ({ panel, unit, points }) => {
     const muted = css("--muted"), grid = css("--line");
     const axis = { color: muted, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, automargin: false };
-    const label = (text) => ({ text, font: { size: 11, color: muted }, standoff: 6 });
+    const label = (text) => ({ text, font: { size: 11, color: muted }, standoff: 4 });
     const { floor, ceiling } = panel.dataset;
     const range = {};
-    if (floor !== undefined && ceiling !== undefined) range.range = [Number(floor), Number(ceiling)];
+    if (ceiling === "1.0") Object.assign(range, { range: [0, 1.001], dtick: 0.25, tickformat: ".0%" });
     else if (floor !== undefined) range.rangemode = "tozero";
     return {
-      margin: { l: 50, r: 12, t: 4, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
+      margin: { l: 52, r: 8, t: 6, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },
       hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
-      xaxis: { ...axis, title: label("step"), showgrid: false, tickformat: ",d", nticks: 6, hoverformat: ",d" },
+      xaxis: { ...axis, title: label("step"), showgrid: false, tickformat: ",d", nticks: 6, ...(points.step.at(-1) - points.step[0] < 6 ? { dtick: 1 } : {}), hoverformat: ",d" },
       yaxis: { ...axis, ...range, title: label(unit), nticks: 5, fixedrange: true },
     };
   };
