@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone
 
 from cohort.access import reaches
@@ -97,13 +97,9 @@ class Frame:
         for title, entries in _GROUPS:
             links = []
             for label, name, count_of in entries:
-                try:
-                    href = reverse(name, args=[slug])
-                except NoReverseMatch:
-                    continue
+                href = reverse(name, args=[slug])
                 links.append(Link(label, href, path.startswith(href), count_of))
-            if links:
-                groups.append(LinkGroup(title, links))
+            groups.append(LinkGroup(title, links))
         return groups
 
     @cached_property

@@ -5,7 +5,7 @@ Scripts stay as strict as everywhere.
 """
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from csp.constants import SELF
 from csp.decorators import csp_update
@@ -22,7 +22,7 @@ R = TypeVar("R", bound=HttpResponseBase)
 
 def charts_csp(view: Callable[P, R]) -> Callable[P, R]:
     """Decorator for a view whose page draws charts."""
-    decorate = csp_update(
+    decorate: Any = csp_update(
         {
             "style-src-elem": [SELF, settings.PLOTLY_EMPTY_STYLE, PLOTLY_MAP_STYLE],
             "style-src-attr": ["'unsafe-inline'"],

@@ -5,8 +5,6 @@ can decide. Only sign-in, the health check, static files and the worker API (whi
 people who are not signed in; tests/web/test_access.py walks this list.
 """
 
-from importlib.util import find_spec
-
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
@@ -17,11 +15,9 @@ from cohort.runs import nodes_views
 _project: list[URLPattern | URLResolver] = [
     path("", include("cohort.accounts.urls")),
     path("nodes/", nodes_views.node_list, name="node_list"),
-    *(
-        path("", include(module))
-        for module in ("cohort.runs.urls", "cohort.catalog.urls", "cohort.governance.urls")
-        if find_spec(module)
-    ),
+    path("", include("cohort.runs.urls")),
+    path("", include("cohort.catalog.urls")),
+    path("", include("cohort.governance.urls")),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -32,6 +28,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("projects/", accounts.project_list, name="project_list"),
     path("projects/new/", accounts.project_new, name="project_new"),
     path("p/<slug:slug>/", include(_project)),
-    *([path("api/worker/v1/", include("cohort.worker_api.urls"))] if find_spec("cohort.worker_api.urls") else []),
+    path("api/worker/v1/", include("cohort.worker_api.urls")),
     path("healthz", accounts.healthz, name="healthz"),
 ]

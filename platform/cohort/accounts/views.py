@@ -128,7 +128,7 @@ class PasswordChange(PasswordChangeView):
     def form_valid(self, form: object) -> HttpResponse:
         response = super().form_valid(form)  # type: ignore[arg-type]
         messages.success(self.request, "Your password is changed.")
-        return cast("HttpResponse", response)
+        return response
 
 
 @login_not_required

@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, Model, Prefetch, Q, QuerySet
 from django.http import Http404
 
 from cohort.accounts.models import Project
@@ -13,6 +13,7 @@ from cohort.runs.models import Run
 from grpo_core.rewards.rubric import KINDS
 
 RUNS_SHOWN = 50
+Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def runs_with_dataset(row: PromptDataset) -> UsedBy:
     return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
 
 
-def _one(rows: QuerySet[Any], pk: int) -> Any:
+def _one(rows: QuerySet[Row], pk: int) -> Row:
     row = rows.filter(pk=pk).first()
     if row is None:
         raise Http404

@@ -199,7 +199,7 @@ def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> N
     """Read every problem once: count, prompt lengths, the first few. Raises DataError at the first bad line."""
     count = characters = longest = 0
     shortest: int | None = None
-    preview = []
+    preview: list[dict[str, str]] = []
     for problem in scan_problems(lines, dataset.format, source=file_name):
         length = len(problem.prompt)
         count, characters = count + 1, characters + length
