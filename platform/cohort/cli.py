@@ -14,8 +14,8 @@ from grpo_core.errors import GrpoError
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["manage"]:  # everything after it is Django's, options included
-        return _mendable(lambda: _manage(words[1:]))
+    if words and words[0] in _OTHERS:  # everything after the word is theirs, options included
+        return _mendable(lambda: _OTHERS[words[0]](words[1:]))
     arguments = _parser().parse_args(words)
     return _mendable(lambda: int(arguments.run(arguments)))
 
@@ -51,11 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--steps", type=_positive, metavar="N", help="optimiser steps (default: the demo preset's)")
     demo.set_defaults(run=_demo)
 
-    verify = commands.add_parser("verify", help="check a downloaded card, without network or database")
-    verify.add_argument("arguments", nargs=argparse.REMAINDER, metavar="CARD.zip")
-    verify.set_defaults(run=_verify)
-
-    commands.add_parser("manage", help="Django's commands, on the home's database", add_help=False)
+    commands.add_parser("verify", help="check a downloaded card, without network or database")
+    commands.add_parser("manage", help="Django's commands, on the home's database")
 
     user = commands.add_parser("user", help="make a person and print a one-time password")
     user.add_argument("name", metavar="NAME")
@@ -121,10 +118,10 @@ def _demo(arguments: argparse.Namespace) -> int:
     return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay, say=_say)
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _verify(words: list[str]) -> int:
     from cohort.governance import verify
 
-    return int(verify.main(arguments.arguments))
+    return verify.main(words)
 
 
 def _manage(words: list[str]) -> int:
@@ -166,6 +163,9 @@ def _node(arguments: argparse.Namespace) -> int:
     _say(token)
     return 0
 
+
+_OTHERS = {"manage": _manage, "verify": _verify}
+"""Commands with a parser of their own."""
 
 if __name__ == "__main__":
     sys.exit(main())

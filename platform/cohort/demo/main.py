@@ -38,5 +38,5 @@ def _train_and_check(up: Up, *, steps: int | None) -> None:
     card = report.save_card(run, up.home)
     verdict = report.verify(card)
     up.say("\n".join(["", *report.accuracy(run), f"card             {card}"]))
-    up.say(f"cohort verify    accepted: {verdict.splitlines()[-1]}")
+    up.say(f"cohort verify    {verdict}")
     up.say(f"page             {page}\n                 {login}")

@@ -34,13 +34,13 @@ def save_card(run: Run, home: Home) -> Path:
 
 
 def verify(card: Path) -> str:
-    """Run `cohort verify` as anyone would, and return what it printed. Raises HomeError when it refuses the card."""
+    """Run `cohort verify` as anyone would, and return its verdict. Raises HomeError when it refuses the card."""
     words = [sys.executable, "-P", "-m", "cohort.cli", "verify", str(card)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     printed = (done.stdout + done.stderr).strip()
     if done.returncode != 0:
         raise HomeError(f"`cohort verify {card}` refused the card:\n{printed}")
-    return printed
+    return next(line for line in printed.splitlines() if line.startswith("accepted"))
 
 
 def ended_well(run: Run) -> None:
