@@ -1,0 +1,85 @@
+"""A live web server with a project, a registered node and one queued run; what a worker on this machine would need."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cohort.accounts.models import Project, User
+from cohort.accounts.services import project_create, user_create
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
+from cohort.environment import environment
+from cohort.runs.models import Run
+from cohort.runs.nodes import node_create
+from cohort.runs.services import run_launch
+from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
+from tests.worker.queues import take_all
+from worker.client import Platform
+from worker.supervisor import Limits, Supervisor
+
+
+@dataclass
+class Site:
+    """The platform as a worker meets it."""
+
+    url: str
+    node_token: str
+    project: Project
+    user: User
+    base_model: BaseModel
+    dataset: PromptDataset
+    verifier_version: VerifierVersion
+
+    def launch(self, **settings: Any) -> Run:
+        return run_launch(
+            project=self.project,
+            actor=self.user,
+            name="a run",
+            base_model=self.base_model,
+            dataset=self.dataset,
+            verifier_version=self.verifier_version,
+            settings={"eval": {"holdout": 4}, **settings},
+        )
+
+
+@pytest.fixture
+def site(transactional_db: None, live_server: Any, settings: Any) -> Site:
+    settings.COHORT_HEARTBEAT_SECONDS = 0.2
+    take_all("train")
+    user = user_create(username="alice", password=PASSWORD)[0]
+    project = project_create(slug="ours", name="Our project", owner=user)
+    folder = environment().models_folder / "zeros"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_safetensors(folder / "model.safetensors", {"embed": [5, 4]})
+    (folder / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
+    return Site(
+        url=live_server.url,
+        node_token=node_create(name="gpu-1")[1],
+        project=project,
+        user=user,
+        base_model=base_model_register(project=project, actor=user, name="zeros", path="zeros"),
+        dataset=dataset_create(
+            project=project, actor=user, name="additions", format="jsonl", chunks=[PROBLEMS], source="tests"
+        ),
+        verifier_version=verifier_version_create(project=project, actor=user, name="r1", spec=R1_EXACT),
+    )
+
+
+@pytest.fixture
+def supervisor(site: Site, tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
+    """Makes a supervisor with a given child program and quick turns."""
+    with Platform(site.url, site.node_token) as platform:
+
+        def make(command: Callable[[Path], list[str]], **limits: float) -> Supervisor:
+            return Supervisor(
+                platform,
+                tmp_path / "runs",
+                environment().models_folder,
+                command=command,
+                limits=Limits(**{"tick": 0.05, "grace": 30.0, **limits}),
+            )
+
+        yield make

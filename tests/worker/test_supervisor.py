@@ -1,0 +1,259 @@
+"""One attempt against the real platform, with a real child process that ends in every way a trainer can."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from cohort.catalog.models import PromptDataset
+from cohort.review.models import Group, Sample
+from cohort.runs.models import Attempt, Run, RunState, StepMetric
+from cohort.runs.reconcile import attempts_lost
+from cohort.runs.services import run_cancel
+from tests.web.conftest import PROBLEMS
+from tests.worker.cable import Cable
+from tests.worker.conftest import Site
+from tests.worker.test_process import wait_for
+from worker.client import Platform, Refused
+from worker.process import session_members
+from worker.supervisor import Supervisor
+
+ROOT = Path(__file__).parents[2]
+Making = Callable[..., Supervisor]
+
+
+def child(mode: str) -> Callable[[Path], list[str]]:
+    """The stand-in trainer; its process id lies in the folder while it runs."""
+
+    def command(folder: Path) -> list[str]:
+        return ["sh", "-c", 'echo $$ > pid; exec "$@"', "sh", sys.executable, "-c", _RUN, str(ROOT), mode, str(folder)]
+
+    return command
+
+
+# The checkout is not on the child's path when the tests run from an installed package.
+_RUN = (
+    "import sys, runpy; root = sys.argv.pop(1); sys.path.insert(0, root); "
+    "runpy.run_path(root + '/tests/worker/child.py', run_name='__main__')"
+)
+
+
+@pytest.fixture
+def background() -> Iterator[Callable[[Callable[[], Any]], "Future[Any]"]]:
+    """Runs a call in a thread that lives to the end of the test, as the worker's pool thread does."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield pool.submit
+
+
+def folder_of(supervisor: Supervisor, run: Run) -> Path:
+    return supervisor.runs / f"run-{run.pk}" / "attempt-1"
+
+
+def pid_of(supervisor: Supervisor, run: Run) -> int:
+    return int((folder_of(supervisor, run) / "pid").read_text())
+
+
+def three_steps_stored(run: Run) -> Callable[[], bool]:
+    return lambda: StepMetric.objects.filter(run=run).count() == 3
+
+
+def test_a_whole_run(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    made = supervisor(child("finish"))
+    finish = made.run(run.pk)
+    assert finish is not None
+    assert (finish.end, finish.exit_status, finish.last_seq) == ("finished", 0, 17)
+    run.refresh_from_db()
+    assert (run.state, run.step, run.latest_metrics) == (RunState.SEALING, 2, {"reward": 0.75})
+    assert Sample.objects.filter(group__run=run).count() == 4
+    attempt = Attempt.objects.get()
+    assert (attempt.state, attempt.acked_seq) == ("finished", 17)
+    assert attempt.heartbeat_at is not None
+    folder = folder_of(made, run)
+    assert (folder / "inputs" / f"{site.dataset.sha256}.jsonl").read_bytes() == PROBLEMS
+    assert "a run" in (folder / "config.yaml").read_text()
+    assert (folder / "log.txt").read_text() == "mode finish\n"
+
+
+def test_a_trainer_that_is_killed_fails_its_run_with_its_last_lines(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    made = supervisor(child("die"))
+    finish = made.run(run.pk)
+    assert finish is not None
+    assert (finish.end, finish.code, finish.signal) == ("failed", "trainer_died", 9)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "trainer_died")
+    assert "SIGKILL" in run.reason
+    assert run.log_tail == "mode die\nthree steps done"
+    assert (StepMetric.objects.filter(run=run).count(), run.step) == (3, 3)  # nothing that was shipped is lost
+
+
+def test_a_trainer_that_says_why_it_failed(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    supervisor(child("fail")).run(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error_code, run.reason) == (RunState.FAILED, "training_error", "the loss is not a number")
+
+
+def test_a_trainer_that_dies_before_it_writes_anything(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    supervisor(child("silent-death")).run(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error_code, run.log_tail) == (RunState.FAILED, "trainer_died", "mode silent-death")
+    assert "status 2" in run.reason
+
+
+@pytest.mark.parametrize(("mode", "grace"), [("obey", 30.0), ("deaf", 0.5)])
+def test_cancel_leaves_no_process(site: Site, supervisor: Making, background: Any, mode: str, grace: float) -> None:
+    run = site.launch()
+    made = supervisor(child(mode), grace=grace)
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    pid = pid_of(made, run)
+    assert pid in session_members(pid)
+    run_cancel(run=run, actor=site.user, reason="seen enough")
+    finish = done.result(timeout=60)
+    assert (finish.end, finish.signal) == ("cancelled", None if mode == "obey" else 9)
+    assert session_members(pid) == []
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "seen enough")
+    assert Attempt.objects.get().state == "cancelled"
+
+
+def test_worker_shutdown_stops_the_trainer_and_says_so(site: Site, supervisor: Making, background: Any) -> None:
+    run = site.launch()
+    made = supervisor(child("obey"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    pid = pid_of(made, run)
+    made.stop.set()
+    assert done.result(timeout=60).end == "preempted"
+    assert session_members(pid) == []
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "worker_shutdown")
+    assert run.reason == "The worker was shut down"
+    assert Attempt.objects.get().state == "preempted"
+
+
+def test_a_stale_fence_kills_at_once_and_writes_nothing(site: Site, supervisor: Making, background: Any) -> None:
+    run = site.launch()
+    made = supervisor(child("deaf"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    pid = pid_of(made, run)
+    Attempt.objects.update(lease_until=Now())
+    wait_for(attempts_lost, "the lease is over between two beats")
+    assert done.result(timeout=60) is None
+    assert session_members(pid) == []
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "worker_lost")
+    assert Attempt.objects.get().state == "lost"
+    assert Group.objects.filter(run=run).count() == 3
+
+
+def test_a_second_message_finds_nothing_to_claim(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    made = supervisor(child("finish"))
+    made.run(run.pk)
+    with pytest.raises(Refused) as caught:
+        made.run(run.pk)
+    assert caught.value.code == "not_waiting"
+    assert Attempt.objects.count() == 1
+
+
+def test_a_corrupt_spool_fails_the_run(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    made = supervisor(child("bad-record"))
+    made.run(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "run_dir_error")
+    assert session_members(pid_of(made, run)) == []
+
+
+def test_an_input_that_is_not_what_was_announced(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    PromptDataset.objects.update(size=len(PROBLEMS), sha256="ab" * 32)
+    store = Path(os.environ["COHORT_HOME"]) / "artifacts" / "datasets" / ("ab" * 32)
+    store.write_bytes(PROBLEMS)
+    try:
+        made = supervisor(child("finish"))
+        made.run(run.pk)
+    finally:
+        store.unlink()
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "not_prepared")
+    assert "SHA-256" in run.reason
+    assert not (folder_of(made, run) / "pid").exists()
+
+
+def test_a_folder_of_another_database_is_left_alone(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    made = supervisor(child("finish"))
+    folder_of(made, run).mkdir(parents=True)
+    (folder_of(made, run) / "log.txt").write_text("somebody else's")
+    made.run(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error_code, run.log_tail) == (RunState.FAILED, "not_prepared", "")
+    assert "COHORT_RUNS_DIR" in run.reason
+
+
+def test_a_config_this_worker_does_not_know(site: Site, supervisor: Making) -> None:
+    run = site.launch()
+    Run.objects.update(config={**run.config, "from_the_future": 1})
+    supervisor(child("finish")).run(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "config_error")
+    assert "from_the_future" in run.reason
+
+
+@pytest.fixture
+def cable(site: Site) -> Iterator[Cable]:
+    """What lies between the worker and the platform."""
+    with Cable(site.url) as cable:
+        yield cable
+
+
+def test_an_outage_loses_nothing(
+    site: Site, supervisor: Making, background: Any, cable: Cable, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trainer goes on and even ends while the platform cannot be reached; all of it arrives afterwards."""
+    run = site.launch()
+    with Platform(cable.url, site.node_token) as platform:
+        made = dataclasses.replace(supervisor(child("wait-for-file")), platform=platform)
+        done = background(lambda: made.run(run.pk))
+        wait_for(three_steps_stored(run), "three steps are stored")
+        pid = pid_of(made, run)
+        cable.cut()
+        wait_for(lambda: "no beat" in caplog.text, "the worker notices")
+        (folder_of(made, run) / "go").touch()
+        wait_for(lambda: session_members(pid) == [], "the trainer ends by itself")
+        wait_for(lambda: "records not sent" in caplog.text, "the worker tries to ship")
+        assert not done.done()
+        cable.mend()
+        assert done.result(timeout=60).end == "finished"
+    run.refresh_from_db()
+    assert run.state == RunState.SEALING
+    assert Attempt.objects.get().outcome is not None
+
+
+def test_a_worker_cut_off_for_too_long_stops_its_trainer(
+    site: Site, supervisor: Making, background: Any, cable: Cable
+) -> None:
+    run = site.launch()
+    with Platform(cable.url, site.node_token) as platform:
+        made = dataclasses.replace(supervisor(child("obey"), silence=1.0), platform=platform)
+        done = background(lambda: made.run(run.pk))
+        wait_for(three_steps_stored(run), "three steps are stored")
+        cable.cut()
+        assert done.result(timeout=60) is None
+    assert session_members(pid_of(made, run)) == []
+    assert '"cancelled"' in (folder_of(made, run) / "outcome.json").read_text()  # asked, not killed
+    assert list((folder_of(made, run) / "spool").glob("*.log"))  # what was not shipped is still there
+    Attempt.objects.update(lease_until=Now())
+    assert attempts_lost() == [run.pk]
