@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from grpo_core.config import ModelConfig
@@ -153,7 +154,7 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
             folder, config=model_config, dtype=_DTYPES[dtype], use_safetensors=True, output_loading_info=True, **safe
         )
         model, report = loaded_parts
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {error}") from error
     if missing := sorted(report["missing_keys"]):
         raise ModelError(

@@ -1,7 +1,8 @@
-"""Makes a small Qwen2 with a byte-level tokenizer, for the demo and for tests.
+"""Makes a small Llama with a byte-level tokenizer, for the demo and for tests.
 
 Its weights are random: `grpo_core.cold_start` teaches it something. Must not be mistaken for a model to measure
-quality with; it exists so that a real run fits on two CPU cores.
+quality with; it exists so that a real run fits on two CPU cores. (Not a Qwen2: transformers gives every Qwen2 folder
+Qwen's own tokenizer, which rewrites text to NFC and adds a token that the model has no row for.)
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 END = "<|end|>"
 PAD = "<|pad|>"
@@ -40,10 +41,10 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_tiny(*, seed: int, shape: TinyShape | None = None) -> tuple[Any, PreTrainedTokenizerFast]:
-    """A Qwen2 with random fp32 weights drawn from `seed`, and its tokenizer. The global random state is left alone."""
+    """A Llama with random fp32 weights drawn from `seed`, and its tokenizer. The global random state is left alone."""
     shape = shape or TinyShape()
     tokenizer = byte_tokenizer()
-    config = Qwen2Config(
+    config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden,
         num_hidden_layers=shape.layers,
@@ -51,7 +52,7 @@ def make_tiny(*, seed: int, shape: TinyShape | None = None) -> tuple[Any, PreTra
         num_key_value_heads=shape.heads,
         intermediate_size=shape.feed_forward,
         max_position_embeddings=shape.context,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
@@ -59,7 +60,7 @@ def make_tiny(*, seed: int, shape: TinyShape | None = None) -> tuple[Any, PreTra
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: Any = Qwen2ForCausalLM(config)
+        model: Any = LlamaForCausalLM(config)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model.eval(), tokenizer
