@@ -21,7 +21,7 @@ SHUTDOWN = threading.Event()
 
 app = Celery("worker", include=["worker.tasks"])
 app.conf.update(
-    **celery_transport(environment().broker_url, environment().broker_folder),
+    **celery_transport(environment().resolved_broker_url(), environment().broker_folder),
     task_default_queue=TRAIN_QUEUE,
     task_serializer="json",
     accept_content=["json"],

@@ -17,11 +17,13 @@ class Environment(BaseSettings):
     url: str = "http://127.0.0.1:8400"
     """Address of the platform's web server."""
     node_token: SecretStr = SecretStr("")
-    """The node's token, as `cohort node add` printed it."""
+    """The node's token, as `cohort node NAME` printed it."""
     node_token_file: Path | None = None
     """File that holds it instead."""
     broker_url: str = "filesystem://"
     """amqp://… or redis://…, the same as the platform's; filesystem:// uses the folder broker/ under home."""
+    broker_url_file: Path | None = None
+    """File that holds it instead, because it has a password in it."""
     home: Path = Path("~/.local/share/cohort")
     """Where the folders below lie when they are not given."""
     runs_dir: Path | None = None
@@ -44,6 +46,15 @@ class Environment(BaseSettings):
     @property
     def models_folder(self) -> Path:
         return self.models_dir.expanduser().absolute() if self.models_dir else self.home_folder / "models"
+
+    def resolved_broker_url(self) -> str:
+        """Raises MissingSetting when the file is not there."""
+        if self.broker_url_file is None:
+            return self.broker_url
+        try:
+            return self.broker_url_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise MissingSetting(f"cannot read COHORT_BROKER_URL_FILE {self.broker_url_file}: {error}") from None
 
     def resolved_node_token(self) -> str:
         """Raises MissingSetting when there is none."""

@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from grpo_core.errors import ConfigError
 
 Mode = Literal["production", "embedded", "test"]
 
@@ -22,8 +24,12 @@ class Environment(BaseSettings):
     """Folder of everything kept on disk: artifacts, models, and in embedded mode database, broker, runs and keys."""
     database_url: str = ""
     """postgresql://… of the only store of truth."""
+    database_url_file: Path | None = None
+    """File that holds it instead, because it has a password in it."""
     broker_url: str = "filesystem://"
     """amqp://… or redis://…; filesystem:// uses the folder broker/ under home."""
+    broker_url_file: Path | None = None
+    """File that holds it instead."""
     artifacts: str = ""
     """fsspec address of uploaded files and cards; empty means the folder artifacts/ under home."""
     models_dir: Path | None = None
@@ -58,11 +64,33 @@ class Environment(BaseSettings):
         return self.artifacts or f"file://{self.home_folder / 'artifacts'}"
 
     def resolved_secret_key(self) -> str:
-        if self.secret_key_file is not None:
-            return self.secret_key_file.read_text(encoding="utf-8").strip()
-        return self.secret_key.get_secret_value()
+        return _given("SECRET_KEY", self.secret_key.get_secret_value(), self.secret_key_file)
+
+    def resolved_database_url(self) -> str:
+        return _given("DATABASE_URL", self.database_url, self.database_url_file)
+
+    def resolved_broker_url(self) -> str:
+        return _given("BROKER_URL", self.broker_url, self.broker_url_file)
+
+
+def _given(name: str, value: str, file: Path | None) -> str:
+    """The file's content when a file is named, else the variable's. Raises ConfigError for a file that is not there."""
+    if file is None:
+        return value
+    try:
+        return file.expanduser().read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}, named by COHORT_{name}_FILE: {error.strerror}") from None
 
 
 @cache
 def environment() -> Environment:
-    return Environment()
+    """Raises ConfigError that names each variable with a value that cannot be."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        faults = [
+            f"  COHORT_{str(fault['loc'][0]).upper()}: {fault['msg']}; given {fault['input']!r}"
+            for fault in error.errors()
+        ]
+        raise ConfigError("the environment is not valid:\n" + "\n".join(faults)) from None

@@ -13,6 +13,7 @@ from grpo_core.broker import celery_transport
 ENV = environment()
 
 DEBUG = ENV.debug
+DATABASE_URL, BROKER_URL = ENV.resolved_database_url(), ENV.resolved_broker_url()
 SECRET_KEY = ENV.resolved_secret_key() or ("not-secret-only-for-tests" if ENV.mode == "test" else "")
 
 if ENV.mode == "production":
@@ -22,9 +23,9 @@ if ENV.mode == "production":
             "COHORT_SECRET_KEY (or COHORT_SECRET_KEY_FILE) must be set, 50 characters or more": len(SECRET_KEY) < 50,
             "COHORT_DEBUG must be off": DEBUG,
             "COHORT_BROKER_URL must be amqp:// or redis://; filesystem:// is for one machine only": (
-                ENV.broker_url.startswith("filesystem:")
+                BROKER_URL.startswith("filesystem:")
             ),
-            "COHORT_DATABASE_URL must be set": not ENV.database_url,
+            "COHORT_DATABASE_URL (or COHORT_DATABASE_URL_FILE) must be set": not DATABASE_URL,
         }.items()
         if holds
     ]
@@ -93,7 +94,7 @@ TEMPLATES = [
 
 
 def _database() -> dict[str, Any]:
-    parts = conninfo_to_dict(ENV.database_url)
+    parts = conninfo_to_dict(DATABASE_URL)
     known = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
     options = {name: value for name, value in parts.items() if name not in known and value is not None}
     return {
@@ -186,7 +187,7 @@ COHORT_LEASE_SECONDS = 60
 COHORT_HEARTBEAT_SECONDS = 10
 
 CELERY = {
-    **celery_transport(ENV.broker_url, ENV.broker_folder),
+    **celery_transport(BROKER_URL, ENV.broker_folder),
     "task_ignore_result": True,
     "task_serializer": "json",
     "accept_content": ["json"],

@@ -16,7 +16,15 @@ from typing import Any, ClassVar
 from grpo_core.errors import GrpoError
 
 DEFAULT = "~/.local/share/cohort"
-SET_BY_UP = ("COHORT_MODE", "COHORT_DATABASE_URL", "COHORT_BROKER_URL", "COHORT_SECRET_KEY", "COHORT_SECRET_KEY_FILE")
+SET_BY_UP = (
+    "COHORT_MODE",
+    "COHORT_DATABASE_URL",
+    "COHORT_DATABASE_URL_FILE",
+    "COHORT_BROKER_URL",
+    "COHORT_BROKER_URL_FILE",
+    "COHORT_SECRET_KEY",
+    "COHORT_SECRET_KEY_FILE",
+)
 
 
 class HomeError(GrpoError):

@@ -169,8 +169,12 @@ def enter(environment: dict[str, str]) -> None:
     os.environ.update(environment)
     os.environ.setdefault("COHORT_LOG_LEVEL", "WARNING")
     import django
+    from django.core.exceptions import ImproperlyConfigured
 
-    django.setup()
+    try:
+        django.setup()
+    except ImproperlyConfigured as fault:
+        raise HomeError(str(fault)) from None
 
 
 def leave() -> None:
