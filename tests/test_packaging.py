@@ -2,6 +2,7 @@
 installed. Its installation borrows this environment's other packages; the slow test installs everything anew.
 """
 
+import json
 import os
 import re
 import site
@@ -83,9 +84,6 @@ def _run(python: Path, *words: str, **environment: str) -> str:
 
 def _works_from_the_root_folder(python: Path, scratch: Path, packages: Path) -> None:
     """check, migrate, collectstatic and one rendered page, with every package taken from `packages`."""
-    where = "import cohort, grpo_core, worker, migrations as m; print(cohort, grpo_core, worker, m, sep='\\n')"
-    for line in _run(python, "-c", where).splitlines():
-        assert str(packages) in line
     server = Postgres(scratch / "pg", scratch / "pg.log", options=("--fsync=off",))
     server.start()
     try:
@@ -95,32 +93,41 @@ def _works_from_the_root_folder(python: Path, scratch: Path, packages: Path) -> 
             "COHORT_SECRET_KEY": "k" * 50,
             "COHORT_DATABASE_URL": server.url,
         }
-        for command in (["check"], ["migrate", "--verbosity", "0"], ["makemigrations", "--check"]):
-            _run(python, "-m", "cohort.cli", "manage", *command, **settings)
-        _run(python, "-m", "cohort.cli", "manage", "collectstatic", "--no-input", "--verbosity", "0", **settings)
-        page = _run(python, "-c", _RENDER, DJANGO_SETTINGS_MODULE="cohort.settings", **settings)
-        tables = set(_run(python, "-c", _TABLES, DJANGO_SETTINGS_MODULE="cohort.settings", **settings).split())
+        _run(python, "-m", "cohort.cli", "manage", "migrate", "--verbosity", "0", **settings)
+        seen = json.loads(
+            _run(python, "-c", _LOOK, DJANGO_SETTINGS_MODULE="cohort.settings", **settings).splitlines()[-1]
+        )
     finally:
         server.stop()
-    assert "csrfmiddlewaretoken" in page
-    assert {"runs_run", "catalog_basemodel", "governance_record", "accounts_user"} <= tables
-    sheets = re.findall(r'href="(/static/[^"]+\.css)"', page)
+    assert [place for place in seen["places"] if str(packages) not in place] == []
+    assert {"runs_run", "catalog_basemodel", "governance_record", "accounts_user"} <= set(seen["tables"])
+    assert seen["status"] == 200
+    assert "csrfmiddlewaretoken" in seen["page"]
+    sheets = re.findall(r'href="(/static/[^"]+\.css)"', seen["page"])
     assert sheets
     for sheet in sheets:
         assert (scratch / sheet.lstrip("/")).is_file()
 
 
-_RENDER = """
-import django; django.setup()
-from django.test import Client
-reply = Client(SERVER_NAME="127.0.0.1").get("/login/")
-assert reply.status_code == 200, reply.status_code
-print(reply.content.decode())
-"""
-_TABLES = """
-import django; django.setup()
+# In one process, because each start costs seconds: where the packages come from, three commands, one page.
+_LOOK = """
+import json
+import django
+django.setup()
+import cohort, grpo_core, migrations, worker
+from django.core.management import call_command
 from django.db import connection
-print(*connection.introspection.table_names())
+from django.test import Client
+call_command("check", verbosity=0)
+call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+call_command("collectstatic", interactive=False, verbosity=0)
+reply = Client(SERVER_NAME="127.0.0.1").get("/login/")
+print(json.dumps({
+    "places": [package.__file__ for package in (cohort, grpo_core, migrations, worker)],
+    "tables": connection.introspection.table_names(),
+    "status": reply.status_code,
+    "page": reply.content.decode(),
+}))
 """
 
 
