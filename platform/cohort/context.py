@@ -4,20 +4,17 @@ Lazy: a partial that shows no frame costs no query. A person who is not a member
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 
 from cohort.access import reaches
 from cohort.accounts.models import Membership, Project, Role
 from cohort.runs.models import Node, Run, RunState
 
 LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINING, RunState.SEALING)
-NODE_SILENT_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -107,9 +104,9 @@ class Frame:
         return Run.objects.filter(project=self.project, state__in=LIVE).count() if self.project else 0
 
     @cached_property
-    def nodes_seen(self) -> int:
-        since = timezone.now() - NODE_SILENT_AFTER
-        return Node.objects.filter(revoked_at=None, last_seen_at__gte=since).count()
+    def nodes(self) -> int:
+        """Machines that may take work. An idle one calls nobody, so when it was last heard of is not counted."""
+        return Node.objects.filter(revoked_at=None, last_seen_at__isnull=False).count()
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:

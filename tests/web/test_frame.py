@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -11,7 +12,7 @@ from django.test import Client
 from cohort import paths
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
-from cohort.csp import charts_csp
+from cohort.csp import PLOTLY_MAP_STYLE, charts_csp
 
 ClientFor = Callable[[User], Client]
 
@@ -69,9 +70,10 @@ def test_edges_and_chart_lines_can_be_seen(theme: int, line: str) -> None:
 
 
 def test_no_template_holds_inline_code() -> None:
-    """The policy would block it; here it is found without a browser."""
+    """The policy would block it; here it is found without a browser. Only the card is a file of its own, read
+    offline, and carries its style in itself."""
     faults = []
-    for template in sorted(paths.TEMPLATES.rglob("*.html")):
+    for template in sorted(set(paths.TEMPLATES.rglob("*.html")) - {paths.TEMPLATES / "governance" / "card.html"}):
         text = re.sub(r"\{[%{#].*?[%}#]\}", "", template.read_text(encoding="utf-8"))
         for what, pattern in {
             "script without src": r"<script(?![^>]*\bsrc=)(?![^>]*type=\"application/json\")",
@@ -100,13 +102,11 @@ def test_policy_allows_nothing_inline() -> None:
 
 
 def test_chart_pages_get_styles_and_no_scripts_more() -> None:
-    from csp.middleware import CSPMiddleware
-
     request = HttpRequest()
     view = charts_csp(lambda request: HttpResponse())
     rules = policy(CSPMiddleware(view)(request))
     assert rules["style-src-attr"] == "'unsafe-inline'"
-    assert rules["style-src-elem"] == f"'self' {settings.PLOTLY_EMPTY_STYLE}"
+    assert rules["style-src-elem"] == f"'self' {settings.PLOTLY_EMPTY_STYLE} {PLOTLY_MAP_STYLE}"
     assert rules["img-src"] == "'self' data: blob:"
     assert rules["script-src"] == "'self'"
 

@@ -1,13 +1,15 @@
 """The page of machines: which are here, what they have, what they run. Read only.
 
 Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
-node is busy is shown.
+node is busy is shown. An idle worker waits for a message and calls nobody, so silence means something only while an
+attempt runs.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -15,15 +17,16 @@ from django.views.decorators.http import require_safe
 
 from cohort.access import project_for
 from cohort.accounts.models import Project
-from cohort.context import NODE_SILENT_AFTER
 from cohort.runs.models import Attempt, AttemptState, Node
+
+SILENT_AFTER = timedelta(seconds=settings.COHORT_LEASE_SECONDS)
 
 
 @dataclass(frozen=True)
 class NodeRow:
     node: Node
     status: str
-    """seen, silent, never or revoked."""
+    """working, silent (an attempt runs and its node is not heard of), idle, never (heard of) or revoked."""
     busy: int
     """Attempts running on it, of whatever project."""
     attempts: list[Attempt]
@@ -46,7 +49,7 @@ def _rows(project: Project) -> list[NodeRow]:
     return [
         NodeRow(
             node=node,
-            status=_status(node, now),
+            status=_status(node, len(running.get(node.pk, [])), now),
             busy=len(running.get(node.pk, [])),
             attempts=[one for one in running.get(node.pk, []) if one.run.project_id == project.pk],
         )
@@ -54,9 +57,11 @@ def _rows(project: Project) -> list[NodeRow]:
     ]
 
 
-def _status(node: Node, now: datetime) -> str:
+def _status(node: Node, busy: int, now: datetime) -> str:
     if node.revoked_at is not None:
         return "revoked"
     if node.last_seen_at is None:
         return "never"
-    return "seen" if now - node.last_seen_at < NODE_SILENT_AFTER else "silent"
+    if not busy:
+        return "idle"
+    return "working" if now - node.last_seen_at < SILENT_AFTER else "silent"
