@@ -22,7 +22,7 @@ def small_files(facts: Facts) -> Iterator[tuple[str, Chunks]]:
     """(path, content) of everything but traces, sorted by path."""
     yield "config.yaml", iter([facts.config.to_yaml().encode()])
     for phase in ("after", "before"):
-        if any((c.before if phase == "before" else c.after) is not None for c in facts.comparisons):
+        if any(getattr(comparison, phase) is not None for comparison in facts.comparisons):
             yield f"evals/{phase}.jsonl", _eval_lines(facts, phase)
     yield "events.jsonl", _event_lines(facts)
     if facts.manifest is not None:

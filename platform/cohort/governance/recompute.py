@@ -24,14 +24,18 @@ class Differs(Exception):
 
 
 def config(content: bytes, sealed: Sealed) -> str:
-    """config.yaml has the digest that the record names."""
+    """config.yaml has the digest that the record names, and the margin that its comparisons use."""
     said = dig(_value(sealed.record.method.config), "sha256")
     try:
-        found = sha256(canonical(parse_yaml(content.decode("utf-8"))))
+        parsed = parse_yaml(content.decode("utf-8"))
+        found = sha256(canonical(parsed))
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise Differs(f"config.yaml: cannot be read: {error}") from None
     if found != said:
         raise Differs(f"config.yaml: its canonical JSON has sha256 {found}, and the record says {said}")
+    for comparison in sealed.record.behaviour.performance.value or ():
+        if comparison.margin != (margin := dig(parsed, "eval", "margin")):
+            raise Differs(f"config.yaml: eval.margin is {margin}, and {comparison.suite} was judged by another")
     return f"config.yaml is the config with sha256 {found}"
 
 

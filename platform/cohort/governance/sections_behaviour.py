@@ -91,13 +91,18 @@ def handling(facts: Facts) -> Handling:
             evidence="recomputable",
             note="Not signed, and not anchored outside the platform.",
         ),
-        evaluation_file=measured(
-            ["evals/before.jsonl", "evals/after.jsonl"],
-            "evals/before.jsonl and evals/after.jsonl, every item",
-            evidence="recomputable",
-        )
-        if facts.comparisons
-        else not_evaluated("There are no items."),
+        evaluation_file=_evaluation_file(facts),
         change_management=not_stated(ASKED),
         monitoring=not_stated(ASKED),
     )
+
+
+def _evaluation_file(facts: Facts) -> Entry:
+    files = [
+        f"evals/{phase}.jsonl"
+        for phase in ("before", "after")
+        if any(getattr(comparison, phase) is not None for comparison in facts.comparisons)
+    ]
+    if not files:
+        return not_evaluated("There are no items.")
+    return measured(files, f"{' and '.join(files)}, every item", evidence="recomputable")
