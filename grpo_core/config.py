@@ -6,8 +6,6 @@ config without it. A field's docstring stands beneath it and is what the form sh
 
 import hashlib
 import json
-import re
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.yaml_text import dump_yaml, parse_yaml
 
 Scale = Literal["group_std", "batch_std", "none"]
 Aggregation = Literal["sequence_mean", "token_mean", "constant"]
@@ -304,7 +303,7 @@ class RunConfig(Part):
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
-        return yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.to_dict())
 
     def digest(self) -> str:
         """SHA-256 of the config's canonical JSON (RFC 8785), as hex."""
@@ -326,57 +325,6 @@ class RunConfig(Part):
         if self.eval.success_component is not None:
             return self.eval.success_component
         return max(self.reward.components, key=lambda component: component.weight).name
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice and aliases, whose few lines can
-    stand for gigabytes."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not taken; write the value out", mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Knows the same numbers as the loader, so that a text such as `3e4` is written in quotes."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        """Text with a Unicode line end goes in double quotes, which escape it; elsewhere YAML would fold it."""
-        style = '"' if any(char in data for char in "\x85\u2028\u2029") else None
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
-
-for _side in (_Loader, _Dumper):
-    _side.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-        list("-+0123456789"),
-    )
-
-
-def parse_yaml(text: str) -> Any:
-    """The plain data of a config's YAML or JSON, unchecked. Raises yaml.YAMLError."""
-    return yaml.load(text, Loader=_Loader)
 
 
 def field_problems(

@@ -116,7 +116,9 @@ def test_alias_bomb_is_refused() -> None:
         RunConfig.from_text("a: &a [1, 1]\nb: [*a, *a]\n")
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "42", "", "? [a]\n: b", "a: [", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "42", "", "? [a]\n: b", "a: [", "\x00", "a: 2026-13-45", "[" * 10_000, "!!float x"]
+)
 def test_texts_that_are_no_config(text: str) -> None:
     with pytest.raises(ConfigError):
         RunConfig.from_text(text)

@@ -13,7 +13,7 @@ from cohort.governance.compare import NOT_COMPARABLE, by_suite, compare
 from cohort.governance.digests import canonical, sha256
 from cohort.governance.schema import Comparison, Sealed
 from cohort.governance.words import dig, percent, points
-from grpo_core.config import parse_yaml
+from grpo_core.yaml_text import parse_yaml
 
 _TOLERANCE = 1e-9
 """For sums that another machine's mathematics library may round otherwise."""

@@ -1,0 +1,68 @@
+"""YAML as configs use it: safe, without surprises, and back again without loss."""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+
+def parse_yaml(text: str) -> Any:
+    """The plain data of YAML or JSON. Raises yaml.YAMLError."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
+    except (ValueError, OverflowError) as error:  # such as the date 2026-13-45
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from None
+
+
+def dump_yaml(data: Any) -> str:
+    """`parse_yaml` gives it back equal."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice and aliases, whose few lines can
+    stand for gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not taken; write the value out", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Knows the same numbers as the loader, so that a text such as `3e4` is written in quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Text with a Unicode line end goes in double quotes, which escape it; elsewhere YAML would fold it."""
+        style = '"' if any(char in data for char in "\x85\u2028\u2029") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
