@@ -14,6 +14,7 @@ from cohort.accounts.services import membership_set, project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
+from tests.web.run_rows import Maker
 
 PASSWORD = "correct horse battery"
 
@@ -138,3 +139,11 @@ def dataset(ours: Project, alice: User) -> PromptDataset:
 def verifier_version(ours: Project, alice: User) -> VerifierVersion:
     """R1 format at weight 0.2 and the exact answer at 1."""
     return verifier_version_create(project=ours, actor=alice, name="r1 + exact", spec=R1_EXACT)
+
+
+@pytest.fixture
+def maker(
+    ours: Project, alice: User, base_model: BaseModel, dataset: PromptDataset, verifier_version: VerifierVersion
+) -> Maker:
+    """Makes runs of `ours`, and what their trainers reported."""
+    return Maker(ours, alice, base_model, dataset, verifier_version)

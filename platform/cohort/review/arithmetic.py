@@ -105,9 +105,10 @@ def _note(equal: bool, unscored: int) -> str:
     notes = []
     if equal:
         notes.append("All rewards are equal, so every advantage is 0: no signal.")
-    if unscored:
-        subject = "1 sample has" if unscored == 1 else f"{unscored} samples have"
-        notes.append(f"{subject} no reward and count for nothing here.")
+    if unscored == 1:
+        notes.append("1 sample has no reward and counts for nothing here.")
+    elif unscored:
+        notes.append(f"{unscored} samples have no reward and count for nothing here.")
     return " ".join(notes)
 
 

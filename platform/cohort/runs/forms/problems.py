@@ -87,7 +87,7 @@ def field_of(problem: FieldProblem) -> str | None:
 def in_words(field: str, problem: FieldProblem) -> str:
     """A sentence: "G must be 2 or more; given 1."."""
     message = problem.message
-    if message.endswith("; given null"):
+    if message.endswith(("; given null", '; given ""')):
         message = "must not be empty"
     for pattern, plain in _PLAIN:
         message = re.sub(pattern, plain, message)

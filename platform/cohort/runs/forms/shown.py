@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cohort.catalog.models import BaseModel
 from cohort.runs.forms.problems import CHOICES
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.schema import GROUPS, FieldSpec, fields, group_of
@@ -100,9 +99,7 @@ def choices_shown(form: RunForm) -> Iterator[FieldShown]:
     rows = form.choices
     yield _choice(form, "name", "text", "What people call the run.", ())
     yield _choice(form, "preset", "choice", preset_note(form), presets)
-    yield _choice(
-        form, "base_model", "choice", _about_model(form), [(str(m.pk), _model_name(m)) for m in rows.base_models]
-    )
+    yield _choice(form, "base_model", "choice", _about_model(form), [(str(m.pk), m.name) for m in rows.base_models])
     datasets = [(str(d.pk), f"{d.name} · {d.problems:,} problems") for d in rows.datasets]
     yield _choice(form, "dataset", "choice", _about_dataset(form), datasets)
     held_out = [("", "none: hold out from training"), *datasets]
@@ -152,17 +149,25 @@ def _choice(form: RunForm, name: str, kind: str, help: str, options: Sequence[tu
     )
 
 
-def _model_name(model: BaseModel) -> str:
-    mark = model.weights_digest[:7] or model.revision[:7]
-    return f"{model.name} @ {mark}" if mark else model.name
-
-
 def _about_model(form: RunForm) -> str:
     model = form.base_model
     if model is None:
         return "Where the policy starts."
     size = f"{num(model.parameters)} parameters" if model.parameters else "size not known until a worker has read it"
-    return " · ".join(filter(None, (model.architecture, size, "weights hashed" if model.weights_digest else "")))
+    return " · ".join(
+        filter(
+            None,
+            (
+                model.architecture,
+                size,
+                f"weights {model.weights_digest[:8]}…"
+                if model.weights_digest
+                else f"revision {model.revision[:8]}"
+                if model.revision
+                else "",
+            ),
+        )
+    )
 
 
 def _about_dataset(form: RunForm) -> str:

@@ -78,6 +78,13 @@ class Header:
     now: datetime
 
     @property
+    def title(self) -> str:
+        """The name for the browser's tab, where no markup can mark what is unseen."""
+        return "".join(
+            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in self.run.name
+        )
+
+    @property
     def beta(self) -> str:
         return plain(self.config.algorithm.kl.coef)
 

@@ -19,7 +19,7 @@
   };
 
   document.addEventListener("htmx:afterRequest", (event) => {
-    const id = event.detail.elt.id;
+    const id = event.detail.requestConfig.elt.id; // detail.elt is another one once the element has been swapped
     if (!timers.has(id) || event.detail.requestConfig.verb !== "get") return;
     const { wait } = timers.get(id), status = event.detail.xhr.status;
     if (status === 286) { clearTimeout(timers.get(id).handle); timers.delete(id); }

@@ -1,0 +1,183 @@
+"""Rows of runs for the tests of pages: the run through its service, what a trainer reports written by hand, so that
+every number a page must show is known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.review.models import Group, Sample
+from cohort.runs.models import Attempt, EvalItem, EvalResult, Node, Run, StepMetric
+from cohort.runs.services import run_create
+
+HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
+"""What no page may run or hide: markup, a bidi override, a control character, an htmx attribute."""
+HOSTILE_SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+@dataclass
+class Maker:
+    """Makes runs of one project."""
+
+    project: Project
+    actor: User
+    base_model: BaseModel
+    dataset: PromptDataset
+    verifier_version: VerifierVersion
+
+    def run(self, name: str = "adder", *, state: str = "draft", preset: str | None = None, **settings: Any) -> Run:
+        run = run_create(
+            project=self.project,
+            actor=self.actor,
+            name=name,
+            base_model=self.base_model,
+            dataset=self.dataset,
+            verifier_version=self.verifier_version,
+            settings={"preset": preset, "eval": {"holdout": 4}, **settings},
+        )
+        Run.objects.filter(pk=run.pk).update(state=state)
+        run.state = state
+        return run
+
+    def attempt(self, run: Run, *, state: str = "running", beat_seconds_ago: float = 3) -> Attempt:
+        now = timezone.now()
+        node, _ = Node.objects.get_or_create(
+            name="node-a", defaults={"token_digest": "0" * 64, "last_seen_at": now - timedelta(seconds=5)}
+        )
+        run.fence += 1
+        run.save(update_fields=["fence"])
+        return Attempt.objects.create(
+            run=run,
+            node=node,
+            fence=run.fence,
+            state=state,
+            token_digest=f"{run.pk:032d}{run.fence:032d}",
+            claimed_at=now - timedelta(minutes=2),
+            heartbeat_at=now - timedelta(seconds=beat_seconds_ago),
+            lease_until=now + timedelta(seconds=50),
+        )
+
+
+def add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], *, first: int = 1) -> None:
+    """One step for each, and the run's own summary of them as ingest keeps it."""
+    run = attempt.run
+    for place, numbers in enumerate(metrics):
+        attempt.acked_seq += 1
+        StepMetric.objects.create(
+            attempt=attempt,
+            run=run,
+            seq=attempt.acked_seq,
+            step=first + place,
+            at=timezone.now(),
+            metrics=numbers,
+            seconds={"total": 1.5},
+        )
+    attempt.save()
+    run.step = first + len(metrics) - 1
+    run.first_metrics, run.latest_metrics = run.first_metrics or metrics[0], metrics[-1]
+    run.save()
+
+
+def add_group(
+    attempt: Attempt,
+    rewards: Sequence[float | None],
+    *,
+    step: int = 1,
+    index: int = 0,
+    prompt: str = "what is 49 + 78?",
+    answer: str = "127",
+    advantages: Sequence[float] | None = None,
+    completion: str = "<think>9+8=17</think><answer>127</answer>",
+    signal: str = "mixed",
+    detail: str = "extracted 127",
+) -> Group:
+    """A group whose samples are right where the reward is 1; a sample without reward is masked."""
+    attempt.acked_seq += 1
+    attempt.save()
+    known = [reward for reward in rewards if reward is not None]
+    group = Group.objects.create(
+        attempt=attempt,
+        run=attempt.run,
+        seq=attempt.acked_seq,
+        step=step,
+        index=index,
+        problem_id=f"p{index}",
+        prompt=prompt,
+        answer=answer,
+        reward_mean=sum(known) / len(known) if known else None,
+        reward_std=0.5 if known else None,
+        signal=signal,
+    )
+    Sample.objects.bulk_create(
+        Sample(
+            group=group,
+            index=place,
+            completion=completion,
+            tokens=52,
+            finish_reason="eos",
+            reward=reward,
+            components={
+                "format": {"value": 1.0, "passed": True, "detail": "", "seconds": 0.0, "error": None},
+                "answer": {
+                    "value": reward,
+                    "passed": None if reward is None else reward == 1,
+                    "detail": detail,
+                    "seconds": 0.0,
+                    "error": "ValueError: no number" if reward is None else None,
+                },
+            },
+            advantage=advantages[place] if advantages else 0.0,
+            mask_cause="reward_error" if reward is None else "",
+        )
+        for place, reward in enumerate(rewards)
+    )
+    return group
+
+
+def add_evaluation(
+    attempt: Attempt,
+    phase: str,
+    scores: Sequence[float],
+    *,
+    suite: str = "held-out",
+    completion: str = "<answer>1</answer>",
+) -> EvalResult:
+    protocol = {"template": "{prompt}", "seed": 0}
+    for place, score in enumerate(scores):
+        attempt.acked_seq += 1
+        EvalItem.objects.create(
+            attempt=attempt,
+            run=attempt.run,
+            seq=attempt.acked_seq,
+            phase=phase,
+            suite=suite,
+            problem_id=f"held-{place}",
+            prompt=f"what is {place} + 1?",
+            answer=str(place + 1),
+            completion=f"{phase} {place} {completion}",
+            score=score,
+            truncated=False,
+            tokens=10,
+        )
+    attempt.acked_seq += 1
+    attempt.save()
+    return EvalResult.objects.create(
+        attempt=attempt,
+        run=attempt.run,
+        seq=attempt.acked_seq,
+        at=timezone.now(),
+        phase=phase,
+        suite=suite,
+        problems=len(scores),
+        correct=sum(scores),
+        truncated=0,
+        errors=0,
+        mean_tokens=10.0,
+        seconds=1.0,
+        protocol=protocol,
+    )

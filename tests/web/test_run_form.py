@@ -1,0 +1,488 @@
+"""The run form: who may use it, what it makes, where it says what is wrong, and that nothing is lost on any way in."""
+
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+import yaml
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import PromptDataset
+from cohort.catalog.services import base_model_register
+from cohort.runs.models import Run
+from grpo_core.config import RunConfig
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
+
+ClientFor = Callable[[User], Client]
+NEW = "/p/ours/runs/new/"
+
+
+@pytest.fixture
+def chosen(maker: Maker) -> dict[str, str]:
+    """The least that a page sends for a run that can start."""
+    return {
+        "name": "adder",
+        "base_model": str(maker.base_model.pk),
+        "dataset": str(maker.dataset.pk),
+        "verifier_version": str(maker.verifier_version.pk),
+        "eval.holdout": "4",
+    }
+
+
+def said(page: str, field: str) -> str:
+    """What stands beneath a field, errors and help."""
+    found = re.search(rf'<div class="said" id="said-{re.escape(field)}"[^>]*>(.*?)</div>\s*</div>', page, re.DOTALL)
+    assert found is not None, f"nothing is said beneath {field}"
+    return found[1]
+
+
+def error(page: str, field: str) -> str:
+    found = re.search(r'<div class="error-text">(.*?)(</div>|$)', said(page, field), re.DOTALL)
+    return found[1] if found else ""
+
+
+def value(page: str, name: str) -> str:
+    found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', page)
+    assert found is not None, name
+    return found[1]
+
+
+def selected(page: str, name: str) -> str:
+    options = re.search(rf'<select[^>]* name="{name}".*?</select>', page, re.DOTALL)
+    assert options is not None, name
+    found = re.search(r'<option value="([^"]*)" selected', options[0])
+    return found[1] if found else ""
+
+
+# ---------------------------------------------------------------- launch and draft
+
+
+def test_launch_makes_the_run_that_the_form_says(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    data = chosen | {
+        "preset": "dapo",
+        "variant": "none/0",
+        "sampling.group_size": "4",
+        "algorithm.kl.coef": "0.04",
+        "algorithm.clip_low": "0.1",
+        "algorithm.clip_high": "0.3",
+        "optim.steps": "12",
+        "optim.lr": "3e-4",
+        "checkpoints.final": "false",
+        "action": "launch",
+    }
+    response = client_for(oscar).post(NEW, data)
+    run = Run.objects.get()
+    assert response.status_code == 302
+    assert response.url == f"/p/ours/runs/{run.pk}/"
+    assert (run.state, run.name, run.preset, run.created_by) == ("queued", "adder", "dapo", oscar)
+    config = RunConfig.from_dict(run.config)
+    assert (config.algorithm.scale, config.algorithm.std_ddof) == ("none", 0)
+    assert (config.sampling.group_size, config.algorithm.kl.coef) == (4, 0.04)
+    assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.3)
+    assert (config.optim.steps, config.optim.lr, config.eval.holdout) == (12, 3e-4, 4)
+    assert config.checkpoints.final is False
+    assert config.data.path == f"inputs/{run.dataset.sha256}.jsonl"
+
+
+def test_a_draft_waits(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    page = client_for(oscar).post(NEW, chosen | {"action": "draft"}, follow=True).content.decode()
+    assert Run.objects.get().state == "draft"
+    assert "saved as a draft" in page
+
+
+def test_a_held_out_dataset_is_used(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str], dataset: PromptDataset
+) -> None:
+    client_for(oscar).post(NEW, chosen | {"eval_dataset": str(dataset.pk), "action": "draft"})
+    run = Run.objects.get()
+    assert run.eval_dataset == dataset
+    assert run.config["eval"]["path"] == f"inputs/{dataset.sha256}.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("variant", "scale", "ddof"),
+    [
+        ("group_std/0", "group_std", 0),
+        ("group_std/1", "group_std", 1),
+        ("batch_std/0", "batch_std", 0),
+        ("none/0", "none", 0),
+    ],
+)
+def test_each_variant(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str], variant: str, scale: str, ddof: int
+) -> None:
+    client_for(oscar).post(NEW, chosen | {"variant": variant, "action": "draft"})
+    algorithm = Run.objects.get().config["algorithm"]
+    assert (algorithm["scale"], algorithm["std_ddof"]) == (scale, ddof)
+
+
+# ---------------------------------------------------------------- errors beside their fields
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "beside", "words"),
+    [
+        ("sampling.group_size", "1", "f-sampling-group-size", "G must be 2 or more; given 1."),
+        ("sampling.group_size", "eight", "f-sampling-group-size", "G must be a whole number; given eight."),
+        ("sampling.group_size", "", "f-sampling-group-size", "G must not be empty."),
+        ("sampling.group_size", "8.5", "f-sampling-group-size", "G must be a whole number; given 8.5."),
+        ("algorithm.kl.coef", "-0.1", "f-algorithm-kl-coef", "β must be 0 or more; given −0.1."),
+        ("algorithm.kl.coef", "−0.1", "f-algorithm-kl-coef", "β must be 0 or more; given −0.1."),
+        ("algorithm.kl.coef", "nan", "f-algorithm-kl-coef", "β must be a finite number"),
+        ("algorithm.clip_low", "2", "f-algorithm-clip-low", "ε low must be at most 1; given 2"),
+        ("optim.lr", "0", "f-optim-lr", "Learning rate must be more than 0; given 0"),
+        ("data.template", "no place", "f-data-template", "must hold {prompt}"),
+        ("algorithm.aggregation", "median", "f-algorithm-aggregation", "is not one of"),
+        ("algorithm.aggregation", "constant", "f-algorithm-aggregation-constant", "needs aggregation_constant"),
+        ("eval.success_component", "beauty", "f-eval-success-component", "is not a reward component"),
+        ("eval.holdout", "20", "f-eval-holdout", "additions has 20 problems: hold out fewer"),
+        ("variant", "group_mad/0", "f-variant", "Normalization must be one of: z-score in the group, population std"),
+        ("preset", "ppo", "f-preset", "There is no preset ppo; there are deepseekmath"),
+        ("base_model", "", "f-base-model", "Choose a base model."),
+        ("base_model", "999999", "f-base-model", "Base model 999999 is not in this project."),
+        ("dataset", "x", "f-dataset", "Dataset x is not in this project."),
+        ("verifier_version", "", "f-verifier-version", "Choose what completions are scored by."),
+        ("eval_dataset", "999999", "f-eval-dataset", "Held-out dataset 999999 is not in this project."),
+        ("name", "", "f-name", "Name must not be empty."),
+        ("name", "x" * 121, "f-name", "Name must have at most 120 characters"),
+    ],
+)
+def test_a_fault_is_said_beside_its_field_and_the_text_is_kept(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str], field: str, text: str, beside: str, words: str
+) -> None:
+    response = client_for(oscar).post(NEW, chosen | {field: text, "action": "launch"})
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert Run.objects.count() == 0
+    assert words in error(page, beside).replace("&#x27;", "'")
+    assert 'aria-invalid="true"' in re.search(rf'id="{beside}"[^>]*>', page)[0]  # type: ignore[index]
+    if f'<input id="{beside}"' in page and beside == "f-" + field.replace(".", "-").replace("_", "-"):
+        assert value(page, field) == text
+    assert page.count('class="error-text"') == 1, "and nowhere else"
+
+
+def test_all_faults_show_at_once(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    data = chosen | {"sampling.group_size": "1", "algorithm.kl.coef": "-1", "dataset": "", "action": "launch"}
+    page = client_for(oscar).post(NEW, data).content.decode()
+    assert error(page, "f-sampling-group-size")
+    assert error(page, "f-algorithm-kl-coef")
+    assert error(page, "f-dataset") == "✕ Choose a dataset to train on."
+    assert "3 settings are not valid" in page
+
+
+def test_nothing_to_evaluate_on_is_said_where_it_is_mended(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str]
+) -> None:
+    page = client_for(oscar).post(NEW, chosen | {"eval.holdout": "0", "action": "launch"}).content.decode()
+    assert "Nothing to evaluate on" in error(page, "f-eval-holdout")
+
+
+def test_a_fault_opens_its_folded_group(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    page = client_for(oscar).post(NEW, chosen | {"optim.lr": "0", "action": "launch"}).content.decode()
+    folds = re.findall(r'<details class="fold"( open)?>\s*<summary>([^<]+)', page)
+    assert [title for is_open, title in folds if is_open] == ["Optimiser and engine"]
+    assert "✕ 1 not valid" in page
+
+
+def test_an_unknown_field_is_refused_by_name(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    response = client_for(oscar).post(NEW, chosen | {"sampling.gruop_size": "8", "action": "launch"})
+    assert response.status_code == 422
+    assert "sampling.gruop_size: is not a field of the run form" in response.content.decode()
+    assert Run.objects.count() == 0
+
+
+def test_an_unknown_action_does_nothing(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    response = client_for(oscar).post(NEW, chosen | {"action": "delete"})
+    assert response.status_code == 422
+    assert Run.objects.count() == 0
+
+
+def test_rows_of_another_project_cannot_be_used(
+    client_for: ClientFor, oscar: User, charlie: User, chosen: dict[str, str], tiny_model_folder: str
+) -> None:
+    theirs = Project.objects.get(slug="theirs")
+    foreign = base_model_register(project=theirs, actor=charlie, name="secret model", path=tiny_model_folder)
+    page = client_for(oscar).post(NEW, chosen | {"base_model": str(foreign.pk), "action": "launch"}).content.decode()
+    assert "is not in this project" in error(page, "f-base-model")
+    assert "secret model" not in page
+    assert Run.objects.count() == 0
+
+
+def test_hostile_texts_come_back_escaped(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    data = chosen | {"name": HOSTILE, "sampling.group_size": HOSTILE, "preset": HOSTILE, "x.y": HOSTILE, HOSTILE: "1"}
+    page = client_for(oscar).post(NEW, data | {"action": "launch"}).content.decode()
+    assert HOSTILE_SHOWN in page
+    assert "<script>alert" not in page
+    assert "<b hx-get" not in page
+
+
+# ---------------------------------------------------------------- ways in
+
+
+def test_a_new_form_starts_from_what_is_there(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    page = client_for(oscar).get(NEW).content.decode()
+    assert selected(page, "base_model") == chosen["base_model"]
+    assert selected(page, "dataset") == chosen["dataset"]
+    assert value(page, "eval.holdout") == "4", "a fifth of 20"
+    assert value(page, "sampling.group_size") == "8"
+    assert "error-text" not in page
+
+
+def test_an_empty_catalog_says_what_is_missing(client_for: ClientFor, ours: Project, oscar: User) -> None:
+    page = client_for(oscar).get(NEW).content.decode()
+    for address in ("/p/ours/models/", "/p/ours/datasets/", "/p/ours/rewards/"):
+        assert f'<a href="{address}">' in page
+    assert "a base model is missing: register one under Base models" in page
+
+
+def test_a_preset_fills_the_form_whatever_stood_there(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str]
+) -> None:
+    data = chosen | {
+        "preset": "dapo",
+        "variant": "none/0",
+        "optim.steps": "7",
+        "algorithm.aggregation": "constant",
+        "algorithm.aggregation_constant": "99",
+        "eval.margin": "0.2",
+        "seed": "5",
+        "action": "preset",
+    }
+    page = client_for(oscar).post(NEW, data, headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in page
+    assert value(page, "sampling.group_size") == "16"
+    assert value(page, "algorithm.clip_high") == "0.28"
+    assert value(page, "sampling.max_completion_tokens") == "20480"
+    assert selected(page, "variant") == "group_std/0"
+    assert value(page, "algorithm.aggregation_constant") == ""
+    assert value(page, "optim.steps") == "100", "what the preset leaves open is the default again"
+    assert (value(page, "eval.margin"), value(page, "seed")) == ("0.2", "5"), "what is no matter of a preset stays"
+    assert "DAPO 16 · 2 to 1024" in said(page, "f-sampling-group-size")
+    assert "As DAPO has it" in said(page, "f-preset")
+    assert client_for(oscar).post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
+
+
+def test_differences_from_the_preset_are_named(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    client = client_for(oscar)
+    preset = client.get(NEW, {"preset": "dapo"}).content.decode()
+    data = chosen | {
+        "preset": "dapo",
+        "sampling.group_size": "8",
+        "variant": "group_std/0",
+        "sampling.prompts_per_step": "512",
+        "sampling.max_completion_tokens": "64",
+        "algorithm.clip_high": "0.28",
+        "optim.warmup_steps": "20",
+        "optim.lr": "0.000001",
+        "action": "check",
+    }
+    assert "Differs" not in preset
+    page = client.post(NEW, data).content.decode()
+    assert (
+        "Differs from DAPO in Group size G (8 instead of 16), Longest completion, tokens (64 instead of 20480)." in page
+    )
+    assert "longest completion, tokens 64 instead of 20480" in page, "on the folded group's line too"
+
+
+def test_a_clone_is_the_same_run_again(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    run = maker.run(
+        "first",
+        preset="dr_grpo",
+        data={"template": "\nQ: {prompt}\nA:", "limit": 15},
+        algorithm={"std_ddof": 1, "kl": {"coef": 1e-5}},
+        engine={"threads": 2},
+        eval={"holdout": 3, "after": False, "success_component": "format"},
+        seed=4294967295,
+    )
+    client = client_for(oscar)
+    page = client.get(NEW, {"clone": run.pk}).content.decode()
+    client.post(NEW, as_browser(page) | {"action": "draft"})
+    again = Run.objects.exclude(pk=run.pk).get()
+    assert again.config_digest == run.config_digest
+    assert again.verifier_version == run.verifier_version
+
+
+def as_browser(page: str) -> dict[str, str]:
+    """What a browser would send for the form of this page."""
+    form = page[page.index('<form id="run-form"') : page.index("</form>", page.index('<form id="run-form"'))]
+    sent: dict[str, str] = {}
+    for tag in re.finditer(r"<input [^>]*>", form):
+        attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag[0]))
+        if attributes.get("type") == "checkbox" and " checked" not in tag[0]:
+            continue
+        sent[attributes["name"]] = unescape(attributes["value"])
+    for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL):
+        sent[name] = unescape(text).replace("\n", "\r\n")
+    for name, options in re.findall(r'<select [^>]*name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):
+        chosen = re.search(r'<option value="([^"]*)" selected', options) or re.search(
+            r'<option value="([^"]*)"', options
+        )
+        sent[name] = unescape(chosen[1]) if chosen else ""
+    return sent
+
+
+def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, charlie: User, maker: Maker) -> None:
+    run = maker.run()
+    assert client_for(charlie).get("/p/theirs/runs/new/", {"clone": run.pk}).status_code == 404
+    assert client_for(maker.actor).get(NEW, {"clone": "x"}).status_code == 404
+
+
+# ---------------------------------------------------------------- YAML
+
+
+def test_copied_yaml_fills_the_form_again(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    client = client_for(oscar)
+    data = chosen | {"preset": "dapo", "variant": "batch_std/0", "algorithm.kl.coef": "0.001", "seed": "3"}
+    copied = client.post(NEW, data | {"action": "yaml"}).content.decode()
+    text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
+    assert text is not None
+    plain = unescape(text[1])
+    config = RunConfig.from_text(plain)
+    assert (config.algorithm.scale, config.algorithm.kl.coef, config.seed) == ("batch_std", 0.001, 3)
+    page = client.post(NEW, {"action": "import", "yaml": plain}).content.decode()
+    client.post(NEW, as_browser(page) | {"action": "draft"})
+    assert Run.objects.get().config_digest == config.digest()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sampling": {"group_size": 1}}, "sampling.group_size: "),
+        ({"sampling": {"gruop_size": 8}}, "sampling.gruop_size: unknown field; allowed here: group_size"),
+        ({"seed": "soon"}, "seed: "),
+    ],
+)
+def test_yaml_with_a_fault_names_the_path_and_stays(
+    client_for: ClientFor, oscar: User, maker: Maker, change: dict[str, Any], words: str
+) -> None:
+    text = yaml.safe_dump({**maker.run().config, **change})
+    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert words in page
+    assert 'id="from-yaml" open' in page
+    assert "dtype: float32" in re.search(r'<textarea id="f-yaml".*?</textarea>', page, re.DOTALL)[0]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("text", ["a: [1,", "- 1", "", "&a [*a]"])
+def test_text_that_is_no_config_is_refused(client_for: ClientFor, oscar: User, maker: Maker, text: str) -> None:
+    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
+    assert response.status_code == 422
+    assert 'class="error-text"' in response.content.decode()
+
+
+def test_yaml_of_unknown_rows_says_what_to_register(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    text = RunConfig.from_dict(
+        {
+            "model": {"path": "elsewhere", "revision": "abc"},
+            "data": {"path": "train.jsonl"},
+            "reward": {"components": [{"name": "right", "kind": "numeric"}]},
+            "eval": {"path": "test.jsonl"},
+            "sampling": {"group_size": 32},
+        }
+    ).to_yaml()
+    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert "model.path: no base model of this project has the path elsewhere at revision abc" in error(
+        page, "f-base-model"
+    )
+    assert "data.path: no dataset of this project is train.jsonl" in error(page, "f-dataset")
+    assert "eval.path: no dataset of this project is test.jsonl" in error(page, "f-eval-dataset")
+    assert "reward: no reward of this project is the same" in error(page, "f-verifier-version")
+    assert value(page, "sampling.group_size") == "32", "what could be read is filled in"
+
+
+# ---------------------------------------------------------------- the running summary
+
+
+def test_what_this_will_do(client_for: ClientFor, oscar: User, maker: Maker, chosen: dict[str, str]) -> None:
+    """3 steps × 2 prompts × G 4 = 24 completions of at most 64 tokens; 6 draws from 20 − 4 problems."""
+    data = chosen | {
+        "optim.steps": "3",
+        "sampling.prompts_per_step": "2",
+        "sampling.group_size": "4",
+        "sampling.max_completion_tokens": "64",
+        "action": "check",
+    }
+    client = client_for(oscar)
+    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
+    side = " ".join(re.sub(r"<[^>]+>", " ", page[: page.index('id="said-')]).split())
+    assert "Steps 3 Completions 24 Tokens, at most 1,536 Training problems seen 0.38 times" in side
+    assert "Evaluation 4 problems, before and after Time unknown until the first run of this model" in side
+    assert "✓ done: every setting is valid" in side
+    assert "no worker was seen in the last 90 s: the run will wait for one" in side
+
+    past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
+    Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
+    maker.attempt(past)
+    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
+    assert "about 48\u00a0s" in page, "64 s for 32 completions is 2 s each, for 24"
+    assert "from 1 past run of this model" in re.sub(r"\s+", " ", page)
+    assert "a worker is there: node-a" in page
+
+
+def test_a_check_says_everything_beneath_every_field(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str]
+) -> None:
+    client = client_for(oscar)
+    data = chosen | {"algorithm.kl.coef": "-0.1", "action": "check"}
+    response = client.post(NEW, data, headers={"HX-Request": "true"})
+    page = response.content.decode()
+    assert response.status_code == 200, "htmx swaps nothing else"
+    whole = client.get(NEW).content.decode()
+    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+)"', whole):
+        assert f'id="{name}" hx-swap-oob="true"' in page, name
+    assert "β must be 0 or more" in error(page, "f-algorithm-kl-coef")
+    assert "Completions</dt><dd>25,600" in page, "one wrong field does not hide the other numbers"
+    assert "1 setting is not valid" in page
+    assert Run.objects.count() == 0
+
+
+def test_a_check_without_htmx_is_a_page(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    page = client_for(oscar).post(NEW, chosen | {"algorithm.kl.coef": "-0.1", "action": "check"}).content.decode()
+    assert page.startswith("<!doctype")
+    assert error(page, "f-algorithm-kl-coef")
+
+
+def test_it_costs_the_same_however_large_the_catalog(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    client = client_for(oscar)
+    with CaptureQueriesContext(connection) as few:
+        client.get(NEW)
+    for number in range(12):
+        maker.run(f"run {number}")
+        base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
+    with CaptureQueriesContext(connection) as many:
+        client.get(NEW)
+    assert len(many) == len(few) <= 14
+
+
+# ---------------------------------------------------------------- who
+
+
+@pytest.mark.parametrize("who", ["bob", "rita"])
+def test_viewers_and_reviewers_may_not(
+    request: pytest.FixtureRequest, client_for: ClientFor, chosen: dict[str, str], who: str
+) -> None:
+    client = client_for(request.getfixturevalue(who))
+    assert client.get(NEW).status_code == 403
+    for action in ("launch", "draft", "check", "preset", "yaml", "import"):
+        assert client.post(NEW, chosen | {"action": action}).status_code == 403
+    assert Run.objects.count() == 0
+
+
+def test_a_stranger_gets_404(client_for: ClientFor, charlie: User, chosen: dict[str, str]) -> None:
+    client = client_for(charlie)
+    assert client.get(NEW).status_code == 404
+    assert client.post(NEW, chosen | {"action": "launch"}).status_code == 404
+    assert Run.objects.count() == 0
+
+
+def test_only_by_get_and_post(client_for: ClientFor, oscar: User, ours: Project) -> None:
+    assert client_for(oscar).put(NEW).status_code == 405
+    assert client_for(oscar).delete(NEW).status_code == 405
