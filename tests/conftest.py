@@ -9,9 +9,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import pytest
 
 from cohort.embedded.postgres import Postgres
 
@@ -50,3 +52,12 @@ os.environ.update(
 import django  # noqa: E402  after the environment it reads
 
 django.setup()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """An empty folder that the database's own user can reach. pytest closes its own to all others, which as root (when
+    the database runs as another user) would lock the server out as soon as a second session starts."""
+    folder = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
+    yield folder
+    shutil.rmtree(folder)

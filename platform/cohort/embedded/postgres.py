@@ -14,6 +14,7 @@ import stat
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
@@ -118,30 +119,31 @@ class Postgres:
             )
 
     def _clear_leftover(self) -> None:
-        """Stop a server that outlived its owner, and drop a pid file that names somebody else's process.
+        """End what an earlier server left: processes that outlived their owner, and files that name a process.
 
-        Only called by the owner of the home's lock, so no other `cohort up` can be using the server.
+        Only the owner of the home's lock calls this, so no other `cohort up` can be using the server. The files are
+        removed only once no process of a server works in the data folder: until then they protect the data. After
+        that a number in them may by now belong to anybody, and would keep the new server from starting.
         """
-        pid_file = self.data / "postmaster.pid"
-        try:
-            pid = int(pid_file.read_text().split("\n", 1)[0])
-        except (FileNotFoundError, ValueError):
-            return
-        try:
-            process = psutil.Process(pid)
-            ours = process.name() == "postgres" and Path(process.cwd()) == self.data.resolve()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            ours = False
-        if not ours:
-            pid_file.unlink(missing_ok=True)
-            return
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(30)
-        except psutil.TimeoutExpired:
-            raise HomeError(
-                f"a PostgreSQL server of an earlier start (process {pid}) does not stop. End it, then try again."
-            ) from None
+        left = self._servers()
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGINT)
+        _, alive = psutil.wait_procs(left, timeout=60)
+        if alive:
+            numbers = ", ".join(str(process.pid) for process in alive)
+            raise HomeError(f"a PostgreSQL server of an earlier start (process {numbers}) does not stop. End it first.")
+        for file in (self.data / "postmaster.pid", self.sockets / f"{_SOCKET_NAME}.lock"):
+            file.unlink(missing_ok=True)
+
+    def _servers(self) -> list[psutil.Process]:
+        """Live PostgreSQL processes that work in the data folder."""
+        folder, found = str(self.data.resolve()), []
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if process.name() == "postgres" and process.cwd() == folder:
+                    found.append(process)
+        return found
 
     def _wait_until_ready(self) -> None:
         """Long enough for a recovery after a crash; a server that ends says why in its log."""

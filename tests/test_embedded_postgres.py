@@ -1,0 +1,181 @@
+"""The embedded database server: starts anywhere, after anything, and never outlives its owner."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from cohort.embedded.home import HomeError
+from cohort.embedded.postgres import Postgres
+
+QUICK = ("--fsync=off",)
+
+
+@pytest.fixture
+def folder(open_folder: Path) -> Path:
+    return open_folder
+
+
+def server(folder: Path) -> Postgres:
+    return Postgres(folder / "pg", folder / "pg.log", options=QUICK)
+
+
+def answer(postgres: Postgres, query: str) -> object:
+    with psycopg.connect(postgres.url) as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def servers_of(folder: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        if str(folder / "pg") in (process.info["cmdline"] or []):
+            found.append(process.info["pid"])
+    return found
+
+
+def wait_until_gone(folder: Path) -> None:
+    deadline = time.monotonic() + 60
+    while left := servers_of(folder):
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.05)
+
+
+def test_data_survives_a_restart_and_nothing_runs_after_stop(folder: Path) -> None:
+    postgres = server(folder)
+    postgres.start()
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("CREATE TABLE kept (number int); INSERT INTO kept VALUES (42)")
+    postgres.stop()
+    postgres.stop()  # a second time does nothing
+    assert servers_of(folder) == []
+    postgres.start()
+    assert answer(postgres, "SELECT number FROM kept") == 42
+    postgres.stop()
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "a b, c"], ids=["longer than a socket's path may be", "space and comma"])
+def test_any_folder_name_will_do(open_folder: Path, name: str) -> None:
+    folder = open_folder / name
+    folder.mkdir()
+    postgres = server(folder)
+    postgres.start()
+    sockets = postgres.sockets
+    assert answer(postgres, "SELECT 1") == 1
+    assert sockets.stat().st_mode & 0o077 == 0, "others could connect: the server trusts whoever reaches its socket"
+    postgres.stop()
+    assert sockets == folder / "pg" or not sockets.exists()
+
+
+def test_only_the_owner_can_reach_it(folder: Path) -> None:
+    postgres = server(folder)
+    postgres.start()
+    assert answer(postgres, "SHOW listen_addresses") == ""
+    assert postgres.sockets.stat().st_mode & 0o077 == 0
+    postgres.stop()
+
+
+def test_a_stale_pid_file_that_names_another_live_process(folder: Path) -> None:
+    """After a crash the number may belong to anybody; neither are they ended nor does the start fail."""
+    postgres = server(folder)
+    postgres.start()
+    running = (folder / "pg" / "postmaster.pid").read_text()
+    postgres.stop()
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        (folder / "pg" / "postmaster.pid").write_text(str(bystander.pid) + running[running.index("\n") :])
+        postgres.start()
+        assert answer(postgres, "SELECT 1") == 1
+        postgres.stop()
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+OWNER = textwrap.dedent(
+    """
+    import sys, time
+    from pathlib import Path
+    from cohort.embedded.postgres import Postgres
+    postgres = Postgres(Path(sys.argv[1]) / "pg", Path(sys.argv[1]) / "pg.log")
+    postgres.start()
+    print(postgres.process.pid, flush=True)
+    time.sleep(600)
+    """
+)
+
+
+@pytest.fixture
+def owner(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that started a server, and the server's process id."""
+    process = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    yield process, pid
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+def test_the_server_ends_when_its_owner_is_killed(folder: Path, owner: tuple[subprocess.Popen[str], int]) -> None:
+    owner[0].kill()
+    wait_until_gone(folder)
+    postgres = server(folder)
+    postgres.start()
+    postgres.stop()
+
+
+def test_it_recovers_when_owner_and_server_are_killed(folder: Path, owner: tuple[subprocess.Popen[str], int]) -> None:
+    process, pid = owner
+    everything = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    process.send_signal(signal.SIGSTOP)  # so that it cannot notice
+    for each in everything:
+        os.kill(each.pid, signal.SIGKILL)
+    process.kill()
+    wait_until_gone(folder)
+    assert (folder / "pg" / "postmaster.pid").exists(), "the stale file this test is about"
+    postgres = server(folder)
+    postgres.start()
+    assert answer(postgres, "SELECT 1") == 1
+    postgres.stop()
+
+
+def test_a_half_made_database_is_made_again(folder: Path) -> None:
+    (folder / "pg.new").mkdir()
+    (folder / "pg.new" / "left over").write_text("")
+    postgres = server(folder)
+    postgres.start()
+    assert answer(postgres, "SELECT 1") == 1
+    postgres.stop()
+    assert not (folder / "pg.new").exists()
+
+
+def test_a_database_of_another_version_is_refused_with_both_numbers(folder: Path) -> None:
+    postgres = server(folder)
+    postgres.start()
+    postgres.stop()
+    (folder / "pg" / "PG_VERSION").write_text("15\n")
+    with pytest.raises(HomeError, match="made by PostgreSQL 15, and this is 18"):
+        postgres.start()
+    assert servers_of(folder) == []
+
+
+def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+    postgres = server(folder)
+    postgres.start()
+    postgres.stop()
+    with open(folder / "pg" / "postgresql.conf", "a") as settings:
+        settings.write("no_such_setting = 1\n")
+    with pytest.raises(HomeError, match="no_such_setting"):
+        postgres.start()
+    assert servers_of(folder) == []
