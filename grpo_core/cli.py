@@ -9,15 +9,15 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from grpo_core import __version__
 from grpo_core.errors import GrpoError, Interrupted
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
     from grpo_core.progress import Progress
     from grpo_core.records import EvalResult, Outcome
 
@@ -95,20 +95,14 @@ def _train(options: argparse.Namespace) -> int:
     run_dir = RunDir.create(options.out, spool=options.spool)
     if options.config.resolve() != run_dir.config_file.resolve():
         run_dir.config_file.write_text(config.to_yaml(), encoding="utf-8")
-    stop = Stop()
     # Under a worker, which asks for the spool, stdout already goes to the log file.
-    progress = Progress(log=None if options.spool else run_dir.log_file)
-    try:
+    with Stop() as stop, closing(Progress(log=None if options.spool else run_dir.log_file)) as progress:
         progress.line(f"run {config.name}: {options.out}")
         from grpo_core.trainer import Trainer
 
-        trainer = Trainer(
-            config, run_dir, base=options.config.resolve().parent, progress=progress, check=stop.raise_if_asked
-        )
-        outcome = trainer.run()
-        _tell_end(config, outcome, options.out, progress)
-    finally:
-        progress.close()
+        base = options.config.resolve().parent
+        outcome = Trainer(config, run_dir, base=base, progress=progress, check=stop.raise_if_asked).run()
+        _tell_end(outcome, options.out, progress)
     return 0
 
 
@@ -120,7 +114,6 @@ def _eval(options: argparse.Namespace) -> int:
     if options.model is not None:
         model = config.model.model_copy(update={"path": str(options.model.resolve()), "revision": None})
         config = config.model_copy(update={"model": model})
-    stop = Stop()
 
     import torch
 
@@ -136,15 +129,15 @@ def _eval(options: argparse.Namespace) -> int:
     inputs = load_inputs(config.model_copy(update={"algorithm": algorithm}), base=base)
     if inputs.heldout is None:
         raise ConfigError("nothing to evaluate on: give eval.path or eval.holdout")
-    rollout = LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=stop.raise_if_asked)
-    evaluation = evaluate(
-        "before" if options.model is None else "after",
-        inputs.heldout,
-        rollout=rollout,
-        policy=inputs.policy,
-        rubric=inputs.rubric,
-        config=config,
-    )
+    with Stop() as stop:
+        evaluation = evaluate(
+            "before" if options.model is None else "after",
+            inputs.heldout,
+            rollout=LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=stop.raise_if_asked),
+            policy=inputs.policy,
+            rubric=inputs.rubric,
+            config=config,
+        )
     if options.out is not None:
         lines = [record.model_dump_json() + "\n" for record in (*evaluation.items, evaluation.result)]
         try:
@@ -156,30 +149,24 @@ def _eval(options: argparse.Namespace) -> int:
 
 
 def _cold_start(options: argparse.Namespace) -> int:
-    from grpo_core.progress import Progress
-
-    stop = Stop()
-    progress = Progress()
-
     from grpo_core.cold_start import Recipe, cold_start
+    from grpo_core.progress import Progress
 
     given = {"steps": options.steps, "batch": options.batch, "seed": options.seed}
     recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
 
-    def told(step: int, loss: float) -> None:
-        stop.raise_if_asked()
-        if step == 1:
-            progress.begin("cold start, step", recipe.steps)
-        if step % 10 == 0 or step == recipe.steps:
-            progress.advance(step, f"loss {loss:.3f} nats per token")
+    with Stop() as stop, closing(Progress()) as progress:
+        progress.begin("cold start, step", recipe.steps)
 
-    try:
+        def told(step: int, loss: float) -> None:
+            stop.raise_if_asked()
+            if step % 10 == 0 or step == recipe.steps:
+                progress.advance(step, f"loss {loss:.3f} nats per token")
+
         if cold_start(
             options.out, recipe, threads=options.threads, force=options.force, tell=progress.line, progress=told
         ):
             progress.line(f"wrote {options.out}")
-    finally:
-        progress.close()
     return 0
 
 
@@ -220,12 +207,21 @@ def _presets(options: argparse.Namespace) -> int:
 
 
 class Stop:
-    """Turns the first SIGTERM or SIGINT into a wish that the trainer meets at its next check; a second one kills."""
+    """While entered, turns the first SIGTERM or SIGINT into a wish that the trainer meets at its next check; a second
+    one kills."""
 
     def __init__(self) -> None:
         self._asked: str | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = signal.Signals(number).name
@@ -236,7 +232,7 @@ class Stop:
             raise Interrupted(f"asked to stop by {self._asked}")
 
 
-def _tell_end(config: "RunConfig", outcome: "Outcome", out: Path, progress: "Progress") -> None:
+def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
     from grpo_core.records import EvalResult
 
     progress.line(outcome.message)

@@ -13,10 +13,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from grpo_core.config import ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.logprobs import last_logits
+
+transformers_logging.disable_progress_bar()  # its bars would end up in every run's log
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -8,6 +8,8 @@ from grpo_core.config import ModelConfig, RunConfig
 from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.tiny import TinyShape, save_tiny
 
+torch.set_num_threads(1)  # tensors this small lose time to every further thread
+
 SHAPE = TinyShape(hidden=32, layers=2, heads=2, feed_forward=64, context=512)
 
 

@@ -1,0 +1,234 @@
+"""One update of the trainer: equal whatever the micro-batches, honest about what it skips, learns what it should."""
+
+import math
+
+import pytest
+import torch
+
+from grpo_core.errors import TrainingError
+from grpo_core.model.logprobs import completion_logprobs
+from grpo_core.training.base import TrainRow
+from grpo_core.training.single import SingleTraining, learning_rate
+
+from .tiny import config, load, tiny_folder
+
+ROWS = [
+    TrainRow([10, 20, 30], [1, 2, 3, 4], 1.0, True),
+    TrainRow([10, 20, 30], [5, 6], -1.0, True),
+    TrainRow([40], [7, 8, 9, 10, 11, 12, 13], 0.0, True),
+    TrainRow([40], [14], 0.0, True),
+    TrainRow([50, 60], [15, 16, 17], 0.5, True),
+    TrainRow([50, 60], [18, 19, 20, 21, 22], -0.5, True),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("models") / "base")
+
+
+def build(folder, *, reference=False, skip=True, **parts):
+    policy = load(folder)
+    ours = load(folder) if reference else None
+    return policy, SingleTraining(policy, ours, config(**parts), skip_without_gradient=skip)
+
+
+def weights(policy):
+    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+
+
+def updated(folder, rows=ROWS, steps=3, **options):
+    policy, training = build(folder, **options)
+    metrics = [training.update(rows, step=step) for step in range(1, steps + 1)]
+    return weights(policy), metrics
+
+
+AGGREGATIONS = [
+    {"aggregation": "sequence_mean"},
+    {"aggregation": "token_mean"},
+    {"aggregation": "constant", "aggregation_constant": 10},
+]
+
+
+@pytest.mark.parametrize("algorithm", AGGREGATIONS, ids=lambda a: a["aggregation"])
+@pytest.mark.parametrize("kl", [0.0, 0.1])
+def test_micro_batch_size_changes_nothing(folder, algorithm, kl):
+    algorithm = {**algorithm, "kl": {"coef": kl}, "inner_iterations": 2}
+    sgd_like = {"steps": 3, "lr": 1e-3}
+    results = [
+        updated(folder, reference=kl > 0, algorithm=algorithm, optim=sgd_like, engine={"micro_batch_tokens": size})
+        for size in (1, 20, 10_000)
+    ]
+    before = weights(load(folder))
+    for moved, metrics in results:
+        assert torch.allclose(moved, results[0][0], atol=2e-5)
+        assert (moved - before).abs().max() > 1e-3
+        for mine, first in zip(metrics, results[0][1], strict=True):
+            assert mine == pytest.approx(first, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "loss"),
+    [
+        # Ratio 1, so L = −A per token. Tokens: A=1: 4, A=−1: 2, A=0: 7+1, A=0.5: 3, A=−0.5: 5; 22 in all, 6 rows.
+        (AGGREGATIONS[0], 0.0),
+        (AGGREGATIONS[1], -(4 - 2 + 1.5 - 2.5) / 22),
+        (AGGREGATIONS[2], -(4 - 2 + 1.5 - 2.5) / 60),
+    ],
+    ids=["sequence_mean", "token_mean", "constant"],
+)
+def test_first_step(folder, algorithm, loss):
+    algorithm = {**algorithm, "kl": {"coef": 0.5}}
+    _, training = build(folder, reference=True, algorithm=algorithm)
+    metrics = training.update(ROWS, step=1)
+    assert metrics["loss"] == pytest.approx(loss, abs=1e-6)  # the KL term is 0: the policy is the reference
+    assert metrics["kl"] == 0.0
+    assert metrics["grad_norm"] > 0.01
+    assert not any(name.startswith("clip_ratio") for name in metrics)  # at μ=1 there is none, which is not 0
+
+
+def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
+    """At ratio 1 the gradient of the token-mean loss is −Σ A·∇log π / tokens, with nothing else in it."""
+    policy, training = build(folder, optim={"steps": 1, "lr": 1e-3, "max_grad_norm": 1e9})
+    norm = training.update(ROWS, step=1)["grad_norm"]
+    plain = load(folder)
+    total = torch.zeros(())
+    for row in ROWS:
+        total = total - row.advantage * completion_logprobs(plain.model, [row.prompt], [row.completion]).sum() / 22
+    total.backward()
+    expected = torch.cat([p.grad.flatten() for p in plain.model.parameters()])
+    found = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    assert norm == pytest.approx(expected.norm().item(), rel=1e-4)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_temperature_is_in_the_gradient(folder):
+    _, hot = build(folder, sampling={"group_size": 2, "temperature": 2.0})
+    _, cold = build(folder)
+    assert hot.update(ROWS, step=1)["grad_norm"] < 0.8 * cold.update(ROWS, step=1)["grad_norm"]
+
+
+def test_skipping_rows_without_gradient_is_exact(folder):
+    optim = {"steps": 3, "lr": 1e-3, "weight_decay": 0.1}
+    skipped, some = updated(folder, optim=optim)
+    computed, every = updated(folder, optim=optim, skip=False)
+    assert torch.allclose(skipped, computed, atol=1e-6)
+    assert [m["loss"] for m in some] == pytest.approx([m["loss"] for m in every], abs=1e-7)
+
+
+def test_the_optimiser_steps_without_any_signal(folder):
+    """Momentum of step 1 moves the weights in step 2 although no completion gives a gradient there."""
+    dead = [TrainRow(row.prompt, row.completion, 0.0, True) for row in ROWS]
+    policy, training = build(folder)
+    training.update(ROWS, step=1)
+    before = weights(policy)
+    metrics = training.update(dead, step=2)
+    assert metrics["grad_norm"] == 0.0
+    assert metrics["loss"] == 0.0
+    assert (weights(policy) - before).abs().max() > 1e-4
+
+
+def test_no_signal_from_the_start_changes_nothing(folder):
+    dead = [TrainRow(row.prompt, row.completion, 0.0, True) for row in ROWS]
+    moved, _ = updated(folder, rows=dead)
+    assert torch.equal(moved, weights(load(folder)))
+
+
+def test_masked_rows_do_not_count(folder):
+    masked = [*ROWS, TrainRow([1, 2], [3, 4, 5, 6, 7, 8], 3.0, False)]
+    for algorithm in AGGREGATIONS:
+        assert torch.equal(
+            updated(folder, rows=masked, algorithm=algorithm)[0], updated(folder, algorithm=algorithm)[0]
+        )
+
+
+def test_inner_iterations_report_clipping(folder):
+    optim = {"steps": 1, "lr": 0.05}  # large enough to leave the clip range at once
+    _, metrics = updated(folder, steps=1, algorithm={"inner_iterations": 4}, optim=optim)
+    assert 0 < metrics[0]["clip_ratio/low_mean"] < 1
+    assert 0 < metrics[0]["clip_ratio/high_mean"] < 1
+
+
+def test_inner_iterations_move_further_than_one(folder):
+    before = weights(load(folder))
+    one = (updated(folder, steps=1)[0] - before).norm()
+    four = (updated(folder, steps=1, algorithm={"inner_iterations": 4})[0] - before).norm()
+    assert four > 2 * one
+
+
+def test_kl_pulls_back_to_the_reference(folder):
+    def distance(coef):
+        _, training = build(folder, reference=True, algorithm={"kl": {"coef": coef}})
+        return [training.update(ROWS, step=step)["kl"] for step in range(1, 16)][-1]
+
+    assert distance(10.0) < 0.5 * distance(1e-6)
+
+
+def test_gradient_is_clipped(folder):
+    tight = {"steps": 1, "lr": 1e-3, "max_grad_norm": 1e-3}
+    policy, training = build(folder, optim=tight)
+    norm = training.update(ROWS, step=1)["grad_norm"]
+    after = torch.cat([p.grad.flatten() for p in policy.model.parameters()]).norm().item()
+    assert norm > 0.01  # as it was before clipping
+    assert after == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_not_a_number_stops_with_the_step(folder):
+    policy, training = build(folder)
+    with torch.no_grad():
+        policy.model.model.norm.weight[0] = float("inf")
+    before = weights(policy)
+    with pytest.raises(TrainingError, match="step 7"):
+        training.update(ROWS, step=7)
+    assert torch.equal(torch.nan_to_num(weights(policy)), torch.nan_to_num(before))
+
+
+def test_bf16_weights_follow_small_updates(folder):
+    """2e-5 a step is below bf16's resolution at 1.0, so without fp32 copies the norm weights would never move."""
+    policy = load(folder, dtype="bfloat16")
+    training = SingleTraining(policy, None, config(optim={"steps": 400, "lr": 2e-5}))
+    assert policy.model.model.norm.weight.dtype == torch.bfloat16
+    for step in range(1, 301):
+        training.update(ROWS[:2], step=step)
+    assert (policy.model.model.norm.weight.float() - 1).abs().max() > 0.002
+
+
+@pytest.mark.parametrize(
+    ("optim", "expected"),
+    [
+        ({"steps": 4, "lr": 1.0}, [1, 1, 1, 1]),
+        ({"steps": 4, "lr": 1.0, "warmup_steps": 2}, [0.5, 1, 1, 1]),
+        ({"steps": 6, "lr": 1.0, "warmup_steps": 2, "schedule": "linear"}, [0.5, 1, 1, 0.75, 0.5, 0.25]),
+    ],
+)
+def test_learning_rate(optim, expected):
+    part = config(optim=optim).optim
+    assert [learning_rate(part, step) for step in range(1, part.steps + 1)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("algorithm", [*AGGREGATIONS, {"scale": "none"}], ids=str)
+def test_bandit(folder, algorithm):
+    """One token, reward for token 77: its probability rises from about 1/258 to above 0.95."""
+    from grpo_core.algo.advantages import group_advantages
+    from grpo_core.rollout.base import Decoding
+    from grpo_core.rollout.local import LocalRollout
+
+    policy, training = build(folder, algorithm=algorithm, optim={"steps": 60, "lr": 0.01})
+    rollout = LocalRollout(policy, max_rows=256)
+    for step in range(1, 61):
+        groups = rollout.generate([[5, 6]], samples=256, decoding=Decoding(max_tokens=1), key=(0, step))
+        rewards = torch.tensor([[float(c.tokens == (77,)) for c in groups[0]]])
+        result = group_advantages(
+            rewards,
+            torch.ones_like(rewards),
+            scale=training._config.algorithm.scale,
+            ddof=0,
+            eps=1e-4,
+        )
+        rows = [
+            TrainRow([5, 6], c.tokens, a, True)
+            for c, a in zip(groups[0], result.advantages_PG[0].tolist(), strict=True)
+        ]
+        training.update(rows, step=step)
+    probability = math.exp(completion_logprobs(policy.model, [[5, 6]], [[77]]).item())
+    assert probability > 0.95
