@@ -1,0 +1,232 @@
+"""Run pages in a real browser: charts grow while a run lives, the policy is never offended, the form answers as one
+types, groups by keyboard, axe's rules, and narrow screens.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from cohort.runs.models import Run
+from tests.needs import needs
+from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps
+
+PASSWORD = "correct horse battery"  # as in conftest
+POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
+
+
+def numbers(step: int) -> dict[str, float]:
+    return {
+        "reward": 0.5 + step / 100,
+        "reward_group_std": 0.2,
+        "frac_reward_zero_std": 0.25,
+        "groups/all_right": 0.2,
+        "groups/mixed": 0.7,
+        "groups/all_wrong": 0.1,
+        "entropy": 1.0 / step,
+        "completions/mean_length": 40.0,
+    }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    needs("chromium")
+    # Playwright's loop runs in this thread, and Django would refuse the tests' own queries beside it.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium",
+            args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield launched
+        launched.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def run(transactional_db: None, maker: Maker) -> Run:
+    """In training at step 12, with groups of hostile text, evaluated before."""
+    run = maker.run("add two digits", state="training", preset="demo")
+    Run.objects.filter(pk=run.pk).update(phase="training", seconds_per_step=1.0)
+    run.refresh_from_db()
+    attempt = maker.attempt(run)
+    add_steps(attempt, [numbers(step) for step in range(1, 13)])
+    for index in range(3):
+        add_group(attempt, [1.0, 0.0, None, 1.0], step=12, index=index, completion=HOSTILE, advantages=[1, -2, 0, 1])
+    add_evaluation(attempt, "before", [1, 0, 1, 0])
+    add_evaluation(attempt, "after", [1, 1, 1, 0])
+    return run
+
+
+@pytest.fixture
+def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[Callable[..., Page]]:
+    """A window signed in as alice, at an address below p/ours/. What the browser complains about fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def make(path: str, *, width: int = 1440, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.goto(f"{live_server.url}/login/")
+        page.get_by_label("Name").fill("alice")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/p/ours/runs/")
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 12")
+    expect(page.locator(".chart.is-empty h2")).to_have_text("KL to reference")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    attempt = run.attempts.get()
+    add_steps(attempt, [numbers(13), numbers(14)], first=13)
+    page.wait_for_function(f"() => {POINTS} === 14", timeout=60_000)
+    expect(page.locator("#live-tiles .value").first).to_contain_text("0.640")
+    expect(page.locator(".run-progress")).to_contain_text("step 14 of 110")
+    assert [url for url in asked if "series.json" in url] == [
+        next(url for url in asked if url.endswith("series.json?after=12"))
+    ]
+
+    Run.objects.filter(pk=run.pk).update(state="succeeded", ended_at=timezone.now())
+    expect(page.locator(".title .badge")).to_contain_text("Succeeded", timeout=60_000)
+    asked.clear()
+    page.wait_for_timeout(5000)
+    assert [url for url in asked if "/live/" in url] == [], "it polls no more"
+
+
+def test_hover_is_linked_and_a_table_has_the_same_numbers(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 12")
+    page.locator("[data-chart=entropy] .nsewdrag").hover()
+    for chart in ("entropy", "reward", "signal", "length"):
+        expect(page.locator(f"[data-chart={chart}] .hovertext").first).to_be_visible()
+    page.locator("[data-chart=reward]").get_by_role("button", name="table").click()
+    table = page.locator("[data-chart=reward] table")
+    expect(table.locator("tbody tr")).to_have_count(12)
+    assert table.locator("tbody tr").first.locator("th, td").all_inner_texts() == ["12", "0.62", "0.2"]
+    page.locator("[data-chart=reward]").get_by_role("button", name="chart").click()
+    expect(page.locator("[data-chart=reward] .plot")).to_be_visible()
+
+
+def test_charts_follow_the_theme(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 12")
+    colour = "document.querySelector('[data-chart=entropy] .plot').data[0].line.color"
+    assert page.evaluate(colour) == "#3a58d6"
+    page.get_by_role("button", name="Dark theme").click()
+    page.wait_for_function(f"() => {colour} === '#91a7ff'")
+
+
+def test_a_group_by_keyboard(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page(f"runs/{run.pk}/groups/")
+    page.locator(".groups tbody a").first.click()
+    page.wait_for_url(re.compile(r"/groups/\d+/$"))
+    first = page.url
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    expect(page.locator(".sample.selected")).to_have_attribute("id", "sample-2")
+    assert page.url == f"{first}?sample=2"
+    page.keyboard.press("p")
+    expect(page.locator(".sample.selected")).to_have_attribute("id", "sample-1")
+    page.keyboard.press("j")
+    page.wait_for_url(lambda url: url != f"{first}?sample=1")
+    expect(page.locator(".crumbs")).to_contain_text("group 2 of 3")
+    page.keyboard.press("k")
+    expect(page.locator(".crumbs")).to_contain_text("group 1 of 3")
+    expect(page.locator("#keys-text")).to_be_hidden()
+    page.keyboard.press("?")
+    expect(page.locator("#keys-text")).to_be_visible()
+    page.keyboard.press("g")
+    page.wait_for_url("**/groups/?step=12")
+
+
+def test_the_form_answers_as_one_types(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page("runs/new/")
+    steps, said = page.locator("#outlook dd").first, page.locator("#said-f-sampling-group-size")
+    page.get_by_label("Steps", exact=True).fill("7")
+    expect(steps).to_contain_text("7")
+    page.get_by_label("Group size G").fill("1")
+    expect(said).to_contain_text("G must be 2 or more")
+    expect(page.locator("#outlook")).to_contain_text("1 setting is not valid")
+    page.get_by_label("Group size G").fill("4")
+    expect(said).not_to_contain_text("must")
+    page.get_by_label("Preset").select_option("dapo")
+    expect(page.get_by_label("Group size G")).to_have_value("16")
+    expect(page.locator("#said-f-preset")).to_contain_text("As DAPO has it")
+    page.get_by_label("Name", exact=True).press("Enter")
+    page.wait_for_url("**/runs/new/")
+    assert Run.objects.count() == 1, "the Enter key checks and launches nothing"
+
+
+def test_cancel_asks_first(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page(f"runs/{run.pk}/")
+    asked: list[str] = []
+
+    def no(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    page.once("dialog", no)
+    page.get_by_role("button", name="Cancel").click()
+    assert asked
+    assert asked[0].startswith("Cancel this run? The trainer is stopped")
+    run.refresh_from_db()
+    assert run.desired == "run"
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".title")).to_contain_text("cancel asked for")
+    run.refresh_from_db()
+    assert run.desired == "cancel"
+
+
+def pages(run: Run) -> list[str]:
+    below = ["", "groups/", "evaluations/", "logs/", "config/", "events/", f"groups/{run.groups.first().pk}/?sample=2"]
+    return ["runs/", "runs/?q=nothing", "runs/new/", *(f"runs/{run.pk}/{tab}" for tab in below)]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(
+    open_page: Callable[..., Page], live_server: LiveServer, run: Run, dark: bool
+) -> None:
+    page, found = open_page("runs/", dark=dark), []
+    for path in pages(run):
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        for fold in page.locator("details:not(.menu):not(.switcher) > summary").all():
+            fold.click()
+        if path.endswith(f"runs/{run.pk}/"):
+            page.wait_for_function(f"() => {POINTS} === 12")
+        found += [
+            f"{path}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
+            for fault in Axe().run(page).response["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+    assert found == []
+
+
+def test_no_page_is_wider_than_a_phone(open_page: Callable[..., Page], live_server: LiveServer, run: Run) -> None:
+    page = open_page("runs/", width=360)
+    for path in pages(run):
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        if re.search(r"runs/\d+/$", path):
+            page.wait_for_function(f"() => {POINTS} === 12")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

@@ -1,0 +1,110 @@
+"""What the charts are fed: the series, thinned without losing spikes, only what is new, and the library itself."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.test import Client
+
+from cohort.accounts.models import User
+from cohort.runs.charts import CHARTS, MAX_POINTS, series, thin
+from tests.web.run_rows import Maker, add_steps
+
+ClientFor = Callable[[User], Client]
+
+
+def test_the_series_are_the_rows(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_steps(
+        maker.attempt(run),
+        [
+            {
+                "reward": 0.25,
+                "reward_group_std": 0.5,
+                "groups/mixed": 1.0,
+                "groups/all_right": 0.0,
+                "groups/all_wrong": 0.0,
+            },
+            {"reward": 0.5, "entropy": 1.5},
+        ],
+    )
+    got = client_for(bob).get(f"/p/ours/runs/{run.pk}/series.json").json()
+    assert got["last"] == 2
+    assert got["charts"]["reward"] == {"step": [1, 2], "reward": [0.25, 0.5], "reward_group_std": [0.5, None]}
+    assert got["charts"]["signal"]["step"] == [1]
+    assert got["charts"]["entropy"] == {"step": [2], "entropy": [1.5]}, "absent is left out, not 0"
+    assert got["charts"]["kl"] == {"step": [], "kl": []}
+    assert set(got["charts"]) == {"reward", "signal", "kl", "entropy", "length", "zero_std"}
+
+
+def test_only_what_is_new(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_steps(maker.attempt(run), [{"reward": value / 10} for value in range(6)])
+    client = client_for(bob)
+    got = client.get(f"/p/ours/runs/{run.pk}/series.json", {"after": 4}).json()
+    assert got["charts"]["reward"]["step"] == [5, 6]
+    nothing = client.get(f"/p/ours/runs/{run.pk}/series.json", {"after": 6}).json()
+    assert (nothing["last"], nothing["charts"]["reward"]["step"]) == (None, [])
+    odd = client.get(f"/p/ours/runs/{run.pk}/series.json", {"after": "-1; drop"}).json()
+    assert len(odd["charts"]["reward"]["step"]) == 6
+
+
+def test_a_step_done_twice_is_drawn_once(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_steps(maker.attempt(run, state="lost"), [{"reward": 0.1}, {"reward": 0.2}])
+    add_steps(maker.attempt(run), [{"reward": 0.9}], first=2)
+    got = client_for(bob).get(f"/p/ours/runs/{run.pk}/series.json").json()["charts"]["reward"]
+    assert (got["step"], got["reward"]) == ([1, 2], [0.1, 0.9])
+
+
+def test_a_short_series_is_whole() -> None:
+    assert thin([0.0] * MAX_POINTS, MAX_POINTS) == list(range(MAX_POINTS))
+
+
+@pytest.mark.parametrize("count", [1001, 3000, 100_000])
+def test_a_long_series_keeps_its_spikes_and_its_ends(count: int) -> None:
+    values = [0.5] * count
+    values[count // 3], values[count // 2] = 9.0, -9.0
+    kept = thin(values, MAX_POINTS)
+    assert len(kept) <= MAX_POINTS
+    assert kept == sorted(set(kept))
+    assert {0, count // 3, count // 2, count - 1} <= set(kept)
+
+
+def test_each_chart_keeps_its_own_spikes() -> None:
+    rows = [(step, {"reward": 0.0, "entropy": 1.0}) for step in range(1, 5001)]
+    rows[1233][1]["reward"] = 5.0
+    rows[4321][1]["entropy"] = 7.0
+    drawn = series(rows)
+    assert max(drawn["reward"]["reward"]) == 5.0
+    assert max(drawn["entropy"]["entropy"]) == 7.0
+    assert drawn["reward"]["step"][-1] == 5000
+    assert len(json.dumps(drawn)) < 60_000
+
+
+def test_every_chart_is_on_the_page_with_what_it_draws(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    response = client_for(bob).get(f"/p/ours/runs/{run.pk}/")
+    page = response.content.decode()
+    for chart in CHARTS:
+        assert f'data-chart="{chart.id}"' in page
+        assert len(chart.columns) == len(chart.names) == len(chart.colours)
+    assert "n/a: β is 0" in page
+    policy = response.headers["Content-Security-Policy"]
+    assert "script-src 'self';" in policy + ";"
+    assert "unsafe-eval" not in policy
+    assert "style-src-attr 'unsafe-inline'" in policy
+    assert "plotly.min.js" in page
+    other = client_for(bob).get(f"/p/ours/runs/{run.pk}/groups/")
+    assert "unsafe-inline" not in other.headers["Content-Security-Policy"], "only pages with charts"
+    assert "plotly.min.js" not in other.content.decode()
+
+
+def test_the_library_comes_from_its_package_and_nothing_else_of_it() -> None:
+    found = finders.find("plotly/plotly.min.js")
+    assert isinstance(found, str)
+    assert found.endswith("plotly/package_data/plotly.min.js")
+    assert finders.find("plotly/widgetbundle.js") is None
+    listed = [path for finder in finders.get_finders() for path, _ in finder.list(None) if "plotly" in path]
+    assert listed == ["plotly.min.js"]

@@ -1,0 +1,117 @@
+"""The form can say every config, and says it without loss: config → texts → settings → config."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cohort.runs.forms.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, LABELS, fields, group_of
+from cohort.runs.forms.values import VARIANTS, settings_of, texts_of, variant_choices
+from grpo_core.config import RunConfig
+from grpo_core.presets import PRESETS
+
+ROWS: dict[str, Any] = {
+    "model": {"path": "m"},
+    "data": {"path": "d"},
+    "reward": {"components": [{"name": "right", "kind": "exact"}]},
+    "eval": {"path": "e"},
+}
+
+
+def leaves(value: dict[str, Any], prefix: str = "") -> set[str]:
+    found = set()
+    for name, inner in value.items():
+        path = prefix + name
+        found |= leaves(inner, path + ".") if isinstance(inner, dict) and path not in FROM_CATALOG else {path}
+    return found
+
+
+def again(config: RunConfig) -> RunConfig:
+    """The config that the form makes of its own texts, with the rows put back."""
+    said = settings_of(texts_of(config.to_dict()))
+    given = config.to_dict()
+    for path in FROM_CATALOG:
+        *parents, leaf = path.split(".")
+        here, there = said, given
+        for parent in parents:
+            here, there = here.setdefault(parent, {}), there[parent]
+        here[leaf] = there[leaf]
+    return RunConfig.from_dict(said)
+
+
+def test_no_leaf_of_a_config_is_missing_from_the_form() -> None:
+    config = RunConfig.from_dict(ROWS)
+    assert leaves(config.to_dict()) == set(fields()) | FROM_CATALOG | FROM_VARIANT
+
+
+def test_every_field_says_what_it_is_for_and_has_a_place() -> None:
+    for path, spec in fields().items():
+        assert spec.help, path
+        assert spec.label, path
+        assert group_of(path) in {None, *(group.id for group in GROUPS)}, path
+    labels = [spec.label for spec in fields().values()]
+    assert len(labels) == len(set(labels)), "two fields are called the same"
+    assert set(LABELS) <= set(fields()), "a label for a field that is not there"
+    assert {path for group in GROUPS for path, _ in group.headline} <= set(fields())
+
+
+def test_limits_are_read_off_the_config() -> None:
+    known = {path: spec.limits for path, spec in fields().items()}
+    assert known["sampling.group_size"] == "2 to 1024"
+    assert known["algorithm.kl.coef"] == "0 or more"
+    assert known["sampling.temperature"] == "above 0"
+    assert known["sampling.top_p"] == "above 0 to 1"
+    assert known["optim.beta1"] == "0 to below 1"
+    assert known["data.limit"] == "1 or more", "inside Optional too"
+    assert known["engine.device"] == ""
+
+
+def test_every_preset_survives() -> None:
+    for preset in PRESETS.values():
+        config = RunConfig.from_dict({**preset.settings, **ROWS, "preset": preset.name})
+        assert again(config) == config
+
+
+def test_each_variant_is_offered_and_an_unusual_one_is_kept() -> None:
+    assert len(VARIANTS) == 4
+    for scale in ("group_std", "batch_std", "none"):
+        for ddof in (0, 1):
+            config = RunConfig.from_dict({**ROWS, "algorithm": {"scale": scale, "std_ddof": ddof}})
+            assert again(config) == config
+            assert texts_of(config.to_dict())["variant"] in variant_choices(f"{scale}/{ddof}")
+
+
+positive = st.floats(min_value=1e-12, max_value=1e12)
+share = st.floats(min_value=0, max_value=1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    template=st.text().map(lambda text: text.replace("\r", "") + "{prompt}\n"),
+    group=st.integers(2, 1024),
+    temperature=positive,
+    beta=st.floats(min_value=0, max_value=1e9),
+    low=share,
+    lr=positive,
+    limit=st.none() | st.integers(1, 10**9),
+    before=st.booleans(),
+    margin=share,
+    seed=st.integers(0, 2**32 - 1),
+    estimator=st.sampled_from(["k1", "k2", "k3"]),
+    component=st.none() | st.just("right"),
+)
+def test_any_config_survives(**drawn: Any) -> None:
+    d = SimpleNamespace(**drawn)
+    config = RunConfig.from_dict(
+        {
+            **ROWS,
+            "data": {"path": "d", "template": d.template, "limit": d.limit},
+            "sampling": {"group_size": d.group, "temperature": d.temperature},
+            "algorithm": {"clip_low": d.low, "kl": {"coef": d.beta, "estimator": d.estimator}},
+            "optim": {"lr": d.lr},
+            "eval": {"path": "e", "before": d.before, "margin": d.margin, "success_component": d.component},
+            "seed": d.seed,
+        }
+    )
+    assert again(config) == config

@@ -1,0 +1,336 @@
+"""The pages of a run: what they say in each state, that the numbers are those of the rows, and what is polled."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from cohort.accounts.models import User
+from cohort.runs.models import Node, Run, RunEvent
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
+
+ClientFor = Callable[[User], Client]
+TABS = ("", "groups/", "evaluations/", "logs/", "config/", "events/")
+
+
+def page_of(client: Client, run: Run, tab: str = "", **query: str) -> str:
+    response = client.get(f"/p/ours/runs/{run.pk}/{tab}", query)
+    assert response.status_code in (200, 286)
+    return response.content.decode()
+
+
+def words(page: str) -> str:
+    """The text of the page, as a person reads it."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).replace("\u00a0", " ").split())
+
+
+def tile(page: str, label: str) -> str:
+    found = re.search(rf'<div class="label">{label}</div>\s*<div class="value">(.*?)</div>', page, re.DOTALL)
+    assert found is not None, label
+    return words(re.sub(r'<span class="sr-only">.*?</span>', "", found[1]))
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_a_run_in_training(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(
+        state="training", preset="dapo", optim={"steps": 120}, sampling={"group_size": 8, "prompts_per_step": 4}
+    )
+    Run.objects.filter(pk=run.pk).update(phase="training", seconds_per_step=2.0)
+    run.refresh_from_db()
+    attempt = maker.attempt(run)
+    first = {"reward": 0.55, "frac_reward_zero_std": 0.03, "entropy": 0.38, "completions/mean_length": 41.0}
+    last = {"reward": 0.86, "frac_reward_zero_std": 0.46, "entropy": 0.18, "completions/mean_length": 41.2}
+    add_steps(attempt, [first, *[first] * 82, last])
+    page = page_of(client_for(bob), run)
+    text = words(page)
+    assert "adder ● Training" in text
+    assert "step 84 of 120 72 s left".replace("72 s", "1 min 12 s") in text
+    assert re.search(r"attempt 1 on node-a, heard from \d s ago", text)
+    assert "G 8 β 0 ε 0.2 / 0.28 z-score in the group, population std DAPO, 2 differences" in text.replace(" · ", " ")
+    assert tile(page, "Reward") == "0.860 +0.310"
+    assert tile(page, "Groups with signal") == "54 % −43 points"
+    assert tile(page, "KL to reference") == "n/a, β 0", "a metric without meaning is not 0"
+    assert tile(page, "Entropy") == "0.180 −0.200"
+    assert tile(page, "Length, tokens") == "41.2 +0.2"
+    assert tile(page, "Samples per second") == "16.0", "8 × 4 completions in 2 s"
+
+
+def test_kl_is_shown_where_there_is_a_reference(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training", algorithm={"kl": {"coef": 1e-5}})
+    add_steps(maker.attempt(run), [{"reward": 0.5, "kl": 0.0}, {"reward": 0.5, "kl": 0.0123}])
+    page = page_of(client_for(bob), run)
+    assert tile(page, "KL to reference") == "0.0123 +0.0123"
+    assert tile(page, "Reward") == "0.500", "no change is not shown as one"
+    assert "β 1e−05" in page
+
+
+def test_a_waiting_run_says_why(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="queued")
+    Run.objects.filter(pk=run.pk).update(queued_at=timezone.now() - timedelta(seconds=75))
+    client = client_for(bob)
+    assert "Queued: waiting for a free worker. No worker has ever been seen." in words(page_of(client, run))
+    Node.objects.create(name="node-b", token_digest="1" * 64, last_seen_at=timezone.now() - timedelta(seconds=125))
+    text = words(page_of(client, run))
+    assert "Queued: waiting for a free worker. node-b was seen 2 min ago ." in text
+    assert "queued for 1 min 15 s" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "said"),
+    [
+        ("starting", "loading", "loading model and data"),
+        ("evaluating", "evaluating_before", "evaluating before training"),
+        ("evaluating", "evaluating_after", "evaluating after training"),
+        ("training", "training", "training"),
+        ("sealing", "saving", "the record is being made"),
+    ],
+)
+def test_what_it_is_doing(client_for: ClientFor, bob: User, maker: Maker, state: str, phase: str, said: str) -> None:
+    run = maker.run(state=state)
+    Run.objects.filter(pk=run.pk).update(phase=phase)
+    maker.attempt(run)
+    assert said in words(page_of(client_for(bob), run))
+
+
+def test_a_silent_worker_is_said(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    maker.attempt(run, beat_seconds_ago=45)
+    assert "node-a has not been heard from for 45 s" in words(page_of(client_for(bob), run))
+
+
+def test_a_failed_run_shows_reason_and_log_on_top(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    run = maker.run(state="failed")
+    log = "\n".join(f"line {number}" for number in range(40)) + f"\nMemoryError {HOSTILE}"
+    Run.objects.filter(pk=run.pk).update(
+        reason="The trainer died at step 3.", error_code="trainer_died", log_tail=log, ended_at=timezone.now()
+    )
+    maker.attempt(run, state="failed")
+    page = page_of(client_for(oscar), run)
+    assert page.index("This run failed") < page.index('id="live-tiles"')
+    assert "The trainer died at step 3." in page
+    assert "trainer_died" in page
+    assert f"MemoryError {HOSTILE_SHOWN}" in page
+    assert "line 39" in page
+    assert "line 20" not in page, "only the last lines; the rest is under Logs"
+    assert f"?clone={run.pk}" in page
+    assert "line 0" in page_of(client_for(oscar), run, "logs/")
+    assert "data-poll" not in page
+
+
+def test_logs_of_a_live_run_say_where_they_lie(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    maker.attempt(run)
+    assert "The log lies on node-a" in words(page_of(client_for(bob), run, "logs/"))
+
+
+def test_events_are_newest_first_with_who(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run()
+    RunEvent.objects.create(
+        run=run, at=timezone.now(), actor="node:node-a", kind="claimed", message=HOSTILE, data={"fence": 1}
+    )
+    page = page_of(client_for(bob), run, "events/")
+    assert page.index("node:node-a") < page.index("user:alice")
+    assert HOSTILE_SHOWN in page
+    assert "fence: 1" in page
+    assert "showing 2 of 2" in words(page)
+
+
+def test_a_long_story_is_cut_and_says_so(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run()
+    now = timezone.now()
+    RunEvent.objects.bulk_create(
+        RunEvent(run=run, at=now, actor="trainer", kind="warning", message=f"event {n}") for n in range(250)
+    )
+    client = client_for(bob)
+    assert "showing 200 of 251" in words(page_of(client, run, "events/"))
+    assert "showing 251 of 251" in words(page_of(client, run, "events/", all="1"))
+
+
+def test_config_names_each_difference_from_the_preset(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(preset="dapo", sampling={"group_size": 8})
+    page = page_of(client_for(bob), run, "config/")
+    assert "sampling.group_size 16 8" in words(page)
+    assert "optim.lr" not in words(page).split("Config sha256")[0]
+    assert "group_size: 8" in page
+
+
+# ---------------------------------------------------------------- held-out accuracy
+
+
+def test_accuracy_before_and_after_with_its_uncertainty(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    """5 of 10, then 9 of 10: Wilson 23.7–76.3 % and 59.6–98.2 %; 4 fixed, 0 broken.
+
+    Paired: +40 points, adjusted for two pseudo-observations: centre 4/12, square 5/12,
+    error √((5/12 − 1/9)/12) = 0.1596, interval 33.3 ± 31.3.
+    """
+    run = maker.run(state="succeeded")
+    attempt = maker.attempt(run, state="finished")
+    add_evaluation(attempt, "before", [1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
+    add_evaluation(attempt, "after", [1, 1, 1, 1, 1, 1, 1, 1, 1, 0])
+    client = client_for(bob)
+    text = words(page_of(client, run))
+    assert "held-out 10 problems, same prompts and seeds" in text
+    assert "50.0 % [23.7 %, 76.3 %] 90.0 % [59.6 %, 98.2 %]" in text
+    assert "+40.0 points better [+2.06, +64.6]" in text
+    assert "Margin 5 points, fixed before the run" in text
+    page = page_of(client, run, "evaluations/")
+    text = words(page)
+    assert "4 fixed 0 broken 5 right both times 1 wrong both times exact McNemar p 0.12" in text
+    assert "showing 4 of 4" in text
+    assert "before 5 &lt;answer&gt;1&lt;/answer&gt;" in page
+    assert "after 5 &lt;answer&gt;1&lt;/answer&gt;" in page
+    assert "what is 0 + 1?" not in page, "a problem that did not change"
+    assert "showing 10 of 10" in words(page_of(client, run, "evaluations/", show="all"))
+    assert "showing 0 of 0" in words(page_of(client, run, "evaluations/", show="broken"))
+
+
+def test_only_one_evaluation_claims_nothing(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_evaluation(maker.attempt(run), "before", [1, 0])
+    text = words(page_of(client_for(bob), run))
+    assert "50.0 %" in text
+    assert "points" not in text.split("Held-out accuracy")[1].split("Brackets")[0]
+    assert "still to come" in words(page_of(client_for(bob), run, "evaluations/"))
+
+
+def test_different_protocols_are_not_compared(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="succeeded")
+    attempt = maker.attempt(run, state="finished")
+    add_evaluation(attempt, "before", [0, 0, 0, 0])
+    after = add_evaluation(attempt, "after", [1, 1, 1, 1])
+    after.protocol = {"template": "{prompt}", "seed": 1}
+    after.save()
+    text = words(page_of(client_for(bob), run))
+    assert "not comparable: the protocol changed" in text
+    assert "better" not in text
+
+
+def test_a_repeated_evaluation_counts_once(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    """A second attempt evaluated again: its numbers hold, not the sum of both."""
+    run = maker.run(state="training")
+    add_evaluation(maker.attempt(run, state="lost"), "before", [0, 0, 0, 0])
+    add_evaluation(maker.attempt(run), "before", [1, 0, 0, 0])
+    text = words(page_of(client_for(bob), run))
+    assert "held-out 4 problems" in text
+    assert "25.0 %" in text
+
+
+# ---------------------------------------------------------------- live
+
+
+def poll_of(page: str) -> str:
+    found = re.search(r'data-poll hx-get="([^"]+)"', page)
+    assert found is not None
+    return found[1].replace("&amp;", "&")
+
+
+def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.25}])
+    client = client_for(bob)
+    address = poll_of(page_of(client, run))
+    idle = client.get(address)
+    assert (idle.status_code, idle.content) == (204, b"")
+    add_steps(attempt, [{"reward": 0.75}], first=2)
+    add_group(attempt, [1.0, 0.0], step=2)
+    changed = client.get(address)
+    page = changed.content.decode()
+    assert changed.status_code == 200
+    assert 'data-step="2"' in page
+    for part in ("live-top", "live-tiles", "live-groups", "live-evals"):
+        assert re.search(rf'id="{part}"[^>]* hx-swap-oob="true"', page), part
+    assert tile(page, "Reward") == "0.750 +0.500"
+    assert "what is 49 + 78?" in page
+    assert client.get(poll_of(page)).status_code == 204
+
+
+def test_a_sign_of_life_is_a_change(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    attempt = maker.attempt(run)
+    client = client_for(bob)
+    address = poll_of(page_of(client, run))
+    attempt.heartbeat_at = timezone.now()
+    attempt.save()
+    assert client.get(address).status_code == 200
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
+def test_polling_stops_at_the_end(client_for: ClientFor, bob: User, maker: Maker, state: str) -> None:
+    run = maker.run(state="training")
+    client = client_for(bob)
+    address = poll_of(page_of(client, run))
+    Run.objects.filter(pk=run.pk).update(state=state, ended_at=timezone.now())
+    last = client.get(address)
+    assert last.status_code == 286
+    assert "data-poll" not in last.content.decode()
+
+
+def test_other_tabs_poll_only_their_header(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    client = client_for(bob)
+    address = poll_of(page_of(client, run, "groups/")).split("&v=")[0]
+    page = client.get(address).content.decode()
+    assert 'id="live-header"' in page
+    assert "live-tiles" not in page
+
+
+def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(
+    client_for: ClientFor, bob: User, maker: Maker
+) -> None:
+    run = maker.run(state="training")
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.5}])
+    add_group(attempt, [1.0, 0.0])
+    client = client_for(bob)
+    with CaptureQueriesContext(connection) as few:
+        address = poll_of(page_of(client, run))
+    with CaptureQueriesContext(connection) as idle:
+        assert client.get(address).status_code == 204
+    assert len(idle) <= 6
+    for index in range(1, 12):
+        add_group(attempt, [1.0, 0.0, 1.0], index=index)
+    add_steps(attempt, [{"reward": 0.5}] * 20, first=2)
+    with CaptureQueriesContext(connection) as many:
+        page_of(client, run)
+    assert len(many) == len(few) <= 20
+
+
+# ---------------------------------------------------------------- who
+
+
+@pytest.mark.parametrize("tab", [*TABS, "live/", "series.json"])
+def test_who_and_how(client_for: ClientFor, bob: User, charlie: User, maker: Maker, tab: str) -> None:
+    run = maker.run(state="queued")
+    address = f"/p/ours/runs/{run.pk}/{tab}"
+    assert client_for(bob).get(address).status_code == 200
+    assert client_for(bob).post(address).status_code == 405
+    assert client_for(charlie).get(address).status_code == 404
+    assert client_for(charlie).get(address.replace("ours", "theirs")).status_code == 404
+    assert client_for(bob).get(f"/p/ours/runs/999999/{tab}").status_code == 404
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_hostile_names_and_reports_are_shown_and_do_not_run(
+    client_for: ClientFor, alice: User, maker: Maker, tab: str
+) -> None:
+    run = maker.run(HOSTILE, state="training")
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.5}])
+    add_group(attempt, [1.0, 0.0], prompt=HOSTILE, answer=HOSTILE, completion=HOSTILE)
+    add_evaluation(attempt, "before", [0, 1], suite=HOSTILE, completion=HOSTILE)
+    add_evaluation(attempt, "after", [1, 1], suite=HOSTILE, completion=HOSTILE)
+    Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
+    page = page_of(client_for(alice), run, tab)
+    assert HOSTILE_SHOWN in page
+    assert "<script>alert" not in page
+    assert "<b hx-get" not in page
+    assert "\u202e" not in page
+    assert "\x07" not in page
