@@ -78,9 +78,9 @@ class Up:
             end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
             if not child.may_restart():
                 raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
-            self.say(f"{end}\nStarting it again.")
             children.end_orphans(self._kept(), grace=10)
             child.start()
+            self.say(f"{end}\nStarted it again.")
 
     def stop(self) -> None:
         """The trainer's worker first, so that it can still report; the web server after it; the database last."""

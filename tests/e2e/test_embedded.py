@@ -1,0 +1,180 @@
+"""`cohort up` and `cohort demo` as a newcomer runs them: start, serve, be killed in every way, leave nothing behind."""
+
+import os
+import re
+import signal
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.starting import DEADLINE, answers, belonging_to, cohort, up, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def home(open_folder: Path) -> Iterator[Path]:
+    """A home for one test; whatever the test did, no process of it may be left."""
+    home = open_folder / "home"
+    yield home
+    left = belonging_to(home)
+    for process in left:
+        process.kill()
+    assert [" ".join(process.cmdline()) for process in left] == []
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_it_serves_until_it_is_told_to_stop(home: Path) -> None:
+    with up(home) as (started, address):
+        assert answers(address)
+        names = {" ".join(process.cmdline()) for process in belonging_to(home)}
+        for part in ("gunicorn", "cohort.cli up"):
+            assert any(part in name for name in names), part
+        key = (home / "secret.key").read_text()
+        assert {mode_of(home / name) for name in ("secret.key", "node.token", "up.json")} == {0o600}
+        assert len(key) >= 50
+        assert started.find("(cohort user NAME)"), "nobody can log in yet, and it says how to change that"
+
+        made = cohort("user", "ann", "--project", "adders", "--home", str(home))
+        assert re.search(r"one-time password \S{19}\b", made.stdout), made.stderr
+        assert people(home) == 1
+        token = cohort("node", "gpu-1", "--home", str(home)).stdout
+        assert len(token.strip()) > 30
+        again = cohort("node", "gpu-1", "--home", str(home))
+        assert again.returncode == 1
+        assert "there is a node gpu-1 already" in again.stderr
+
+        second = cohort("up", "--home", str(home))
+        assert second.returncode == 1
+        assert f"in use by `cohort up` (process {started.process.pid})" in second.stderr
+        assert started.end(signal.SIGINT) == 0
+    assert belonging_to(home) == []
+    assert not answers(address)
+
+    with up(home) as (started, address):
+        assert (home / "secret.key").read_text() == key
+        assert answers(address)
+        assert started.end(signal.SIGTERM) == 0
+    # And with nothing running, a command brings the database up for itself.
+    assert people(home) == 1
+
+
+def people(home: Path) -> int:
+    """How many people the home's database knows, asked through Django's own command."""
+    code = "from cohort.accounts.models import User; print(User.objects.count())"
+    done = cohort("manage", "shell", "--no-imports", "--command", code, COHORT_HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_the_trainers_worker_is_told_no_database_and_no_key(home: Path) -> None:
+    with up(home) as (_, _):
+        workers = [process for process in belonging_to(home) if "worker.celery_app" in process.cmdline()]
+        assert workers
+        for process in workers:
+            told = process.environ()
+            assert not {"COHORT_DATABASE_URL", "COHORT_SECRET_KEY", "COHORT_SECRET_KEY_FILE"} & set(told)
+            assert not [value for value in told.values() if "postgresql://" in value]
+
+
+def test_a_taken_port_is_said_before_anything_starts(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = cohort("up", "--home", str(home), "--port", str(port))
+    assert refused.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken by another program. Choose another one with --port." in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (home / "pg").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (["up", "--port", "70000"], {}, "'70000' is not a port number from 0 to 65535"),
+        (["up", "--host", "203.0.113.7"], {}, "cannot listen on 203.0.113.7"),
+        (["up"], {"COHORT_DATABASE_URL": "postgresql://elsewhere"}, "COHORT_DATABASE_URL is set, but this command"),
+        (["demo", "--steps", "0"], {}, "'0' is not a whole number of 1 or more"),
+        (["user", "ann"], {}, "there is no Cohort in"),
+        (["manage", "check"], {}, "there is no Cohort in"),
+        (["manage", "check"], {"COHORT_DATABASE_URL": "postgresql://x", "COHORT_MODE": "fish"}, "COHORT_MODE: Input"),
+        (["manage", "check"], {"COHORT_DATABASE_URL": "postgresql://x"}, "COHORT_SECRET_KEY"),
+        (["verify", "no-such-card.zip"], {}, "no-such-card.zip"),
+    ],
+)
+def test_bad_use_is_answered_in_words(home: Path, words: list[str], environment: dict[str, str], message: str) -> None:
+    done = cohort(*words, COHORT_HOME=str(home), **environment)
+    assert done.returncode not in (0, None)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dead_part_is_started_again_and_too_many_deaths_end_everything(home: Path) -> None:
+    with up(home, "--no-trainer") as (started, address):
+        for death in range(1, 5):
+            web = gunicorn_master(home)
+            web.kill()
+            if death < 4:
+                started.until(lambda deaths=death: started.printed.count("Started it again.") == deaths)
+                started.until(lambda: answers(address))
+        assert started.process.wait(DEADLINE) == 1
+        assert started.printed.count("Started it again.") == 3
+        assert "web was killed by signal SIGKILL" in started.printed
+        assert "It died too often, so everything is stopped." in started.printed
+        assert "Traceback" not in started.printed
+
+
+def gunicorn_master(home: Path) -> psutil.Process:
+    """The web server's first process, once it is there."""
+
+    def found() -> psutil.Process | None:
+        masters = []
+        for process in belonging_to(home):
+            parent = process.parent()
+            if "gunicorn" in process.cmdline() and parent is not None and "gunicorn" not in parent.cmdline():
+                masters.append(process)
+        return masters[0] if masters else None
+
+    return wait_for(found, lambda: "no web server")
+
+
+def test_nothing_is_left_when_up_itself_is_killed(home: Path) -> None:
+    """The kernel tells the parts that `cohort up` is gone; the next start finds its way."""
+    with up(home) as (started, _):
+        started.process.kill()
+        started.process.wait()
+        wait_for(lambda: not belonging_to(home), lambda: str(belonging_to(home)))
+    with up(home) as (started, address):
+        assert answers(address)
+
+
+def test_it_starts_again_after_everything_was_killed_at_once(home: Path) -> None:
+    with up(home) as (started, _):
+        cohort("user", "ann", "--project", "adders", "--home", str(home))
+        everything = belonging_to(home)
+        for process in everything:
+            os.kill(process.pid, signal.SIGSTOP)  # so that none can react to another's end
+        for process in everything:
+            os.kill(process.pid, signal.SIGKILL)
+        started.process.wait()
+        wait_for(lambda: not belonging_to(home), lambda: str(belonging_to(home)))
+    with up(home) as (_, address):
+        assert answers(address)
+        assert people(home) == 1
+
+
+def test_a_second_interrupt_does_not_wait(home: Path) -> None:
+    with up(home) as (started, _):
+        started.process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        assert started.end(signal.SIGINT) == 0
+    assert belonging_to(home) == []
