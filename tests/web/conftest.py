@@ -147,3 +147,15 @@ def maker(
 ) -> Maker:
     """Makes runs of `ours`, and what their trainers reported."""
     return Maker(ours, alice, base_model, dataset, verifier_version)
+
+
+@pytest.fixture
+def chosen(maker: Maker) -> dict[str, str]:
+    """The least that a page sends for a run that can start."""
+    return {
+        "name": "adder",
+        "base_model": str(maker.base_model.pk),
+        "dataset": str(maker.dataset.pk),
+        "verifier_version": str(maker.verifier_version.pk),
+        "eval.holdout": "4",
+    }

@@ -2,11 +2,8 @@
 
 import re
 from collections.abc import Callable
-from html import unescape
-from typing import Any
 
 import pytest
-import yaml
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -16,47 +13,11 @@ from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
 from cohort.runs.models import Run
 from grpo_core.config import RunConfig
+from tests.web.form_page import error, value
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
 
 ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
-
-
-@pytest.fixture
-def chosen(maker: Maker) -> dict[str, str]:
-    """The least that a page sends for a run that can start."""
-    return {
-        "name": "adder",
-        "base_model": str(maker.base_model.pk),
-        "dataset": str(maker.dataset.pk),
-        "verifier_version": str(maker.verifier_version.pk),
-        "eval.holdout": "4",
-    }
-
-
-def said(page: str, field: str) -> str:
-    """What stands beneath a field, errors and help."""
-    found = re.search(rf'<div class="said" id="said-{re.escape(field)}"[^>]*>(.*?)</div>\s*</div>', page, re.DOTALL)
-    assert found is not None, f"nothing is said beneath {field}"
-    return found[1]
-
-
-def error(page: str, field: str) -> str:
-    found = re.search(r'<div class="error-text">(.*?)(</div>|$)', said(page, field), re.DOTALL)
-    return found[1] if found else ""
-
-
-def value(page: str, name: str) -> str:
-    found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', page)
-    assert found is not None, name
-    return found[1]
-
-
-def selected(page: str, name: str) -> str:
-    options = re.search(rf'<select[^>]* name="{name}".*?</select>', page, re.DOTALL)
-    assert options is not None, name
-    found = re.search(r'<option value="([^"]*)" selected', options[0])
-    return found[1] if found else ""
 
 
 # ---------------------------------------------------------------- launch and draft
@@ -219,183 +180,6 @@ def test_hostile_texts_come_back_escaped(client_for: ClientFor, oscar: User, cho
     assert HOSTILE_SHOWN in page
     assert "<script>alert" not in page
     assert "<b hx-get" not in page
-
-
-# ---------------------------------------------------------------- ways in
-
-
-def test_a_new_form_starts_from_what_is_there(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    page = client_for(oscar).get(NEW).content.decode()
-    assert selected(page, "base_model") == chosen["base_model"]
-    assert selected(page, "dataset") == chosen["dataset"]
-    assert value(page, "eval.holdout") == "4", "a fifth of 20"
-    assert value(page, "sampling.group_size") == "8"
-    assert "error-text" not in page
-
-
-def test_an_empty_catalog_says_what_is_missing(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    page = client_for(oscar).get(NEW).content.decode()
-    for address in ("/p/ours/models/", "/p/ours/datasets/", "/p/ours/rewards/"):
-        assert f'<a href="{address}">' in page
-    assert "a base model is missing: register one under Base models" in page
-
-
-def test_a_preset_fills_the_form_whatever_stood_there(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    data = chosen | {
-        "preset": "dapo",
-        "variant": "none/0",
-        "optim.steps": "7",
-        "algorithm.aggregation": "constant",
-        "algorithm.aggregation_constant": "99",
-        "eval.margin": "0.2",
-        "seed": "5",
-        "action": "preset",
-    }
-    page = client_for(oscar).post(NEW, data, headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in page
-    assert value(page, "sampling.group_size") == "16"
-    assert value(page, "algorithm.clip_high") == "0.28"
-    assert value(page, "sampling.max_completion_tokens") == "20480"
-    assert selected(page, "variant") == "group_std/0"
-    assert value(page, "algorithm.aggregation_constant") == ""
-    assert value(page, "optim.steps") == "100", "what the preset leaves open is the default again"
-    assert (value(page, "eval.margin"), value(page, "seed")) == ("0.2", "5"), "what is no matter of a preset stays"
-    assert "DAPO 16 · 2 to 1024" in said(page, "f-sampling-group-size")
-    assert "As DAPO has it" in said(page, "f-preset")
-    assert client_for(oscar).post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
-
-
-def test_differences_from_the_preset_are_named(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    client = client_for(oscar)
-    preset = client.get(NEW, {"preset": "dapo"}).content.decode()
-    data = chosen | {
-        "preset": "dapo",
-        "sampling.group_size": "8",
-        "variant": "group_std/0",
-        "sampling.prompts_per_step": "512",
-        "sampling.max_completion_tokens": "64",
-        "algorithm.clip_high": "0.28",
-        "optim.warmup_steps": "20",
-        "optim.lr": "0.000001",
-        "action": "check",
-    }
-    assert "Differs" not in preset
-    page = client.post(NEW, data).content.decode()
-    assert (
-        "Differs from DAPO in Group size G (8 instead of 16), Longest completion, tokens (64 instead of 20480)." in page
-    )
-    assert "longest completion, tokens 64 instead of 20480" in page, "on the folded group's line too"
-
-
-def test_a_clone_is_the_same_run_again(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run = maker.run(
-        "first",
-        preset="dr_grpo",
-        data={"template": "\nQ: {prompt}\nA:", "limit": 15},
-        algorithm={"std_ddof": 1, "kl": {"coef": 1e-5}},
-        engine={"threads": 2},
-        eval={"holdout": 3, "after": False, "success_component": "format"},
-        seed=4294967295,
-    )
-    client = client_for(oscar)
-    page = client.get(NEW, {"clone": run.pk}).content.decode()
-    client.post(NEW, as_browser(page) | {"action": "draft"})
-    again = Run.objects.exclude(pk=run.pk).get()
-    assert again.config_digest == run.config_digest
-    assert again.verifier_version == run.verifier_version
-
-
-def as_browser(page: str) -> dict[str, str]:
-    """What a browser would send for the form of this page."""
-    form = page[page.index('<form id="run-form"') : page.index("</form>", page.index('<form id="run-form"'))]
-    sent: dict[str, str] = {}
-    for tag in re.finditer(r"<input [^>]*>", form):
-        attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag[0]))
-        if attributes.get("type") == "checkbox" and " checked" not in tag[0]:
-            continue
-        sent[attributes["name"]] = unescape(attributes["value"])
-    for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL):
-        sent[name] = unescape(text).replace("\n", "\r\n")
-    for name, options in re.findall(r'<select [^>]*name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):
-        chosen = re.search(r'<option value="([^"]*)" selected', options) or re.search(
-            r'<option value="([^"]*)"', options
-        )
-        sent[name] = unescape(chosen[1]) if chosen else ""
-    return sent
-
-
-def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, charlie: User, maker: Maker) -> None:
-    run = maker.run()
-    assert client_for(charlie).get("/p/theirs/runs/new/", {"clone": run.pk}).status_code == 404
-    assert client_for(maker.actor).get(NEW, {"clone": "x"}).status_code == 404
-
-
-# ---------------------------------------------------------------- YAML
-
-
-def test_copied_yaml_fills_the_form_again(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    client = client_for(oscar)
-    data = chosen | {"preset": "dapo", "variant": "batch_std/0", "algorithm.kl.coef": "0.001", "seed": "3"}
-    copied = client.post(NEW, data | {"action": "yaml"}).content.decode()
-    text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
-    assert text is not None
-    plain = unescape(text[1])
-    config = RunConfig.from_text(plain)
-    assert (config.algorithm.scale, config.algorithm.kl.coef, config.seed) == ("batch_std", 0.001, 3)
-    page = client.post(NEW, {"action": "import", "yaml": plain}).content.decode()
-    client.post(NEW, as_browser(page) | {"action": "draft"})
-    assert Run.objects.get().config_digest == config.digest()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"sampling": {"group_size": 1}}, "sampling.group_size: "),
-        ({"sampling": {"gruop_size": 8}}, "sampling.gruop_size: unknown field; allowed here: group_size"),
-        ({"seed": "soon"}, "seed: "),
-    ],
-)
-def test_yaml_with_a_fault_names_the_path_and_stays(
-    client_for: ClientFor, oscar: User, maker: Maker, change: dict[str, Any], words: str
-) -> None:
-    text = yaml.safe_dump({**maker.run().config, **change})
-    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
-    page = response.content.decode()
-    assert response.status_code == 422
-    assert words in page
-    assert 'id="from-yaml" open' in page
-    assert "dtype: float32" in re.search(r'<textarea id="f-yaml".*?</textarea>', page, re.DOTALL)[0]  # type: ignore[index]
-
-
-@pytest.mark.parametrize("text", ["a: [1,", "- 1", "", "&a [*a]"])
-def test_text_that_is_no_config_is_refused(client_for: ClientFor, oscar: User, maker: Maker, text: str) -> None:
-    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
-    assert response.status_code == 422
-    assert 'class="error-text"' in response.content.decode()
-
-
-def test_yaml_of_unknown_rows_says_what_to_register(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    text = RunConfig.from_dict(
-        {
-            "model": {"path": "elsewhere", "revision": "abc"},
-            "data": {"path": "train.jsonl"},
-            "reward": {"components": [{"name": "right", "kind": "numeric"}]},
-            "eval": {"path": "test.jsonl"},
-            "sampling": {"group_size": 32},
-        }
-    ).to_yaml()
-    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
-    page = response.content.decode()
-    assert response.status_code == 422
-    assert "model.path: no base model of this project has the path elsewhere at revision abc" in error(
-        page, "f-base-model"
-    )
-    assert "data.path: no dataset of this project is train.jsonl" in error(page, "f-dataset")
-    assert "eval.path: no dataset of this project is test.jsonl" in error(page, "f-eval-dataset")
-    assert "reward: no reward of this project is the same" in error(page, "f-verifier-version")
-    assert value(page, "sampling.group_size") == "32", "what could be read is filled in"
 
 
 # ---------------------------------------------------------------- the running summary

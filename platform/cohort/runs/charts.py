@@ -103,7 +103,7 @@ Row = tuple[int, dict[str, Any]]
 def series(rows: Sequence[Row], *, limit: int = MAX_POINTS) -> dict[str, dict[str, list[Any]]]:
     """Per chart: `step` and one list per column, thinned to `limit` points. A step without the first column is left
     out of that chart; a later column that is absent is null."""
-    drawn = {}
+    drawn: dict[str, dict[str, list[Any]]] = {}
     for chart in CHARTS:
         leading = chart.columns[0]
         present = [(step, metrics) for step, metrics in rows if metrics.get(leading) is not None]

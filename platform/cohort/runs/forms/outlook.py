@@ -137,8 +137,9 @@ def _time(form: RunForm, completions: int) -> TimeGuess | None:
     if form.base_model is None:
         return None
     past = Run.objects.filter(base_model=form.base_model, seconds_per_step__isnull=False).order_by("-id")[:PAST_RUNS]
-    guesses = []
+    guesses: list[float] = []
     for config, seconds in past.values_list("config", "seconds_per_step"):
+        assert seconds is not None, "the query leaves such runs out"
         sampling = config["sampling"]
         guesses.append(completions * seconds / (sampling["group_size"] * sampling["prompts_per_step"]))
     if not guesses:

@@ -93,9 +93,10 @@ def in_words(field: str, problem: FieldProblem) -> str:
         message = re.sub(pattern, plain, message)
     message = re.sub(r'given "(.*)"$', r"given \1", message).replace("given -", "given \N{MINUS SIGN}")
     subject = SUBJECTS.get(field) or CHOICES.get(field) or fields()[field].label
-    if message.startswith(("must ", "is ", "holds ", "does ")) or re.match(r"\S+ is not one of", message) is None:
-        starts = message.startswith(("must ", "is ", "holds ", "does "))
-        message = f"{subject} {message}" if starts else message[:1].upper() + message[1:]
-    else:
+    if message.startswith(("must ", "is ", "holds ", "does ")):
+        message = f"{subject} {message}"
+    elif " is not one of " in message:
         message = f"{subject}: {message}"
+    else:
+        message = message[:1].upper() + message[1:]
     return message if message.endswith((".", ")")) else message + "."

@@ -1,0 +1,48 @@
+"""Reading the run form's page as a person or a browser would."""
+
+import re
+from html import unescape
+
+
+def said(page: str, field: str) -> str:
+    """What stands beneath a field, errors and help."""
+    found = re.search(rf'<div class="said" id="said-{re.escape(field)}"[^>]*>(.*?)</div>\s*</div>', page, re.DOTALL)
+    assert found is not None, f"nothing is said beneath {field}"
+    return found[1]
+
+
+def error(page: str, field: str) -> str:
+    found = re.search(r'<div class="error-text">(.*?)(</div>|$)', said(page, field), re.DOTALL)
+    return found[1] if found else ""
+
+
+def value(page: str, name: str) -> str:
+    found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', page)
+    assert found is not None, name
+    return found[1]
+
+
+def selected(page: str, name: str) -> str:
+    options = re.search(rf'<select[^>]* name="{name}".*?</select>', page, re.DOTALL)
+    assert options is not None, name
+    found = re.search(r'<option value="([^"]*)" selected', options[0])
+    return found[1] if found else ""
+
+
+def as_browser(page: str) -> dict[str, str]:
+    """What a browser would send for the form of this page."""
+    form = page[page.index('<form id="run-form"') : page.index("</form>", page.index('<form id="run-form"'))]
+    sent: dict[str, str] = {}
+    for tag in re.finditer(r"<input [^>]*>", form):
+        attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag[0]))
+        if attributes.get("type") == "checkbox" and " checked" not in tag[0]:
+            continue
+        sent[attributes["name"]] = unescape(attributes["value"])
+    for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL):
+        sent[name] = unescape(text).replace("\n", "\r\n")
+    for name, options in re.findall(r'<select [^>]*name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):
+        chosen = re.search(r'<option value="([^"]*)" selected', options) or re.search(
+            r'<option value="([^"]*)"', options
+        )
+        sent[name] = unescape(chosen[1]) if chosen else ""
+    return sent
