@@ -1,0 +1,195 @@
+"""The main job as a person does it, in a real browser against a real `cohort up`: sign in, register a model, upload
+problems, define a reward, define a run, launch it, watch it, open a group, take the card away and check it.
+
+With COHORT_SCREENSHOTS set to a folder, pictures of the pages are kept there; docs/images came so.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Stack, clean_environment
+from tests.needs import needs
+
+pytestmark = pytest.mark.e2e
+
+STEPS = int(os.environ.get("COHORT_E2E_STEPS", "24"))
+COLD_STEPS = os.environ.get("COHORT_E2E_COLD_STEPS", "60")
+MINUTES = 60_000  # Playwright counts milliseconds
+
+
+def grpo(*words: str) -> None:
+    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=clean_environment(), check=True)
+
+
+@pytest.fixture
+def browser_page(tmp_path: Path) -> Iterator:
+    needs("chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium",
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic"],
+        )
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(30_000)
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Callable:
+    """Keeps a picture of the page, in light, dark and at 360 px, when COHORT_SCREENSHOTS names a folder."""
+    folder = os.environ.get("COHORT_SCREENSHOTS")
+
+    def keep(page, name: str) -> None:
+        if not folder:
+            return
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360)):
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(400)
+            suffix = "" if (scheme, width) == ("light", 1440) else f"-{scheme if width == 1440 else 'phone'}"
+            page.screenshot(path=f"{folder}/{name}{suffix}.png", full_page=width == 360)
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size({"width": 1440, "height": 900})
+
+    return keep
+
+
+def test_from_sign_in_to_a_verified_card(stack: Stack, browser_page, picture, tmp_path: Path) -> None:
+    page = browser_page
+    violations: list[str] = []
+    page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: violations.append(str(error)))
+
+    grpo("cold-start", "--out", str(stack.home / "models" / "adder"), "--steps", COLD_STEPS)
+    grpo("demo-data", "--out", str(tmp_path))
+    password = re.search(r"password (\S+)", stack.command("user", "alice", "--project", "lab"))
+    assert password is not None
+
+    drive(page, stack.address, password[1], tmp_path, picture)
+    # The one refused form is answered 422, which the console counts as an error; nothing else may be there.
+    assert [text for text in violations if "status of 422" not in text] == []
+
+
+def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) -> None:
+    page.goto(address)
+    page.locator("#id_username").fill("alice")
+    page.locator("#id_password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/p/lab/runs/")
+
+    # What the run is made from.
+    page.goto(f"{address}/p/lab/models/new/")
+    page.locator("#id_name").fill("adder")
+    page.locator("#id_path").fill("adder")
+    page.get_by_role("button", name="Register").click()
+    page.get_by_role("heading", name="adder").wait_for()
+    for name, file in (("additions", "add-train.jsonl"), ("additions held out", "add-heldout.jsonl")):
+        page.goto(f"{address}/p/lab/datasets/new/")
+        page.locator("#id_name").fill(name)
+        page.locator("#id_file").set_input_files(tmp_path / file)
+        page.get_by_role("button", name="Check and store").click()
+        page.get_by_role("heading", name=name, exact=True).wait_for()
+    page.goto(f"{address}/p/lab/rewards/new/")
+    page.locator("#id_name").fill("right sum")
+    page.locator("#id_component-0-kind").select_option("exact")
+    page.locator("#id_component-0-name").fill("correct")
+    page.locator("#id_component-0-params").fill("extract: answer_tag")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("heading", name="right sum", exact=True).wait_for()
+
+    # The run form: a fault is shown beside its field, then mended.
+    page.goto(f"{address}/p/lab/runs/new/")
+    page.locator("#f-preset").select_option("demo")
+    page.wait_for_load_state("networkidle")
+    page.locator("#f-name").fill("Two-digit addition")
+    choose(page, "base_model", "adder")
+    choose(page, "dataset", "additions")
+    choose(page, "eval_dataset", "additions held out")
+    choose(page, "verifier_version", "right sum")
+    page.locator("#f-sampling-group-size").fill("1")
+    page.get_by_role("button", name="Launch").click()
+    fault = page.locator(".field", has=page.locator("#f-sampling-group-size")).locator(".error-text")
+    fault.wait_for()
+    assert "2" in fault.inner_text()
+    picture(page, "launch-fault")
+    page.locator("#f-sampling-group-size").fill("8")
+    page.locator("#f-optim-steps").fill(str(STEPS))
+    picture(page, "launch")
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
+
+    # Live: the chart of the reward gets more points while the run trains.
+    page.locator(".badge", has_text="Training").first.wait_for(timeout=5 * MINUTES)
+    first = until(page, lambda: drawn_points(page), at_least=2)
+    until(page, lambda: drawn_points(page), at_least=first + 1)
+    until(page, lambda: drawn_points(page), at_least=STEPS // 2)
+    picture(page, "run-live")
+
+    page.locator("#card-link").wait_for(timeout=15 * MINUTES)
+    assert page.locator(".badge", has_text="Succeeded").count() >= 1
+    picture(page, "run")
+
+    # A group: G samples with reward and advantage.
+    page.locator("#live-groups table a").first.click()
+    page.wait_for_url(re.compile(r"/groups/\d+/$"))
+    assert page.locator("article.sample").count() == 8
+    assert page.get_by_text("How rewards became advantages").is_visible()
+    picture(page, "group")
+
+    page.go_back()
+    for tab in ("Groups", "Evaluations", "Logs", "Config", "Events"):
+        page.locator(".tabs").get_by_role("link", name=re.compile(f"^{tab}")).click()
+        page.wait_for_load_state("networkidle")
+        picture(page, tab.lower())
+    page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
+    page.locator("#record-digest").wait_for()
+    assert page.get_by_text("not stated").count() > 0
+    picture(page, "record")
+    with page.expect_download() as downloading:
+        page.locator("#download-card").click()
+    card = tmp_path / "card.zip"
+    downloading.value.save_as(card)
+
+    verify = [sys.executable, "-P", "-m", "cohort.cli", "verify", str(card)]
+    checked = subprocess.run(verify, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    content = bytearray(card.read_bytes())
+    content[len(content) // 2] ^= 1
+    card.write_bytes(content)
+    checked = subprocess.run(verify, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+
+
+def choose(page, select: str, text: str) -> None:
+    """Choose the option whose label is `text`, or begins with it and goes on after a separator."""
+    options = page.locator(f"select[name={select}] option")
+    label = next(
+        option
+        for option in options.all_inner_texts()
+        if option == text or option.startswith((f"{text} ·", f"{text} v"))
+    )
+    page.locator(f"select[name={select}]").select_option(label=label)
+
+
+def drawn_points(page) -> int:
+    """Steps that the reward chart has drawn (its last trace only marks the newest)."""
+    return page.evaluate("() => document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0")
+
+
+def until(page, ask: Callable[[], int], *, at_least: int, minutes: int = 10) -> int:
+    """Ask again and again; the page's CSP forbids Playwright's own way of waiting for an expression."""
+    for _ in range(minutes * 300):
+        if (found := ask()) >= at_least:
+            return found
+        page.wait_for_timeout(200)
+    raise AssertionError(f"{ask()} after {minutes} minutes, not {at_least}")
