@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
+from uuid import uuid4
 
 import fsspec
 
@@ -28,7 +29,7 @@ def put(key: str, chunks: Iterable[bytes]) -> Stored:
     """Store under `key`; what is readable there is always whole: the bytes are written aside and moved."""
     filesystem, root = _filesystem()
     digest, size = hashlib.sha256(), 0
-    aside = f"{root}/{key}.part"
+    aside = f"{root}/{key}.{uuid4().hex}.part"  # two uploads of one file may run at once
     with filesystem.open(aside, "wb") as handle:
         for chunk in chunks:
             digest.update(chunk)

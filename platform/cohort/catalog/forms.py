@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from cohort.catalog.services import SpecInvalid
+from grpo_core.yaml_text import dump_yaml, parse_yaml
 
 MAX_TRY_CHARS = 20_000
 PARAMS_EXAMPLE = "extract: answer_tag\nignore_case: false"
@@ -126,14 +127,9 @@ class ComponentForm(CatalogForm):
     def clean_params(self) -> dict[str, Any]:
         text = self.cleaned_data["params"]
         try:
-            # An alias can stand for a million values; no parameter needs one.
-            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-                raise ValidationError("Aliases (*name) are not taken here. Write the value out.")
-            value = yaml.safe_load(text)
+            value = parse_yaml(text)
         except yaml.YAMLError as error:
             raise ValidationError(f"This is not YAML: {error}") from None
-        except RecursionError:
-            raise ValidationError("This is nested too deeply. Parameters are one name and value a line.") from None
         if value is None:
             return {}
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
@@ -185,7 +181,7 @@ class RewardForm:
     @staticmethod
     def _shown(component: dict[str, Any]) -> dict[str, Any]:
         params = component.get("params") or {}
-        return {**component, "params": yaml.safe_dump(params, sort_keys=False, allow_unicode=True) if params else ""}
+        return {**component, "params": dump_yaml(params) if params else ""}
 
     def is_valid(self) -> bool:
         rows_valid = [row.is_valid() for row in self.rows]

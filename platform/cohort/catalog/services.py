@@ -12,7 +12,7 @@ from typing import IO, Any, get_args
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import models, transaction
+from django.db import IntegrityError, models, transaction
 from pydantic import ValidationError as PydanticError
 
 from cohort import artifacts
@@ -70,7 +70,7 @@ def base_model_register(*, project: Project, actor: User | None, name: str, path
         model.weights, model.weights_digest = found.weights, found.weights_digest
         model.provenance = found.provenance
     _clean(model, "name", "path", "revision")
-    model.save()
+    _save_new(model, "base model")
     log.info("base model %r registered in %r", name, project.slug)
     return model
 
@@ -104,7 +104,7 @@ def dataset_create(
         if not artifacts.exists(dataset.artifact):
             aside.seek(0)
             artifacts.put(dataset.artifact, iter(lambda: aside.read(1 << 20), b""))
-    dataset.save()
+    _save_new(dataset, "dataset")
     log.info("dataset %r of %d problems stored in %r", name, dataset.problems, project.slug)
     return dataset
 
@@ -120,7 +120,9 @@ def verifier_version_create(
     rubric = checked_rubric(spec)
     canonical = rubric.config.model_dump(mode="json")
     with transaction.atomic():
-        verifier = Verifier.objects.select_for_update().filter(project=project, name=name).first()
+        # The project's row orders those who make versions at the same time; a new name has no row of its own to lock.
+        Project.objects.select_for_update().get(pk=project.pk)
+        verifier = Verifier.objects.filter(project=project, name=name).first()
         if verifier is None:
             verifier = Verifier(project=project, name=name, description=description)
             _clean(verifier, "name", "description")
@@ -165,12 +167,24 @@ def _clean(row: models.Model, *given: str) -> None:
 
 
 def _name_free(row: BaseModel | PromptDataset, noun: str) -> None:
-    """Before the long work; the database's constraint holds against two at the same time."""
+    """Before the long work; `_save_new` holds against two at the same time."""
     manager: models.Manager[Any] = type(row)._default_manager
     if not row.name.strip():
         raise ValidationError({"name": "A name is needed."})
     if manager.filter(project=row.project, name=row.name).exists():
-        raise ValidationError({"name": f"The project has a {noun} named {row.name} already. Choose another name."})
+        raise _taken(row, noun)
+
+
+def _save_new(row: BaseModel | PromptDataset, noun: str) -> None:
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:
+        raise _taken(row, noun) from None
+
+
+def _taken(row: BaseModel | PromptDataset, noun: str) -> ValidationError:
+    return ValidationError({"name": f"The project has a {noun} named {row.name} already. Choose another name."})
 
 
 def _spool(chunks: Iterable[bytes], aside: IO[bytes]) -> tuple[str, int]:
