@@ -246,7 +246,8 @@ def test_other_ends_carry_their_reason(worker: AttemptCaller, run: Run, end: str
 
 def test_the_canceller_s_reason_stays(worker: AttemptCaller, run: Run, alice: User) -> None:
     run_cancel(run=run, actor=alice, reason="wrong data")
-    worker.finish("cancelled", last_seq=0)
+    worker.records(packed(envelopes([phase("training")])))  # the trainer had not heard of it yet
+    worker.finish("cancelled", last_seq=1)
     run.refresh_from_db()
     assert (run.state, run.reason) == (RunState.CANCELLED, "wrong data")
 

@@ -58,8 +58,8 @@ def main() -> None:
             run.append(outcome())
             run.close()
         case "bad-record":
-            segment = next(run.spool_folder.glob("*.log"))
-            segment.write_bytes(segment.read_bytes()[:-3] + b"xx\n")
+            with next(run.spool_folder.glob("*.log")).open("ab") as segment:
+                segment.write(b"not a frame, and longer than the head of one\n")
             go_on()
 
 

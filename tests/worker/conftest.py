@@ -1,6 +1,8 @@
 """A live web server with a project, a registered node and one queued run; what a worker on this machine would need."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,21 @@ def site(transactional_db: None, live_server: Any, settings: Any) -> Site:
 
 
 @pytest.fixture
-def supervisor(site: Site, tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
+def shutdown() -> threading.Event:
+    """Tells every supervisor of the test to stop."""
+    return threading.Event()
+
+
+@pytest.fixture
+def background(shutdown: threading.Event) -> Iterator[Callable[[Callable[[], Any]], "Future[Any]"]]:
+    """Runs a call in a thread that lives to the end of the test, as the worker's pool thread does."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield pool.submit
+        shutdown.set()  # or a test that failed would wait here for ever
+
+
+@pytest.fixture
+def supervisor(site: Site, tmp_path: Path, shutdown: threading.Event) -> Iterator[Callable[..., Supervisor]]:
     """Makes a supervisor with a given child program and quick turns."""
     with Platform(site.url, site.node_token) as platform:
 
@@ -78,6 +94,7 @@ def supervisor(site: Site, tmp_path: Path) -> Iterator[Callable[..., Supervisor]
                 platform,
                 tmp_path / "runs",
                 environment().models_folder,
+                stop=shutdown,
                 command=command,
                 limits=Limits(**{"tick": 0.05, "grace": 30.0, **limits}),
             )

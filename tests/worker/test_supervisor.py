@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel
+from grpo_core.wire import Finish
 from tests.web.conftest import PROBLEMS
 from tests.worker.cable import Cable
 from tests.worker.conftest import Site
@@ -45,10 +46,9 @@ _RUN = (
 
 
 @pytest.fixture
-def background() -> Iterator[Callable[[Callable[[], Any]], "Future[Any]"]]:
-    """Runs a call in a thread that lives to the end of the test, as the worker's pool thread does."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        yield pool.submit
+def see_through(background: Any) -> Callable[[Supervisor, Run], Finish | None]:
+    """Sees one attempt through; a supervisor that does not come to an end fails the test."""
+    return lambda made, run: background(lambda: made.run(run.pk)).result(timeout=120)
 
 
 def folder_of(supervisor: Supervisor, run: Run) -> Path:
@@ -63,10 +63,10 @@ def three_steps_stored(run: Run) -> Callable[[], bool]:
     return lambda: StepMetric.objects.filter(run=run).count() == 3
 
 
-def test_a_whole_run(site: Site, supervisor: Making) -> None:
+def test_a_whole_run(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     made = supervisor(child("finish"))
-    finish = made.run(run.pk)
+    finish = see_through(made, run)
     assert finish is not None
     assert (finish.end, finish.exit_status, finish.last_seq) == ("finished", 0, 17)
     run.refresh_from_db()
@@ -81,10 +81,10 @@ def test_a_whole_run(site: Site, supervisor: Making) -> None:
     assert (folder / "log.txt").read_text() == "mode finish\n"
 
 
-def test_a_trainer_that_is_killed_fails_its_run_with_its_last_lines(site: Site, supervisor: Making) -> None:
+def test_a_killed_trainer_fails_its_run_with_its_last_lines(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     made = supervisor(child("die"))
-    finish = made.run(run.pk)
+    finish = see_through(made, run)
     assert finish is not None
     assert (finish.end, finish.code, finish.signal) == ("failed", "trainer_died", 9)
     run.refresh_from_db()
@@ -94,16 +94,16 @@ def test_a_trainer_that_is_killed_fails_its_run_with_its_last_lines(site: Site, 
     assert (StepMetric.objects.filter(run=run).count(), run.step) == (3, 3)  # nothing that was shipped is lost
 
 
-def test_a_trainer_that_says_why_it_failed(site: Site, supervisor: Making) -> None:
+def test_a_trainer_that_says_why_it_failed(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
-    supervisor(child("fail")).run(run.pk)
+    see_through(supervisor(child("fail")), run)
     run.refresh_from_db()
     assert (run.state, run.error_code, run.reason) == (RunState.FAILED, "training_error", "the loss is not a number")
 
 
-def test_a_trainer_that_dies_before_it_writes_anything(site: Site, supervisor: Making) -> None:
+def test_a_trainer_that_dies_before_it_writes_anything(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
-    supervisor(child("silent-death")).run(run.pk)
+    see_through(supervisor(child("silent-death")), run)
     run.refresh_from_db()
     assert (run.state, run.error_code, run.log_tail) == (RunState.FAILED, "trainer_died", "mode silent-death")
     assert "status 2" in run.reason
@@ -147,8 +147,13 @@ def test_a_stale_fence_kills_at_once_and_writes_nothing(site: Site, supervisor: 
     done = background(lambda: made.run(run.pk))
     wait_for(three_steps_stored(run), "three steps are stored")
     pid = pid_of(made, run)
-    Attempt.objects.update(lease_until=Now())
-    wait_for(attempts_lost, "the lease is over between two beats")
+
+    def lose() -> list[int]:
+        """As if it had not beaten for a minute; a beat may come between the two lines."""
+        Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
+        return attempts_lost()
+
+    wait_for(lose, "the attempt is lost")
     assert done.result(timeout=60) is None
     assert session_members(pid) == []
     run.refresh_from_db()
@@ -157,33 +162,33 @@ def test_a_stale_fence_kills_at_once_and_writes_nothing(site: Site, supervisor: 
     assert Group.objects.filter(run=run).count() == 3
 
 
-def test_a_second_message_finds_nothing_to_claim(site: Site, supervisor: Making) -> None:
+def test_a_second_message_finds_nothing_to_claim(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     made = supervisor(child("finish"))
-    made.run(run.pk)
+    see_through(made, run)
     with pytest.raises(Refused) as caught:
-        made.run(run.pk)
+        see_through(made, run)
     assert caught.value.code == "not_waiting"
     assert Attempt.objects.count() == 1
 
 
-def test_a_corrupt_spool_fails_the_run(site: Site, supervisor: Making) -> None:
+def test_a_corrupt_spool_fails_the_run(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     made = supervisor(child("bad-record"))
-    made.run(run.pk)
+    see_through(made, run)
     run.refresh_from_db()
     assert (run.state, run.error_code) == (RunState.FAILED, "run_dir_error")
     assert session_members(pid_of(made, run)) == []
 
 
-def test_an_input_that_is_not_what_was_announced(site: Site, supervisor: Making) -> None:
+def test_an_input_that_is_not_what_was_announced(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     PromptDataset.objects.update(size=len(PROBLEMS), sha256="ab" * 32)
     store = Path(os.environ["COHORT_HOME"]) / "artifacts" / "datasets" / ("ab" * 32)
     store.write_bytes(PROBLEMS)
     try:
         made = supervisor(child("finish"))
-        made.run(run.pk)
+        see_through(made, run)
     finally:
         store.unlink()
     run.refresh_from_db()
@@ -192,21 +197,21 @@ def test_an_input_that_is_not_what_was_announced(site: Site, supervisor: Making)
     assert not (folder_of(made, run) / "pid").exists()
 
 
-def test_a_folder_of_another_database_is_left_alone(site: Site, supervisor: Making) -> None:
+def test_a_folder_of_another_database_is_left_alone(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     made = supervisor(child("finish"))
     folder_of(made, run).mkdir(parents=True)
     (folder_of(made, run) / "log.txt").write_text("somebody else's")
-    made.run(run.pk)
+    see_through(made, run)
     run.refresh_from_db()
     assert (run.state, run.error_code, run.log_tail) == (RunState.FAILED, "not_prepared", "")
     assert "COHORT_RUNS_DIR" in run.reason
 
 
-def test_a_config_this_worker_does_not_know(site: Site, supervisor: Making) -> None:
+def test_a_config_this_worker_does_not_know(site: Site, supervisor: Making, see_through: Any) -> None:
     run = site.launch()
     Run.objects.update(config={**run.config, "from_the_future": 1})
-    supervisor(child("finish")).run(run.pk)
+    see_through(supervisor(child("finish")), run)
     run.refresh_from_db()
     assert (run.state, run.error_code) == (RunState.FAILED, "config_error")
     assert "from_the_future" in run.reason

@@ -57,7 +57,9 @@ def run_move(
     state = RunState(run.state)
     if to not in ALLOWED[state]:
         raise IllegalTransition(run.pk, state, to)
-    run.state, run.reason, run.error_code, run.log_tail = to, reason, error_code, log_tail
+    run.state, run.error_code, run.log_tail = to, error_code, log_tail
+    if reason or to not in (S.EVALUATING, S.TRAINING):  # a cancel on its way keeps its reason from phase to phase
+        run.reason = reason
     fields = ["state", "reason", "error_code", "log_tail"]
     event = RunEvent.objects.create(
         run=run,

@@ -1,0 +1,70 @@
+"""The platform's own Celery worker, as a real process with beat and a pool of database connections."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from psycopg.conninfo import make_conninfo
+
+from cohort.celery import app
+from cohort.environment import environment
+from cohort.runs.attempts import attempt_claim
+from cohort.runs.models import Attempt, Node, RunState
+from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
+from tests.worker.conftest import Site
+from tests.worker.making import NODE
+from tests.worker.queues import take_all
+from tests.worker.test_process import wait_for
+
+
+def test_what_beat_calls_exists() -> None:
+    app.loader.import_default_modules()
+    assert {entry["task"] for entry in app.conf.beat_schedule.values()} <= set(app.tasks)
+
+
+@pytest.mark.e2e
+def test_reconciling_in_a_forked_worker(site: Site, tmp_path: Path) -> None:
+    """A lost worker's run fails, and a waiting run is offered again."""
+    take_all(PLATFORM_QUEUE)
+    lost, waiting = site.launch(), site.launch()
+    attempt_claim(run_id=lost.pk, node=Node.objects.get(), info=NODE)
+    Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
+    waiting.queued_at = lost.queued_at = Now() - timedelta(minutes=1)
+    waiting.save(update_fields=["queued_at"])
+    take_all(TRAIN_QUEUE)
+    app.send_task("cohort.runs.reconcile", queue=PLATFORM_QUEUE)
+    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--beat", "--queues", PLATFORM_QUEUE,
+        "--concurrency", "1", "--loglevel", "INFO", "--schedule", str(tmp_path / "beat"),
+    ]
+    # fmt: on
+    told = {**os.environ, "COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
+    with (tmp_path / "log").open("ab") as log:
+        process = subprocess.Popen(words, env=told, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
+    try:
+
+        def failed() -> bool:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            lost.refresh_from_db()
+            return lost.state == RunState.FAILED
+
+        wait_for(failed, "the lost run fails")
+        offered: list[object] = []
+
+        def again() -> bool:
+            offered.extend(take_all(TRAIN_QUEUE))
+            return bool(offered)
+
+        wait_for(again, "the waiting run is offered again")
+        assert offered == [[waiting.pk]]
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+    assert "Traceback" not in (tmp_path / "log").read_text()
