@@ -18,7 +18,7 @@ def row_weights(lengths: Sequence[int], used: Sequence[bool], how: Aggregation, 
     loss = Σ over completions i, Σ over tokens t: weight_i · loss_it, where for B completions in use
 
     sequence_mean  weight_i = 1 / (B · length_i)   GRPO, arXiv 2402.03300, eq. 3: each completion counts alike
-    token_mean     weight_i = 1 / Σ_j length_j     DAPO, arXiv 2503.14476, eq. 8: each token counts alike
+    token_mean     weight_i = 1 / Σ_j length_j     DAPO, arXiv 2503.14476, section 3.3: each token counts alike
     constant       weight_i = 1 / (B · constant)   Dr. GRPO, arXiv 2503.20783: no length in the denominator
 
     Masked: completions with used False weigh 0 and are in no denominator. Completions whose advantage is 0 stay in it:
