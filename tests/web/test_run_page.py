@@ -113,7 +113,7 @@ def test_a_failed_run_shows_reason_and_log_on_top(client_for: ClientFor, oscar: 
     )
     maker.attempt(run, state="failed")
     page = page_of(client_for(oscar), run)
-    assert page.index("This run failed") < page.index('id="live-tiles"')
+    assert page.index("This run failed") < page.index("Newest groups")
     assert "The trainer died at step 3." in page
     assert "trainer_died" in page
     assert f"MemoryError {HOSTILE_SHOWN}" in page
@@ -122,6 +122,18 @@ def test_a_failed_run_shows_reason_and_log_on_top(client_for: ClientFor, oscar: 
     assert f"?clone={run.pk}" in page
     assert "line 0" in page_of(client_for(oscar), run, "logs/")
     assert "data-poll" not in page
+
+
+def test_a_draft_and_a_run_without_steps_show_no_empty_charts(
+    client_for: ClientFor, oscar: User, bob: User, maker: Maker
+) -> None:
+    draft = maker.run()
+    page = page_of(client_for(oscar), draft)
+    assert "This is a draft. Launch it as it is, or clone it" in page
+    assert "An operator or admin of Our project can launch it" in page_of(client_for(bob), draft)
+    ended = maker.run(state="cancelled")
+    assert "It ended before its first step" in page_of(client_for(bob), ended)
+    assert "data-chart" not in page + page_of(client_for(bob), ended)
 
 
 def test_logs_of_a_live_run_say_where_they_lie(client_for: ClientFor, bob: User, maker: Maker) -> None:

@@ -181,7 +181,7 @@ def _spec(path: str, info: FieldInfo) -> FieldSpec:
     return FieldSpec(
         path=path,
         label=LABELS.get(path) or leaf.replace("_", " ").capitalize(),
-        help=" ".join((info.description or "").split()),
+        help=" ".join((info.description or "").replace("`", "").split()),
         kind=kind,
         choices=choices,
         optional=optional,
