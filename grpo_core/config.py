@@ -224,7 +224,7 @@ class RunConfig(Part):
     name: Annotated[str, Field(min_length=1, max_length=120)] = "run"
     """What people call the run."""
     preset: str | None = None
-    """Paper whose settings were the starting point; differences from it are shown and recorded."""
+    """Paper whose settings stand wherever a field is not given; differences from it are shown and recorded."""
     model: ModelConfig
     """The base model, which is where the policy starts."""
     data: DataConfig
@@ -270,9 +270,14 @@ class RunConfig(Part):
 
     @classmethod
     def from_dict(cls, data: Any, *, source: str = "config") -> Self:
-        """Check `data`; raise ConfigError listing every fault with its dotted path and the allowed values."""
+        """Put the preset, if one is named, under `data` and check all of it; raise ConfigError listing every fault
+        with its dotted path and the allowed values."""
+        from grpo_core import presets  # here, because presets are written in terms of this module
+
         if not isinstance(data, dict):
             raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
+        if isinstance(preset := data.get("preset"), str):
+            data = presets.apply(preset, data)
         try:
             return cls.model_validate(data)
         except ValidationError as error:

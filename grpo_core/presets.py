@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, FieldProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,8 @@ def diff(config: RunConfig) -> list[Difference]:
 
 def _preset(name: str) -> Preset:
     if name not in PRESETS:
-        raise ConfigError(f"preset: {name!r} is not a preset; there are {', '.join(PRESETS)}")
+        problem = FieldProblem("preset", f"{name!r} is not a preset; there are {', '.join(PRESETS)}")
+        raise ConfigError(str(problem), (problem,))
     return PRESETS[name]
 
 

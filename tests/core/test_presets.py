@@ -79,3 +79,12 @@ def test_unknown_preset_lists_the_known_ones() -> None:
 
 def test_no_preset_no_differences() -> None:
     assert diff(RunConfig.from_dict(GIVEN)) == []
+
+
+def test_a_config_that_names_a_preset_takes_its_settings() -> None:
+    config = RunConfig.from_dict({**GIVEN, "preset": "dapo", "sampling": {"group_size": 4}})
+    assert (config.algorithm.clip_high, config.sampling.group_size) == (0.28, 4)
+    assert RunConfig.from_text(config.to_yaml()) == config
+    with pytest.raises(ConfigError) as caught:
+        RunConfig.from_dict({**GIVEN, "preset": "dappo"})
+    assert caught.value.problems[0].path == "preset"

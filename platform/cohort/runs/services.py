@@ -16,10 +16,8 @@ from cohort.runs import dispatch
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
 from cohort.runs.transitions import ON_A_WORKER, IllegalTransition, run_lock, run_move
-from grpo_core import presets
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
-from grpo_core.presets import PRESETS
 from grpo_core.rewards.rubric import Rubric
 
 if TYPE_CHECKING:
@@ -73,10 +71,6 @@ def run_config(
     }
     if eval_dataset is not None:
         chosen["eval"] = {"path": input_path(eval_dataset), "format": eval_dataset.format}
-    if isinstance(preset := settings.get("preset"), str):
-        if preset not in PRESETS:
-            raise _config_error([FieldProblem("preset", f"{preset!r} is not one of {', '.join(PRESETS)}")])
-        settings = presets.apply(preset, settings)
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
     Rubric(config.reward)
     return config
