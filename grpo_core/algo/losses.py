@@ -26,8 +26,8 @@ def clipped_surrogate(
     """L = −min(r·A, clip(r, 1−ε_low, 1+ε_high)·A), with r = exp(log π − log π_old) per token.
 
     Source: PPO (arXiv 1707.06347, eq. 7) with GRPO's group advantage (arXiv 2402.03300, eq. 3); unequal ε is DAPO's
-    clip-higher (arXiv 2503.14476, section 3.1). To be minimised. `old_logprobs_N` carries no gradient. No token is masked
-    here and there is no denominator: the result has one value per token.
+    clip-higher (arXiv 2503.14476, section 3.1). To be minimised. `old_logprobs_N` carries no gradient. No token is
+    masked here and there is no denominator: the result has one value per token.
     """
     ratio_N = torch.exp(logprobs_N - old_logprobs_N)
     clipped_N = ratio_N.clamp(1 - clip_low, 1 + clip_high)
