@@ -84,13 +84,12 @@ def test_each_chart_keeps_its_own_spikes() -> None:
 
 
 def test_every_chart_is_on_the_page_with_what_it_draws(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    run = maker.run(state="training")
+    run = maker.run(state="training", algorithm={"kl": {"coef": 0.04}})
     response = client_for(bob).get(f"/p/ours/runs/{run.pk}/")
     page = response.content.decode()
     for chart in CHARTS:
         assert f'data-chart="{chart.id}"' in page
         assert len(chart.columns) == len(chart.names) == len(chart.colours)
-    assert "n/a: β is 0" in page
     policy = response.headers["Content-Security-Policy"]
     assert "script-src 'self';" in policy + ";"
     assert "unsafe-eval" not in policy
@@ -99,6 +98,14 @@ def test_every_chart_is_on_the_page_with_what_it_draws(client_for: ClientFor, bo
     other = client_for(bob).get(f"/p/ours/runs/{run.pk}/groups/")
     assert "unsafe-inline" not in other.headers["Content-Security-Policy"], "only pages with charts"
     assert "plotly.min.js" not in other.content.decode()
+
+
+def test_without_a_reference_there_is_no_kl_to_draw(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    page = client_for(bob).get(f"/p/ours/runs/{run.pk}/").content.decode()
+    assert 'data-chart="entropy"' in page
+    assert 'data-chart="kl"' not in page
+    assert "n/a, β 0" in page, "its tile says why"
 
 
 def test_the_library_comes_from_its_package_and_nothing_else_of_it() -> None:

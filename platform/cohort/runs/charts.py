@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_core.config import RunConfig
+
 MAX_POINTS = 1000
 """Most points sent for one chart. A longer series is cut into buckets of which min, max and last stay."""
 
@@ -31,8 +33,6 @@ class Chart:
     floor: float | None = None
     """Lowest value of the axis, where the quantity has one."""
     ceiling: float | None = None
-    absent: str = ""
-    """Why there may never be a point; empty: it comes with the first step."""
 
 
 CHARTS = (
@@ -68,7 +68,6 @@ CHARTS = (
         ("kl",),
         ("KL",),
         ("--accent",),
-        absent="n/a: β is 0, so no reference model is loaded and there is no KL.",
     ),
     Chart("entropy", "line", "Entropy", "mean per token", "nats", ("entropy",), ("entropy",), ("--accent",), floor=0.0),
     Chart(
@@ -98,6 +97,11 @@ CHARTS = (
 """The first stack column is drawn at the bottom."""
 
 Row = tuple[int, dict[str, Any]]
+
+
+def charts_of(config: RunConfig) -> tuple[Chart, ...]:
+    """What a run draws: without a reference (β 0) there is no KL, and its tile says so."""
+    return tuple(chart for chart in CHARTS if chart.id != "kl" or config.algorithm.kl.coef > 0)
 
 
 def series(rows: Sequence[Row], *, limit: int = MAX_POINTS) -> dict[str, dict[str, list[Any]]]:

@@ -46,10 +46,11 @@ class Tile:
 
     @property
     def change_shown(self) -> str:
-        """With as many decimals as the value itself; empty when that shows no change, or none is known."""
+        """With as many decimals as the value itself, three beside a plain 0; empty when that shows no change, or none
+        is known."""
         if self.change is None:
             return ""
-        places = len(self.shown.partition(".")[2]) if self.kind != "share" else 0
+        places = 0 if self.kind == "share" else 3 if self.value == 0 else len(self.shown.partition(".")[2])
         text = fixed(100 * self.change if self.kind == "share" else self.change, places)
         if float(text.replace(",", "").replace(MINUS, "-")) == 0:
             return ""

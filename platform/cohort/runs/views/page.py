@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from cohort.access import run_for
 from cohort.csp import charts_csp
 from cohort.review.selectors import step_groups
-from cohort.runs.charts import CHARTS, series
+from cohort.runs.charts import charts_of, series
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.selectors.evaluations import CHANGES, changed_items, suites
 from cohort.runs.selectors.header import Header, run_header, tiles
@@ -29,7 +29,7 @@ EVENTS = 200
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    return render(request, "runs/overview.html", _overview(header) | {"tab": "overview", "charts": CHARTS})
+    return render(request, "runs/overview.html", _overview(header) | {"tab": "overview", "charts": charts_of(header.config)})
 
 
 @require_safe
