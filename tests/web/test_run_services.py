@@ -244,6 +244,7 @@ def _record(run: Run) -> Record:
 def test_sealing_ends_in_success_and_a_failed_run_stays_failed(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(state=RunState.SEALING)
     run_sealed(run=run, record=_record(run))
+    run_sealed(run=run, record=_record(run))
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)

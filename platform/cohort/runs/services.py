@@ -183,8 +183,13 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
 
 @transaction.atomic
 def run_sealed(*, run: Run, record: "Record") -> None:
-    """The run's record is stored: a finished run becomes succeeded, a failed or cancelled one stays what it is."""
+    """The run's record is stored: a finished run becomes succeeded, a failed or cancelled one stays what it is.
+
+    Told twice of a success, as by a doubled message, it changes nothing.
+    """
     run_lock(run=run)
+    if run.state == RunState.SUCCEEDED:
+        return
     if run.state == RunState.SEALING:
         run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
     elif run.state not in (RunState.FAILED, RunState.CANCELLED):
