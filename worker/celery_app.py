@@ -11,10 +11,11 @@ import threading
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_init, worker_shutting_down
+from celery.signals import worker_init, worker_ready, worker_shutting_down
 
 from grpo_core.broker import TRAIN_QUEUE, celery_transport
 from worker.environment import MissingSetting, environment
+from worker.presence import stay_present
 
 SHUTDOWN = threading.Event()
 """Set when the worker was told to stop: the supervisor stops its trainer and reports."""
@@ -42,6 +43,11 @@ def _refuse_without_token(**_: Any) -> None:
     except MissingSetting as error:
         sys.exit(f"The worker cannot start: {error}")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
+
+
+@worker_ready.connect  # type: ignore[untyped-decorator]
+def _stay_present(**_: Any) -> None:
+    stay_present(environment(), SHUTDOWN)
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

@@ -64,6 +64,9 @@ class Platform:
         body = ClaimRequest(run_id=run_id, node=node)
         return _understood(ClaimReply, _call(self._http, "claim", self._token, patience, json=_json(body)))
 
+    def present(self, node: NodeInfo) -> None:
+        _call(self._http, "node", self._token, json=_json(node))
+
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
         return AttemptLink(self._http, claimed)
 

@@ -58,11 +58,10 @@ def test_running_attempt_is_named_in_its_project_only(
     assert "busy for another project" in theirs
 
 
-def test_silent_only_while_an_attempt_runs(client_for: ClientFor, bob: User, attempt: Attempt, node: Node) -> None:
+def test_a_node_that_is_not_heard_of_is_silent(client_for: ClientFor, bob: User, node: Node) -> None:
+    assert "silent" not in client_for(bob).get("/p/ours/nodes/").content.decode()
     Node.objects.filter(pk=node.pk).update(last_seen_at=timezone.now() - timedelta(minutes=5))
     assert "silent, 5\u00a0min ago" in client_for(bob).get("/p/ours/nodes/").content.decode()
-    Attempt.objects.filter(pk=attempt.pk).update(state="finished", ended_at=timezone.now())
-    assert "silent" not in client_for(bob).get("/p/ours/nodes/").content.decode()
 
 
 def test_refresh_is_a_partial(client_for: ClientFor, bob: User, node: Node) -> None:

@@ -110,6 +110,15 @@ def test_claim_gives_one_attempt_with_all_it_needs(run: Run, node: Caller, datas
     assert RunEvent.objects.get(data__to="starting").actor == "node:gpu-1"
 
 
+def test_a_node_says_that_it_is_here(node: Caller, worker: AttemptCaller) -> None:
+    Node.objects.update(last_seen_at=None, info={})
+    assert node.post("node", NODE.model_dump(mode="json")).status_code == 204
+    row = Node.objects.get()
+    assert row.last_seen_at is not None
+    assert row.info["hostname"] == NODE.hostname
+    assert worker.post("node", NODE.model_dump(mode="json")).status_code == 401, "an attempt is not a node"
+
+
 def test_a_second_claim_is_refused(run: Run, node: Caller) -> None:
     claim(node, run)
     body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}

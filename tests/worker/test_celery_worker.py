@@ -13,7 +13,7 @@ import pytest
 
 from cohort.catalog.services import base_model_register
 from cohort.environment import environment
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_cancel
 from grpo_core.run_dir import SpoolReader
 from tests.worker.conftest import Site
@@ -77,6 +77,7 @@ def ended(run: Run) -> bool:
 
 def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
     with worker_process(tiny, tmp_path):
+        wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the idle worker is heard of")
         run = tiny.launch(**SMALL, optim={"steps": 3, "lr": 1e-3})
         wait_for(lambda: ended(run), "the run ends")
     assert run.state == RunState.SEALING, (run.reason, run.log_tail, (tmp_path / "worker.log").read_text())

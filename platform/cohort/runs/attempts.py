@@ -14,7 +14,7 @@ from cohort.catalog.models import PromptDataset
 from cohort.runs import dispatch
 from cohort.runs.models import Attempt, AttemptState, Node, Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
-from cohort.runs.nodes import token_new
+from cohort.runs.nodes import node_present, token_new
 from cohort.runs.services import input_path
 from cohort.runs.text import storable
 from cohort.runs.transitions import run_lock, run_move
@@ -44,7 +44,7 @@ class Claimed:
 def attempt_claim(*, run_id: int, node: Node, info: NodeInfo) -> Claimed:
     """Give a queued run to this node as a new attempt. Raises NotWaiting, and Run.DoesNotExist."""
     run = Run.objects.select_for_update().get(pk=run_id)
-    Node.objects.filter(pk=node.pk).update(info=info.model_dump(mode="json"), last_seen_at=Now())
+    node_present(node=node, info=info)
     if run.state != RunState.QUEUED:
         raise NotWaiting(f"run {run_id} is {run.get_state_display().lower()}, not queued")
     run.fence += 1

@@ -6,7 +6,10 @@ A token is shown once and stored only as its SHA-256; a token is looked up by th
 import hashlib
 import secrets
 
+from django.db.models.functions import Now
+
 from cohort.runs.models import Node
+from grpo_core.wire import NodeInfo
 
 
 def token_new() -> tuple[str, str]:
@@ -23,3 +26,8 @@ def node_create(*, name: str) -> tuple[Node, str]:
     """Register a machine; the token is returned here and never again."""
     token, digest = token_new()
     return Node.objects.create(name=name, token_digest=digest), token
+
+
+def node_present(*, node: Node, info: NodeInfo) -> None:
+    """The machine is here, waiting or working, and this is what it is."""
+    Node.objects.filter(pk=node.pk).update(info=info.model_dump(mode="json"), last_seen_at=Now())

@@ -1,8 +1,7 @@
 """The page of machines: which are here, what they have, what they run. Read only.
 
 Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
-node is busy is shown. An idle worker waits for a message and calls nobody, so silence means something only while an
-attempt runs.
+node is busy is shown. A worker says every 20 s that it is here, busy or not, so silence means that it is gone.
 """
 
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ SILENT_AFTER = timedelta(seconds=settings.COHORT_LEASE_SECONDS)
 class NodeRow:
     node: Node
     status: str
-    """working, silent (an attempt runs and its node is not heard of), idle, never (heard of) or revoked."""
+    """working, idle, silent (not heard of any more), never (heard of) or revoked."""
     busy: int
     """Attempts running on it, of whatever project."""
     attempts: list[Attempt]
@@ -62,6 +61,6 @@ def _status(node: Node, busy: int, now: datetime) -> str:
         return "revoked"
     if node.last_seen_at is None:
         return "never"
-    if not busy:
-        return "idle"
-    return "working" if now - node.last_seen_at < SILENT_AFTER else "silent"
+    if now - node.last_seen_at >= SILENT_AFTER:
+        return "silent"
+    return "working" if busy else "idle"

@@ -24,8 +24,8 @@ from cohort.runs.attempts import (
 )
 from cohort.runs.ingest import BadRecord, records_ingest
 from cohort.runs.models import Attempt, Node, Run
-from cohort.runs.nodes import token_digest
-from grpo_core.wire import Beat, BeatReply, ClaimReply, ClaimRequest, Finish, IngestReply, Refusal
+from cohort.runs.nodes import node_present, token_digest
+from grpo_core.wire import Beat, BeatReply, ClaimReply, ClaimRequest, Finish, IngestReply, NodeInfo, Refusal
 
 api = NinjaAPI(
     title="Cohort worker API",
@@ -77,6 +77,12 @@ def claim(request: HttpRequest, body: ClaimRequest) -> Any:
             lease_seconds=settings.COHORT_LEASE_SECONDS,
         ),
     )
+
+
+@api.post("/node", auth=NodeToken(), response={204: None})
+def node(request: HttpRequest, body: NodeInfo) -> Any:
+    node_present(node=_auth(request), info=body)
+    return Status(204, None)
 
 
 @api.get("/attempts/{int:attempt_id}/files/{sha256}", auth=AttemptToken())
