@@ -185,7 +185,7 @@ def leave() -> None:
         from django.db import connection
 
         connection.close()
-        connection.close_pool()
+        connection.close_pool()  # type: ignore[attr-defined]  # of the PostgreSQL backend, the only one here
 
 
 def migrate() -> None:
