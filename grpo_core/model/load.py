@@ -19,7 +19,7 @@ from grpo_core.config import ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.logprobs import last_logits
 
-transformers_logging.disable_progress_bar()  # its bars would end up in every run's log
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bars would end up in every run's log
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

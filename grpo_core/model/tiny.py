@@ -19,12 +19,13 @@ PAD = "<|pad|>"
 
 @dataclass(frozen=True)
 class TinyShape:
-    """Sizes of the network. The default has about 0.9 million parameters."""
+    """Sizes of the network. The default has about 0.4 million parameters: enough for two-digit additions, and small
+    enough that a run of a hundred steps takes minutes on two cores."""
 
-    hidden: int = 128
-    layers: int = 4
+    hidden: int = 96
+    layers: int = 3
     heads: int = 4
-    feed_forward: int = 384
+    feed_forward: int = 288
     context: int = 4096
 
 
@@ -52,6 +53,8 @@ def make_tiny(*, seed: int, shape: TinyShape | None = None) -> tuple[Any, PreTra
         num_key_value_heads=shape.heads,
         intermediate_size=shape.feed_forward,
         max_position_embeddings=shape.context,
+        # transformers' 0.02 is meant for wide networks; a narrow one starts too flat with it and learns half as fast.
+        initializer_range=shape.hidden**-0.5,
         tie_word_embeddings=False,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -31,10 +31,10 @@ def test_provenance_says_how_it_was_made(built):
     assert provenance["weights"] == {"model.safetensors": file_sha256(built / "model.safetensors")}
     assert provenance["data"]["problems_digest"] == problems_digest(train)
     assert provenance["threads"] == 1
-    assert provenance["final_loss"] < 5.6
+    assert 0 < provenance["final_loss"] < 8
     assert provenance["packages"]["torch"]
     policy = load(built)
-    assert 800_000 < policy.parameters() < 1_000_000
+    assert 350_000 < policy.parameters() < 500_000
 
 
 def test_held_out_problems_are_not_in_the_lesson():

@@ -211,7 +211,7 @@ def test_portions_change_neither_value_nor_gradient(folder):
     whole, whole_gradient = gradient(2**23)
     parts, parts_gradient = gradient(258 * 2)  # two tokens at a time
     assert torch.allclose(whole, parts, atol=1e-6)
-    assert torch.allclose(whole_gradient, parts_gradient, atol=1e-5)
+    assert torch.allclose(whole_gradient, parts_gradient, atol=1e-5 * whole_gradient.abs().max().item())
     assert whole_gradient.abs().max() > 0.1
 
 

@@ -23,7 +23,7 @@ def load(folder: Path, *, dtype: str = "float32") -> LoadedModel:
     return load_model(source, dtype=dtype, device=torch.device("cpu"))
 
 
-def sharpen(policy: LoadedModel, factor: float = 20.0) -> LoadedModel:
+def sharpen(policy: LoadedModel, factor: float = 2.5) -> LoadedModel:
     """Random weights give nearly even distributions; larger embeddings make some tokens likely, as in real use."""
     with torch.no_grad():
         policy.model.get_output_embeddings().weight.mul_(factor)
