@@ -35,7 +35,14 @@ class Environment(BaseSettings):
     models_dir: Path | None = None
     """Folder that base models are registered from; empty means models/ under home."""
     public_url: str = "http://127.0.0.1:8400"
-    """Address that people and workers reach the web server under."""
+    """Address that people reach the web server under."""
+    allowed_hosts: str = ""
+    """More host names that the web server answers to, with commas between them, such as the one that workers use
+    inside a private network."""
+    listen: str = "127.0.0.1:8400"
+    """Address and port that `gunicorn --config python:cohort.gunicorn` listens on."""
+    web_workers: int = Field(default=2, ge=1)
+    """Its processes; each has 8 threads. About one per core."""
     secret_key: SecretStr = SecretStr("")
     """Django's signing key."""
     secret_key_file: Path | None = None

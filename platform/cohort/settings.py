@@ -38,7 +38,8 @@ if ENV.mode == "production":
 _public = ENV.public_url.rstrip("/")
 _host = _public.split("://", 1)[-1].split("/", 1)[0].rsplit(":", 1)[0]
 _https = _public.startswith("https://")
-ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]"] if ENV.mode != "test" else ["*"]
+_more_hosts = [host.strip() for host in ENV.allowed_hosts.split(",") if host.strip()]
+ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]", *_more_hosts] if ENV.mode != "test" else ["*"]
 CSRF_TRUSTED_ORIGINS = [_public]
 
 LOCAL_APPS = ["accounts", "catalog", "runs", "review", "governance"]
@@ -134,6 +135,8 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_SSL_REDIRECT = _https
+# Load balancers and workers may sit inside a private network, behind the proxy that ends TLS.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/worker/"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.trusted_proxy else None
 X_FRAME_OPTIONS = "DENY"

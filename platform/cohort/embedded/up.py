@@ -23,6 +23,7 @@ from cohort import __version__
 from cohort.embedded import children, spawn
 from cohort.embedded.children import Child
 from cohort.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
+from cohort.embedded.inside import enter, leave
 from cohort.embedded.postgres import Postgres
 
 READY_SECONDS = 120.0
@@ -162,30 +163,6 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
 
 
 # ---------------------------------------------------------------------- what is prepared
-
-
-def enter(environment: dict[str, str]) -> None:
-    """Make this process part of the platform: its variables, then Django, which tells a terminal only of trouble."""
-    os.environ.update(environment)
-    os.environ.setdefault("COHORT_LOG_LEVEL", "WARNING")
-    import django
-    from django.core.exceptions import ImproperlyConfigured
-
-    try:
-        django.setup()
-    except ImproperlyConfigured as fault:
-        raise HomeError(str(fault)) from None
-
-
-def leave() -> None:
-    """Close this process's own connections, so that the database can end without a complaint."""
-    from django.conf import settings
-
-    if settings.configured:
-        from django.db import connection
-
-        connection.close()
-        connection.close_pool()  # type: ignore[attr-defined]  # of the PostgreSQL backend, the only one here
 
 
 def migrate() -> None:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cohort.embedded.home import Home, HomeError
-from cohort.embedded.postgres import Postgres
-from cohort.embedded.up import enter, leave
+from cohort.embedded.inside import enter, leave
 
 
 @contextmanager
@@ -29,6 +28,8 @@ def database(home: Home, purpose: str) -> Iterator[None]:
         enter(home.platform_environment(state["database_url"], state["address"]))
         yield
         return
+    from cohort.embedded.postgres import Postgres
+
     with home.locked(purpose):
         postgres = Postgres(home.database, home.logs / "postgres.log")
         try:

@@ -1,0 +1,32 @@
+# The platform: web server, platform worker and `cohort manage`. Holds no torch. Build from the root of the checkout:
+#   docker build --file docker/web.Dockerfile --tag cohort-web .
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY grpo_core grpo_core
+COPY worker worker
+COPY migrations migrations
+COPY platform platform
+COPY templates templates
+RUN python -m venv /opt/cohort \
+ && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt ".[platform]"
+
+FROM python:3.11-slim-bookworm
+COPY --from=build /opt/cohort /opt/cohort
+RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/cohort cohort
+ENV PATH=/opt/cohort/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    DJANGO_SETTINGS_MODULE=cohort.settings \
+    COHORT_HOME=/var/lib/cohort \
+    COHORT_LISTEN=0.0.0.0:8400
+USER cohort
+WORKDIR /var/lib/cohort
+# A volume takes the owner of the folder that it covers.
+RUN mkdir artifacts
+# Static files belong to the image; they need settings that would pass for real ones, and no database.
+RUN COHORT_MODE=embedded COHORT_SECRET_KEY=only-while-building COHORT_DATABASE_URL=postgresql:///none \
+    cohort manage collectstatic --no-input --verbosity 0
+EXPOSE 8400
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8400/healthz', timeout=4)"]
+CMD ["gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application"]

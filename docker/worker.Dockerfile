@@ -1,0 +1,32 @@
+# A GPU worker: Celery and the trainer. Knows no database. Build from the root of the checkout:
+#   docker build --file docker/worker.Dockerfile --tag cohort-worker .
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+# torch first and alone: it is by far the largest layer and changes least.
+RUN python -m venv /opt/cohort \
+ && /opt/cohort/bin/pip install --no-cache-dir "$(grep '^torch==' constraints.txt)"
+COPY grpo_core grpo_core
+COPY worker worker
+COPY migrations migrations
+COPY platform platform
+COPY templates templates
+RUN /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt ".[worker,train]"
+
+FROM python:3.11-slim-bookworm
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends bubblewrap \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/cohort /opt/cohort
+RUN useradd --system --uid 10002 --create-home --home-dir /var/lib/cohort cohort
+ENV PATH=/opt/cohort/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    COHORT_HOME=/var/lib/cohort \
+    COHORT_MODELS_DIR=/models
+USER cohort
+WORKDIR /var/lib/cohort
+# A volume takes the owner of the folder that it covers.
+RUN mkdir runs
+# Time to stop the trainer and ship what it recorded: see stop_grace_period in compose.yaml.
+STOPSIGNAL SIGTERM
+CMD ["celery", "-A", "worker.celery_app", "worker", "--queues", "train", "--loglevel", "INFO"]

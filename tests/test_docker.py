@@ -1,0 +1,209 @@
+"""The Docker files name only what exists: paths, extras, commands, variables, secrets. They are read here, not built."""
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cohort.environment import Environment as PlatformEnvironment
+from worker.environment import Environment as WorkerEnvironment
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCKER = ROOT / "docker"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+FILES = {"web": DOCKER / "web.Dockerfile", "worker": DOCKER / "worker.Dockerfile"}
+KNOWN = {
+    "web": {f"COHORT_{name.upper()}" for name in PlatformEnvironment.model_fields},
+    "worker": {f"COHORT_{name.upper()}" for name in WorkerEnvironment.model_fields},
+}
+IMAGE = {"cohort-web": "web", "cohort-worker": "worker"}
+
+
+def instructions(which: str) -> list[tuple[str, str]]:
+    """(instruction, arguments) of a Dockerfile, lines joined and comments left out."""
+    lines = [line for line in FILES[which].read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def arguments(which: str, instruction: str) -> list[str]:
+    return [rest for word, rest in instructions(which) if word == instruction]
+
+
+def services() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from COMPOSE["services"].items()
+
+
+@pytest.mark.parametrize("which", FILES)
+def test_every_copied_path_exists_and_all_packages_are_copied(which: str) -> None:
+    copied = set()
+    for line in arguments(which, "COPY"):
+        if line.startswith("--from="):
+            continue
+        *sources, _ = line.split()
+        copied.update(sources)
+    assert copied
+    assert [source for source in sorted(copied) if not (ROOT / source).exists()] == []
+    # What hatchling needs for the wheel: the packages, the templates, and the files that the metadata name.
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wanted = {path.split("/")[0] for path in hatch["packages"]} | set(hatch["force-include"])
+    assert wanted | {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]} <= copied
+
+
+@pytest.mark.parametrize(("which", "extras"), [("web", {"platform"}), ("worker", {"worker", "train"})])
+def test_the_images_install_extras_that_exist(which: str, extras: set[str]) -> None:
+    named = re.findall(r'"\.\[([a-z,]+)\]"', FILES[which].read_text())
+    assert [set(group.split(",")) for group in named] == [extras]
+    assert extras <= set(PROJECT["optional-dependencies"])
+
+
+def test_torch_is_pinned_where_the_worker_image_looks_for_it() -> None:
+    assert "$(grep '^torch==' constraints.txt)" in FILES["worker"].read_text()
+    assert len(re.findall(r"^torch==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("which", FILES)
+def test_the_python_of_the_images_is_supported(which: str) -> None:
+    versions = re.findall(r"python:(\d+\.\d+)-", FILES[which].read_text())
+    assert versions
+    supported = [word.rsplit(" ", 1)[-1] for word in PROJECT["classifiers"] if "Python :: 3." in word]
+    assert set(versions) <= set(supported)
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """(image, words) of every command that an image or a service runs."""
+    for which in FILES:
+        for line in arguments(which, "CMD"):
+            yield which, json.loads(line)
+    for _, service in services():
+        if service.get("image") in IMAGE and "command" in service:
+            yield IMAGE[service["image"]], service["command"]
+    example = (DOCKER / "env.example").read_text()
+    for line in re.findall(r"exec(?: -T)? web (cohort [^>\n]*)", example):
+        yield "web", shlex.split(line)
+
+
+@pytest.mark.parametrize(
+    ("which", "words"), list(commands()), ids=lambda value: value[0] if isinstance(value, list) else value
+)
+def test_every_command_exists(which: str, words: list[str]) -> None:
+    program, *rest = words
+    installed = {"web": {"gunicorn", "celery", "cohort"}, "worker": {"celery", "grpo"}}[which]
+    assert program in installed
+    if program == "gunicorn":
+        assert rest == ["--config", "python:cohort.gunicorn", "cohort.wsgi:application"]
+        assert find_spec("cohort.gunicorn")
+        assert find_spec("cohort.wsgi")
+    elif program == "celery":
+        app = {"web": "cohort.celery", "worker": "worker.celery_app"}[which]
+        assert rest[:3] == ["-A", app, "worker"]
+        assert find_spec(app)
+        from celery.bin.worker import worker as command
+
+        context = command.make_context("worker", rest[3:], resilient_parsing=True)
+        assert context.params["queues"] == {"web": "platform", "worker": "train"}[which]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert [word for word in rest[3:] if word.startswith("--") and word not in known] == []
+    else:
+        from cohort import cli
+
+        assert rest[0] in {"manage", "user", "node"}
+        if rest[0] == "manage":
+            from django.core.management import get_commands
+
+            assert rest[1] in get_commands()
+        else:
+            cli._parser().parse_args(rest)
+
+
+def given(which: str) -> set[str]:
+    """COHORT_ variables that the image itself sets."""
+    return set(re.findall(r"\b(COHORT_[A-Z_]+)=", FILES[which].read_text()))
+
+
+@pytest.mark.parametrize("which", FILES)
+def test_every_variable_of_an_image_is_one_that_its_program_reads(which: str) -> None:
+    assert given(which)
+    assert sorted(given(which) - KNOWN[which]) == []
+
+
+def test_every_variable_of_a_service_is_one_that_its_program_reads() -> None:
+    checked = 0
+    for name, service in services():
+        if service.get("image") in IMAGE:
+            wrong = set(service["environment"]) - KNOWN[IMAGE[service["image"]]]
+            assert not wrong, f"{name}: {sorted(wrong)}"
+            checked += 1
+    assert checked == 4
+
+
+def test_the_worker_is_given_no_database_and_no_key() -> None:
+    worker = COMPOSE["services"]["gpu-worker"]
+    assert not {"COHORT_DATABASE_URL", "COHORT_DATABASE_URL_FILE", "COHORT_SECRET_KEY_FILE"} & set(
+        worker["environment"]
+    )
+    assert not {"database_url", "database_password", "secret_key"} & set(worker["secrets"])
+
+
+def test_the_platform_would_start_with_what_compose_gives_it() -> None:
+    """Production mode asks for these; each comes from a secret that the service is given."""
+    for name in ("web", "platform-worker", "migrate"):
+        environment = COMPOSE["services"][name]["environment"]
+        assert environment["COHORT_MODE"] == "production"
+        for variable in ("SECRET_KEY", "DATABASE_URL", "BROKER_URL"):
+            secret = environment[f"COHORT_{variable}_FILE"].removeprefix("/run/secrets/")
+            assert secret in COMPOSE["services"][name]["secrets"]
+
+
+def test_secrets_and_volumes_are_declared_and_used() -> None:
+    secrets, volumes = set(), set()
+    for _, service in services():
+        for secret in service.get("secrets", []):
+            secrets.add(secret if isinstance(secret, str) else secret["source"])
+        volumes.update(word.split(":")[0] for word in service.get("volumes", []) if re.match(r"[a-z]", word))
+    assert secrets == set(COMPOSE["secrets"])
+    assert volumes == set(COMPOSE["volumes"])
+    example = (DOCKER / "env.example").read_text()
+    for secret in COMPOSE["secrets"].values():
+        assert Path(secret["file"]).name in example, "env.example must say how to make it"
+
+
+def test_services_depend_on_services_and_build_from_files_that_exist() -> None:
+    names = set(COMPOSE["services"])
+    for _, service in services():
+        assert set(service.get("depends_on", {})) <= names
+        if "build" in service:
+            context = (DOCKER / service["build"]["context"]).resolve()
+            assert context == ROOT
+            assert (context / service["build"]["dockerfile"]).is_file()
+        for dependency, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                theirs = COMPOSE["services"][dependency]
+                inherited = (
+                    bool(arguments(IMAGE[theirs["image"]], "HEALTHCHECK")) if theirs["image"] in IMAGE else False
+                )
+                assert "healthcheck" in theirs or inherited
+
+
+def test_env_example_names_every_variable_that_compose_reads_and_no_other() -> None:
+    read = set(re.findall(r"\$\{([A-Z_]+)", (DOCKER / "compose.yaml").read_text()))
+    named = set(re.findall(r"^([A-Z_]+)=", (DOCKER / "env.example").read_text(), re.MULTILINE))
+    assert named == read
+
+
+def test_the_port_is_the_same_everywhere() -> None:
+    (listen,) = re.findall(r"COHORT_LISTEN=0\.0\.0\.0:(\d+)", FILES["web"].read_text())
+    assert arguments("web", "EXPOSE") == [listen]
+    assert f"127.0.0.1:{listen}/healthz" in FILES["web"].read_text()
+    assert COMPOSE["services"]["web"]["ports"][0].endswith(f":{listen}")
+    worker = COMPOSE["services"]["gpu-worker"]["environment"]["COHORT_URL"]
+    assert worker == f"http://web:{listen}"
+    assert "web" in COMPOSE["services"]["web"]["environment"]["COHORT_ALLOWED_HOSTS"].split(",")
