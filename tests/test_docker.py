@@ -1,8 +1,11 @@
-"""The Docker files name only what exists: paths, extras, commands, variables, secrets. They are read here, not built."""
+"""The Docker files name only what exists: paths, extras, commands, variables, secrets. They are read, not built."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -109,7 +112,7 @@ def test_every_command_exists(which: str, words: list[str]) -> None:
         from celery.bin.worker import worker as command
 
         context = command.make_context("worker", rest[3:], resilient_parsing=True)
-        assert context.params["queues"] == {"web": "platform", "worker": "train"}[which]
+        assert context.params["queues"] == {"web": ["platform"], "worker": ["train"]}[which]
         known = {option for parameter in command.params for option in parameter.opts}
         assert [word for word in rest[3:] if word.startswith("--") and word not in known] == []
     else:
@@ -122,6 +125,24 @@ def test_every_command_exists(which: str, words: list[str]) -> None:
             assert rest[1] in get_commands()
         else:
             cli._parser().parse_args(rest)
+
+
+def test_the_web_server_listens_where_it_is_told(tmp_path: Path) -> None:
+    settings = {
+        "COHORT_MODE": "production",
+        "COHORT_HOME": str(tmp_path),
+        "COHORT_SECRET_KEY": "k" * 50,
+        "COHORT_DATABASE_URL": "postgresql:///none",
+        "COHORT_BROKER_URL": "amqp://broker",
+        "COHORT_LISTEN": "0.0.0.0:8499",
+        "COHORT_WEB_WORKERS": "3",
+    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
+    words = [sys.executable, "-m", "gunicorn", "--print-config", "--config", "python:cohort.gunicorn", "cohort.wsgi"]
+    done = subprocess.run(words, env=kept | settings, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^bind +=.*0\.0\.0\.0:8499", done.stdout, re.MULTILINE)
+    assert re.search(r"^workers +=.*3", done.stdout, re.MULTILINE)
 
 
 def given(which: str) -> set[str]:
@@ -147,9 +168,7 @@ def test_every_variable_of_a_service_is_one_that_its_program_reads() -> None:
 
 def test_the_worker_is_given_no_database_and_no_key() -> None:
     worker = COMPOSE["services"]["gpu-worker"]
-    assert not {"COHORT_DATABASE_URL", "COHORT_DATABASE_URL_FILE", "COHORT_SECRET_KEY_FILE"} & set(
-        worker["environment"]
-    )
+    assert not [name for name in worker["environment"] if "DATABASE" in name or "SECRET" in name]
     assert not {"database_url", "database_password", "secret_key"} & set(worker["secrets"])
 
 
@@ -187,10 +206,8 @@ def test_services_depend_on_services_and_build_from_files_that_exist() -> None:
         for dependency, how in service.get("depends_on", {}).items():
             if how["condition"] == "service_healthy":
                 theirs = COMPOSE["services"][dependency]
-                inherited = (
-                    bool(arguments(IMAGE[theirs["image"]], "HEALTHCHECK")) if theirs["image"] in IMAGE else False
-                )
-                assert "healthcheck" in theirs or inherited
+                which = IMAGE.get(theirs["image"])
+                assert "healthcheck" in theirs or (which and arguments(which, "HEALTHCHECK"))
 
 
 def test_env_example_names_every_variable_that_compose_reads_and_no_other() -> None:

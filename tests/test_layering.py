@@ -20,7 +20,19 @@ FORBIDDEN = {
     "migrations": {"torch", "transformers", "worker"},
 }
 # The half of grpo_core that the platform may import.
-TORCH_FREE = ["config", "yaml_text", "records", "run_dir", "wire", "broker", "errors", "presets", "stats", "rewards", "data"]
+TORCH_FREE = [
+    "config",
+    "yaml_text",
+    "records",
+    "run_dir",
+    "wire",
+    "broker",
+    "errors",
+    "presets",
+    "stats",
+    "rewards",
+    "data",
+]
 
 
 def _imports(file: Path) -> set[str]:
