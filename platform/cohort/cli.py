@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     node = commands.add_parser("node", help="make a node and print the token its worker needs")
     node.add_argument("name", metavar="NAME")
+    node.add_argument("--revoke", action="store_true", help="refuse this node's token from now on")
     _home(node)
     node.set_defaults(run=_node)
     return parser
@@ -157,10 +158,14 @@ def _node(arguments: argparse.Namespace) -> int:
     from cohort.embedded.visit import database
 
     with database(Home.at(arguments.home), "cohort node"):
-        from cohort.embedded.people import node_add
+        from cohort.embedded.people import node_add, node_revoke
 
-        token = node_add(name=arguments.name)
-    _say(token)
+        if arguments.revoke:
+            node_revoke(name=arguments.name)
+            line = f"the token of {arguments.name} is refused from now on"
+        else:
+            line = node_add(name=arguments.name)
+    _say(line)
     return 0
 
 

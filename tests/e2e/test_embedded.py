@@ -51,6 +51,9 @@ def test_it_serves_until_it_is_told_to_stop(home: Path) -> None:
         again = cohort("node", "gpu-1", "--home", str(home))
         assert again.returncode == 1
         assert "there is a node gpu-1 already" in again.stderr
+        revoked = cohort("node", "gpu-1", "--revoke", "--home", str(home))
+        assert revoked.returncode == 0, revoked.stderr
+        assert cohort("node", "gpu-1", "--revoke", "--home", str(home)).returncode == 1
 
         second = cohort("up", "--home", str(home))
         assert second.returncode == 1

@@ -2,6 +2,7 @@
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import membership_set, one_time_password, project_create, user_create
@@ -49,6 +50,12 @@ def node_add(*, name: str) -> str:
         raise HomeError("a node's name has 1 to 80 characters.")
     _, token = node_create(name=name)
     return token
+
+
+def node_revoke(*, name: str) -> None:
+    """Refuse the node's token, and those of its attempts, from now on. Its name stays taken, for the record."""
+    if not Node.objects.filter(name=name, revoked_at=None).update(revoked_at=Now()):
+        raise HomeError(f"there is no node {name} with a token that is accepted.")
 
 
 def _join(user: User, slug: str, role: str | None) -> str:
