@@ -33,11 +33,20 @@ def present(name: str) -> bool:
     return _KNOWN[name][0]()
 
 
+def required() -> set[str]:
+    """Names in COHORT_REQUIRE. Fails the test on one that nobody knows, because it would require nothing."""
+    names = {name for name in os.environ.get("COHORT_REQUIRE", "").split(",") if name}
+    for name in sorted(names - set(_KNOWN)):
+        pytest.fail(f"COHORT_REQUIRE: {name} is not one of {', '.join(_KNOWN)}")
+    return names
+
+
 def needs(name: str) -> None:
     """Skip the calling test when `name` is absent, or fail it when COHORT_REQUIRE lists the name."""
+    must = name in required()
     if present(name):
         return
     line = f"needs {_KNOWN[name][1]}"
-    if name in os.environ.get("COHORT_REQUIRE", "").split(","):
+    if must:
         pytest.fail(f"{line}; COHORT_REQUIRE says it must be here")
     pytest.skip(line)
