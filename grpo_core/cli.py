@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     options = _parser().parse_args(arguments)
+    # Read by OpenMP when torch is loaded. Its default is to spin while threads wait for each other, which on a machine
+    # with other work to do makes small models ten times slower; asleep they wait almost as well.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status: int = options.handler(options)
     except GrpoError as error:
