@@ -19,6 +19,7 @@ from grpo_core.records import Manifest
 from grpo_core.rollout.prompts import Encoded
 
 PROVENANCE = "cold_start.json"
+_ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic", "math-verify")
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -45,10 +46,9 @@ def build_manifest(
     )
 
 
-def code_state() -> dict[str, Any]:
+def code_state(root: Path = _ROOT) -> dict[str, Any]:
     """Package version, and of a git checkout the commit and the SHA-256 of what differs from it (null when nothing
     does). Untracked Python files of the package count as a difference."""
-    root = Path(__file__).resolve().parent.parent
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit is None:
         return {"version": __version__, "git_commit": None, "dirty_sha256": None}

@@ -1,0 +1,73 @@
+"""The manifest tells what is there: the commit, what differs from it, the hashes of what was loaded."""
+
+import hashlib
+import subprocess
+
+import pytest
+
+from grpo_core import __version__
+from grpo_core.manifest import code_state, package_versions, read_provenance, tokenizer_sha256
+
+from .tiny import tiny_folder
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    (tmp_path / "grpo_core").mkdir()
+    (tmp_path / "grpo_core/a.py").write_text("one = 1\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        git(tmp_path, *command)
+    return tmp_path
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", folder, *identity, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_clean_checkout_is_its_commit(checkout):
+    assert code_state(checkout) == {
+        "version": __version__,
+        "git_commit": git(checkout, "rev-parse", "HEAD"),
+        "dirty_sha256": None,
+    }
+
+
+def test_every_difference_has_its_own_hash(checkout):
+    commit = git(checkout, "rev-parse", "HEAD")
+    (checkout / "grpo_core/a.py").write_text("one = 2\n")
+    changed = code_state(checkout)
+    assert changed["git_commit"] == commit
+    assert (
+        changed["dirty_sha256"]
+        == hashlib.sha256((git(checkout, "diff", "HEAD", "--binary") + "\n").encode()).hexdigest()
+    )
+    (checkout / "grpo_core/b.py").write_text("new file\n")
+    (checkout / "notes.txt").write_text("no part of the package")
+    added = code_state(checkout)
+    assert added["dirty_sha256"] not in (None, changed["dirty_sha256"])
+    (checkout / "notes.txt").unlink()
+    assert code_state(checkout) == added
+
+
+def test_an_installed_package_has_no_commit(tmp_path):
+    assert code_state(tmp_path) == {"version": __version__, "git_commit": None, "dirty_sha256": None}
+
+
+def test_versions_that_decide_numbers():
+    import torch
+
+    assert (
+        package_versions()["torch"] == torch.__version__.split("+")[0]
+        or package_versions()["torch"] == torch.__version__
+    )
+
+
+def test_tokenizer_hash_follows_its_files(tmp_path):
+    folder = tiny_folder(tmp_path / "base")
+    before = tokenizer_sha256(folder)
+    with (folder / "tokenizer.json").open("a") as handle:
+        handle.write(" ")
+    assert tokenizer_sha256(folder) != before
+    assert read_provenance(folder) is None
