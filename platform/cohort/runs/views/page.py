@@ -29,7 +29,9 @@ EVENTS = 200
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    return render(request, "runs/overview.html", _overview(header) | {"tab": "overview", "charts": charts_of(header.config)})
+    return render(
+        request, "runs/overview.html", _overview(header) | {"tab": "overview", "charts": charts_of(header.config)}
+    )
 
 
 @require_safe
