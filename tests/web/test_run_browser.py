@@ -102,7 +102,7 @@ def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..
     add_steps(attempt, [numbers(13), numbers(14)], first=13)
     page.wait_for_function(f"() => {POINTS} === 14", timeout=60_000)
     expect(page.locator("#live-tiles .value").first).to_contain_text("0.640")
-    expect(page.locator(".run-progress")).to_contain_text("step 14 of 130")
+    expect(page.locator(".run-progress")).to_contain_text("step 14 of 120")
     assert [url for url in asked if "series.json" in url] == [
         next(url for url in asked if url.endswith("series.json?after=12"))
     ]
