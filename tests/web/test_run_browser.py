@@ -94,7 +94,7 @@ def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[C
 def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..., Page], run: Run) -> None:
     page = open_page(f"runs/{run.pk}/")
     page.wait_for_function(f"() => {POINTS} === 12")
-    expect(page.locator(".chart.is-empty h2")).to_have_text("KL to reference")
+    expect(page.locator(".chart.is-empty")).to_have_count(0)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
 
