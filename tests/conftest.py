@@ -37,7 +37,7 @@ def _database_url() -> str:
 
 
 for _name in [name for name in os.environ if name.startswith("COHORT_")]:
-    if _name not in ("COHORT_REQUIRE", "COHORT_TEST_DATABASE_URL", "COHORT_TEST_BROKER_URL"):
+    if _name != "COHORT_REQUIRE" and not _name.startswith("COHORT_TEST_"):  # those are meant for the tests
         del os.environ[_name]
 os.environ.update(
     DJANGO_SETTINGS_MODULE="cohort.settings",  # here and not in pyproject: the lines above must come first

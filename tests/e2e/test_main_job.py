@@ -1,7 +1,7 @@
 """The main job as a person does it, in a real browser against a real `cohort up`: sign in, register a model, upload
 problems, define a reward, define a run, launch it, watch it, open a group, take the card away and check it.
 
-With COHORT_SCREENSHOTS set to a folder, pictures of the pages are kept there; docs/images came so.
+With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept there; docs/images came so.
 """
 
 import os
@@ -18,8 +18,8 @@ from tests.needs import needs
 
 pytestmark = pytest.mark.e2e
 
-STEPS = int(os.environ.get("COHORT_E2E_STEPS", "24"))
-COLD_STEPS = os.environ.get("COHORT_E2E_COLD_STEPS", "60")
+STEPS = int(os.environ.get("COHORT_TEST_STEPS", "24"))
+COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "60")
 MINUTES = 60_000  # Playwright counts milliseconds
 
 
@@ -45,8 +45,8 @@ def browser_page(tmp_path: Path) -> Iterator:
 
 @pytest.fixture
 def picture(request: pytest.FixtureRequest) -> Callable:
-    """Keeps a picture of the page, in light, dark and at 360 px, when COHORT_SCREENSHOTS names a folder."""
-    folder = os.environ.get("COHORT_SCREENSHOTS")
+    """Keeps a picture of the page, in light, dark and at 360 px, when COHORT_TEST_SCREENSHOTS names a folder."""
+    folder = os.environ.get("COHORT_TEST_SCREENSHOTS")
 
     def keep(page, name: str) -> None:
         if not folder:
@@ -136,7 +136,7 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     picture(page, "run-live")
 
     page.locator("#card-link").wait_for(timeout=15 * MINUTES)
-    assert page.locator(".badge", has_text="Succeeded").count() >= 1
+    page.locator(".title .badge", has_text="Succeeded").wait_for()
     picture(page, "run")
 
     # A group: G samples with reward and advantage.
