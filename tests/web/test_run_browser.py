@@ -101,6 +101,9 @@ def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..
     attempt = run.attempts.get()
     add_steps(attempt, [numbers(13), numbers(14)], first=13)
     page.wait_for_function(f"() => {POINTS} === 14", timeout=60_000)
+    for chart in ("signal", "entropy"):  # drawn, not only held
+        right_end = f"() => document.querySelector('[data-chart={chart}] .plot')._fullLayout.xaxis.range[1]"
+        assert page.evaluate(right_end) >= 14
     expect(page.locator("#live-tiles .value").first).to_contain_text("0.640")
     expect(page.locator(".run-progress")).to_contain_text("step 14 of 120")
     assert [url for url in asked if "series.json" in url] == [

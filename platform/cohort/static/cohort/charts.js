@@ -81,6 +81,7 @@
     else if (floor !== undefined) range.rangemode = "tozero";
     return {
       margin: { l: 52, r: 8, t: 6, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
+      datarevision: points.step.length, // the arrays grow in place, which plotly does not see by itself
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },
       hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
