@@ -123,6 +123,7 @@ def _grpo(up: Up, words: Sequence[str]) -> None:
     """Run the trainer's command while watching over the rest; its output is shown as it comes."""
     command = spawn.command([sys.executable, "-P", "-m", "grpo_core.cli", *words])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    up.helpers.append(process)
     try:
         while process.poll() is None:
             up.watch()

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.error
@@ -48,7 +49,9 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup, whose whole point it is
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self) for number in numbers}
         try:
             yield
@@ -67,6 +70,8 @@ class Up:
     say: Say
     interrupts: Interrupts
     children: list[Child] = field(default_factory=list)
+    helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """Other processes that were started on purpose and end by themselves."""
 
     def watch(self) -> None:
         """Start a dead child again; raise HomeError when that does not help."""
@@ -86,6 +91,7 @@ class Up:
     def stop(self) -> None:
         """The trainer's worker first, so that it can still report; the web server after it; the database last."""
         self.say("Stopping …")
+        self.helpers.clear()
         for child in reversed(self.children):
             children.stop(child, hurry=self.interrupts.hurry)
         children.end_orphans(self._kept(), grace=5)
@@ -94,7 +100,7 @@ class Up:
 
     def _kept(self) -> list[int]:
         """Process ids of the parts that are alive."""
-        parts = [self.postgres.process, *(child.process for child in self.children)]
+        parts = [self.postgres.process, *(child.process for child in self.children), *self.helpers]
         return [part.pid for part in parts if part is not None and part.poll() is None]
 
 
