@@ -34,7 +34,7 @@ _FLOOR = 0.1
 class Recipe:
     """All that decides what is taught. A folder that holds the same recipe is used again."""
 
-    steps: int = 140
+    steps: int = 120
     batch: int = 64
     seed: int = 0
     split_seed: int = 0

@@ -139,7 +139,7 @@ _ALL = (
                 "clip_high": 0.28,
                 "kl": {"coef": 0.0},
             },
-            "optim": {"steps": 120, "lr": 1.5e-4, "warmup_steps": 10},
+            "optim": {"steps": 120, "lr": 2e-4, "warmup_steps": 10},
             "eval": {"temperature": 1.0},
         },
         notes="Held-out problems are answered at temperature 1, as the policy samples in training. The learning rate "
