@@ -74,6 +74,7 @@ def _loaded_after(code: str, **environment: str) -> set[str]:
     """Top-level names in sys.modules of a fresh interpreter after `code`."""
     probe = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
+    kept["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'platform'}"  # this checkout, wherever the packages are installed
     done = subprocess.run(
         [sys.executable, "-c", probe], env=kept | environment, cwd="/", capture_output=True, text=True, check=False
     )
