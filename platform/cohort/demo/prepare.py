@@ -48,7 +48,7 @@ def build_model(up: Up) -> None:
     folder = up.home.models / MODEL_FOLDER
     if folder.is_dir():
         return
-    up.say("building the demo's base model, once (about a minute on two cores)")
+    up.say("building the demo's base model, once (half a minute on two cores)")
     _grpo(up, ["cold-start", "--out", str(folder)])
 
 
