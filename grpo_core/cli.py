@@ -111,18 +111,21 @@ def _train(options: argparse.Namespace) -> int:
 
 def _eval(options: argparse.Namespace) -> int:
     from grpo_core.config import RunConfig
+    from grpo_core.errors import ConfigError
 
     config = RunConfig.from_file(options.config)
     base = options.config.resolve().parent
+    if options.out is not None and not (options.out.parent.is_dir() and os.access(options.out.parent, os.W_OK)):
+        raise ConfigError(f"cannot write {options.out}: its folder does not exist or is not writable")
     if options.model is not None:
         model = config.model.model_copy(update={"path": str(options.model.resolve()), "revision": None})
         config = config.model_copy(update={"model": model})
 
     import torch
 
-    from grpo_core.errors import ConfigError
     from grpo_core.evaluate.loop import evaluate
     from grpo_core.inputs import load_inputs
+    from grpo_core.progress import Progress
     from grpo_core.rollout.local import LocalRollout
 
     if config.engine.threads is not None:
@@ -132,7 +135,8 @@ def _eval(options: argparse.Namespace) -> int:
     inputs = load_inputs(config.model_copy(update={"algorithm": algorithm}), base=base)
     if inputs.heldout is None:
         raise ConfigError("nothing to evaluate on: give eval.path or eval.holdout")
-    with Stop() as stop:
+    with Stop() as stop, closing(Progress()) as progress:
+        progress.begin("evaluating", len(inputs.heldout.prompts))
         evaluation = evaluate(
             "before" if options.model is None else "after",
             inputs.heldout,
@@ -140,14 +144,15 @@ def _eval(options: argparse.Namespace) -> int:
             policy=inputs.policy,
             rubric=inputs.rubric,
             config=config,
+            progress=lambda done: progress.advance(done, "problems answered"),
         )
+    print(f"accuracy: {_accuracy(evaluation.result)}")
     if options.out is not None:
         lines = [record.model_dump_json() + "\n" for record in (*evaluation.items, evaluation.result)]
         try:
             options.out.write_text("".join(lines), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot write {options.out}: {error.strerror}") from None
-    print(f"accuracy: {_accuracy(evaluation.result)}")
     return 0
 
 

@@ -55,12 +55,19 @@ def cold_start(
     `progress` is told each step and its loss (nats per token). Raises ModelError when the folder holds something else.
     """
     if not force and (existing := _existing(folder)) is not None:
-        if existing["recipe"] == asdict(recipe) and _intact(folder, existing):
+        if existing.get("recipe") == asdict(recipe) and _intact(folder, existing):
             tell(f"{folder} already holds this model (same recipe); nothing to build")
             return False
         raise ModelError(f"{folder} holds a model of another recipe, or a changed one; use --force to build it again")
-    if not force and folder.exists() and any(folder.iterdir()):
-        raise ModelError(f"{folder} is not empty and holds no cold-start model; give another folder")
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    try:  # before the minute of work, not after it
+        if not force and folder.exists() and any(folder.iterdir()):
+            raise ModelError(f"{folder} is not empty and holds no cold-start model; give another folder")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        temporary.rmdir()
+    except OSError as error:
+        raise ModelError(f"cannot write {folder}: {error.strerror}") from None
     if threads is not None:
         torch.set_num_threads(threads)
     began = time.perf_counter()
@@ -68,9 +75,7 @@ def cold_start(
     problems, _ = demo_split(recipe.split_seed)
     loss = _teach(model, tokenizer, problems, recipe, progress)
 
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    temporary.mkdir()
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     provenance = {
@@ -138,12 +143,16 @@ def _existing(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise ModelError(f"{path} is not JSON; use --force to build the model again") from None
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} is not a JSON object; use --force to build the model again")
     return found
 
 
 def _intact(folder: Path, provenance: dict[str, Any]) -> bool:
-    weights: dict[str, str] = provenance["weights"]
-    return all((folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in weights.items())
+    weights: dict[str, str] = provenance.get("weights", {})
+    return bool(weights) and all(
+        (folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in weights.items()
+    )

@@ -169,7 +169,7 @@ class OptimConfig(Part):
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the learning rate rises linearly from 0."""
     schedule: Literal["constant", "linear"] = "constant"
-    """constant after warm-up, or linear to 0 at the last step."""
+    """constant after warm-up, or falling linearly so that it would reach 0 one step after the last."""
     max_grad_norm: Positive = 1.0
     """The gradient is scaled down to this norm when longer."""
 

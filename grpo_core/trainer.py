@@ -246,6 +246,7 @@ class Trainer:
             policy=inputs.policy,
             rubric=inputs.rubric,
             config=self.config,
+            progress=lambda done: self._progress.advance(done, "problems answered"),
         )
         for item in evaluation.items:
             self.run_dir.append(item)

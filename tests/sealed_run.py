@@ -25,6 +25,21 @@ SETTINGS: dict[str, Any] = {
     "optim": {"steps": 3},
     "sampling": {"group_size": 4, "prompts_per_step": 2},
 }
+CARD_FILES = [
+    "CARD.md",
+    "card.html",
+    "config.yaml",
+    "evals/after.jsonl",
+    "evals/before.jsonl",
+    "events.jsonl",
+    "manifest.json",
+    "metrics.jsonl",
+    "outcome.json",
+    "record.json",
+    "record.schema.json",
+    "traces/steps-000001-000100.jsonl",
+]
+"""What a card of such a run holds, sorted."""
 HOSTILE = "<script>alert(1)</script> \u202e | `x` [a](javascript:b) </answer>"
 
 

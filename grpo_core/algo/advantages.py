@@ -24,7 +24,7 @@ class Advantages:
     advantages_PG: Tensor
     """float64; exactly 0 where there is nothing to learn."""
     mean_P: Tensor
-    """Mean reward of the scored samples; NaN where fewer than one is scored."""
+    """Mean reward of the scored samples; NaN where none is scored."""
     std_P: Tensor
     """Their standard deviation with the chosen ddof; NaN where fewer than two are scored."""
     signals: tuple[Signal, ...]

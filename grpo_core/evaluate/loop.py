@@ -20,7 +20,7 @@ from grpo_core.rollout.prompts import Encoded, Prompted, completion_text
 
 SUITE = "heldout"
 _STREAM = 2
-"""Keeps the evaluation's random streams apart from those of training (trainer._STREAM)."""
+"""Keeps the evaluation's random streams apart from those of training (the names at the top of trainer.py)."""
 PROBLEMS_AT_ONCE = 512
 
 

@@ -76,6 +76,24 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
+def test_a_place_that_cannot_be_written_is_said_before_the_work(tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    taught = []
+    for place in (tmp_path / "file", tmp_path / "file/base"):
+        with pytest.raises(ModelError, match="cannot write"):
+            cold_start(place, RECIPE, progress=lambda step, loss: taught.append(step))
+    assert taught == []
+    assert main(["cold-start", "--out", str(tmp_path / "file/base")]) == 4
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_provenance_that_is_none_needs_force(tmp_path):
+    for text in ("[]", "{}", "no JSON"):
+        (tmp_path / "cold_start.json").write_text(text)
+        with pytest.raises(ModelError, match="--force"):
+            cold_start(tmp_path, RECIPE)
+
+
 def test_stopped_half_way_leaves_nothing_that_looks_finished(tmp_path):
     def stop(step, loss):
         if step == 2:
@@ -83,7 +101,7 @@ def test_stopped_half_way_leaves_nothing_that_looks_finished(tmp_path):
 
     with pytest.raises(Interrupted):
         cold_start(tmp_path / "base", RECIPE, progress=stop, threads=1)
-    assert not (tmp_path / "base").exists()
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_run_records_where_its_base_came_from(built, tmp_path):

@@ -151,10 +151,19 @@ def test_eval_command_measures_the_same(learned, home, tmp_path, capsys):
         main(["eval", str(path), "--model", str(learned / "checkpoints/final"), "--out", str(tmp_path / "e.jsonl")])
         == 0
     )
-    assert "10 of 10 right = 100.0%" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "evaluating 10/10 · problems answered" in said
+    assert "10 of 10 right = 100.0%" in said
     lines = (tmp_path / "e.jsonl").read_text().splitlines()
     assert len(lines) == 11
     assert json.loads(lines[-1])["protocol"] == rows(learned / "evals/after.jsonl")[-1]["protocol"]
+
+
+def test_eval_says_before_the_work_that_the_answers_cannot_be_written(home, tmp_path, capsys):
+    assert main(["eval", str(home / "bandit.yaml"), "--out", str(tmp_path / "nowhere/e.jsonl")]) == 2
+    said = capsys.readouterr()
+    assert "cannot write" in said.err
+    assert "accuracy" not in said.out
 
 
 def test_same_config_same_numbers_and_weights(home, tmp_path):

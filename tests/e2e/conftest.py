@@ -54,9 +54,9 @@ class Stack:
         self.ready.set()
 
 
-@pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("cohort") / "home"
+@pytest.fixture
+def stack(open_folder: Path) -> Iterator[Stack]:
+    home = open_folder / "home"
     process = subprocess.Popen(
         [sys.executable, "-P", "-u", "-m", "cohort.cli", "up", "--home", str(home), "--port", "0"],
         env=clean_environment(),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import chromium
 from tests.e2e.conftest import Stack, clean_environment
-from tests.needs import needs
 
 pytestmark = pytest.mark.e2e
 
@@ -29,18 +29,10 @@ def grpo(*words: str) -> None:
 
 @pytest.fixture
 def browser_page(tmp_path: Path) -> Iterator:
-    needs("chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic"],
-        )
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(30_000)
         yield page
-        browser.close()
 
 
 @pytest.fixture
@@ -64,7 +56,7 @@ def picture(request: pytest.FixtureRequest) -> Callable:
     return keep
 
 
-def test_from_sign_in_to_a_verified_card(stack: Stack, browser_page, picture, tmp_path: Path) -> None:
+def test_from_sign_in_to_a_verified_card(browser_page, stack: Stack, picture, tmp_path: Path) -> None:
     page = browser_page
     violations: list[str] = []
     page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)

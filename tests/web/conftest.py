@@ -2,8 +2,9 @@
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.hashers import Argon2PasswordHasher
@@ -14,7 +15,11 @@ from cohort.accounts.services import membership_set, project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
+from tests.browser import chromium
 from tests.web.run_rows import Maker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PASSWORD = "correct horse battery"
 
@@ -48,6 +53,12 @@ def _quick_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Argon2 as in use, with the least work: each test makes people, and none is to resist guessing."""
     monkeypatch.setattr(Argon2PasswordHasher, "time_cost", 1)
     monkeypatch.setattr(Argon2PasswordHasher, "memory_cost", 64)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,16 +1,14 @@
 """The frame and the catalog in a real browser: themes, narrow screens, the policy, keyboard, and axe's rules."""
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from tests.needs import needs
 
 PASSWORD = "correct horse battery"  # as in conftest
 PAGES = [
@@ -19,21 +17,6 @@ PAGES = [
     "p/ours/datasets/{dataset}/", "p/ours/rewards/", "p/ours/rewards/new/", "p/ours/rewards/{verifier}/",
     "p/ours/rewards/{verifier}/new-version/", "p/never-made/datasets/",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    needs("chromium")
-    # Playwright keeps an event loop in this thread, and Django would take the fixtures' queries for async code.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield launched
-        launched.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture

@@ -2,18 +2,16 @@
 types, groups by keyboard, axe's rules, and narrow screens.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.runs.models import Run
-from tests.needs import needs
 from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps
 
 PASSWORD = "correct horse battery"  # as in conftest
@@ -31,21 +29,6 @@ def numbers(step: int) -> dict[str, float]:
         "entropy": 1.0 / step,
         "completions/mean_length": 40.0,
     }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    needs("chromium")
-    # Playwright's loop runs in this thread, and Django would refuse the tests' own queries beside it.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield launched
-        launched.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture

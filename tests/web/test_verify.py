@@ -24,21 +24,6 @@ from tests import sealed_run
 
 pytestmark = pytest.mark.django_db
 
-FILES = [
-    "CARD.md",
-    "card.html",
-    "config.yaml",
-    "evals/after.jsonl",
-    "evals/before.jsonl",
-    "events.jsonl",
-    "manifest.json",
-    "metrics.jsonl",
-    "outcome.json",
-    "record.json",
-    "record.schema.json",
-    "traces/steps-000001-000100.jsonl",
-]
-
 
 @pytest.fixture
 def card(
@@ -146,10 +131,10 @@ def test_repacking_unchanged_files_is_accepted(card: Path) -> None:
 
 
 def test_list_of_files_here_is_complete(card: Path) -> None:
-    assert sorted(contents(card)) == sorted(FILES)
+    assert sorted(contents(card)) == sorted(sealed_run.CARD_FILES)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sealed_run.CARD_FILES)
 def test_one_changed_byte_in_any_file_is_rejected(card: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     files = contents(card)
     size = len(files[name])
@@ -164,7 +149,7 @@ def test_one_changed_byte_in_any_file_is_rejected(card: Path, name: str, capsys:
             assert name in printed or (name == "record.json" and "FAILED" in printed)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "record.json"])
+@pytest.mark.parametrize("name", [name for name in sealed_run.CARD_FILES if name != "record.json"])
 def test_missing_shortened_and_lengthened_files(card: Path, name: str) -> None:
     files = contents(card)
     assert failed(repack(card, {n: c for n, c in files.items() if n != name}))["files"].startswith(
