@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n '$(PYTHON)' || { echo 'Cohort needs Python 3.11 or newer and found none. Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Cohort needs Python 3.11 or newer; $(PYTHON) is not one. Name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
 	@test -x $(BIN)/python || '$(PYTHON)' -m venv .venv || { rm -rf .venv; echo 'Python could not make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
-	@echo 'Installing into .venv (about two minutes the first time): $(TORCH) first, then the rest'
+	@echo 'Installing into .venv: $(TORCH) first, then the rest. Minutes the first time, longer where pip takes the GPU build'
 	@$(BIN)/python $(PIP) '$(TORCH)' hatchling editables
 	@$(BIN)/python $(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@

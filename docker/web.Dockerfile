@@ -1,6 +1,6 @@
 # The platform: web server, platform worker and `cohort manage`. Holds no torch. Build from the root of the checkout:
 #   docker build --file docker/web.Dockerfile --tag cohort-web .
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY grpo_core grpo_core
@@ -9,9 +9,10 @@ COPY migrations migrations
 COPY platform platform
 COPY templates templates
 RUN python -m venv /opt/cohort \
- && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt ".[platform]"
+ && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt hatchling \
+ && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt --no-build-isolation ".[platform]"
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11.14-slim-bookworm
 COPY --from=build /opt/cohort /opt/cohort
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/cohort cohort
 ENV PATH=/opt/cohort/bin:$PATH \

@@ -1,19 +1,19 @@
 # A GPU worker: Celery and the trainer. Knows no database. Build from the root of the checkout:
 #   docker build --file docker/worker.Dockerfile --tag cohort-worker .
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 # torch first and alone: it is by far the largest layer and changes least.
 RUN python -m venv /opt/cohort \
- && /opt/cohort/bin/pip install --no-cache-dir "$(grep '^torch==' constraints.txt)"
+ && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt "$(grep '^torch==' constraints.txt)" hatchling
 COPY grpo_core grpo_core
 COPY worker worker
 COPY migrations migrations
 COPY platform platform
 COPY templates templates
-RUN /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt ".[worker,train]"
+RUN /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt --no-build-isolation ".[worker,train]"
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11.14-slim-bookworm
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends bubblewrap \
  && rm -rf /var/lib/apt/lists/*

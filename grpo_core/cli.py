@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     options = _parser().parse_args(arguments)
-    # Read by OpenMP when torch is loaded. Its default is to spin while threads wait for each other, which on a machine
-    # with other work to do makes small models ten times slower; asleep they wait almost as well.
+    # Read by OpenMP when torch is loaded. Its default is to spin while threads wait for each other: on a machine with
+    # other work to do that doubles a small model's time; asleep they take a third more where the machine is theirs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status: int = options.handler(options)
@@ -186,7 +186,9 @@ def _demo_data(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name, problems in (("add-train.jsonl", train), ("add-heldout.jsonl", heldout)):
-            write_jsonl(options.out / name, problems)
+            aside = options.out / f"{name}.part"  # what has its name is always whole
+            write_jsonl(aside, problems)
+            aside.replace(options.out / name)
             print(f"{options.out / name}: {len(problems):,} problems")
     except OSError as error:
         raise DataError(f"cannot write to {options.out}: {error.strerror}") from None

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.text import refuse_unstorable
 from grpo_core.yaml_text import dump_yaml, parse_yaml
 
 Scale = Literal["group_std", "batch_std", "none"]
@@ -23,6 +24,8 @@ RewardKind = Literal["exact", "numeric", "r1_format"]
 DataFormat = Literal["jsonl", "gsm8k"]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 
+Count = Annotated[int, Field(ge=1, le=10_000_000)]  # more is a slip, and three thousand million fits no column
+CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -34,13 +37,19 @@ class Part(BaseModel):
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, protected_namespaces=()
     )
 
+    @field_validator("*")
+    @classmethod
+    def _storable(cls, value: Any) -> Any:
+        return refuse_unstorable(value)
+
 
 class ModelConfig(Part):
     path: Annotated[str, Field(min_length=1)]
     """Folder with safetensors weights, or a Hugging Face Hub id. A relative folder is looked for beside the config
     file, then in the folder that the variable GRPO_MODELS names."""
     revision: str | None = None
-    """Commit of the Hub repository. Needed with a Hub id, so that the run can be repeated."""
+    """Commit of the Hub repository, 40 hex digits. Needed with a Hub id, so that the run can be repeated; with it, no
+    folder is looked at."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the policy's weights. float32 is exact and the default on a CPU."""
 
@@ -52,9 +61,9 @@ class DataConfig(Part):
     """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
     template: str = "{prompt}"
     """What the policy is shown; `{prompt}` stands for the problem's prompt."""
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Count | None = None
     """Use only the first so many problems; empty means all."""
-    max_prompt_tokens: Annotated[int, Field(ge=1)] = 512
+    max_prompt_tokens: Count = 512
     """Longest prompt that is taken."""
     long_prompts: Literal["error", "drop"] = "error"
     """What to do with a longer prompt: stop and name it, or drop it and count it."""
@@ -99,15 +108,15 @@ class SamplingConfig(Part):
     group_size: Annotated[int, Field(ge=2, le=1024)] = 8
     """G, completions per problem. DeepSeekMath used 64, R1 and DAPO 16. More make the baseline steadier and cost
     time in proportion."""
-    prompts_per_step: Annotated[int, Field(ge=1)] = 32
+    prompts_per_step: Count = 32
     """Problems drawn for one optimiser step."""
     temperature: Positive = 1.0
     """Sampling temperature; log-probabilities of policy, old policy and reference are divided by it too."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: CountOrZero = 0
     """Keep only so many tokens; 0 keeps all."""
-    max_completion_tokens: Annotated[int, Field(ge=1)] = 256
+    max_completion_tokens: Count = 256
     """Longest completion; a completion that reaches it without an end token counts as truncated."""
 
 
@@ -136,11 +145,11 @@ class AlgorithmConfig(Part):
     aggregation: Aggregation = "token_mean"
     """sequence_mean: mean over tokens, then over completions (GRPO). token_mean: mean over all tokens of the
     optimiser step (DAPO). constant: sum over tokens divided by completions times a constant (Dr. GRPO)."""
-    aggregation_constant: Annotated[int, Field(ge=1)] | None = None
+    aggregation_constant: Count | None = None
     """The constant, in tokens, that Dr. GRPO divides by. Needed with aggregation constant, refused otherwise."""
     kl: KLConfig = KLConfig()
     """Penalty for leaving the reference policy."""
-    inner_iterations: Annotated[int, Field(ge=1)] = 1
+    inner_iterations: Count = 1
     """μ, passes over one sampled batch. At 1 the ratio is 1 and clipping never acts."""
 
     @model_validator(mode="after")
@@ -156,7 +165,7 @@ class AlgorithmConfig(Part):
 
 
 class OptimConfig(Part):
-    steps: Annotated[int, Field(ge=1)] = 100
+    steps: Count = 100
     """Sampled batches, each followed by μ optimiser updates. The run's length."""
     lr: Positive = 1e-6
     """Learning rate of AdamW."""
@@ -166,7 +175,7 @@ class OptimConfig(Part):
     """Decay of AdamW's second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: CountOrZero = 0
     """Steps over which the learning rate rises linearly from 0."""
     schedule: Literal["constant", "linear"] = "constant"
     """constant after warm-up, or falling linearly so that it would reach 0 one step after the last."""
@@ -177,11 +186,11 @@ class OptimConfig(Part):
 class EngineConfig(Part):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU when there is one."""
-    threads: Annotated[int, Field(ge=1)] | None = None
+    threads: Count | None = None
     """CPU threads; empty means all cores. Results on a CPU are repeatable bit by bit for one number of threads."""
-    micro_batch_tokens: Annotated[int, Field(ge=1)] = 16384
+    micro_batch_tokens: Count = 16384
     """Most tokens (padding included) in one forward and backward pass. Changes memory and speed, not the result."""
-    rollout_batch: Annotated[int, Field(ge=1)] = 512
+    rollout_batch: Count = 512
     """Most completions sampled side by side."""
 
 
@@ -190,9 +199,9 @@ class EvalConfig(Part):
     """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
     format: DataFormat = "jsonl"
     """Format of that file."""
-    holdout: Annotated[int, Field(ge=0)] = 0
+    holdout: CountOrZero = 0
     """Problems set apart from the training file (by seed, never trained on) when no file is given."""
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Count | None = None
     """Use only the first so many held-out problems."""
     before: bool = True
     """Evaluate before training, so that the record can say what changed."""
@@ -200,18 +209,19 @@ class EvalConfig(Part):
     """Evaluate after training, on the same problems with the same seeds."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 takes the likeliest token each time."""
-    samples_per_problem: Annotated[int, Field(ge=1)] = 1
+    samples_per_problem: Count = 1
     """Completions per problem; their mean counts."""
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Count | None = None
     """Longest completion; empty takes the sampling limit."""
     success_component: str | None = None
     """Component whose pass decides right or wrong; empty takes the heaviest one."""
     margin: Share = 0.05
-    """A fall of accuracy by more than this counts as a regression. Fixed before the run starts."""
+    """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
+    95 %. Fixed before the run starts."""
 
 
 class TracesConfig(Part):
-    groups_per_step: Annotated[int, Field(ge=0)] = 32
+    groups_per_step: CountOrZero = 32
     """Groups kept with all their completions at each step, picked by seed. The rewards of the others are counted."""
 
 

@@ -71,8 +71,7 @@ def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> 
     metrics["completions/max_length"] = float(max(lengths))
     metrics["completions/clipped_ratio"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
     metrics["reward_errors"] = float(sum(_failed(sample) for sample in samples))
-    for cause in ("reward_error", "truncated"):
-        metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))
+    metrics["masked/reward_error"] = float(sum(sample.mask_cause == "reward_error" for sample in samples))
     return metrics
 
 

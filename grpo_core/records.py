@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
-MaskCause = Literal["reward_error", "truncated"]
+MaskCause = Literal["reward_error"]
 FinishReason = Literal["eos", "length"]
 Signal = Literal["mixed", "all_equal", "unscored"]
 Phase = Literal["before", "after"]

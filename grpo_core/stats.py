@@ -16,6 +16,11 @@ Z95_ONE_SIDED = 1.6448536269514722
 _Z80 = 0.8416212335729143
 """80 % point: the power that `Paired.mde` asks for."""
 
+EQUAL_TOLERANCE = 1e-6
+"""Rewards of a group whose largest and smallest differ by no more than this, relative to their size where that is
+above 1, count as equal. Testing the spread and not the standard deviation keeps float noise in equal rewards from
+being blown up by a tiny eps."""
+
 NonInferiority = Literal["regressed", "not_worse", "undecided"]
 
 
@@ -53,6 +58,12 @@ class Paired:
     centre: float
     """Middle of the interval, a little nearer to 0 than the difference."""
     standard_error: float
+
+
+def nearly_equal(values: Sequence[float]) -> bool:
+    """Whether rewards count as equal (`EQUAL_TOLERANCE`), so that there is nothing to learn from them."""
+    highest, lowest = max(values), min(values)
+    return highest - lowest <= EQUAL_TOLERANCE * max(1.0, abs(highest), abs(lowest))
 
 
 def wilson(successes: float, n: int, z: float = Z95) -> Interval:

@@ -13,7 +13,7 @@ AttemptEnd = Literal["finished", "failed", "cancelled", "paused", "preempted", "
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
-    """Unknown fields are ignored: web and workers may be deployed at different times."""
+    """Unknown fields are ignored here; those of configs and records are not, so both sides must be of one version."""
 
 
 class NodeInfo(Message):
@@ -77,23 +77,24 @@ class IngestReply(Message):
 
 
 class Finish(Message):
-    """Last word of an attempt. The worker sends it after every record has been acknowledged."""
+    """Last word of an attempt, sent when every record has been acknowledged or the worker gave up on the rest."""
 
     fence: int
     end: AttemptEnd
     code: str
-    """`ok`, a GrpoError code, or `trainer_died`."""
+    """`ok`, a GrpoError code, or one of the worker's own: trainer_died, not_answered …"""
     message: str
     exit_status: int | None = None
     signal: int | None = None
     log_tail: Annotated[str, Field(max_length=65536)] = ""
     last_seq: int
-    """How many records the attempt wrote; the platform refuses the finish (409) while it holds fewer."""
+    """How many records the attempt wrote; the platform refuses the finish (409) while it holds fewer. From a worker
+    that gave up: how many were acknowledged."""
 
 
 class Refusal(Message):
     """Body of every 4xx answer."""
 
     code: str
-    """not_waiting, stale_fence, unknown_token, bad_record, records_missing …"""
+    """not_waiting, stale_fence, unknown_token, file_missing, bad_record, records_missing …"""
     message: str

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+_LARGEST_BITS = 1024  # as far as a float reaches; a message could not even show a much longer one
+
 
 def parse_yaml(text: str) -> Any:
     """The plain data of YAML or JSON. Raises yaml.YAMLError."""
@@ -15,6 +17,8 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError("nested too deeply") from None
     except (ValueError, OverflowError) as error:  # such as the date 2026-13-45
         raise yaml.YAMLError(f"a value cannot be read: {error}") from None
+    except (LookupError, AttributeError, TypeError):  # PyYAML's own, for a value that does not fit its tag: !!bool x
+        raise yaml.YAMLError("a value cannot be read as what its !!tag says; leave the tag out") from None
 
 
 def dump_yaml(data: Any) -> str:
@@ -44,6 +48,15 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        value = int(super().construct_yaml_int(node))
+        if value.bit_length() > _LARGEST_BITS:
+            raise yaml.constructor.ConstructorError(None, None, "this whole number is too long", node.start_mark)
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def chromium() -> Iterator["Browser"]:
     """A browser for as long as the block lasts. Skips the test where there is none (see needs.py)."""
     needs("chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=30_000)  # a busy machine is no defect
     # Playwright keeps an event loop in this thread, and Django would take the tests' own queries for async code.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     try:

@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from cohort.embedded.postgres import Postgres
+from tests.processes import belonging_to, grpo
 
 hypothesis.settings.register_profile("cohort", deadline=None)  # a busy machine is no defect
 hypothesis.settings.load_profile("cohort")
@@ -61,3 +62,29 @@ def open_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cohort_home(open_folder: Path) -> Iterator[Path]:
+    """A home for one test; whatever the test did, no process of it may be left."""
+    home = open_folder / "home"
+    yield home
+    left = belonging_to(home)
+    for process in left:
+        process.kill()
+    assert [" ".join(process.cmdline()) for process in left] == []
+
+
+@pytest.fixture(scope="session")
+def hardly_taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's base model after a few steps of its cold start: made in seconds, and nearly always wrong."""
+    folder = tmp_path_factory.mktemp("models") / "demo-adder"
+    grpo("cold-start", "--out", str(folder), "--steps", "8")
+    return folder
+
+
+@pytest.fixture
+def demo_home(cohort_home: Path, hardly_taught: Path) -> Path:
+    """A home in which `cohort demo` finds its base model made."""
+    shutil.copytree(hardly_taught, cohort_home / "models" / "demo-adder")
+    return cohort_home

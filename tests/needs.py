@@ -1,30 +1,39 @@
 """Things a test may need and a machine may lack. Absent, the test skips with one line that says what to install;
 COHORT_REQUIRE=name,name turns each such skip into a failure, so that a check cannot vanish unseen.
+
+A database or broker that is given by COHORT_TEST_… and does not answer fails the tests in any case.
 """
 
 import os
 import shutil
-import socket
 from functools import cache
-from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+GSM8K = Path(os.environ.get("COHORT_TEST_DATA", "/nonexistent")).resolve() / "gsm8k" / "train.jsonl"
 
-def _port(number: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex(("127.0.0.1", number)) == 0
+
+def _no_gpu() -> bool:
+    import torch
+
+    return not torch.cuda.is_available()
 
 
 _KNOWN = {
     "chromium": (lambda: shutil.which("chromium") is not None, "Chromium (Debian: apt-get install chromium)"),
     "bwrap": (lambda: shutil.which("bwrap") is not None, "bubblewrap (Debian: apt-get install bubblewrap)"),
-    "rabbitmq": (lambda: _port(5672), "RabbitMQ on 127.0.0.1:5672"),
-    "redis": (lambda: _port(6379), "Redis on 127.0.0.1:6379"),
-    "postgres": (lambda: _port(5432), "PostgreSQL on 127.0.0.1:5432"),
-    "vllm": (lambda: find_spec("vllm") is not None, "the extra [vllm]"),
-    "deepspeed": (lambda: find_spec("deepspeed") is not None, "the extra [deepspeed]"),
+    "make": (lambda: shutil.which("make") is not None, "make (Debian: apt-get install make)"),
+    "gsm8k": (GSM8K.is_file, "GSM8K's train.jsonl under gsm8k/ in the folder that COHORT_TEST_DATA names"),
+    "file-broker": (
+        lambda: "COHORT_TEST_BROKER_URL" not in os.environ,
+        "messages in files: unset COHORT_TEST_BROKER_URL",
+    ),
+    "redis": (
+        lambda: os.environ.get("COHORT_TEST_BROKER_URL", "").startswith("redis"),
+        "messages on Redis: COHORT_TEST_BROKER_URL=redis://…",
+    ),
+    "no-gpu": (_no_gpu, "a machine without a GPU"),
 }
 
 

@@ -11,6 +11,8 @@ import zstandard
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.governance.models import Record
+from cohort.governance.services import record_seal
 from cohort.runs.attempts import attempt_claim, attempt_finish
 from cohort.runs.ingest import records_ingest
 from cohort.runs.models import Attempt, Node, Run
@@ -66,6 +68,17 @@ def launch(
     )
 
 
+def finished(run: Run, found: Sequence[records.Record] | None = None) -> Run:
+    """The launched run, trained and waiting for its record; its trainer reported `found`, or all that a run does."""
+    attempt = claim(run)
+    ingest(attempt, whole(run) if found is None else found)
+    return finish(attempt)
+
+
+def sealed(run: Run) -> Record:
+    return record_seal(run=finished(run))
+
+
 def claim(run: Run) -> Attempt:
     node = Node.objects.filter(name="gpu-1").first() or node_create(name="gpu-1")[0]
     info = NodeInfo(hostname="gpu-1", cpus=2, memory_bytes=1)
@@ -118,8 +131,8 @@ def manifest(run: Run) -> records.Manifest:
             },
             "eval": {
                 "path": "inputs/b.jsonl",
-                "sha256": "d" * 64,
-                "problems": 20,
+                "sha256": run.eval_dataset.sha256 if run.eval_dataset else run.dataset.sha256,
+                "problems": run.eval_dataset.problems if run.eval_dataset else 4,
                 "problems_digest": "e" * 64,
                 "dropped": 0,
                 "prompt_tokens": tokens,

@@ -1,7 +1,6 @@
 """The Docker files name only what exists: paths, extras, commands, variables, secrets. They are read, not built."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 import yaml
 
 from cohort.environment import Environment as PlatformEnvironment
+from tests.processes import clean_environment
 from worker.environment import Environment as WorkerEnvironment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,20 +45,53 @@ def services() -> Iterator[tuple[str, dict[str, Any]]]:
     yield from COMPOSE["services"].items()
 
 
+def copied_into(which: str) -> set[str]:
+    """Paths of the checkout that the image takes."""
+    lines = [line.split() for line in arguments(which, "COPY") if not line.startswith("--from=")]
+    return {source for *sources, _ in lines for source in sources}
+
+
 @pytest.mark.parametrize("which", FILES)
 def test_every_copied_path_exists_and_all_packages_are_copied(which: str) -> None:
-    copied = set()
-    for line in arguments(which, "COPY"):
-        if line.startswith("--from="):
-            continue
-        *sources, _ = line.split()
-        copied.update(sources)
+    copied = copied_into(which)
     assert copied
     assert [source for source in sorted(copied) if not (ROOT / source).exists()] == []
     # What hatchling needs for the wheel: the packages, the templates, and the files that the metadata name.
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     wanted = {path.split("/")[0] for path in hatch["packages"]} | set(hatch["force-include"])
     assert wanted | {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]} <= copied
+
+
+@pytest.mark.parametrize("which", FILES)
+def test_only_what_is_copied_is_sent_to_the_builder(which: str) -> None:
+    lines = (DOCKER / f"{which}.Dockerfile.dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    assert {rule[1:] for rule in rules if rule.startswith("!")} == copied_into(which)
+    assert [rule for rule in rules[1:] if not rule.startswith("!")] == ["**/__pycache__"]
+
+
+@pytest.mark.parametrize("which", FILES)
+def test_nothing_is_installed_in_a_version_that_is_not_pinned(which: str) -> None:
+    installs = [part for line in arguments(which, "RUN") for part in line.split("&&") if "pip install" in part]
+    assert installs
+    assert [part for part in installs if "--constraint constraints.txt" not in part] == []
+    # A build environment of pip's own takes the newest hatchling, so ours is installed before and used.
+    assert "hatchling" in installs[0]
+    assert "--no-build-isolation" in installs[-1]
+
+
+def test_every_foreign_image_is_named_by_its_full_version() -> None:
+    foreign = [service["image"] for _, service in services() if "build" not in service]
+    foreign += [line.split()[0] for which in FILES for line in arguments(which, "FROM")]
+    assert len(foreign) == 6
+    assert [image for image in foreign if not re.fullmatch(r"\w+:\d+\.\d+(\.\d+)?-[a-z-]+", image)] == []
+
+
+def test_a_database_that_is_being_made_does_not_pass_for_ready() -> None:
+    """The image's first server listens on the socket alone, then ends: asked by TCP it is not there yet."""
+    assert COMPOSE["services"]["database"]["healthcheck"]["test"][:3] == ["CMD", "pg_isready", "--host"]
+    assert COMPOSE["services"]["migrate"]["restart"] == "on-failure"
 
 
 @pytest.mark.parametrize(("which", "extras"), [("web", {"platform"}), ("worker", {"worker", "train"})])
@@ -75,7 +108,7 @@ def test_torch_is_pinned_where_the_worker_image_looks_for_it() -> None:
 
 @pytest.mark.parametrize("which", FILES)
 def test_the_python_of_the_images_is_supported(which: str) -> None:
-    versions = re.findall(r"python:(\d+\.\d+)-", FILES[which].read_text())
+    versions = re.findall(r"python:(\d+\.\d+)\.\d+-", FILES[which].read_text())
     assert versions
     supported = [word.rsplit(" ", 1)[-1] for word in PROJECT["classifiers"] if "Python :: 3." in word]
     assert set(versions) <= set(supported)
@@ -137,9 +170,10 @@ def test_the_web_server_listens_where_it_is_told(tmp_path: Path) -> None:
         "COHORT_LISTEN": "0.0.0.0:8499",
         "COHORT_WEB_WORKERS": "3",
     }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
     words = [sys.executable, "-m", "gunicorn", "--print-config", "--config", "python:cohort.gunicorn", "cohort.wsgi"]
-    done = subprocess.run(words, env=kept | settings, cwd="/", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, env=clean_environment() | settings, cwd="/", capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^bind +=.*0\.0\.0\.0:8499", done.stdout, re.MULTILINE)
     assert re.search(r"^workers +=.*3", done.stdout, re.MULTILINE)

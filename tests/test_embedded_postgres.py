@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from cohort.embedded.home import HomeError
 from cohort.embedded.postgres import Postgres
+from tests.processes import wait_for
 
 QUICK = ("--fsync=off",)
 
@@ -44,10 +44,7 @@ def servers_of(folder: Path) -> list[int]:
 
 
 def wait_until_gone(folder: Path) -> None:
-    deadline = time.monotonic() + 60
-    while left := servers_of(folder):
-        assert time.monotonic() < deadline, f"still running: {left}"
-        time.sleep(0.05)
+    wait_for(lambda: not servers_of(folder), lambda: f"still running: {servers_of(folder)}")
 
 
 def test_data_survives_a_restart_and_nothing_runs_after_stop(folder: Path) -> None:

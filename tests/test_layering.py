@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import clean_environment
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = {"torch", "transformers", "vllm", "deepspeed", "safetensors", "numpy"}
 
@@ -30,6 +32,7 @@ TORCH_FREE = [
     "errors",
     "presets",
     "stats",
+    "text",
     "rewards",
     "data",
 ]
@@ -73,7 +76,7 @@ def test_the_platform_imports_only_the_torch_free_half() -> None:
 def _loaded_after(code: str, **environment: str) -> set[str]:
     """Top-level names in sys.modules of a fresh interpreter after `code`."""
     probe = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
+    kept = clean_environment()
     kept["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'platform'}"  # this checkout, wherever the packages are installed
     done = subprocess.run(
         [sys.executable, "-c", probe], env=kept | environment, cwd="/", capture_output=True, text=True, check=False

@@ -1,8 +1,7 @@
-"""docs/operations.md names every variable, and only commands and folders that exist."""
+"""docs/operations.md names every variable (tests/e2e/test_embedded_demo.py: and all that lies in a home)."""
 
 import re
 
-from cohort.embedded.home import Home
 from tests.variables import PAGE, page_with, table
 
 
@@ -19,10 +18,3 @@ def test_every_variable_says_what_it_is_for() -> None:
 def test_every_variable_in_the_text_is_one_of_the_table() -> None:
     known = set(re.findall(r"`(COHORT_\w+)`", table()))
     assert sorted(set(re.findall(r"COHORT_[A-Z_]+\b", PAGE.read_text(encoding="utf-8"))) - known) == []
-
-
-def test_the_folders_of_a_home_are_those_of_the_page(tmp_path: object) -> None:
-    home = Home.at("/somewhere")
-    text = PAGE.read_text(encoding="utf-8")
-    for path in (home.database, home.logs, home.static, home.cards, home.runs, home.secret_key, home.node_token):
-        assert re.search(rf"^\| `{path.name}/?` \|", text, re.MULTILINE), path.name

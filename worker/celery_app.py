@@ -20,9 +20,14 @@ from worker.presence import stay_present
 SHUTDOWN = threading.Event()
 """Set when the worker was told to stop: the supervisor stops its trainer and reports."""
 
+try:
+    _BROKER_URL = environment().resolved_broker_url()
+except MissingSetting as error:
+    sys.exit(f"The worker cannot start: {error}")
+
 app = Celery("worker", include=["worker.tasks"])
 app.conf.update(
-    **celery_transport(environment().resolved_broker_url(), environment().broker_folder),
+    **celery_transport(_BROKER_URL, environment().broker_folder),
     task_default_queue=TRAIN_QUEUE,
     task_serializer="json",
     accept_content=["json"],

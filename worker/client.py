@@ -1,10 +1,11 @@
 """The platform's worker API over HTTP, one method a call (docs/worker-protocol.md).
 
-Connection errors, 5xx and 429 are tried again with growing pauses for as long as the caller has patience; a 4xx is the
-platform's word and is raised at once as Refused.
+Connection errors, 5xx, 429 and answers that are not the platform's own (a proxy's page, a redirect) are tried again
+with growing pauses for as long as the caller has patience; a Refusal is the platform's word and is raised at once.
 """
 
 import hashlib
+import ipaddress
 import random
 import time
 from collections.abc import Callable
@@ -51,7 +52,9 @@ class Platform:
     """Calls made with the node's token."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._http = httpx.Client(base_url=f"{url.rstrip('/')}/api/worker/v1/", timeout=_TIMEOUT)
+        # Another machine's proxy cannot reach this machine's own addresses.
+        direct = dict.fromkeys(("http://", "https://")) if _on_this_machine(url) else None
+        self._http = httpx.Client(base_url=f"{url.rstrip('/')}/api/worker/v1/", timeout=_TIMEOUT, mounts=direct)
         self._token = token
 
     def __enter__(self) -> Self:
@@ -89,19 +92,23 @@ class AttemptLink:
         answer = _call(self._http, f"{self._at}/records", self._token, content=compressed, headers=headers)
         return _understood(IngestReply, answer)
 
-    def finish(self, finish: Finish, *, patience: float) -> None:
-        _call(self._http, f"{self._at}/finish", self._token, patience, json=_json(finish))
+    def finish(self, finish: Finish, *, patience: float, meanwhile: Callable[[], None]) -> None:
+        """`meanwhile` is called between tries."""
+        _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, json=_json(finish))
 
-    def fetch(self, file: InputFile, target: Path, *, on_chunk: Callable[[], None], patience: float) -> None:
-        """Store the file at `target`, which then holds exactly the announced bytes. Raises BadFile when it cannot."""
+    def fetch(self, file: InputFile, target: Path, *, meanwhile: Callable[[], None], patience: float) -> None:
+        """Store the file at `target`, which then holds exactly the announced bytes. Raises BadFile when it cannot.
+
+        `meanwhile` is called at every chunk and between tries; what it raises ends the fetch.
+        """
         if target.is_file() and _sha256(target) == file.sha256:
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(target.name + ".part")
-        _retry(lambda: self._fetch_once(file, aside, on_chunk), patience)
+        _retry(lambda: self._fetch_once(file, aside, meanwhile), patience, meanwhile)
         aside.replace(target)
 
-    def _fetch_once(self, file: InputFile, aside: Path, on_chunk: Callable[[], None]) -> None:
+    def _fetch_once(self, file: InputFile, aside: Path, meanwhile: Callable[[], None]) -> None:
         digest, size = hashlib.sha256(), 0
         request = self._http.build_request(
             "GET", f"{self._at}/files/{file.sha256}", headers={"Authorization": f"Bearer {self._token}"}
@@ -117,7 +124,7 @@ class AttemptLink:
                         handle.write(chunk)
                         digest.update(chunk)
                         size += len(chunk)
-                        on_chunk()
+                        meanwhile()
             finally:
                 answer.close()
         except httpx.TransportError as error:
@@ -129,7 +136,18 @@ class AttemptLink:
             )
 
 
-def _call(http: httpx.Client, path: str, token: str, patience: float = 0.0, **request: Any) -> httpx.Response:
+def _nothing() -> None:
+    return
+
+
+def _call(
+    http: httpx.Client,
+    path: str,
+    token: str,
+    patience: float = 0.0,
+    meanwhile: Callable[[], None] = _nothing,
+    **request: Any,
+) -> httpx.Response:
     headers = {**request.pop("headers", {}), "Authorization": f"Bearer {token}"}
 
     def once() -> httpx.Response:
@@ -141,13 +159,13 @@ def _call(http: httpx.Client, path: str, token: str, patience: float = 0.0, **re
             _raise_for(answer)
         return answer
 
-    return _retry(once, patience)
+    return _retry(once, patience, meanwhile)
 
 
 Result = TypeVar("Result")
 
 
-def _retry(once: Callable[[], Result], patience: float) -> Result:
+def _retry(once: Callable[[], Result], patience: float, meanwhile: Callable[[], None]) -> Result:
     """Call until it succeeds; give up with its Unreachable when the next pause would outlast the patience."""
     began, pause = time.monotonic(), 0.5
     while True:
@@ -157,6 +175,7 @@ def _retry(once: Callable[[], Result], patience: float) -> Result:
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() - began + wait > patience:
                 raise
+        meanwhile()
         time.sleep(wait)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -168,11 +187,19 @@ def _raise_for(answer: httpx.Response) -> None:
         refusal = Refusal.model_validate_json(answer.content)
     except ValidationError:
         # Not the platform's own words: a proxy, a redirect to https, another server at this address.
-        refusal = Refusal(
-            code=f"http_{answer.status_code}",
-            message=f"{answer.url} answered {answer.status_code}; is COHORT_URL the platform's address?",
-        )
+        raise Unreachable(
+            f"{answer.url} answered {answer.status_code}, which is not the platform's own answer; "
+            "is COHORT_URL the platform's address?"
+        ) from None
     raise Refused(answer.status_code, refusal)
+
+
+def _on_this_machine(url: str) -> bool:
+    host = httpx.URL(url).host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _understood(kind: type[Reply], answer: httpx.Response) -> Reply:

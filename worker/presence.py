@@ -31,10 +31,10 @@ def _tell(settings: Environment, stop: threading.Event) -> None:
             try:
                 platform.present(info)
                 was_heard = True
-            except Refused as refused:
-                log.error("the platform refuses this node: %s", refused)
-                return
             except PlatformError as error:
+                if isinstance(error, Refused) and error.code == "unknown_token":
+                    log.error("the platform refuses this node: %s", error)
+                    return
                 if was_heard:  # once for each outage
                     log.warning("the platform does not hear this node: %s", error)
                 was_heard = False

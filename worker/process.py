@@ -77,15 +77,17 @@ class Child:
 
 
 def session_members(session: int) -> list[int]:
-    """Process ids of the session that are not zombies, from /proc."""
+    """Process ids of the session that are not zombies, from /proc. One that is hidden (hidepid) is another user's: we
+    could not end it either.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
         try:
             stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # ended while we looked
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # ended while we looked, or hidden
         state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
         if int(its_session) == session and state not in "ZX":
             found.append(int(folder.name))

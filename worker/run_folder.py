@@ -13,7 +13,7 @@ from grpo_core import records
 from grpo_core.config import RunConfig
 from grpo_core.run_dir import RunDir
 from grpo_core.wire import ClaimReply, Finish
-from worker.client import AttemptLink, BadFile
+from worker.client import AttemptLink, BadFile, Refused
 
 Command = Callable[[Path], list[str]]
 """From an attempt's folder to the program that trains in it."""
@@ -23,11 +23,13 @@ _LOG_TAIL_BYTES = 32 * 1024
 _FETCH_PATIENCE = 300.0
 
 # What a trainer may see of the worker's environment. Everything else, and with it every token, stays out: the trainer
-# runs reward code that other people wrote.
+# runs reward code that other people wrote. The proxy's address is passed, for models of the Hub cannot be fetched
+# without it; a password in it is passed too (docs/operations.md says so).
 _PASSED = re.compile(
     "PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|VIRTUAL_ENV|LD_LIBRARY_PATH|REQUESTS_CA_BUNDLE"
     "|XDG_CACHE_HOME|HF_HOME|(LC|CUDA|NVIDIA|NCCL|GLOO|OMP|MKL|KMP|OPENBLAS|TRITON|VLLM|DS|SSL_CERT)_.*"
     "|(PYTHON|TORCH|PYTORCH_|HF_HUB_|TRANSFORMERS_|TOKENIZERS_).*"
+    "|HTTPS?_PROXY|NO_PROXY|https?_proxy|no_proxy"
 )
 _NEVER = ("_TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
@@ -51,11 +53,8 @@ def trainer_environment(outer: Mapping[str, str], models: Path) -> dict[str, str
     return {**kept, "GRPO_MODELS": str(models), "PYTHONUNBUFFERED": "1"}
 
 
-def prepare(claimed: ClaimReply, link: AttemptLink, runs: Path, *, on_chunk: Callable[[], None]) -> Path:
-    """Make the folder, fetch the inputs, write the config.
-
-    Raises NotPrepared, BadFile, ConfigError for a config this worker does not understand, and PlatformError.
-    """
+def make(claimed: ClaimReply, runs: Path) -> Path:
+    """Make the attempt's folder. Raises NotPrepared."""
     folder = runs / f"run-{claimed.run_id}" / f"attempt-{claimed.fence}"
     try:
         folder.mkdir(parents=True)
@@ -66,14 +65,26 @@ def prepare(claimed: ClaimReply, link: AttemptLink, runs: Path, *, on_chunk: Cal
         ) from None
     except OSError as error:
         raise NotPrepared(f"cannot make {folder}: {error.strerror}") from None
+    return folder
+
+
+def fill(folder: Path, claimed: ClaimReply, link: AttemptLink, *, meanwhile: Callable[[], None]) -> None:
+    """Fetch the inputs, write the config. `meanwhile` is called often, and what it raises ends the work.
+
+    Raises NotPrepared, BadFile, ConfigError for a config this worker does not understand, and PlatformError.
+    """
     for file in claimed.files:
         place = PurePosixPath(file.path)
         if place.parts[:1] != ("inputs",) or ".." in place.parts:
             raise BadFile(f"the platform wants a file at {file.path!r}, outside inputs/")
-        link.fetch(file, folder / place, on_chunk=on_chunk, patience=_FETCH_PATIENCE)
+        try:
+            link.fetch(file, folder / place, meanwhile=meanwhile, patience=_FETCH_PATIENCE)
+        except Refused as refused:
+            if refused.code != "file_missing":
+                raise
+            raise NotPrepared(str(refused)) from None
     config = RunConfig.from_dict(claimed.config, source=f"the config of run {claimed.run_id}")
     RunDir(folder).config_file.write_text(config.to_yaml(), encoding="utf-8")
-    return folder
 
 
 def outcome(folder: Path) -> records.Outcome | None:
@@ -119,8 +130,8 @@ def verdict(*, folder: Path, status: int, stopped_for: str | None, last_seq: int
         end, code, message = "failed", told.code, told.message
     elif stopped_for == "cancel":
         end, code = "cancelled", "cancelled"
-        killed = "Cancelled; the trainer did not stop in time and was killed"
-        message = told.message if told else killed if status == -signal.SIGKILL else "Cancelled before training began"
+        killed = "The trainer did not stop in time and was killed"
+        message = told.message if told else killed if status == -signal.SIGKILL else "Stopped before training began"
     elif stopped_for == "shutdown":
         end, code, message = "preempted", "worker_shutdown", "The worker was shut down"
     elif stopped_for == "silence":
@@ -138,7 +149,7 @@ def verdict(*, folder: Path, status: int, stopped_for: str | None, last_seq: int
             "message": message,
             "exit_status": status if status >= 0 else None,
             "signal": -status if status < 0 else None,
-            "log_tail": "" if end == "finished" else log_tail(folder),
+            "log_tail": log_tail(folder),
             "last_seq": last_seq,
         }
     )

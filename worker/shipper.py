@@ -22,6 +22,8 @@ class Shipper:
         self._reader = SpoolReader(spool)
         self._pending: list[Spooled] = []
         self._compressor = zstandard.ZstdCompressor(level=3)
+        self.read_seq = 0
+        """The newest record that was found in the spool."""
         self.acked_seq = 0
 
     def ship(self) -> bool:
@@ -34,7 +36,7 @@ class Shipper:
             self._pending = self._reader.read_new()
         if not self._pending:
             return False
-        first = self._pending[0].seq
+        first, self.read_seq = self._pending[0].seq, self._pending[-1].seq
         lines = b"".join(record.body + b"\n" for record in self._pending)
         acked = self._link.records(self._compressor.compress(lines)).acked_seq
         if acked < first:

@@ -8,13 +8,14 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from grpo_core.errors import GrpoError, RunDirError
 from grpo_core.run_dir import RunDir
-from grpo_core.wire import ClaimReply, Finish
+from grpo_core.wire import AttemptEnd, ClaimReply, Finish
 from worker import run_folder
 from worker.client import AttemptLink, BadFile, Platform, PlatformError, Refused, Unreachable
 from worker.devices import node_info
@@ -27,6 +28,10 @@ log = logging.getLogger(__name__)
 StopCause = Literal["cancel", "shutdown", "silence"]
 
 
+class _Stopped(Exception):
+    """The attempt is to end before its trainer was started."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Seconds."""
@@ -34,7 +39,7 @@ class Limits:
     grace: float = 60.0
     """From SIGTERM to SIGKILL."""
     silence: float = 900.0
-    """How long a trainer goes on while the platform cannot be reached."""
+    """How long a trainer goes on while the platform cannot be reached, and how long its last records are offered."""
     tick: float = 0.5
 
 
@@ -74,21 +79,23 @@ class _Attempt:
         self._beat_at = 0.0
         self._ship_at = 0.0
         self._pause = 0.0
+        self._stuck_since: float | None = None
+        """When the first of the tries to ship was that have failed in a row; None after one that did not."""
+        self._stuck_for = ""
 
     # ------------------------------------------------------------------ from claim to finish
 
     def see_through(self) -> Finish | None:
         try:
             finish = self._train()
-            self._link.finish(finish, patience=self._patience)
+            self._link.finish(finish, patience=self._patience, meanwhile=self._still_here)
         except Refused as refused:
             if not refused.disowned:
                 return self._fail("platform_refused", f"The platform refused what the worker sent: {refused}")
             log.warning("run %s: stopped, the attempt is no longer ours: %s", self._claimed.run_id, refused)
             return None
         except Unreachable as error:
-            log.error("run %s: given up, the platform stays out of reach: %s", self._claimed.run_id, error)
-            return None
+            return self._give_up(error)
         except (NotPrepared, BadFile) as error:
             return self._fail("not_prepared", str(error))
         except RunDirError as error:
@@ -104,10 +111,11 @@ class _Attempt:
         return finish
 
     def _train(self) -> Finish:
-        folder = self._folder = run_folder.prepare(self._claimed, self._link, self._with.runs, on_chunk=self._beat)
-        self._beat()
-        if (cause := self._cause()) is not None:
-            self._stopped_for = cause
+        folder = self._folder = run_folder.make(self._claimed, self._with.runs)
+        try:
+            run_folder.fill(folder, self._claimed, self._link, meanwhile=self._go_on)
+            self._go_on()
+        except _Stopped:
             return self._finish(folder, status=0)
         self._shipper = Shipper(self._link, RunDir(folder).spool_folder)
         child = Child(
@@ -121,8 +129,7 @@ class _Attempt:
                 self._turn(child)
         finally:
             status = child.reap()
-        while self._ship_rest():
-            self._beat()
+        self._ship_rest()
         return self._finish(folder, status=status)
 
     def _finish(self, folder: Path, *, status: int) -> Finish:
@@ -130,15 +137,24 @@ class _Attempt:
             folder=folder,
             status=status,
             stopped_for=self._stopped_for,
-            last_seq=self._shipper.acked_seq if self._shipper else 0,
+            last_seq=self._shipper.read_seq if self._shipper else 0,
             fence=self._claimed.fence,
         )
 
-    def _fail(self, code: str, message: str) -> Finish | None:
+    def _give_up(self, error: Unreachable) -> Finish | None:
+        """A call had no answer for too long. A platform that hears the beats is told; else the lease is over anyway."""
+        if time.monotonic() - self._heard > self._claimed.lease_seconds:
+            log.error("run %s: given up, the platform stays out of reach: %s", self._claimed.run_id, error)
+            return None
+        ends: dict[StopCause | None, AttemptEnd] = {"cancel": "cancelled", "shutdown": "preempted"}
+        message = f"The platform heard this worker but did not answer it for too long: {error}"
+        return self._fail("not_answered", message, end=ends.get(self._cause(), "failed"))
+
+    def _fail(self, code: str, message: str, *, end: AttemptEnd = "failed") -> Finish | None:
         """Report an attempt that failed on the worker's side; what was acknowledged so far is all there will be."""
         finish = Finish(
             fence=self._claimed.fence,
-            end="failed",
+            end=end,
             code=code,
             message=message,
             log_tail=run_folder.log_tail(self._folder) if self._folder else "",
@@ -146,7 +162,7 @@ class _Attempt:
         )
         log.error("run %s: %s", self._claimed.run_id, message)
         try:
-            self._link.finish(finish, patience=self._patience)
+            self._link.finish(finish, patience=self._patience, meanwhile=self._still_here)
         except PlatformError as error:
             log.error("run %s: could not report the failure: %s", self._claimed.run_id, error)
             return None
@@ -154,14 +170,26 @@ class _Attempt:
 
     @property
     def _patience(self) -> float:
-        """How long to wait for the platform when nothing trains any more; a worker that shuts down has less."""
-        return self._limits.grace if self._with.stop.is_set() else self._limits.silence
+        """How long to wait for the platform when nothing trains any more; less when somebody waits for the end."""
+        return self._limits.grace if self._cause() in ("cancel", "shutdown") else self._limits.silence
+
+    def _go_on(self) -> None:
+        """Between the steps before training: beat, and raise _Stopped when there is a cause to."""
+        self._beat()
+        if (cause := self._cause()) is not None:
+            self._stopped_for = cause
+            raise _Stopped
+
+    def _still_here(self) -> None:
+        """Between tries to finish. A refusal is left to the finish, which may have been stored without an answer."""
+        with suppress(Refused):
+            self._beat()
 
     # ------------------------------------------------------------------ one turn of the loop
 
     def _turn(self, child: Child) -> None:
         self._beat()
-        more = self._ship()
+        shipped = self._ship()
         cause = self._cause()
         if cause is not None and self._stopped_for is None:
             log.info("run %s: stopping the trainer (%s)", self._claimed.run_id, cause)
@@ -171,7 +199,7 @@ class _Attempt:
         if time.monotonic() > self._kill_at:
             log.warning("run %s: the trainer did not stop in time and is killed", self._claimed.run_id)
             child.reap()
-        elif not more:
+        elif shipped != "sent":
             time.sleep(self._limits.tick)
 
     def _cause(self) -> StopCause | None:
@@ -200,29 +228,33 @@ class _Attempt:
         self._heard = time.monotonic()
         self._wanted = reply.desired
 
-    def _ship(self) -> bool:
-        """Send one batch, unless the last try failed a moment ago. True when there may be more to send."""
-        if self._shipper is None or time.monotonic() < self._ship_at:
-            return False
+    def _ship(self) -> Literal["sent", "empty", "failed"]:
+        """Send one batch. After a try that failed, nothing is tried for a moment: that is failed, too."""
+        assert self._shipper is not None
+        if time.monotonic() < self._ship_at:
+            return "failed"
         try:
             sent = self._shipper.ship()
         except Unreachable as error:
             self._pause = min(max(2 * self._pause, 0.5), 10.0)
             self._ship_at = time.monotonic() + self._pause
+            self._stuck_since = self._stuck_since or time.monotonic()
+            self._stuck_for = str(error)
             log.warning("run %s: records not sent: %s", self._claimed.run_id, error)
-            return False
-        self._pause = 0.0
-        if sent:
-            self._heard = time.monotonic()
-        return sent
+            return "failed"
+        self._pause, self._stuck_since = 0.0, None
+        if not sent:
+            return "empty"
+        self._heard = time.monotonic()
+        return "sent"
 
-    def _ship_rest(self) -> bool:
-        """After the trainer's end: send a batch; False when all is sent. Raises Unreachable when patience is over."""
-        if self._ship():
-            return True
-        if self._ship_at <= time.monotonic():
-            return False  # the spool is empty
-        if time.monotonic() - self._heard > self._patience:
-            raise Unreachable(f"not reached for {self._patience:.0f} seconds; the records stay in the spool")
-        time.sleep(self._limits.tick)
-        return True
+    def _ship_rest(self) -> None:
+        """After the trainer's end: send all that is left. Raises Unreachable when patience is over."""
+        while (shipped := self._ship()) != "empty":
+            self._beat()
+            if shipped == "sent":
+                continue
+            assert self._stuck_since is not None
+            if time.monotonic() - self._stuck_since > self._patience:
+                raise Unreachable(f"{self._stuck_for}. The last records stay in the worker's spool")
+            time.sleep(self._limits.tick)

@@ -10,11 +10,7 @@ from torch import Tensor
 
 from grpo_core.config import Scale
 from grpo_core.records import Signal
-
-EQUAL_TOLERANCE = 1e-6
-"""Rewards of a group whose largest and smallest differ by no more than this, relative to their size where that is
-above 1, count as equal. Testing the spread and not the standard deviation keeps float noise in equal rewards from
-being blown up by a tiny eps."""
+from grpo_core.stats import EQUAL_TOLERANCE
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,13 @@ class LoadedModel:
 
 
 def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
-    """The folder that `config.path` means: beside the config file (`base`), then in $GRPO_MODELS, then on the Hub.
+    """The folder that `config.path` means: with a revision a download of that commit from the Hub, and nothing else;
+    without one a folder beside the config file (`base`), then in $GRPO_MODELS.
 
-    The Hub is asked only when a revision is given. Raises ModelError that names every place looked at.
+    A folder of the same name never stands in for a pinned commit. Raises ModelError that names every place looked at.
     """
+    if config.revision is not None:
+        return _from_hub(config.path, config.revision)
     given = Path(config.path).expanduser()
     places = [given] if given.is_absolute() else [base / given]
     if not given.is_absolute() and (models := os.environ.get("GRPO_MODELS")):
@@ -72,8 +75,6 @@ def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
     for place in places:
         if place.is_dir():
             return ModelSource(place.resolve(), config.path)
-    if config.revision is not None:
-        return _from_hub(config.path, config.revision)
     looked = ", ".join(str(place) for place in places)
     hint = "" if given.is_absolute() or "GRPO_MODELS" in os.environ else " (the variable GRPO_MODELS is not set)"
     raise ModelError(

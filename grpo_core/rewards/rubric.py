@@ -7,12 +7,12 @@ component raises while scoring never escapes unseen: the config's `on_error` dec
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 import rfc8785
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from grpo_core.config import RewardComponent, RewardConfig, RewardKind, field_problems
 from grpo_core.data.problem import Problem
@@ -56,6 +56,7 @@ class Rubric:
                 self._parts.append((component, score, model.model_validate(component.params)))
             except ValidationError as error:
                 problems += field_problems(error, prefix=f"reward.components.{place}.params", model=model)
+            problems += _not_canonical(component.params, f"reward.components.{place}.params")
         if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise ConfigError(f"the reward's parameters are not valid:\n{listed}", tuple(problems))
@@ -93,3 +94,12 @@ class Rubric:
                 ) from error
             result = ComponentScore(value=None, error=f"{type(error).__name__}: {error}")
         return result.model_copy(update={"seconds": time.perf_counter() - began})
+
+
+def _not_canonical(params: dict[str, JsonValue], path: str) -> Iterator[FieldProblem]:
+    """Values that the digest's canonical JSON cannot hold, such as a whole number beyond 2⁵³."""
+    for name, value in params.items():
+        try:
+            rfc8785.dumps(value)
+        except rfc8785.CanonicalizationError as error:
+            yield FieldProblem(f"{path}.{name}", f"{error}; write a large number as a decimal, such as 1.0e+17")

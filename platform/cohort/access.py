@@ -4,11 +4,31 @@ A person who does not belong to a project gets 404 for everything in it, as if i
 does not reach gets 403.
 """
 
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
 
 from cohort.accounts.models import Membership, Project, Role
 from cohort.runs.models import Run
+
+
+class LoginRequired(LoginRequiredMiddleware):
+    """Sends who is not signed in to the sign-in page; a page that polls as a whole, so that no part of it is replaced
+    by that page."""
+
+    def handle_no_permission(  # type: ignore[override]  # the base promises a redirect by the browser
+        self, request: HttpRequest, view_func: Any
+    ) -> HttpResponseBase:
+        if not request.htmx:  # type: ignore[attr-defined]
+            return super().handle_no_permission(request, view_func)
+        here = request.htmx.current_url_abs_path  # type: ignore[attr-defined]  # None when it is another host's
+        return HttpResponseClientRedirect(reverse("login") + (f"?{urlencode({'next': here})}" if here else ""))
+
 
 _ORDER = [Role.VIEWER, Role.REVIEWER, Role.OPERATOR, Role.ADMIN]
 

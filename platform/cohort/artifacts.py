@@ -50,6 +50,11 @@ def read_chunks(key: str, size: int = 1 << 20) -> Iterator[bytes]:
             yield chunk
 
 
+def remove(key: str) -> None:
+    filesystem, root = _filesystem()
+    filesystem.rm_file(f"{root}/{key}")
+
+
 def exists(key: str) -> bool:
     filesystem, root = _filesystem()
     return bool(filesystem.exists(f"{root}/{key}"))

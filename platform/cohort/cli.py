@@ -54,10 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("verify", help="check a downloaded card, without network or database")
     commands.add_parser("manage", help="Django's commands, on the home's database")
 
-    user = commands.add_parser("user", help="make a person and print a one-time password")
+    user = commands.add_parser("user", help="make a person and print a password for them")
     user.add_argument("name", metavar="NAME")
     user.add_argument("--project", metavar="SLUG", help="project to belong to; made when missing")
-    user.add_argument("--role", choices=["viewer", "reviewer", "operator", "admin"], help="default: operator")
+    user.add_argument(
+        "--role", choices=["viewer", "reviewer", "operator", "admin"], help="default: the one they have, else operator"
+    )
     user.add_argument("--new-password", action="store_true", help="for a person who is here already")
     _home(user)
     user.set_defaults(run=_user)

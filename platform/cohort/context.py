@@ -12,7 +12,8 @@ from django.urls import reverse
 
 from cohort.access import reaches
 from cohort.accounts.models import Membership, Project, Role
-from cohort.runs.models import Node, Run, RunState
+from cohort.runs.models import Run, RunState
+from cohort.runs.selectors.nodes import nodes_here
 
 LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINING, RunState.SEALING)
 
@@ -70,10 +71,6 @@ class Frame:
         return self._membership.role if self._membership else ""
 
     @property
-    def may_review(self) -> bool:
-        return bool(self.role) and reaches(self.role, Role.REVIEWER)
-
-    @property
     def may_operate(self) -> bool:
         return bool(self.role) and reaches(self.role, Role.OPERATOR)
 
@@ -105,8 +102,8 @@ class Frame:
 
     @cached_property
     def nodes(self) -> int:
-        """Machines that may take work. An idle one calls nobody, so when it was last heard of is not counted."""
-        return Node.objects.filter(revoked_at=None, last_seen_at__isnull=False).count()
+        """Machines that are here."""
+        return nodes_here().count()
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:

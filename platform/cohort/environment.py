@@ -51,6 +51,11 @@ class Environment(BaseSettings):
     """Show tracebacks in the browser. Refused in production."""
     trusted_proxy: bool = False
     """Believe X-Forwarded-Proto: set it when a proxy of yours ends TLS."""
+    max_dataset_bytes: int = Field(default=512 * 1024 * 1024, ge=1)
+    """Largest dataset that may be uploaded, in bytes."""
+    max_dataset_problems: int = Field(default=1_000_000, ge=1)
+    """Most problems of a dataset. The web server holds their ids while it reads the file: about 150 MB for a
+    million."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """Lowest level that is logged."""
 

@@ -63,11 +63,12 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "cohort.body_limit.BodyLimit",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "cohort.access.LoginRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -184,8 +185,7 @@ STORAGES = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 
-# A dataset of more than this many bytes is refused at upload.
-COHORT_MAX_DATASET_BYTES = 512 * 1024 * 1024
+COHORT_MAX_DATASET_BYTES, COHORT_MAX_DATASET_PROBLEMS = ENV.max_dataset_bytes, ENV.max_dataset_problems
 COHORT_LEASE_SECONDS = 60
 COHORT_HEARTBEAT_SECONDS = 10
 

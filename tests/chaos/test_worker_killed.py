@@ -4,17 +4,13 @@ had been stored, and leave a Cohort that trains the next run.
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.conftest import clean_environment
-from tests.e2e.starting import Started, belonging_to, cohort, free_port, wait_for
+from tests.processes import Started, belonging_to, cohort, shell, wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -34,24 +30,9 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "demo-adder"
-    words = [sys.executable, "-P", "-m", "grpo_core.cli", "cold-start", "--out", str(folder), "--steps", "8"]
-    subprocess.run(words, env=clean_environment(), check=True)
-    return folder
-
-
-@pytest.fixture
-def home(open_folder: Path, model: Path) -> Path:
-    home = open_folder / "home"
-    shutil.copytree(model, home / "models" / "demo-adder")
-    return home
-
-
 def training(home: Path) -> Started:
     """A demo that has stored three steps of many."""
-    words = ["demo", "--home", str(home), "--port", str(free_port()), "--steps", "5000"]
+    words = ["demo", "--home", str(home), "--port", "0", "--steps", "5000"]
     started = Started(words, home.with_name("printed.txt"))
     started.find(r"\] step ([3-9]|\d\d+) of 5000")
     return started
@@ -62,9 +43,7 @@ def trainers(home: Path) -> list[psutil.Process]:
 
 
 def stored(home: Path) -> dict[str, object]:
-    done = cohort("manage", "shell", "--no-imports", "--command", STORED, COHORT_HOME=str(home))
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(shell(home, STORED)))
 
 
 def kill_at_once(processes: list[psutil.Process]) -> None:
@@ -75,36 +54,36 @@ def kill_at_once(processes: list[psutil.Process]) -> None:
         os.kill(process.pid, signal.SIGKILL)
 
 
-def test_the_trainer_is_killed(home: Path) -> None:
-    started = training(home)
-    kill_at_once(trainers(home))
+def test_the_trainer_is_killed(demo_home: Path) -> None:
+    started = training(demo_home)
+    kill_at_once(trainers(demo_home))
     wait_for(lambda: started.process.poll() is not None, lambda: started.printed)
     assert started.process.returncode == 1
     assert "the run is failed" in started.printed
-    seen = stored(home)
+    seen = stored(demo_home)
     assert seen["state"] == "failed"
     assert seen["attempts"] == ["failed"]
     assert isinstance(seen["steps"], list)
     assert seen["steps"] == list(range(1, len(seen["steps"]) + 1))
     assert len(seen["steps"]) >= 3
-    assert belonging_to(home) == []
+    assert belonging_to(demo_home) == []
 
 
-def test_worker_and_trainer_are_killed_together(home: Path) -> None:
+def test_worker_and_trainer_are_killed_together(demo_home: Path) -> None:
     """Nobody is left to report, so the platform must find out by itself when the lease is over."""
-    started = training(home)
-    workers = [process for process in belonging_to(home) if "worker.celery_app" in process.cmdline()]
-    kill_at_once([*workers, *trainers(home)])
+    started = training(demo_home)
+    workers = [process for process in belonging_to(demo_home) if "worker.celery_app" in process.cmdline()]
+    kill_at_once([*workers, *trainers(demo_home)])
     wait_for(lambda: started.process.poll() is not None, lambda: started.printed)
     assert started.process.returncode == 1
     assert "trainer-worker was killed by signal SIGKILL" in started.printed
     assert "Started it again." in started.printed
-    seen = stored(home)
+    seen = stored(demo_home)
     assert (seen["state"], seen["code"], seen["attempts"]) == ("failed", "worker_lost", ["lost"])
     assert isinstance(seen["steps"], list)
     assert seen["steps"] == list(range(1, len(seen["steps"]) + 1))
     assert len(seen["steps"]) >= 3
-    assert belonging_to(home) == []
+    assert belonging_to(demo_home) == []
 
-    after = cohort("demo", "--home", str(home), "--port", str(free_port()), "--steps", "1")
+    after = cohort("demo", "--home", str(demo_home), "--port", "0", "--steps", "1")
     assert after.returncode == 0, after.stdout + after.stderr

@@ -78,6 +78,19 @@ def test_demo_data_is_disjoint(tmp_path):
     assert not {p.prompt for p in train} & {p.prompt for p in heldout}
 
 
+def test_demo_data_that_was_cut_short_is_not_taken_for_whole(tmp_path):
+    """Files may have at most 16 KiB here, as on a disk that fills up."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384)); "
+        "from grpo_core.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", code, "demo-data", "--out", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "cannot write" in done.stderr
+    assert list(tmp_path.glob("*.jsonl")) == []
+
+
 # ---------------------------------------------------------------------- bad input
 
 

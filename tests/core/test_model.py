@@ -1,8 +1,11 @@
 """Loading models: what is taken, what is refused and how; log-probabilities against transformers' own logits."""
 
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,7 @@ from grpo_core.errors import ModelError
 from grpo_core.model.load import find_model, pick_device
 from grpo_core.model.logprobs import completion_logprobs, plan_micro_batches
 from grpo_core.model.tiny import byte_tokenizer
+from tests.needs import needs
 
 from .tiny import load, sharpen, tiny_folder
 
@@ -86,6 +90,32 @@ def test_hub_revision_must_be_a_commit(tmp_path):
         find_model(ModelConfig(path="someone/model", revision="main"), base=tmp_path)
 
 
+def test_a_folder_never_stands_in_for_a_pinned_commit(folder, tmp_path):
+    """Neither beside the config nor below GRPO_MODELS; and without a network the message says what is missing."""
+    for root in (tmp_path, tmp_path / "store"):
+        shutil.copytree(folder, root / "someone" / "model")
+    code = """
+from pathlib import Path
+from grpo_core.config import ModelConfig
+from grpo_core.errors import ModelError
+from grpo_core.model.load import find_model
+try:
+    print(find_model(ModelConfig(path="someone/model", revision="0" * 40), base=Path.cwd()))
+except ModelError as error:
+    print("ModelError:", error)
+"""
+    env = os.environ | {
+        "GRPO_MODELS": str(tmp_path / "store"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(tmp_path / "hub"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith(f"ModelError: cannot get model 'someone/model' at {'0' * 40} from the Hub"), done
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth"])
 def test_pickle_only_folder_is_refused_by_name(copy, name):
     (copy / "model.safetensors").unlink()
@@ -150,8 +180,7 @@ def test_every_end_token_counts(copy):
 
 
 def test_cuda_is_refused_where_there_is_none():
-    if torch.cuda.is_available():
-        pytest.skip("needs a machine without a GPU")
+    needs("no-gpu")
     with pytest.raises(ModelError, match="sees no GPU"):
         pick_device("cuda")
     assert pick_device("auto").type == "cpu"

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.config import RewardConfig
@@ -185,6 +185,23 @@ def test_any_text_is_a_number_or_not_but_never_an_error(text: str) -> None:
         ("9^{9^{9^{9}}}", "1", 0),
         ("1000!^2", "1", 0),
         (r"\frac{1}{3}" + "+0" * 200, "1/3", 0),
+        (r"\pi", "3.141593", 1),
+        (r"\frac{1}{3}", "0.333333", 1),
+        (r"\frac{333333}{1000000}", "1/3", 0),
+        (r"\sqrt{8}", r"2\sqrt{2}", 1),
+        (r"\sqrt{3+2\sqrt{2}}-\sqrt{2}", "1", 1),
+        (r"10^{40}", r"10^{40}+1", 0),
+        (r"1\frac{1}{2}", "3/2", 1),
+        ("1 1/2", r"\frac{3}{2}", 1),
+        (r"10,\!000", "10000", 1),
+        (r"5\text{ cm}^2", "5", 1),
+        (r"$x = \boxed{90^\circ}$", "90", 1),
+        (r"50\%", "1/2", 1),
+        (r"50\%", "50", 0),
+        (r"2(3)", "5", 0),
+        (r"\left(2\right)(3)", "5", 0),
+        (r"12_{3}", "12", 0),
+        (r"\frac{1}{0}", "1", 0),
     ],
 )
 def test_numeric(answer: str, reference: str, paid: float) -> None:
@@ -195,6 +212,7 @@ def test_numeric_tolerance_percent_and_extraction() -> None:
     assert value("numeric", "<answer>3.14</answer>", "3.14159", tolerance=0.01) == 1
     assert value("numeric", "<answer>3.1</answer>", "3.14159", tolerance=0.01) == 0
     assert value("numeric", "<answer>50%</answer>", "50", percent="ignore") == 1
+    assert value("numeric", r"<answer>50\%</answer>", "50", percent="ignore") == 1
     assert value("numeric", "… so #### 1,234", "1234", extract="hashes") == 1
     assert value("numeric", "that makes 82.", "82", extract="last_number") == 1
 
@@ -203,6 +221,55 @@ def test_numeric_tolerance_percent_and_extraction() -> None:
 def test_reference_that_is_no_number_raises(reference: str) -> None:
     with pytest.raises(RewardError, match=r"problem p: the reference answer .* is not a number"):
         rubric({"kind": "numeric"}, on_error="fail").score(Problem("p", "q", reference), "<answer>1</answer>")
+
+
+LATEX_PIECES = [
+    *("9", "99", "9999999", "0.5", ".", ",", "+", "-", "*", "/", "(", ")", "{", "}", "^", "_", "!", "=", "$", "%", " "),
+    *("^{99}", "^{-9}", "^{9", r"\frac", r"\frac{", "}{", r"\sqrt", r"\sqrt[3]{", r"\pi", r"\left(", r"\right)"),
+    *(r"\cdot", r"\times", r"\,", r"\!", r"\%", r"^\circ", r"\text{cm}", r"\boxed{", r"\binom", r"\log", "e", "i", "x"),
+]
+COSTLY = [
+    "9^{9^{9}}",
+    "9^9^9",
+    r"7^{(99999999)}",
+    r"7^{900 \cdot 900 \cdot 900}",
+    "7^99 9999",
+    r"7^{9\!999\,999}",
+    "((9^{99})^{99})^{99}",
+    r"\frac{\frac{9^{99}}{1}^{99}}{1}^{99}",
+    r"\sqrt{9^{99}}^{99}",
+    r"9^{-9999}",
+    r"9^{\frac{99999999}{1}}",
+    r"9^{\left(99\right)}",
+    "$9**9**9**9$",
+    r"\left(999!\right)!",
+    r"\binom{99999}{999}",
+    r"\sum_{k=1}^{999}k",
+    r"\int_0^1 x",
+    r"\log_{2} 8",
+    r"(1+x)^{999}",
+    r"\sqrt[999]{2}",
+    "{" * 99 + "1" + "}" * 99,
+]
+
+
+@pytest.mark.parametrize("text", COSTLY)
+def test_costly_latex_is_refused_on_both_sides(text: str) -> None:
+    problem, given = Problem("p", "q", "1"), f"<answer>{text}</answer>"
+    scored = rubric({"kind": "numeric"}).score(problem, given).components["c0"]
+    assert (scored.passed, scored.error) == (False, None)
+    assert scored.detail.startswith("not compared, too costly or not understood: ")
+    with pytest.raises(RewardError, match="is not a number that can be compared: write it with digits"):
+        rubric({"kind": "numeric"}, on_error="fail").score(Problem("p", "q", text), "<answer>1</answer>")
+
+
+@given(st.lists(st.sampled_from(LATEX_PIECES), max_size=30), st.lists(st.sampled_from(LATEX_PIECES), max_size=30))
+@settings(deadline=None, max_examples=150)
+def test_any_latex_is_paid_0_or_1_or_refused(answer: list[str], reference: list[str]) -> None:
+    problem = Problem("p", "q", "".join(reference))
+    scored = rubric({"kind": "numeric", "params": {"extract": "whole"}}).score(problem, "".join(answer))
+    error = scored.components["c0"].error
+    assert scored.reward in (0, 1) if error is None else error.startswith("RewardError: problem p: the reference")
 
 
 def test_numeric_loads_math_verify_only_for_latex_and_warns_of_nothing() -> None:
@@ -243,6 +310,14 @@ def test_every_wrong_parameter_is_told_with_its_path() -> None:
     assert "'answer_tag', 'hashes', 'boxed', 'last_number' or 'whole'" in found["reward.components.0.params.extract"]
     assert found["reward.components.1.params.tolerence"].endswith("allowed here: extract, tolerance, percent")
     assert "reward.components.0.params.extract" in str(caught.value)
+
+
+def test_number_that_no_digest_can_hold_is_told_with_its_path() -> None:
+    with pytest.raises(ConfigError) as caught:
+        rubric({"kind": "exact"}, {"kind": "numeric", "params": {"tolerance": 10**17}})
+    assert [problem.path for problem in caught.value.problems] == ["reward.components.1.params.tolerance"]
+    assert "write a large number as a decimal" in str(caught.value)
+    assert len(rubric({"kind": "numeric", "params": {"tolerance": 1e17}}).digest) == 64
 
 
 def test_digest_names_exactly_this_reward() -> None:

@@ -6,25 +6,20 @@ With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept the
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.browser import chromium
-from tests.e2e.conftest import Stack, clean_environment
+from tests.forged_card import each_changed
+from tests.processes import cohort, grpo, up
 
 pytestmark = pytest.mark.e2e
 
 STEPS = int(os.environ.get("COHORT_TEST_STEPS", "24"))
 COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "60")
 MINUTES = 60_000  # Playwright counts milliseconds
-
-
-def grpo(*words: str) -> None:
-    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=clean_environment(), check=True)
 
 
 @pytest.fixture
@@ -56,18 +51,19 @@ def picture(request: pytest.FixtureRequest) -> Callable:
     return keep
 
 
-def test_from_sign_in_to_a_verified_card(browser_page, stack: Stack, picture, tmp_path: Path) -> None:
+def test_from_sign_in_to_a_verified_card(browser_page, cohort_home: Path, picture, tmp_path: Path) -> None:
     page = browser_page
     violations: list[str] = []
     page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: violations.append(str(error)))
 
-    grpo("cold-start", "--out", str(stack.home / "models" / "adder"), "--steps", COLD_STEPS)
+    grpo("cold-start", "--out", str(cohort_home / "models" / "adder"), "--steps", COLD_STEPS)
     grpo("demo-data", "--out", str(tmp_path))
-    password = re.search(r"password (\S+)", stack.command("user", "alice", "--project", "lab"))
-    assert password is not None
-
-    drive(page, stack.address, password[1], tmp_path, picture)
+    with up(cohort_home) as (_, address):
+        made = cohort("user", "alice", "--project", "lab", "--home", str(cohort_home))
+        password = re.search(r"password (\S+)", made.stdout)
+        assert password is not None, made.stderr
+        drive(page, address, password[1], tmp_path, picture)
     # The one refused form is answered 422, which the console counts as an error; nothing else may be there.
     assert [text for text in violations if "status of 422" not in text] == []
 
@@ -78,6 +74,12 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     page.locator("#id_password").fill(password)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/p/lab/runs/")
+    page.get_by_role("link", name="Change it").click()  # the password that was handed out
+    page.locator("#id_old_password").fill(password)
+    for field in ("#id_new_password1", "#id_new_password2"):
+        page.locator(field).fill("a sentence of her own")
+    page.get_by_role("button", name="Change password").click()
+    page.get_by_text("Your password is changed.").wait_for()
 
     # What the run is made from.
     page.goto(f"{address}/p/lab/models/new/")
@@ -145,7 +147,7 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
         page.wait_for_load_state("networkidle")
         picture(page, tab.lower())
     page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
-    page.locator("#record-digest").wait_for()
+    page.locator("#record-seal").wait_for()
     assert page.get_by_text("not stated").count() > 0
     picture(page, "record")
     with page.expect_download() as downloading:
@@ -153,14 +155,11 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     card = tmp_path / "card.zip"
     downloading.value.save_as(card)
 
-    verify = [sys.executable, "-P", "-m", "cohort.cli", "verify", str(card)]
-    checked = subprocess.run(verify, env=clean_environment(), capture_output=True, text=True, check=False)
+    checked = cohort("verify", str(card))
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    content = bytearray(card.read_bytes())
-    content[len(content) // 2] ^= 1
-    card.write_bytes(content)
-    checked = subprocess.run(verify, env=clean_environment(), capture_output=True, text=True, check=False)
-    assert checked.returncode == 1, checked.stdout + checked.stderr
+    for name, changed in each_changed(card):
+        checked = cohort("verify", str(changed))
+        assert checked.returncode == 1, f"{name}: {checked.stdout}{checked.stderr}"
 
 
 def choose(page, select: str, text: str) -> None:

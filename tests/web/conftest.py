@@ -4,7 +4,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.hashers import Argon2PasswordHasher
@@ -15,6 +15,8 @@ from cohort.accounts.services import membership_set, project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
+from cohort.runs.models import Run
+from tests import sealed_run
 from tests.browser import chromium
 from tests.web.run_rows import Maker
 
@@ -147,9 +149,37 @@ def dataset(ours: Project, alice: User) -> PromptDataset:
 
 
 @pytest.fixture
+def heldout(ours: Project, alice: User) -> PromptDataset:
+    """Two problems; the first is one of the training problems in other capitals."""
+    lines = b'{"prompt": "WHAT is 10 +  7?", "answer": "17"}\n{"prompt": "what is 1 + 7?", "answer": "8"}\n'
+    return dataset_create(project=ours, actor=alice, name="held out", format="jsonl", chunks=[lines], source="")
+
+
+@pytest.fixture
 def verifier_version(ours: Project, alice: User) -> VerifierVersion:
     """R1 format at weight 0.2 and the exact answer at 1."""
     return verifier_version_create(project=ours, actor=alice, name="r1 + exact", spec=R1_EXACT)
+
+
+@pytest.fixture
+def launch(
+    ours: Project,
+    alice: User,
+    base_model: BaseModel,
+    dataset: PromptDataset,
+    heldout: PromptDataset,
+    verifier_version: VerifierVersion,
+) -> Callable[..., Run]:
+    """`sealed_run.launch` with everything given; what a test gives itself goes before it."""
+    given: dict[str, Any] = {
+        "project": ours,
+        "actor": alice,
+        "base_model": base_model,
+        "dataset": dataset,
+        "heldout": heldout,
+        "verifier_version": verifier_version,
+    }
+    return lambda **other: sealed_run.launch(**{**given, **other})
 
 
 @pytest.fixture

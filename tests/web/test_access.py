@@ -129,6 +129,38 @@ def test_what_lies_in_another_project_is_not_reached_through_ones_own(
         assert response.status_code in {404, 405}, f"{method} {target}"
 
 
+WITH_IDS = [route for route in OF_A_PROJECT if set(route[2]) != {"slug"}]
+HUGE = "9" * 30
+ASKED = [
+    ("before", "after", "step", "from", "sample", "version"),
+    ("clone",),
+    ("variant", "preset", "tab", "show", "state", "q", "v"),
+]
+
+
+@pytest.mark.parametrize(("name", "route", "converters"), WITH_IDS, ids=[name for name, _, _ in WITH_IDS])
+def test_an_id_beyond_any_column_is_404(
+    client_for: ClientFor, alice: User, name: str, route: str, converters: dict[str, Any], run: Run
+) -> None:
+    numbers = [key for key in converters if key != "slug"]
+    for changed in numbers:
+        target = reverse(name, kwargs={"slug": "ours", **{key: HUGE if key == changed else run.pk for key in numbers}})
+        codes = {getattr(client_for(alice), method)(target).status_code for method in ("get", "post")}
+        assert codes <= {404, 405}, target
+        assert 404 in codes, target
+
+
+@pytest.mark.parametrize(("name", "route", "converters"), OF_A_PROJECT, ids=[name for name, _, _ in OF_A_PROJECT])
+def test_no_query_string_is_an_error_of_ours(
+    client_for: ClientFor, alice: User, name: str, route: str, converters: dict[str, Any], run: Run
+) -> None:
+    client, target = client_for(alice), address(name, converters, run)
+    for asked in ASKED:
+        for value in (HUGE, "9" * 18, "-1", "٣", "\x00"):
+            code = client.get(target, dict.fromkeys(asked, value)).status_code
+            assert code < 500, f"{target} with {asked} as {value!r}"
+
+
 def test_a_member_does_get_in(client_for: ClientFor, bob: User, run: Run) -> None:
     """So that the 404s above mean something."""
     for name in ("dataset_list", "base_model_list", "verifier_list", "member_list", "node_list"):

@@ -3,7 +3,9 @@
 import hashlib
 import io
 import json
+import os
 import pickle
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
@@ -15,10 +17,14 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 
 from cohort.accounts.models import Project, User
+from cohort.catalog import model_folder, views
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel
 from cohort.catalog.services import base_model_register
+from cohort.environment import environment
+from cohort.runs.models import Attempt
 from grpo_core.errors import ModelError
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
 
 ClientFor = Callable[[User], Client]
 COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"
@@ -31,6 +37,11 @@ def tensor_file(shape: list[int], *, short_by: int = 0) -> bytes:
         size *= edge
     header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}, "__metadata__": {}}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(size - short_by)
+
+
+def headed(header: str) -> bytes:
+    """A file with this header and four bytes of numbers."""
+    return struct.pack("<Q", len(header)) + header.encode() + bytes(4)
 
 
 @pytest.fixture
@@ -116,6 +127,9 @@ def test_header_length_that_looks_like_a_pickle_is_no_pickle(root: Path) -> None
         tensor_file([4], short_by=1),
         tensor_file([4]) + b"x",
         struct.pack("<Q", 57) + b'{"w":{"dtype":"F32","shape":[-4],"data_offsets":[0,4]}}  ' + bytes(4),
+        headed('{"w":{"dtype":"F32","shape":[1],"data_offsets":["0","4"]}}'),
+        headed('{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4.0]}}'),
+        headed('{"w":{"dtype":"F32","shape":[1000000000000,1000000000000],"data_offsets":[0,4]}}'),
     ],
 )
 def test_broken_safetensors_are_refused(root: Path, content: bytes) -> None:
@@ -136,6 +150,47 @@ def test_missing_parts_are_named(root: Path) -> None:
 def test_folder_without_weights_is_refused(root: Path) -> None:
     (root / "good" / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"no \.safetensors file"):
+        read_model_folder(root, "good")
+
+
+def test_what_cannot_be_opened_is_a_fault_of_the_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here because it went away while it was read: root, who may run these tests, is refused nothing."""
+
+    def gone(file: Path) -> str:
+        file.unlink()
+        return str(file.stat().st_size)
+
+    monkeypatch.setattr(model_folder, "_sha256", gone)
+    with pytest.raises(ModelError, match=r"model\.safetensors cannot be read: No such file"):
+        read_model_folder(root, "good")
+
+
+def test_a_torn_zip_is_named(root: Path) -> None:
+    torn = bytearray(torch_zip())
+    torn[torn.rindex(b"PK\x01\x02")] = 0
+    (root / "good" / "weights.dat").write_bytes(torn)
+    with pytest.raises(ModelError, match=r"weights\.dat is a zip file that cannot be read"):
+        read_model_folder(root, "good")
+
+
+@pytest.mark.parametrize(
+    "stated", ['{"a": NaN}', '{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"a": 1e999}', '{"a": 9007199254740993}']
+)
+def test_provenance_that_no_record_can_hold_is_refused(root: Path, stated: str) -> None:
+    (root / "good" / "cold_start.json").write_text(stated)
+    with pytest.raises(ModelError, match=r"cold_start\.json cannot go into a record"):
+        read_model_folder(root, "good")
+
+
+def test_what_transformers_writes_into_a_config_is_taken(root: Path) -> None:
+    """Infinity is not JSON, but is in the config.json of some families; nothing of it is stored."""
+    (root / "good" / "config.json").write_text('{"architectures": ["A\\u0000"], "time_step_limit": [0.0, Infinity]}')
+    assert read_model_folder(root, "good").architecture == "A\ufffd"
+
+
+def test_a_file_name_that_is_not_utf8_is_refused(root: Path) -> None:
+    (root / "good" / os.fsdecode(b"\xff.safetensors")).write_bytes(tensor_file([3]))
+    with pytest.raises(ModelError, match=r"name is not UTF-8"):
         read_model_folder(root, "good")
 
 
@@ -202,6 +257,32 @@ def test_hub_repository_is_taken_at_its_word(client_for: ClientFor, ours: Projec
     assert b"not read yet" in response.content
 
 
+def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
+    client_for: ClientFor, ours: Project, alice: User, bob: User, maker: Maker
+) -> None:
+    model = base_model_register(project=ours, actor=alice, name="qwen", path="Qwen/Qwen2.5-0.5B", revision=COMMIT)
+    maker.base_model = model
+    facts = {"source": model.path, "revision": COMMIT, "architecture": "Qwen2ForCausalLM", "parameters": 494032768}
+    other, right, hostile = (maker.attempt(maker.run(name)) for name in ("other", "right", "hostile"))
+    Attempt.objects.filter(pk=other.pk).update(manifest={"model": facts | {"revision": "0" * 40}})
+    page = client_for(bob).get(f"/p/ours/models/{model.pk}/").content.decode()
+    assert "not read yet" in page
+    weights = {"model.safetensors": "ab" * 32}
+    Attempt.objects.filter(pk=right.pk).update(manifest={"model": facts | {"weights": weights}})
+    page = client_for(bob).get(f"/p/ours/models/{model.pk}/").content.decode()
+    assert "read and hashed by a run" in page
+    assert "494,032,768 parameters" in page
+    assert "ab" * 32 in page
+    assert f"/runs/{right.run_id}/" in page
+    Attempt.objects.filter(pk=right.pk).update(manifest=None)
+    Attempt.objects.filter(pk=hostile.pk).update(
+        manifest={"model": facts | {"architecture": HOSTILE, "parameters": "many", "weights": [HOSTILE]}}
+    )
+    page = client_for(bob).get(f"/p/ours/models/{model.pk}/").content.decode()
+    assert HOSTILE_SHOWN in page
+    assert "<script>alert" not in page
+
+
 @pytest.mark.parametrize(
     ("given", "field", "said"),
     [
@@ -219,6 +300,19 @@ def test_faults_stand_beside_their_field(
     assert response.status_code == 422
     assert said in str(response.context["form"].errors[field])
     assert not BaseModel.objects.exists()
+
+
+def test_more_folders_than_are_shown_are_counted(
+    client_for: ClientFor, ours: Project, oscar: User, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment(), "models_dir", root)
+    monkeypatch.setattr(views, "FOLDERS_SHOWN", 2)
+    for name in ("a", "b"):
+        shutil.copytree(root / "good", root / name)
+    page = client_for(oscar).get("/p/ours/models/new/")
+    assert b"showing 2 of 3" in page.content
+    monkeypatch.setattr(views, "FOLDERS_SHOWN", 3)
+    assert b"3 found" in client_for(oscar).get("/p/ours/models/new/").content
 
 
 def test_name_is_used_once_in_a_project(

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,88 @@ def test_too_large_a_file_is_refused(settings, ours: Project, alice: User) -> No
     settings.COHORT_MAX_DATASET_BYTES = len(GOOD) - 1
     with pytest.raises(ValidationError, match=f"larger than {len(GOOD) - 1} bytes"):
         dataset_create(project=ours, actor=alice, name="large", format="jsonl", chunks=[GOOD])
+
+
+def test_too_many_problems_are_refused(settings, client_for: ClientFor, ours: Project, oscar: User) -> None:
+    settings.COHORT_MAX_DATASET_PROBLEMS = 1
+    page = upload(client_for(oscar), GOOD)
+    assert page.status_code == 422
+    assert b"problems.jsonl holds more than 1 problems. Split it" in page.content
+    settings.COHORT_MAX_DATASET_PROBLEMS = 2
+    assert upload(client_for(oscar), GOOD).status_code == 302
+
+
+# ---------------------------------------------------------------- what is refused before it is read
+
+
+class Unread:
+    """A body that must not be read."""
+
+    def read(self, *_: object) -> bytes:
+        raise AssertionError("the body was read")
+
+    readline = read
+
+
+def send(client: Client, address: str, length: str, **more: str) -> object:
+    """A form's body of which only the length is sent, by somebody who holds a CSRF cookie."""
+    client.get("/login/")
+    return client.generic(
+        "POST",
+        address,
+        b"",
+        content_type="multipart/form-data; boundary=x",
+        headers={"cookie": client.cookies.output(header="", sep=";")},
+        **{"CONTENT_LENGTH": length, "wsgi.input": Unread(), **more},
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", ["/login/", "/projects/new/", "/p/ours/models/new/", "/nowhere/"])
+def test_a_large_body_is_refused_unread_wherever_there_is_no_upload(address: str) -> None:
+    response = send(Client(enforce_csrf_checks=True), address, str(1024 * 1024 + 1))
+    assert response.status_code == 413
+    assert b"at most 1,048,576 bytes" in response.content
+
+
+@pytest.mark.parametrize("length", ["1050001", "9" * 40, "0" * 20 + "1050001", "-1", "٣"])
+def test_an_upload_over_the_limit_is_refused_unread(
+    settings, client_for: ClientFor, ours: Project, oscar: User, length: str
+) -> None:
+    settings.COHORT_MAX_DATASET_BYTES = 1_050_000 - 1024 * 1024
+    response = send(client_for(oscar), "/p/ours/datasets/new/", length)
+    assert response.status_code == 413
+    assert b"at most 1,050,000 bytes" in response.content
+
+
+def test_a_body_without_its_length_is_refused(client_for: ClientFor, ours: Project, oscar: User) -> None:
+    response = send(client_for(oscar), "/p/ours/datasets/new/", "", HTTP_TRANSFER_ENCODING="chunked")
+    assert response.status_code == 411
+
+
+def test_an_upload_is_not_read_before_the_role_is_checked(client_for: ClientFor, ours: Project, bob: User) -> None:
+    address = "/p/ours/datasets/new/"
+    assert send(Client(enforce_csrf_checks=True), address, "1000").status_code == 302
+    viewer = Client(enforce_csrf_checks=True)
+    viewer.force_login(bob, backend="django.contrib.auth.backends.ModelBackend")
+    assert send(viewer, address, "1000").status_code == 403
+
+
+def test_a_forged_upload_is_refused(ours: Project, oscar: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(oscar, backend="django.contrib.auth.backends.ModelBackend")
+    response = upload(client, GOOD)
+    assert response.status_code == 403
+    assert b"This form is out of date" in response.content
+    assert not PromptDataset.objects.exists()
+    token = re.search(rb'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/p/ours/datasets/new/").content)
+    assert token is not None
+    assert upload(client, GOOD, csrfmiddlewaretoken=token[1].decode()).status_code == 302
+
+
+def test_the_workers_calls_keep_their_own_limits() -> None:
+    response = Client().generic("POST", "/api/worker/v1/claim", b"x" * (1024 * 1024 + 1))
+    assert response.status_code in {401, 403, 422}
 
 
 def test_neither_or_both_sources_are_refused(client_for: ClientFor, ours: Project, oscar: User) -> None:

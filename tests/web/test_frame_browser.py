@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from tests.web.conftest import PASSWORD
 
-PASSWORD = "correct horse battery"  # as in conftest
 PAGES = [
     "projects/", "projects/new/", "password/", "p/ours/members/", "p/ours/nodes/", "p/ours/models/",
     "p/ours/models/new/", "p/ours/models/{model}/", "p/ours/datasets/", "p/ours/datasets/new/",
@@ -140,6 +140,7 @@ def test_reward_is_built_from_rows_and_tried(open_page: Callable[..., Page], sit
     page.get_by_role("button", name="Add a component").click()
     rows = page.locator("fieldset.component")
     expect(rows).to_have_count(2)
+    expect(page.get_by_role("group", name="Component 2")).to_be_visible()
     rows.nth(0).get_by_label("Name").fill("answer")
     rows.nth(1).get_by_label("Kind").select_option("r1_format")
     rows.nth(1).get_by_label("Name").fill("format")
@@ -148,6 +149,7 @@ def test_reward_is_built_from_rows_and_tried(open_page: Callable[..., Page], sit
     expect(rows).to_have_count(3)
     rows.nth(2).get_by_role("button", name="Remove component").click()
     expect(rows).to_have_count(2)
+    expect(rows.nth(1).get_by_role("button", name="Remove component")).to_be_focused()
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("two parts version 1 is saved")).to_be_visible()
 
@@ -156,6 +158,7 @@ def test_reward_is_built_from_rows_and_tried(open_page: Callable[..., Page], sit
     page.get_by_label("Completion").fill("<think>3+4</think><answer>7</answer>")
     page.get_by_role("button", name="Score").click()
     expect(page.get_by_text("Reward 1.5")).to_be_visible()
+    expect(page.get_by_role("button", name="Score")).to_be_focused()
     assert page.url == address, "scored in place"
 
 

@@ -120,8 +120,8 @@ def test_every_state_has_a_badge_with_its_word_and_a_sign(state: str) -> None:
 
 def test_squares_are_read_out_as_a_count() -> None:
     assert show.squares([True, False, None, True]) == (
-        '<span class="squares" role="img" aria-label="2 of 4 right, 1 masked"><i class="right"></i><i class="wrong">'
-        '</i><i class="masked"></i><i class="right"></i></span>'
+        '<span class="squares" role="img" aria-label="2 of 4 right, 1 masked or not judged"><i class="right"></i>'
+        '<i class="wrong"></i><i class="masked"></i><i class="right"></i></span>'
     )
 
 

@@ -112,6 +112,18 @@ def test_the_variant_of_a_config() -> None:
     assert len({variant.id for variant in VARIANTS}) == 5
 
 
+def test_float_noise_in_equal_rewards_is_no_signal() -> None:
+    """0.1 + 0.2 is 0.30000000000000004: the trainer counts these two as equal, and so does what is shown."""
+    worked = work_out([0.3, 0.1 + 0.2, None], GROUP_POPULATION, eps=0.0)
+    assert worked is not None
+    assert worked.advantages == (0.0, 0.0, None)
+    assert worked.outcomes == (("0.3", 0.0),)
+    assert "no signal" in worked.note
+    apart = work_out([0.3, 0.3001], GROUP_POPULATION, eps=0.0)
+    assert apart is not None
+    assert "no signal" not in apart.note
+
+
 def test_numbers_are_short_and_have_a_real_minus() -> None:
     assert [number(0.2), number(1.0), number(-0.0), number(-1.5), number(0.48412292), number(1e-9)] == [
         "0.2",
@@ -119,5 +131,5 @@ def test_numbers_are_short_and_have_a_real_minus() -> None:
         "0",
         "−1.5",
         "0.4841",
-        "1e−09",
+        "1e−9",
     ]

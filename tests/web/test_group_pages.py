@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
 from cohort.review.models import Group
+from cohort.review.selectors import current_groups
 from cohort.runs.models import Run
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group
 
@@ -59,7 +60,7 @@ def test_the_newest_step_with_squares_and_signal(client_for: ClientFor, bob: Use
     page = listing(client_for(bob), run)
     assert prompts(page) == ["mixed one", "all right"]
     assert '<i class="right"></i><i class="wrong"></i><i class="masked"></i><i class="right"></i>' in page
-    assert "2 of 4 right, 1 masked" in page
+    assert "2 of 4 right, 1 masked or not judged" in page
     text = words(page)
     assert "showing 2 of 2 groups kept; 3 sampled" in text
     assert "mixed one 0.67 0.50 highest |A|" in text
@@ -96,6 +97,36 @@ def test_filters_say_how_many_fit(client_for: ClientFor, bob: User, maker: Maker
     assert prompts(listing(client, run, show="errors")) == ["broken", "paid 0 on error"]
     assert len(prompts(listing(client, run, show="no-such-filter"))) == 4
     assert "not scored" in words(listing(client, run))
+
+
+def test_a_repeated_step_shows_its_newest_attempt_only(
+    client_for: ClientFor, bob: User, maker: Maker, run: Run
+) -> None:
+    """The first attempt kept two groups of step 2, the second one; step 1 was not repeated."""
+    first = maker.attempt(run, state="lost")
+    for index in (0, 1):
+        add_group(first, [1.0, 0.0], step=2, index=index, prompt=f"first {index}")
+    add_group(first, [1.0, 0.0], step=1, prompt="only once")
+    add_group(maker.attempt(run), [1.0, 0.0], step=2, index=0, prompt="second 0")
+    client = client_for(bob)
+    assert prompts(listing(client, run)) == ["second 0"]
+    assert prompts(listing(client, run, step=1)) == ["only once"]
+    assert [group.prompt for group in current_groups(run)] == ["only once", "second 0"], "what the record keeps too"
+
+
+def test_no_groups_yet_says_why(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+    client = client_for(bob)
+    assert "The first ones come with step 1." in words(listing(client, run))
+    assert "This is a draft." in words(listing(client, maker.run()))
+    assert "The run ended before its first step." in words(listing(client, maker.run(state="cancelled")))
+
+
+@pytest.mark.parametrize("text", ["9" * 9, "9" * 18, "9" * 5000, "-1", "\0"])
+def test_odd_addresses_are_answered(client_for: ClientFor, bob: User, maker: Maker, run: Run, text: str) -> None:
+    group = add_group(maker.attempt(run), [1.0, 0.0])
+    listing(client_for(bob), run, step=text, show=text)
+    listing(client_for(bob), run, **{"from": text})
+    one(client_for(bob), group, sample=text, variant=text)
 
 
 def test_many_groups_come_in_pages(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:

@@ -132,6 +132,10 @@ def test_speed_is_the_median_of_the_newest_twenty(attempt: Attempt, run: Run) ->
         (b"{", "line 2 of the batch is not JSON"),
         (b"", "line 2 of the batch is not JSON"),
         (b"\xff\xfe", "line 2 of the batch is not JSON"),
+        (b'{"seq": 2, "half": "\xed\xa0\x80"}', "line 2 of the batch is not JSON"),  # a surrogate as it is, not UTF-8
+        ('{"seq": 2}'.encode("utf-16"), "line 2 of the batch is not JSON"),
+        (envelopes([phase("training", 3_000_000_000)], first=2)[0].model_dump_json().encode(), "record 2.*steps_total"),
+        (envelopes([phase("training", -1)], first=2)[0].model_dump_json().encode(), "record 2.*steps_total"),
         (b"[" * 100_000, "line 2 of the batch is not JSON"),
         (b'{"seq": 2, "at": "2026-11-21T12:00:00Z", "record": {"kind": "strange"}}', "record 2 is not valid"),
         (b'{"seq": 2, "at": "2026-11-21T12:00:00", "record": {"kind": "phase", "phase": "training"}}', "record 2"),

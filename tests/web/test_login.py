@@ -7,9 +7,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from cohort.accounts.models import Project, User
-from cohort.accounts.services import user_create
-
-PASSWORD = "correct horse battery"  # as in conftest
+from cohort.accounts.services import password_hand_out, user_create
+from tests.web.conftest import PASSWORD
 
 pytestmark = pytest.mark.django_db
 
@@ -66,12 +65,28 @@ def test_passwords_are_kept_as_argon2(alice: User) -> None:
     assert alice.password.startswith("argon2$argon2id$")
 
 
-def test_one_time_passwords_are_random_readable_and_work() -> None:
+def test_passwords_made_here_are_random_readable_and_work() -> None:
     _, one = user_create(username="one")
     _, two = user_create(username="two")
     assert one != two
     assert re.fullmatch(r"([a-hjkmnp-z2-9]{4}-){3}[a-hjkmnp-z2-9]{4}", one)
     assert sign_in(Client(), "one", one).status_code == 302
+
+
+def test_every_page_asks_to_change_a_password_that_was_handed_out(ours: Project, alice: User) -> None:
+    client, asks = Client(), b"This password was made for you"
+    sign_in(client, "alice", PASSWORD)
+    assert asks not in client.get("/p/ours/members/").content
+    made = password_hand_out(user=alice)
+    sign_in(client, "alice", made)
+    for page in ("/p/ours/members/", "/projects/"):
+        assert asks in client.get(page).content
+    new = "another good sentence"
+    client.post("/password/", {"old_password": made, "new_password1": new, "new_password2": new})
+    assert asks not in client.get("/p/ours/members/").content
+    alice.refresh_from_db()
+    assert not alice.password_handed_out
+    assert user_create(username="dora")[0].password_handed_out
 
 
 def test_session_key_changes_at_sign_in(alice: User) -> None:

@@ -69,6 +69,35 @@ def test_admin_adds_changes_and_removes(client_for: ClientFor, ours: Project, al
     assert role_of(charlie, ours) is None
 
 
+def test_removing_asks_first_and_says_what_is_lost(
+    client_for: ClientFor, ours: Project, alice: User, bob: User
+) -> None:
+    client = client_for(alice)
+    membership = Membership.objects.get(user=bob, project=ours)
+    members = client.get("/p/ours/members/").content.decode()
+    assert f'href="/p/ours/members/{membership.pk}/remove/"' in members
+    asked = client.get(f"/p/ours/members/{membership.pk}/remove/").content.decode()
+    assert "Remove bob from Our project?" in asked
+    assert "They lose the role viewer" in asked
+    assert role_of(bob, ours) == Role.VIEWER
+    own = client.get(f"/p/ours/members/{Membership.objects.get(user=alice, project=ours).pk}/remove/").content.decode()
+    assert "Remove alice (you) from Our project?" in own
+    assert "You lose your role admin" in own
+
+
+def test_adding_a_member_again_changes_nothing_and_says_where_the_role_is(
+    client_for: ClientFor, ours: Project, alice: User, rita: User
+) -> None:
+    for name, role in (("rita", Role.REVIEWER), ("alice", Role.ADMIN)):
+        response = client_for(alice).post("/p/ours/members/", {"username": name, "role": "viewer"})
+        assert response.status_code == 422
+        said = str(response.context["form"].errors["username"])
+        assert f"{name} belongs to the project already, as {role}" in said
+        assert "the list of members has a control for the role" in said
+    assert role_of(rita, ours) == Role.REVIEWER
+    assert role_of(alice, ours) == Role.ADMIN
+
+
 def test_unknown_name_is_said_beside_the_field(client_for: ClientFor, ours: Project, alice: User) -> None:
     response = client_for(alice).post("/p/ours/members/", {"username": "nobody", "role": "viewer"})
     assert response.status_code == 422
@@ -109,6 +138,7 @@ def test_members_see_members_and_change_nothing(
     assert b"Add a member" not in page.content
     assert b"Remove" not in page.content
     assert client.post("/p/ours/members/", {"username": who, "role": "admin"}).status_code == 403
+    assert client.get(f"/p/ours/members/{membership.pk}/remove/").status_code == 403
     assert client.post(f"/p/ours/members/{membership.pk}/role/", {"role": "viewer"}).status_code == 403
     assert client.post(f"/p/ours/members/{membership.pk}/remove/").status_code == 403
     assert role_of(alice, ours) == Role.ADMIN
@@ -125,5 +155,7 @@ def test_admin_of_another_project_reaches_no_membership_of_ours(
 
 def test_changes_need_post(client_for: ClientFor, ours: Project, alice: User, bob: User) -> None:
     membership = Membership.objects.get(user=bob, project=ours)
-    for act in ("role", "remove"):
-        assert client_for(alice).get(f"/p/ours/members/{membership.pk}/{act}/").status_code == 405
+    assert client_for(alice).get(f"/p/ours/members/{membership.pk}/role/").status_code == 405
+    assert client_for(alice).put(f"/p/ours/members/{membership.pk}/remove/").status_code == 405
+    assert client_for(alice).get(f"/p/ours/members/{membership.pk}/remove/").status_code == 200
+    assert role_of(bob, ours) == Role.VIEWER

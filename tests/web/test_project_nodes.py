@@ -59,9 +59,11 @@ def test_running_attempt_is_named_in_its_project_only(
 
 
 def test_a_node_that_is_not_heard_of_is_silent(client_for: ClientFor, bob: User, node: Node) -> None:
-    assert "silent" not in client_for(bob).get("/p/ours/nodes/").content.decode()
+    assert "silent," not in client_for(bob).get("/p/ours/nodes/").content.decode()
     Node.objects.filter(pk=node.pk).update(last_seen_at=timezone.now() - timedelta(minutes=5))
-    assert "silent, 5\u00a0min ago" in client_for(bob).get("/p/ours/nodes/").content.decode()
+    page = client_for(bob).get("/p/ours/nodes/").content.decode()
+    assert "silent, 5\u00a0min ago" in page
+    assert '<span id="count-nodes">0</span>' in page, "the sidebar counts those that are here"
 
 
 def test_refresh_is_a_partial(client_for: ClientFor, bob: User, node: Node) -> None:

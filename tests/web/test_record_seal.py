@@ -12,16 +12,13 @@ import pytest
 import rfc8785
 
 from cohort import artifacts
-from cohort.accounts.models import Project, User
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.catalog.services import dataset_create
+from cohort.accounts.models import User
 from cohort.governance.card import write_card
 from cohort.governance.facts import collect
 from cohort.governance.models import Record
 from cohort.governance.schema import Sealed, Section, json_schema
 from cohort.governance.services import NotEnded, record_seal
 from cohort.governance.tasks import seal
-from cohort.governance.verify import verify_card
 from cohort.paths import ROOT
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import run_cancel
@@ -77,46 +74,12 @@ NOT_RUN = ["hallucination", "refusal_calibration", "jailbreak_robustness", "harm
            "benchmark_contamination", "multilingual", "safety_regressions"]  # fmt: skip
 
 
-@pytest.fixture
-def heldout(ours: Project, alice: User) -> PromptDataset:
-    """Two problems; the first is one of the training problems in other capitals."""
-    lines = b'{"prompt": "WHAT is 10 +  7?", "answer": "17"}\n{"prompt": "what is 1 + 7?", "answer": "8"}\n'
-    return dataset_create(project=ours, actor=alice, name="held out", format="jsonl", chunks=[lines], source="")
-
-
 Launch = Callable[..., Run]
 
 
 @pytest.fixture
-def launch(
-    ours: Project,
-    alice: User,
-    base_model: BaseModel,
-    dataset: PromptDataset,
-    heldout: PromptDataset,
-    verifier_version: VerifierVersion,
-) -> Launch:
-    def make(**other: Any) -> Run:
-        given: dict[str, Any] = {
-            "project": ours,
-            "actor": alice,
-            "base_model": base_model,
-            "dataset": dataset,
-            "heldout": heldout,
-            "verifier_version": verifier_version,
-            **other,
-        }
-        return sealed_run.launch(**given)
-
-    return make
-
-
-@pytest.fixture
 def finished(launch: Launch) -> Run:
-    run = launch()
-    attempt = sealed_run.claim(run)
-    sealed_run.ingest(attempt, sealed_run.whole(run))
-    return sealed_run.finish(attempt)
+    return sealed_run.finished(launch())
 
 
 def opened(record: Record) -> Sealed:
@@ -191,23 +154,20 @@ def test_measured_values_are_those_of_the_run(finished: Run) -> None:
 
 def test_weights_that_differ_from_the_registered_ones_are_told(launch: Launch) -> None:
     run = launch()
-    attempt = sealed_run.claim(run)
     told = [
         record.model_copy(update={"model": {**record.model, "weights": {"model.safetensors": "0" * 64}}})
         if record.kind == "manifest"
         else record
         for record in sealed_run.whole(run)
     ]
-    sealed_run.ingest(attempt, told)
-    sealed = opened(record_seal(run=sealed_run.finish(attempt)))
+    sealed = opened(record_seal(run=sealed_run.finished(run, told)))
     assert entry(sealed, "subject.base_model").note == "The weights differ from those registered."
 
 
 def test_other_protocol_after_is_not_compared(launch: Launch) -> None:
     run = launch()
-    attempt = sealed_run.claim(run)
-    sealed_run.ingest(attempt, sealed_run.whole(run, after_protocol={**sealed_run.PROTOCOL, "temperature": 1.0}))
-    record = record_seal(run=sealed_run.finish(attempt))
+    told = sealed_run.whole(run, after_protocol={**sealed_run.PROTOCOL, "temperature": 1.0})
+    record = record_seal(run=sealed_run.finished(run, told))
     (comparison,) = opened(record).record.behaviour.performance.value or []
     assert comparison.change is None
     assert comparison.verdict == "not comparable"
@@ -234,17 +194,6 @@ def test_same_facts_give_the_same_bytes(finished: Run, tmp_path: Any) -> None:
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
-def test_task_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
-    assert finished.state == RunState.SEALING
-    seal(finished.pk)
-    finished.refresh_from_db()
-    assert finished.state == RunState.SUCCEEDED
-    events = finished.events.count()
-    seal(finished.pk)
-    assert finished.events.count() == events
-    assert Record.objects.filter(run=finished).count() == 1
-
-
 def test_failed_run_gets_a_record_that_says_so(launch: Launch) -> None:
     run = launch()
     attempt = sealed_run.claim(run)
@@ -262,7 +211,7 @@ def test_failed_run_gets_a_record_that_says_so(launch: Launch) -> None:
     assert comparison.verdict == "evaluated once only"
     assert not any(file.path == "evals/after.jsonl" for file in sealed.files)
     seal(run.pk)
-    assert [event.kind for event in run.events.all()].count("record") == 1
+    assert [event.kind for event in run.events.all()].count("sealed") == 1
 
 
 def test_run_that_failed_before_its_first_record(launch: Launch) -> None:
@@ -286,7 +235,8 @@ def test_cancelled_run(launch: Launch, alice: User) -> None:
     seal(run.pk)
     sealed = opened(Record.objects.get(run=run))
     assert sealed.record.state == "cancelled"
-    assert entry(sealed, "subject.outcome").text == "cancelled after 0 of 3 steps: wrong dataset"
+    assert entry(sealed, "subject.outcome").text.startswith("cancelled after 0 of 3 steps: ")
+    assert entry(sealed, "subject.outcome").text.endswith("wrong dataset")
 
 
 def test_live_run_is_not_sealed(launch: Launch) -> None:
@@ -307,16 +257,6 @@ def test_counts_match_the_document(finished: Run) -> None:
     assert 0 < record.fields_stated < record.fields_total
 
 
-def test_traces_beyond_the_bound_are_left_out_and_told(finished: Run, tmp_path: Any) -> None:
-    facts = collect(finished, state="succeeded")
-    card = write_card(facts, tmp_path / "small.zip", max_trace_bytes=0)
-    assert card.record.rejected.traces.note.endswith(
-        "Traces from step 1 on are too large for the card and stay on the platform."
-    )
-    assert not any(name.startswith("traces/") for name in zipfile.ZipFile(tmp_path / "small.zip").namelist())
-    assert verify_card(tmp_path / "small.zip").accepted
-
-
 def test_card_holds_what_the_record_names(finished: Run) -> None:
     record = record_seal(run=finished)
     archive = card_of(record)
@@ -327,8 +267,6 @@ def test_card_holds_what_the_record_names(finished: Run) -> None:
     traces = [json.loads(line) for line in archive.read("traces/steps-000001-000100.jsonl").splitlines()]
     assert [(trace["step"], len(trace["samples"])) for trace in traces] == [(1, 4), (2, 4), (3, 4)]
     assert traces[0]["samples"][1]["completion"] == f"{sealed_run.HOSTILE} 1.1"
-    for name in ("CARD.md", "card.html"):
-        assert record.digest in archive.read(name).decode()
 
 
 def test_hostile_text_is_inert_in_the_reading_copies(launch: Launch) -> None:

@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Dialog, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.runs.models import Run
+from tests.web.conftest import PASSWORD
 from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps
 
-PASSWORD = "correct horse battery"  # as in conftest
 POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
 
 
@@ -154,14 +154,28 @@ def test_the_form_answers_as_one_types(open_page: Callable[..., Page], run: Run)
     page.get_by_label("Group size G").fill("1")
     expect(said).to_contain_text("G must be 2 or more")
     expect(page.locator("#outlook")).to_contain_text("1 setting is not valid")
+    expect(page.get_by_label("Group size G")).to_have_attribute("aria-invalid", "true")
     page.get_by_label("Group size G").fill("4")
     expect(said).not_to_contain_text("must")
+    expect(page.get_by_label("Group size G")).not_to_have_attribute("aria-invalid", "true")
     page.get_by_label("Preset").select_option("dapo")
     expect(page.get_by_label("Group size G")).to_have_value("16")
     expect(page.locator("#said-f-preset")).to_contain_text("As DAPO has it")
     page.get_by_label("Name", exact=True).press("Enter")
     page.wait_for_url("**/runs/new/")
     assert Run.objects.count() == 1, "the Enter key checks and launches nothing"
+
+
+def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: Callable[..., Page], run: Run) -> None:
+    """Signed out in another tab: the next poll takes the whole page there, not the sign-in into the page."""
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 12")
+    page.context.clear_cookies()
+    page.wait_for_url("**/login/?next=*", timeout=60_000)
+    page.get_by_label("Name").fill("alice")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"**/p/ours/runs/{run.pk}/")
 
 
 def test_cancel_asks_first(open_page: Callable[..., Page], run: Run) -> None:

@@ -20,9 +20,9 @@ def test_a_waiting_run_is_cancelled_at_once(client_for: ClientFor, oscar: User, 
     run = maker.run(state="queued")
     page = cancel(client_for(oscar), run, reason="wrong dataset").content.decode()
     run.refresh_from_db()
-    assert (run.state, run.reason) == ("cancelled", "wrong dataset")
+    assert (run.state, run.reason) == ("cancelled", "Stopped by oscar before it started: wrong dataset")
     assert "adder is cancelled. It had not started." in page
-    assert "Cancelled: wrong dataset" in page
+    assert "Cancelled: Stopped by oscar before it started: wrong dataset. What had been" in page
     assert RunEvent.objects.get(run=run, data__to="cancelled").actor == "user:oscar"
 
 
@@ -109,3 +109,11 @@ def test_a_draft_is_launched(client_for: ClientFor, oscar: User, maker: Maker) -
     assert "adder is in the queue" in page
     again = client.post(f"/p/ours/runs/{run.pk}/submit/", follow=True).content.decode()
     assert "Nothing was done: adder is queued, not a draft" in again
+
+
+def test_a_reason_with_a_character_that_cannot_be_stored(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    run = maker.run(state="queued")
+    assert cancel(client_for(oscar), run, reason="wrong\0model").status_code == 200
+    run.refresh_from_db()
+    assert run.state == "cancelled"
+    assert "wrong\ufffdmodel" in run.reason

@@ -57,12 +57,22 @@ def test_a_draft_waits(client_for: ClientFor, oscar: User, chosen: dict[str, str
 
 
 def test_a_held_out_dataset_is_used(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], dataset: PromptDataset
+    client_for: ClientFor, oscar: User, chosen: dict[str, str], heldout: PromptDataset
 ) -> None:
-    client_for(oscar).post(NEW, chosen | {"eval_dataset": str(dataset.pk), "action": "draft"})
+    client_for(oscar).post(NEW, chosen | {"eval_dataset": str(heldout.pk), "action": "draft"})
     run = Run.objects.get()
-    assert run.eval_dataset == dataset
-    assert run.config["eval"]["path"] == f"inputs/{dataset.sha256}.jsonl"
+    assert run.eval_dataset == heldout
+    assert run.config["eval"]["path"] == f"inputs/{heldout.sha256}.jsonl"
+
+
+def test_the_training_dataset_is_no_held_out_dataset(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str]
+) -> None:
+    data = chosen | {"eval_dataset": chosen["dataset"], "action": "launch"}
+    response = client_for(oscar).post(NEW, data)
+    assert response.status_code == 422
+    assert "is the same file as the dataset to train on" in error(response.content.decode(), "f-eval-dataset")
+    assert Run.objects.count() == 0
 
 
 @pytest.mark.parametrize(
@@ -101,7 +111,19 @@ def test_each_variant(
         ("algorithm.aggregation", "median", "f-algorithm-aggregation", "is not one of"),
         ("algorithm.aggregation", "constant", "f-algorithm-aggregation-constant", "needs aggregation_constant"),
         ("eval.success_component", "beauty", "f-eval-success-component", "is not a reward component"),
-        ("eval.holdout", "20", "f-eval-holdout", "additions has 20 problems: hold out fewer"),
+        ("eval.holdout", "20", "f-eval-holdout", "additions has 20 problems; hold out fewer"),
+        ("data.limit", "4", "f-eval-holdout", "additions has 20 problems, of which 4 are used; hold"),
+        ("optim.steps", "3000000000", "f-optim-steps", "Steps must be at most 10,000,000; given 3000000000."),
+        ("optim.steps", "9" * 400, "f-optim-steps", "Steps must be at most 10,000,000; given 9999"),
+        (
+            "sampling.prompts_per_step",
+            "9" * 5000,
+            "f-sampling-prompts-per-step",
+            "Prompts per step must be a whole number; given",
+        ),
+        ("traces.groups_per_step", "9" * 400, "f-traces-groups-per-step", "must be at most 10,000,000"),
+        ("name", "a\0b", "f-name", "Name holds the character U+0000, which cannot be stored"),
+        ("data.template", "\0{prompt}", "f-data-template", "holds the character U+0000, which cannot be stored"),
         ("variant", "group_mad/0", "f-variant", "Normalization must be one of: z-score in the group, population std"),
         ("preset", "ppo", "f-preset", "There is no preset ppo; there are deepseekmath"),
         ("base_model", "", "f-base-model", "Choose a base model."),
@@ -122,7 +144,11 @@ def test_a_fault_is_said_beside_its_field_and_the_text_is_kept(
     assert Run.objects.count() == 0
     assert words in error(page, beside).replace("&#x27;", "'")
     assert 'aria-invalid="true"' in re.search(rf'id="{beside}"[^>]*>', page)[0]  # type: ignore[index]
-    if f'<input id="{beside}"' in page and beside == "f-" + field.replace(".", "-").replace("_", "-"):
+    if (
+        f'<input id="{beside}"' in page
+        and "\0" not in text
+        and beside == "f-" + field.replace(".", "-").replace("_", "-")
+    ):
         assert value(page, field) == text
     assert page.count('class="error-text"') == 1, "and nowhere else"
 
@@ -150,10 +176,14 @@ def test_a_fault_opens_its_folded_group(client_for: ClientFor, oscar: User, chos
     assert "✕ 1 not valid" in page
 
 
-def test_an_unknown_field_is_refused_by_name(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    response = client_for(oscar).post(NEW, chosen | {"sampling.gruop_size": "8", "action": "launch"})
+@pytest.mark.parametrize("name", ["sampling.gruop_size", "algorithm.scale", "reward", "model.path", "eval.path"])
+def test_an_unknown_field_is_refused_by_name(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str], name: str
+) -> None:
+    """Parts of a config that the form decides otherwise too: nothing that was sent is dropped without a word."""
+    response = client_for(oscar).post(NEW, chosen | {name: "8", "action": "launch"})
     assert response.status_code == 422
-    assert "sampling.gruop_size: is not a field of the run form" in response.content.decode()
+    assert f"{name} is not a field of the run form" in response.content.decode()
     assert Run.objects.count() == 0
 
 
@@ -200,7 +230,7 @@ def test_what_this_will_do(client_for: ClientFor, oscar: User, maker: Maker, cho
     assert "Steps 3 Completions 24 Tokens, at most 1,536 Training problems seen 0.38 times" in side
     assert "Evaluation 4 problems, before and after Time unknown until the first run of this model" in side
     assert "✓ done: every setting is valid" in side
-    assert "no worker was seen in the last 90 s: the run will wait for one" in side
+    assert "no worker was seen in the last 60 s: the run will wait for one" in side
 
     past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
     Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)

@@ -62,6 +62,24 @@ def test_a_preset_fills_the_form_whatever_stood_there(
     assert client_for(oscar).post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
 
 
+def test_a_preset_sets_all_that_it_names_and_takes_it_along_when_it_goes(
+    client_for: ClientFor, oscar: User, chosen: dict[str, str]
+) -> None:
+    """The demo evaluates at temperature 1, a field outside sampling, algorithm and optimiser."""
+    client = client_for(oscar)
+    page = client.post(NEW, chosen | {"preset": "demo", "action": "preset"}).content.decode()
+    assert value(page, "eval.temperature") == "1"
+    assert "As preset demo has it" in said(page, "f-preset")
+    client.post(NEW, as_browser(page) | {"action": "draft"})
+    assert RunConfig.from_dict(Run.objects.get().config).eval.temperature == 1
+    assert (
+        "Differs from preset demo in Evaluation temperature (0 instead of 1)"
+        in client.post(NEW, as_browser(page) | {"eval.temperature": "0", "action": "check"}).content.decode()
+    )
+    left = client.post(NEW, as_browser(page) | {"preset": "", "action": "preset"}).content.decode()
+    assert value(left, "eval.temperature") == "0"
+
+
 def test_differences_from_the_preset_are_named(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
     client = client_for(oscar)
     preset = client.get(NEW, {"preset": "dapo"}).content.decode()
@@ -105,7 +123,8 @@ def test_a_clone_is_the_same_run_again(client_for: ClientFor, oscar: User, maker
 def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, charlie: User, maker: Maker) -> None:
     run = maker.run()
     assert client_for(charlie).get("/p/theirs/runs/new/", {"clone": run.pk}).status_code == 404
-    assert client_for(maker.actor).get(NEW, {"clone": "x"}).status_code == 404
+    for no_run in ("x", "9" * 18, "9" * 5000):
+        assert client_for(maker.actor).get(NEW, {"clone": no_run}).status_code == 404
 
 
 # ---------------------------------------------------------------- YAML

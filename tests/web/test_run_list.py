@@ -163,6 +163,14 @@ def test_a_hostile_name_is_shown_and_does_not_run(client_for: ClientFor, bob: Us
     assert "<script>alert" not in text
 
 
+@pytest.mark.parametrize("query", ["q=%00", "q=%ED%A0%80", f"before={'9' * 18}", f"after={'9' * 5000}"])
+def test_odd_addresses_are_answered(client_for: ClientFor, bob: User, maker: Maker, query: str) -> None:
+    maker.run()
+    page = client_for(bob).get(f"{LIST}?{query}")
+    assert page.status_code == 200
+    assert ("None of the 1 runs matches" in page.content.decode()) == query.startswith("q=")
+
+
 def test_a_stranger_sees_nothing_and_nobody_posts(
     client_for: ClientFor, charlie: User, bob: User, maker: Maker
 ) -> None:

@@ -10,13 +10,13 @@ from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register
 from cohort.environment import environment
-from cohort.governance.models import Record
 from cohort.runs.dispatch import waiting_messages
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed, run_submit
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from tests.needs import needs
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
@@ -75,10 +75,24 @@ def test_config_holds_what_was_chosen(run: Run, dataset: PromptDataset) -> None:
     assert (run.state, run.steps_total, run.config_digest) == (RunState.DRAFT, 100, config.digest())
 
 
-def test_held_out_dataset_becomes_the_evaluation_file(made: dict[str, Any], dataset: PromptDataset) -> None:
-    run = run_create(**{**made, "eval_dataset": dataset, "settings": {"eval": {"limit": 3}}})
+def test_held_out_dataset_becomes_the_evaluation_file(made: dict[str, Any], heldout: PromptDataset) -> None:
+    run = run_create(**{**made, "eval_dataset": heldout, "settings": {"eval": {"limit": 3}}})
     config = RunConfig.from_dict(run.config)
-    assert (config.eval.path, config.eval.limit) == (f"inputs/{dataset.sha256}.jsonl", 3)
+    assert (config.eval.path, config.eval.limit) == (f"inputs/{heldout.sha256}.jsonl", 3)
+
+
+def test_some_problems_must_be_left_to_train_on(made: dict[str, Any]) -> None:
+    """Of 20 problems 8 are used: 8 held out leave none, 7 leave one."""
+    faults = problems_of(made, settings={"data": {"limit": 8}, "eval": {"holdout": 8}})
+    assert faults == {
+        "eval.holdout": "nothing would be left to train on: additions has 20 problems, of which 8 are used; hold out "
+        "fewer, or choose a held-out dataset"
+    }
+    run_create(**{**made, "settings": {"data": {"limit": 8}, "eval": {"holdout": 7}}})
+
+
+def test_the_training_file_is_no_held_out_file(made: dict[str, Any], dataset: PromptDataset) -> None:
+    assert set(problems_of(made, eval_dataset=dataset, settings={})) == {"eval_dataset"}
 
 
 def test_preset_fills_what_the_settings_leave_out(made: dict[str, Any]) -> None:
@@ -158,9 +172,8 @@ def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
 def test_a_broker_that_fails_does_not_fail_the_submit(
     run: Run, alice: User, django_capture_on_commit_callbacks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    needs("file-broker")
     folder = environment().broker_folder / "messages"
-    if not folder.is_dir():
-        pytest.skip("needs the broker that is a folder; another one was given")
     folder.rename(folder.with_name("away"))
     try:
         with django_capture_on_commit_callbacks(execute=True):
@@ -185,6 +198,19 @@ def test_a_broker_that_is_down_does_not_either(
         run_submit(run=run, actor=alice)
     assert "could not publish worker.run_attempt" in caplog.text
     assert waiting_messages("train") is None
+
+
+def test_a_redis_that_refuses_to_count_is_a_broker_that_cannot_be_asked() -> None:
+    """Its client's errors are its own, and no OSError."""
+    needs("redis")
+    from redis import Redis
+
+    with Redis.from_url(environment().resolved_broker_url()) as redis:
+        redis.set("no-queue", "no list")
+        try:
+            assert waiting_messages("no-queue") is None
+        finally:
+            redis.delete("no-queue")
 
 
 def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run) -> None:
@@ -216,7 +242,7 @@ def test_cancel_of_a_waiting_run_is_at_once(run: Run, alice: User) -> None:
     run_submit(run=run, actor=alice)
     run_cancel(run=run, actor=alice, reason="wrong model")
     run.refresh_from_db()
-    assert (run.state, run.reason) == (RunState.CANCELLED, "wrong model")
+    assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice before it started: wrong model")
     assert run.ended_at is not None
 
 
@@ -237,24 +263,20 @@ def test_cancel_of_an_ended_run_says_why_not(run: Run, alice: User, state: RunSt
         run_cancel(run=run, actor=alice)
 
 
-def _record(run: Run) -> Record:
-    return Record(run=run, digest="ab" * 32)
-
-
 def test_sealing_ends_in_success_and_a_failed_run_stays_failed(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(state=RunState.SEALING)
-    run_sealed(run=run, record=_record(run))
-    run_sealed(run=run, record=_record(run))
+    run_sealed(run=run)
+    run_sealed(run=run)
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)
-    run_sealed(run=run, record=_record(run))
+    run_sealed(run=run)
     run.refresh_from_db()
     assert run.state == RunState.FAILED
-    assert RunEvent.objects.filter(run=run, kind="record").count() == 2
+    assert states(run) == [("sealing", "succeeded", "platform")]
     Run.objects.filter(pk=run.pk).update(state=RunState.TRAINING)
     with pytest.raises(IllegalTransition):
-        run_sealed(run=run, record=_record(run))
+        run_sealed(run=run)
 
 
 def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:

@@ -94,6 +94,15 @@ def test_operator_makes_one_from_rows(client_for: ClientFor, ours: Project, osca
         ({"component-3-params": "a: &x [1]\nb: *x"}, 1, "params", "aliases"),
         ({"component-3-params": "extract: boxed\nextract: whole"}, 1, "params", "given twice"),
         ({"component-3-params": "extract: nowhere"}, 1, "params", "extract:"),
+        ({"component-3-params": "extract: !!bool x"}, 1, "params", "leave the tag out"),
+        ({"component-3-params": "extract: !!timestamp x"}, 1, "params", "leave the tag out"),
+        ({"component-3-params": "extract: 2026-01-01"}, 1, "params", "not a valid JSON value"),
+        (
+            {"component-3-kind": "numeric", "component-3-params": "tolerance: 100000000000000000"},
+            1,
+            "params",
+            "write a large number as a decimal",
+        ),
         ({"component-0-params": "tolerance: 1"}, 0, "params", "unknown field"),
     ],
 )
@@ -125,6 +134,41 @@ def test_a_row_can_be_added_without_javascript(client_for: ClientFor, ours: Proj
     response = client_for(oscar).post("/p/ours/rewards/new/", FORM | {"add_row": "1"})
     assert response.status_code == 200
     assert [row.number for row in response.context["form"].rows] == ["0", "3", "4"]
+    assert not Verifier.objects.exists()
+
+
+def test_a_row_can_be_removed_without_javascript(client_for: ClientFor, ours: Project, oscar: User) -> None:
+    response = client_for(oscar).post("/p/ours/rewards/new/", FORM | {"remove_row": "0"})
+    assert response.status_code == 200
+    assert [row.number for row in response.context["form"].rows] == ["3"]
+    assert not Verifier.objects.exists()
+
+
+def test_components_and_their_buttons_are_told_apart_by_name(client_for: ClientFor, ours: Project, oscar: User) -> None:
+    page = client_for(oscar).post("/p/ours/rewards/new/", FORM | {"add_row": "1"}).content.decode()
+    assert re.findall(r"<legend[^>]*>(.*?)</legend>", page) == [
+        "Component 1",
+        "Component 4",
+        "Component 5",
+        "Component __place__",
+    ]
+    assert re.findall(r'Remove component<span class="sr-only"> (\w+)', page) == ["1", "4", "5", "__place__"]
+    first = re.search(r'<button[^>]*type="submit"[^>]*>[^<]*', page[page.index('<form class="panel') :])
+    assert first is not None
+    assert first[0].endswith(">Save"), "Enter in a field saves and neither adds nor removes a component"
+
+
+def test_one_component_too_many_is_refused_and_none_is_dropped(
+    client_for: ClientFor, ours: Project, oscar: User
+) -> None:
+    many = {"name": "many", "on_error": "mask"}
+    for number in range(21):
+        prefix = f"component-{number}"
+        many |= {f"{prefix}-kind": "exact", f"{prefix}-name": f"c{number}", f"{prefix}-weight": "1"}
+    response = client_for(oscar).post("/p/ours/rewards/new/", many)
+    assert response.status_code == 422
+    assert b"A reward has at most 20 components; these are 21. Remove 1." in response.content
+    assert len(response.context["form"].rows) == 21
     assert not Verifier.objects.exists()
 
 
@@ -160,7 +204,7 @@ def test_new_version_starts_from_the_newest_and_leaves_it(
 )
 def test_a_completion_is_scored(
     client_for: ClientFor,
-    bob: User,
+    oscar: User,
     verifier_version: VerifierVersion,
     completion: str,
     reward: str,
@@ -169,36 +213,63 @@ def test_a_completion_is_scored(
     address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
     data = {"version": "1", "prompt": "3 + 4", "answer": "7", "completion": completion}
     for headers in ({"HX-Request": "true"}, {}):
-        page = client_for(bob).post(address, data, headers=headers).content.decode()
+        page = client_for(oscar).post(address, data, headers=headers).content.decode()
         assert f"Reward <b>{reward}</b>" in page
         assert re.findall(r"</span>((?:not )?passed)</span>", page) == verdicts
         assert ("<html" in page) == (not headers)
 
 
-def test_an_error_of_a_component_is_shown_as_one(client_for: ClientFor, ours: Project, bob: User, alice: User) -> None:
+def test_an_error_of_a_component_is_shown_as_one(
+    client_for: ClientFor, ours: Project, oscar: User, alice: User
+) -> None:
     spec = {"components": [{"name": "answer", "kind": "numeric"}]}
     version = verifier_version_create(project=ours, actor=alice, name="n", spec=spec)
     data = {"version": "1", "answer": "seven", "completion": "<answer>7</answer>"}
-    page = client_for(bob).post(f"/p/ours/rewards/{version.verifier_id}/try/", data).content.decode()
+    page = client_for(oscar).post(f"/p/ours/rewards/{version.verifier_id}/try/", data).content.decode()
     assert "none: a component raised, and the sample would be masked" in page
     assert "the reference answer &#x27;seven&#x27; is not a number" in page
 
 
 def test_hostile_completion_is_shown_escaped(
-    client_for: ClientFor, bob: User, verifier_version: VerifierVersion
+    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion
 ) -> None:
     attack = "<script>alert(1)</script>"
     data = {"version": "1", "answer": attack, "completion": f"<answer>{attack}\u202e</answer>"}
     address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
-    page = client_for(bob).post(address, data, headers={"HX-Request": "true"}).content.decode()
+    page = client_for(oscar).post(address, data, headers={"HX-Request": "true"}).content.decode()
     assert attack not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;<span" in page
 
 
-def test_an_unknown_version_is_404(client_for: ClientFor, bob: User, verifier_version: VerifierVersion) -> None:
-    data = {"version": "9", "answer": "1", "completion": "1"}
+@pytest.mark.parametrize("number", ["9", "9" * 30, "0", "one", ""])
+def test_an_unknown_version_is_404(
+    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion, number: str
+) -> None:
+    data = {"version": number, "answer": "1", "completion": "1"}
     address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
-    assert client_for(bob).post(address, data).status_code == 404
+    assert client_for(oscar).post(address, data).status_code == 404
+
+
+def test_a_faulty_trial_says_that_nothing_was_scored(
+    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion
+) -> None:
+    address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
+    page = client_for(oscar).post(address, {"version": "1", "answer": ""}, headers={"HX-Request": "true"})
+    assert b"Nothing was scored. See the field marked below." in page.content
+    assert b'id="id_answer_error"' in page.content
+
+
+@pytest.mark.parametrize("costly", ["9^{9^{9}}", r"7^{900 \cdot 900 \cdot 900}"])
+def test_a_costly_trial_is_answered_without_being_worked_out(
+    client_for: ClientFor, ours: Project, oscar: User, alice: User, costly: str
+) -> None:
+    spec = {"components": [{"name": "answer", "kind": "numeric", "params": {"extract": "whole"}}]}
+    version = verifier_version_create(project=ours, actor=alice, name="n", spec=spec)
+    address = f"/p/ours/rewards/{version.verifier_id}/try/"
+    as_answer = client_for(oscar).post(address, {"version": "1", "answer": "1", "completion": costly})
+    assert b"not compared, too costly or not understood" in as_answer.content
+    as_reference = client_for(oscar).post(address, {"version": "1", "answer": costly, "completion": "1"})
+    assert b"is not a number that can be compared" in as_reference.content
 
 
 # ---------------------------------------------------------------- who may
@@ -213,6 +284,9 @@ def test_readers_look_and_do_not_make(
     assert page.status_code == 200
     assert verifier_version.digest in page.content.decode()
     assert b"New version" not in page.content
+    assert b"Try it" not in page.content
+    data = {"version": "1", "answer": "1", "completion": "1"}
+    assert client.post(f"/p/ours/rewards/{verifier_version.verifier_id}/try/", data).status_code == 403
     assert client.post("/p/ours/rewards/new/", FORM).status_code == 403
     assert client.post(f"/p/ours/rewards/{verifier_version.verifier_id}/new-version/", FORM).status_code == 403
 

@@ -13,86 +13,26 @@ from typing import Any
 import pytest
 import rfc8785
 
-from cohort import artifacts
-from cohort.accounts.models import Project, User
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.governance import verify
-from cohort.governance.services import record_seal
 from cohort.governance.zip_layout import entry_info
 from cohort.paths import PACKAGE
+from cohort.runs.models import Run
 from tests import sealed_run
+from tests.forged_card import contents, failed, repack, reseal, sealed_card
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def card(
-    tmp_path: Path,
-    ours: Project,
-    alice: User,
-    base_model: BaseModel,
-    dataset: PromptDataset,
-    verifier_version: VerifierVersion,
-) -> Path:
-    run = sealed_run.launch(
-        project=ours,
-        actor=alice,
-        base_model=base_model,
-        dataset=dataset,
-        heldout=dataset,
-        verifier_version=verifier_version,
-    )
-    attempt = sealed_run.claim(run)
-    sealed_run.ingest(attempt, sealed_run.whole(run))
-    record = record_seal(run=sealed_run.finish(attempt))
-    path = tmp_path / "card.zip"
-    path.write_bytes(b"".join(artifacts.read_chunks(record.card_artifact)))
-    return path
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def repack(path: Path, files: dict[str, bytes]) -> Path:
-    """A zip laid out exactly as a card is, with these files."""
-    out = path.with_name("changed.zip")
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, content in files.items():
-            with archive.open(entry_info(name), "w") as entry:
-                entry.write(content)
-    return out
-
-
-def reseal(files: dict[str, bytes], change: Callable[[dict[str, Any]], None] = lambda record: None) -> dict[str, bytes]:
-    """What a forger does who knows all digests: change the record, then make every digest right again."""
-    document = json.loads(files["record.json"])
-    listed = [
-        {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
-        for name, content in sorted(files.items())
-        if name != "record.json"
-    ]
-    change(document["record"])
-    data = [entry for entry in listed if entry["path"] not in ("CARD.md", "card.html")]
-    document["record"]["data_files_digest"] = hashlib.sha256(rfc8785.dumps(data)).hexdigest()
-    document["record_digest"] = hashlib.sha256(rfc8785.dumps(document["record"])).hexdigest()
-    document["files"] = listed
-    del document["seal"]
-    document["seal"] = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
-    return {**files, "record.json": rfc8785.dumps(document)}
-
-
-def failed(path: Path) -> dict[str, str]:
-    report = verify.verify_card(path)
-    assert not report.accepted
-    return {check.name: check.detail for check in report.checks if not check.ok}
+def card(tmp_path: Path, launch: Callable[..., Run]) -> Path:
+    return sealed_card(launch(), tmp_path)
 
 
 def test_card_as_sealed_is_accepted(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([str(card)]) == 0
     printed = capsys.readouterr().out
     assert "accepted" in printed
+    assert json.loads(contents(card)["record.json"])["seal"] in printed
     assert "heldout: 30.0 % before, 80.0 % after of 100 problems, +50.0 points" in printed
     assert "This does not prove:" in printed
     assert "Nothing is signed yet" in printed
@@ -104,7 +44,6 @@ def test_json_report(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(capsys.readouterr().out)
     sealed = json.loads(contents(card)["record.json"])
     assert report["accepted"] is True
-    assert report["record_digest"] == sealed["record_digest"]
     assert report["seal"] == sealed["seal"]
     assert [check["name"] for check in report["checks"]] == [
         "archive",
@@ -113,6 +52,7 @@ def test_json_report(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "seal",
         "files",
         "data files",
+        "CARD.md",
         "config",
         "steps",
         "statistics",
@@ -156,7 +96,7 @@ def test_missing_shortened_and_lengthened_files(card: Path, name: str) -> None:
         f"'{name}' is listed"
     )
     assert failed(repack(card, {**files, name: files[name][:-1]}))["files"].startswith(f"{name}: has ")
-    assert failed(repack(card, {**files, name: files[name] + b" "}))["files"].startswith(f"{name}: has more than")
+    assert failed(repack(card, {**files, name: files[name] + b" "}))["files"].startswith(f"{name}: has ")
 
 
 def test_extra_file_is_rejected(card: Path) -> None:
@@ -204,8 +144,10 @@ def test_any_flipped_byte_of_the_zip_outside_its_contents_is_rejected(card: Path
 def test_bomb_is_not_unpacked(card: Path) -> None:
     files = contents(card)
     huge = bytes(65 * 1024 * 1024)
-    assert "has more than" in failed(repack(card, {**files, "CARD.md": huge}))["files"]
-    assert "larger than" in failed(repack(card, {**files, "record.json": huge}))["record.json"]
+    assert "CARD.md: has 68157440 bytes" in failed(repack(card, {**files, "CARD.md": huge}))["files"]
+    assert failed(repack(card, {**files, "record.json": huge})) == {
+        "archive": "record.json: larger than 16,777,216 bytes"
+    }
 
 
 def test_record_that_is_valid_but_not_canonical(card: Path) -> None:

@@ -10,10 +10,13 @@ from django.test import Client
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.environment import environment
+from cohort.governance.models import Record
+from cohort.governance.tasks import seal
 from cohort.runs.models import Attempt, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.nodes import node_create
 from cohort.runs.reconcile import attempts_lost, queued_republish, seals_republish, span
-from cohort.runs.services import run_cancel, run_launch
+from cohort.runs.services import run_cancel, run_launch, run_sealed
 from grpo_core.config import RunConfig
 from grpo_core.wire import BeatReply, ClaimReply, IngestReply, Refusal
 from tests.web.conftest import PROBLEMS
@@ -134,6 +137,18 @@ def test_files_are_those_of_the_claim(worker: AttemptCaller, dataset: PromptData
     assert refused(worker.get(f"{worker.at}/files/{'0' * 64}")) == (404, "unknown_file")
 
 
+def test_a_file_that_is_gone_is_said_before_the_answer(worker: AttemptCaller, dataset: PromptDataset) -> None:
+    """Once an answer has begun, a worker can only take its end for a broken line."""
+    store = environment().home_folder / "artifacts" / dataset.artifact
+    away = store.rename(store.with_suffix(".away"))
+    try:
+        answer = worker.get(f"{worker.at}/files/{dataset.sha256}")
+    finally:
+        away.rename(store)
+    assert refused(answer) == (404, "file_missing")
+    assert "the file of the dataset additions cannot be read" in answer.json()["message"]
+
+
 # ---------------------------------------------------------------------- tokens
 
 
@@ -247,8 +262,8 @@ def test_other_ends_carry_their_reason(worker: AttemptCaller, run: Run, end: str
     assert worker.finish(end, last_seq=0, **told).status_code == 204
     run.refresh_from_db()
     assert (run.state, run.reason) == (state, "killed�")
-    if state == RunState.FAILED:
-        assert (run.error_code, run.log_tail) == ("trainer_died", "last�line")
+    assert run.log_tail == "last�line"
+    assert run.error_code == ("trainer_died" if state == RunState.FAILED else "")
     assert Attempt.objects.get().state == end
     assert run.ended_at is not None
 
@@ -258,7 +273,23 @@ def test_the_canceller_s_reason_stays(worker: AttemptCaller, run: Run, alice: Us
     worker.records(packed(envelopes([phase("training")])))  # the trainer had not heard of it yet
     worker.finish("cancelled", last_seq=1)
     run.refresh_from_db()
-    assert (run.state, run.reason) == (RunState.CANCELLED, "wrong data")
+    assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice before its first step: wrong data")
+
+
+def test_a_cancel_without_a_reason_says_by_whom_and_when(worker: AttemptCaller, run: Run, alice: User) -> None:
+    worker.records(packed(envelopes([phase("training"), step(1), step(2)])))
+    run_cancel(run=run, actor=alice)
+    worker.finish("cancelled", last_seq=3, message="Stopped after 2 steps: asked to stop by SIGTERM")
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice after 2 steps")
+
+
+def test_the_last_lines_stay_when_the_record_is_made(worker: AttemptCaller, run: Run) -> None:
+    worker.records(packed(envelopes(WHOLE_RUN)))
+    worker.finish("finished", last_seq=17, log_tail="signal in 2 of 2 groups")
+    run_sealed(run=run)
+    run.refresh_from_db()
+    assert (run.state, run.log_tail) == (RunState.SUCCEEDED, "signal in 2 of 2 groups")
 
 
 # ---------------------------------------------------------------------- reconciler
@@ -304,6 +335,45 @@ def test_an_ended_run_without_a_record_is_sealed_later(worker: AttemptCaller, ru
     assert seals_republish() == []
     Attempt.objects.update(ended_at=Now() - timedelta(seconds=61))
     assert seals_republish() == [run.pk]
+
+
+def test_a_run_whose_record_it_was_not_told_of_is_asked_for_too(worker: AttemptCaller, run: Run) -> None:
+    """As when the platform was killed between the two."""
+    worker.records(packed(envelopes(WHOLE_RUN)))
+    worker.finish("finished", last_seq=17)
+    Attempt.objects.update(ended_at=Now() - timedelta(seconds=61))
+    Record.objects.create(
+        run=run,
+        schema_version="1",
+        document="{}",
+        digest="ab" * 32,
+        card_artifact="cards/none.zip",
+        card_sha256="cd" * 32,
+        card_size=1,
+        fields_stated=1,
+        fields_total=1,
+        sealed_at=Now(),
+    )
+    assert seals_republish() == [run.pk]
+    seal(run.pk)
+    run.refresh_from_db()
+    assert run.state == RunState.SUCCEEDED
+    assert seals_republish() == []
+
+
+def test_a_seal_that_fails_is_asked_for_more_and_more_rarely(
+    worker: AttemptCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.finish("failed", last_seq=0)
+    Attempt.objects.update(ended_at=Now() - timedelta(hours=1))
+    clock = [0.0]
+    monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: clock[0])
+    asked = []
+    for half_minutes in range(8 * 120):
+        clock[0] = 30.0 * half_minutes
+        if seals_republish():
+            asked.append(clock[0] / 60)
+    assert asked == [0, 2, 6, 14, 30, 62, 122, 182, 242, 302, 362, 422]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A real Celery worker process takes a real message and runs the real trainer on a tiny model."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from cohort.environment import environment
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_cancel
 from grpo_core.run_dir import SpoolReader
+from tests.processes import clean_environment, wait_for
 from tests.worker.conftest import Site
-from tests.worker.test_process import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -43,7 +42,6 @@ def tiny(site: Site) -> Site:
 @contextmanager
 def worker_process(site: Site, folder: Path, *, token: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """`celery -A worker.celery_app worker`, as an operator starts it; ended by SIGTERM."""
-    outer = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
     told = {
         "COHORT_URL": site.url,
         "COHORT_NODE_TOKEN": site.node_token if token is None else token,
@@ -54,7 +52,7 @@ def worker_process(site: Site, folder: Path, *, token: str | None = None) -> Ite
     with (folder / "worker.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--loglevel", "INFO"],
-            env={**outer, **told},
+            env=clean_environment() | told,
             cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -128,6 +126,15 @@ def test_a_worker_without_a_token_refuses_to_start(site: Site, tmp_path: Path) -
     with worker_process(site, tmp_path, token="") as process:
         assert process.wait(timeout=60) != 0
     assert "set COHORT_NODE_TOKEN" in (tmp_path / "worker.log").read_text()
+
+
+def test_a_worker_without_its_broker_s_address_refuses_to_start(tmp_path: Path) -> None:
+    told = clean_environment() | {"COHORT_BROKER_URL_FILE": str(tmp_path / "none")}
+    words = [sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker"]
+    done = subprocess.run(words, env=told, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "The worker cannot start: cannot read COHORT_BROKER_URL_FILE" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_one_run_at_a_time_acknowledged_before_the_work() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from grpo_core.wire import ClaimReply, Finish, InputFile
 from tests.worker.making import NODE
+from worker import presence
 from worker.client import BadFile, Platform, Refused, Unreachable
+from worker.environment import Environment
 
 Answer = tuple[int, bytes]
 BYTES = b"0123456789" * 1000
@@ -72,8 +74,10 @@ def scripted() -> Iterator[Scripted]:
 def test_5xx_is_tried_again_with_the_attempt_s_token(scripted: Scripted) -> None:
     scripted.answers = [(503, b""), (502, b"<html>"), (429, b""), (204, b"")]
     with Platform(scripted.url, "node") as platform:
-        platform.attempt(CLAIMED).finish(FINISH, patience=60)
+        between: list[int] = []
+        platform.attempt(CLAIMED).finish(FINISH, patience=60, meanwhile=lambda: between.append(1))
     assert scripted.asked == [("/api/worker/v1/attempts/7/finish", "Bearer secret")] * 4
+    assert len(between) == 3
 
 
 def test_without_patience_once_is_enough(scripted: Scripted) -> None:
@@ -89,16 +93,26 @@ def test_without_patience_once_is_enough(scripted: Scripted) -> None:
         ((409, b'{"code": "stale_fence", "message": "ended"}'), "stale_fence", True),
         ((401, b'{"code": "unknown_token", "message": "no"}'), "unknown_token", True),
         ((422, b'{"code": "bad_record", "message": "record 3"}'), "bad_record", False),
-        ((404, b"<html>nginx</html>"), "http_404", False),
-        ((301, b""), "http_301", False),
     ],
 )
 def test_a_no_is_a_no(scripted: Scripted, answer: Answer, code: str, disowned: bool) -> None:
     scripted.answers = [answer]
     with Platform(scripted.url, "node") as platform, pytest.raises(Refused) as caught:
-        platform.attempt(CLAIMED).finish(FINISH, patience=60)
+        platform.attempt(CLAIMED).finish(FINISH, patience=60, meanwhile=lambda: None)
     assert (caught.value.code, caught.value.disowned) == (code, disowned)
     assert len(scripted.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [(404, b"<html>nginx</html>"), (413, b""), (302, b""), (401, b"proxy")])
+def test_a_no_that_is_not_the_platform_s_is_tried_again(scripted: Scripted, answer: Answer) -> None:
+    """A proxy in between says so while the platform is started again, and no run should die of that."""
+    scripted.answers = [answer, answer, (204, b"")]
+    with Platform(scripted.url, "node") as platform:
+        platform.attempt(CLAIMED).finish(FINISH, patience=60, meanwhile=lambda: None)
+        assert len(scripted.asked) == 3
+        scripted.answers = [answer]
+        with pytest.raises(Unreachable, match=f"answered {answer[0]}.*is COHORT_URL the platform's address"):
+            platform.attempt(CLAIMED).beat(shipped_seq=0, spooled_bytes=0)
 
 
 def test_an_answer_that_is_not_the_platform_s(scripted: Scripted) -> None:
@@ -117,19 +131,41 @@ def test_a_file_arrives_whole_or_not_at_all(scripted: Scripted, tmp_path: Path) 
     scripted.answers = [(503, b""), (200, BYTES)]
     with Platform(scripted.url, "node") as platform:
         link = platform.attempt(CLAIMED)
-        link.fetch(FILE, target, on_chunk=lambda: chunks.append(1), patience=60)
+        link.fetch(FILE, target, meanwhile=lambda: chunks.append(1), patience=60)
         assert target.read_bytes() == BYTES
         assert chunks
-        link.fetch(FILE, target, on_chunk=lambda: None, patience=0)  # it is here already
+        link.fetch(FILE, target, meanwhile=lambda: None, patience=0)  # it is here already
         assert len(scripted.asked) == 2
         other = tmp_path / "inputs" / "y.jsonl"
         scripted.answers = [(200, BYTES[:-1] + b"x")]
         with pytest.raises(BadFile, match="SHA-256"):
-            link.fetch(FILE, other, on_chunk=lambda: None, patience=0)
+            link.fetch(FILE, other, meanwhile=lambda: None, patience=0)
     assert not other.exists()
 
 
 def test_no_call_follows_a_redirect_with_its_token(scripted: Scripted) -> None:
     scripted.answers = [(302, b"")]
-    with Platform(scripted.url, "node") as platform, pytest.raises(Refused, match="COHORT_URL"):
-        platform.claim(1, NODE)
+    with Platform(scripted.url, "node") as platform, pytest.raises(Unreachable, match="COHORT_URL"):
+        platform.claim(1, NODE, patience=0)
+
+
+def test_this_machine_is_asked_past_any_proxy(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    scripted.answers = [(204, b"")]
+    for url in (scripted.url, scripted.url.replace("127.0.0.1", "localhost")):
+        with Platform(url, "node") as platform:
+            platform.present(NODE)
+    with Platform("http://platform.example", "node") as platform, pytest.raises(Unreachable, match="refused"):
+        platform.present(NODE)
+
+
+def test_presence_ends_only_when_the_token_is_refused(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "SECONDS", 0.01)
+    refusals = [(404, b"<html>"), (503, b""), (422, b'{"code": "bad_request", "message": "cpus"}')]
+    scripted.answers = [*refusals, (204, b""), (401, b'{"code": "unknown_token", "message": "no"}')]
+    settings = Environment.model_validate({"url": scripted.url, "node_token": "node"})
+    presence.stay_present(settings, threading.Event()).join(timeout=30)
+    assert scripted.asked == [("/api/worker/v1/node", "Bearer node")] * 5

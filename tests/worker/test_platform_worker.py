@@ -16,10 +16,10 @@ from cohort.environment import environment
 from cohort.runs.attempts import attempt_claim
 from cohort.runs.models import Attempt, Node, RunState
 from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
+from tests.processes import wait_for
 from tests.worker.conftest import Site
 from tests.worker.making import NODE
 from tests.worker.queues import take_all
-from tests.worker.test_process import wait_for
 
 
 def test_what_beat_calls_exists() -> None:
@@ -28,7 +28,7 @@ def test_what_beat_calls_exists() -> None:
 
 
 @pytest.mark.e2e
-def test_reconciling_in_a_forked_worker(site: Site, tmp_path: Path) -> None:
+def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None:
     """A lost worker's run fails, and a waiting run is offered again."""
     take_all(PLATFORM_QUEUE)
     lost, waiting = site.launch(), site.launch()
@@ -42,7 +42,7 @@ def test_reconciling_in_a_forked_worker(site: Site, tmp_path: Path) -> None:
     # fmt: off
     words = [
         sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--beat", "--queues", PLATFORM_QUEUE,
-        "--concurrency", "1", "--loglevel", "INFO", "--schedule", str(tmp_path / "beat"),
+        "--pool", "threads", "--concurrency", "2", "--loglevel", "INFO", "--schedule", str(tmp_path / "beat"),
     ]
     # fmt: on
     told = {**os.environ, "COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}

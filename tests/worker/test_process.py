@@ -4,22 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_for
 from worker.process import Child, session_members
-
-DEADLINE = 60.0
-
-
-def wait_for(holds: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < until, f"waited in vain: {what}"
-        time.sleep(0.02)
 
 
 def start(folder: Path, code: str) -> Child:
@@ -122,5 +112,20 @@ def test_members_are_read_past_any_process_name(tmp_path: Path, name: str) -> No
     (tmp_path / name).symlink_to("/bin/sleep")
     child = Child([str(tmp_path / name), "600"], cwd=tmp_path, env={}, log=tmp_path / "log.txt")
     wait_for(lambda: Path(f"/proc/{child.pid}/comm").read_text().strip() == name, "the program runs")
+    assert session_members(child.pid) == [child.pid]
+    assert child.reap() == -signal.SIGKILL
+
+
+def test_a_process_that_may_not_be_looked_at_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system that hides the processes of other users (hidepid=1)."""
+    child = start(tmp_path, "import time; time.sleep(600)")
+    read = Path.read_text
+
+    def hidden(path: Path, **how: str) -> str:
+        if path == Path("/proc/1/stat"):
+            raise PermissionError
+        return read(path, **how)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
     assert session_members(child.pid) == [child.pid]
     assert child.reap() == -signal.SIGKILL

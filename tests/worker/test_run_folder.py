@@ -15,6 +15,8 @@ def test_the_trainer_sees_no_secret() -> None:
         "CUDA_VISIBLE_DEVICES": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "no_proxy": "localhost",
         "HF_TOKEN": "x",
         "HF_HUB_TOKEN": "x",
         "COHORT_NODE_TOKEN": "x",
@@ -29,6 +31,8 @@ def test_the_trainer_sees_no_secret() -> None:
         "CUDA_VISIBLE_DEVICES": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "no_proxy": "localhost",
         "GRPO_MODELS": "/models",
         "PYTHONUNBUFFERED": "1",
     }
@@ -65,7 +69,7 @@ def test_verdicts(tmp_path: Path, told: str | None, status: int, stopped_for: An
     finish = verdict(folder=tmp_path, status=status, stopped_for=stopped_for, last_seq=5, fence=1)
     assert (finish.end, finish.code, finish.last_seq) == (end, code, 5)
     assert (finish.exit_status, finish.signal) == ((status, None) if status >= 0 else (None, -status))
-    assert finish.log_tail == ("" if end == "finished" else "last words")
+    assert finish.log_tail == "last words"
 
 
 def test_deaths_in_words() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
+from django.test import Client
 
 from cohort.catalog.models import PromptDataset
 from cohort.review.models import Group, Sample
@@ -17,10 +18,10 @@ from cohort.runs.models import Attempt, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel
 from grpo_core.wire import Finish
+from tests.processes import wait_for
 from tests.web.conftest import PROBLEMS
 from tests.worker.cable import Cable
 from tests.worker.conftest import Site
-from tests.worker.test_process import wait_for
 from worker.client import Platform, Refused
 from worker.process import session_members
 from worker.supervisor import Supervisor
@@ -79,6 +80,7 @@ def test_a_whole_run(site: Site, supervisor: Making, see_through: Any) -> None:
     assert (folder / "inputs" / f"{site.dataset.sha256}.jsonl").read_bytes() == PROBLEMS
     assert "a run" in (folder / "config.yaml").read_text()
     assert (folder / "log.txt").read_text() == "mode finish\n"
+    assert run.log_tail == "mode finish"
 
 
 def test_a_killed_trainer_fails_its_run_with_its_last_lines(site: Site, supervisor: Making, see_through: Any) -> None:
@@ -92,6 +94,12 @@ def test_a_killed_trainer_fails_its_run_with_its_last_lines(site: Site, supervis
     assert "SIGKILL" in run.reason
     assert run.log_tail == "mode die\nthree steps done"
     assert (StepMetric.objects.filter(run=run).count(), run.step) == (3, 3)  # nothing that was shipped is lost
+    reader = Client()
+    reader.force_login(site.user, backend="django.contrib.auth.backends.ModelBackend")
+    page = reader.get(f"/p/ours/runs/{run.pk}/").content.decode()
+    assert "This run failed" in page
+    assert "SIGKILL" in page
+    assert "mode die\nthree steps done" in page
 
 
 def test_a_trainer_that_says_why_it_failed(site: Site, supervisor: Making, see_through: Any) -> None:
@@ -122,7 +130,8 @@ def test_cancel_leaves_no_process(site: Site, supervisor: Making, background: An
     assert (finish.end, finish.signal) == ("cancelled", None if mode == "obey" else 9)
     assert session_members(pid) == []
     run.refresh_from_db()
-    assert (run.state, run.reason) == (RunState.CANCELLED, "seen enough")
+    assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice after 3 steps: seen enough")
+    assert run.log_tail == f"mode {mode}\nthree steps done"
     assert Attempt.objects.get().state == "cancelled"
 
 
@@ -262,3 +271,95 @@ def test_a_worker_cut_off_for_too_long_stops_its_trainer(
     assert list((folder_of(made, run) / "spool").glob("*.log"))  # what was not shipped is still there
     Attempt.objects.update(lease_until=Now())
     assert attempts_lost() == [run.pk]
+
+
+def fail(*_: object, **__: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_records_that_are_never_taken_end_the_attempt_in_words(
+    site: Site, supervisor: Making, see_through: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform hears every beat and stores no record, as with a proxy or a database that refuses large bodies."""
+    monkeypatch.setattr("cohort.worker_api.api.records_ingest", fail)
+    run = site.launch()
+    made = supervisor(child("finish"), silence=1.0)
+    assert see_through(made, run).end == "failed"
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "not_answered")
+    assert "/records: the platform answered 500" in run.reason
+    assert "stay in the worker's spool" in run.reason
+    assert run.log_tail == "mode finish"
+
+
+@pytest.mark.parametrize("way", ["cancel", "shutdown"])
+def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
+    site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, way: str
+) -> None:
+    monkeypatch.setattr("cohort.worker_api.api.records_ingest", fail)
+    run = site.launch()
+    made = supervisor(child("finish"), silence=900.0, grace=0.5)
+    done = background(lambda: made.run(run.pk))
+    wait_for(lambda: "records not sent" in caplog.text, "the records are not taken")
+    if way == "cancel":
+        run_cancel(run=run, actor=site.user)
+    else:
+        made.stop.set()
+    assert done.result(timeout=60).end == ("cancelled" if way == "cancel" else "preempted")
+    run.refresh_from_db()
+    assert run.state == (RunState.CANCELLED if way == "cancel" else RunState.FAILED)
+
+
+def test_a_cancel_is_heard_while_files_do_not_come(
+    site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cohort.worker_api.api.attempt_inputs", fail)
+    run = site.launch()
+    made = supervisor(child("finish"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
+    run_cancel(run=run, actor=site.user)
+    assert done.result(timeout=60).end == "cancelled"
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice before its first step")
+    assert not (folder_of(made, run) / "pid").exists()
+
+
+def test_a_file_that_the_platform_has_lost_is_named(site: Site, supervisor: Making, see_through: Any) -> None:
+    run = site.launch()
+    store = Path(os.environ["COHORT_HOME"]) / "artifacts" / site.dataset.artifact
+    away = store.rename(store.with_suffix(".away"))
+    try:
+        see_through(supervisor(child("finish")), run)
+    finally:
+        away.rename(store)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "not_prepared")
+    assert "the file of the dataset additions cannot be read" in run.reason
+
+
+def test_a_finish_that_is_not_taken_keeps_the_attempt_alive(
+    site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cohort.worker_api.api.attempt_finish", fail)
+    run = site.launch()
+    made = supervisor(child("finish"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(lambda: Attempt.objects.filter(acked_seq=17).exists(), "all records are stored")
+    Attempt.objects.update(heartbeat_at=None)
+    wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
+    monkeypatch.undo()
+    assert done.result(timeout=60).end == "finished"
+
+
+def test_a_worker_that_leaves_records_behind_is_refused(
+    site: Site, supervisor: Making, see_through: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how many it found, not how many it sent; here it does not wait for the rest, as by a fault of ours."""
+    monkeypatch.setattr("cohort.worker_api.api.records_ingest", fail)
+    monkeypatch.setattr("worker.supervisor._Attempt._ship_rest", lambda attempt: attempt._ship())
+    run = site.launch()
+    see_through(supervisor(child("finish")), run)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "platform_refused")
+    assert "records were written and 0 are stored" in run.reason

@@ -9,6 +9,9 @@ from django.db import models
 class User(AbstractUser):
     """Ours from the first migration, so that it can grow."""
 
+    password_handed_out = models.BooleanField(default=False)
+    """The password was made by the server and printed there; the person has not chosen another one yet."""
+
 
 class Project(models.Model):
     """What separates teams: everything belongs to one project, and a stranger to it gets 404."""

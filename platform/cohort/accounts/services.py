@@ -17,20 +17,33 @@ log = logging.getLogger(__name__)
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
-def one_time_password() -> str:
+def random_password() -> str:
     """Four groups of four of 31 signs: 79 bits, and can be read out."""
     return "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(4))
 
 
 def user_create(*, username: str, password: str | None = None, email: str = "") -> tuple[User, str]:
-    """A new person and the password to tell them once. Raises ValidationError when the name is taken or not allowed."""
-    given = password if password is not None else one_time_password()
-    user = User(username=username, email=email)
+    """A new person and their password; without one given, one is made and handed out.
+
+    Raises ValidationError when the name is taken or not allowed.
+    """
+    given = password if password is not None else random_password()
+    user = User(username=username, email=email, password_handed_out=password is None)
     user.set_password(given)
     user.full_clean()
     user.save()
     log.info("user %r created", username)
     return user, given
+
+
+def password_hand_out(*, user: User) -> str:
+    """Give the person a new password, which is returned here and never again; every page asks them to change it."""
+    password = random_password()
+    user.set_password(password)
+    user.password_handed_out = True
+    user.save(update_fields=["password", "password_handed_out"])
+    log.info("user %r got a new password", user.username)
+    return password
 
 
 @transaction.atomic
@@ -42,6 +55,21 @@ def project_create(*, slug: str, name: str, owner: User) -> Project:
     Membership.objects.create(project=project, user=owner, role=Role.ADMIN)
     log.info("project %r created by %r", slug, owner.username)
     return project
+
+
+@transaction.atomic
+def membership_add(*, project: Project, actor: User | None, user: User, role: str) -> Membership:
+    """As `membership_set`, for somebody new. Raises ValidationError when they belong to the project already."""
+    _lock(project)
+    membership = Membership.objects.filter(project=project, user=user).first()
+    if membership is not None:
+        raise ValidationError(
+            {
+                "username": f"{user.username} belongs to the project already, as {membership.role}. "
+                "Nothing was changed; the list of members has a control for the role."
+            }
+        )
+    return membership_set(project=project, actor=actor, user=user, role=role)
 
 
 @transaction.atomic

@@ -75,7 +75,7 @@ def member_list(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         user = form.cleaned_data["username"]
         try:
-            membership = services.membership_set(
+            membership = services.membership_add(
                 project=project, actor=person(request), user=user, role=form.cleaned_data["role"]
             )
         except ValidationError as error:
@@ -106,10 +106,13 @@ def member_role(request: HttpRequest, slug: str, membership_id: int) -> HttpResp
     return redirect("member_list", slug)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def member_remove(request: HttpRequest, slug: str, membership_id: int) -> HttpResponse:
+    """Asks first; only the answer removes."""
     project = project_for(request, slug, at_least=Role.ADMIN)
     membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
+    if request.method != "POST":
+        return render(request, "accounts/member_remove.html", {"project": project, "member": membership})
     try:
         services.membership_remove(project=project, actor=person(request), user=membership.user)
     except ValidationError as error:
@@ -126,6 +129,7 @@ class PasswordChange(PasswordChangeView):
     success_url = reverse_lazy("home")
 
     def form_valid(self, form: object) -> HttpResponse:
+        person(self.request).password_handed_out = False  # saved with the password
         response = super().form_valid(form)  # type: ignore[arg-type]
         messages.success(self.request, "Your password is changed.")
         return response

@@ -1,5 +1,6 @@
 """Forms of the catalog: what people type, turned into the arguments of one service each."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ _FORMATS = [
     ("jsonl", "jsonl: objects with prompt and answer"),
     ("gsm8k", "gsm8k: question, and answer ending in #### n"),
 ]
+_ROW_NUMBER = re.compile(r"[0-9]{1,6}")
 _ON_ERROR = [
     ("mask", "mask: leave the sample out of its group"),
     ("zero", "zero: pay 0"),
@@ -141,6 +143,11 @@ class ComponentForm(CatalogForm):
         """The row's number, as in the names of its fields."""
         return str(self.prefix).split("-")[1]
 
+    @property
+    def place(self) -> str:
+        """What people call the row: its number, counted from 1."""
+        return str(int(self.number) + 1) if self.number.isdecimal() else "__place__"
+
     def as_component(self) -> dict[str, Any]:
         fields = ("name", "kind", "weight", "params")
         return {field: self.cleaned_data[field] for field in fields}
@@ -164,19 +171,21 @@ class RewardForm:
 
     @classmethod
     def blank(cls) -> ComponentForm:
-        """The template that the browser copies; `__n__` becomes the row's number."""
+        """The template that the browser copies; `__n__` becomes the row's number, `__place__` its place."""
         return ComponentForm(prefix="component-__n__", initial={"weight": 1.0})
 
     def _row(self, number: int, data: QueryDict | None, initial: dict[str, Any] | None = None) -> ComponentForm:
         return ComponentForm(data, prefix=f"component-{number}", initial=initial)
+
+    def remove_row(self, number: str) -> None:
+        self.rows = [row for row in self.rows if row.number != number]
 
     def add_row(self) -> None:
         self.rows.append(self._row(max((int(row.number) for row in self.rows), default=-1) + 1, None, {"weight": 1.0}))
 
     def _numbers(self, data: QueryDict) -> list[int]:
         pieces = [name.split("-") for name in data if name.startswith("component-") and name.endswith("-kind")]
-        numbers = sorted({int(piece[1]) for piece in pieces if len(piece) == 3 and piece[1].isdecimal()})
-        return numbers[: self.MAX_ROWS]
+        return sorted({int(piece[1]) for piece in pieces if len(piece) == 3 and _ROW_NUMBER.fullmatch(piece[1])})
 
     @staticmethod
     def _shown(component: dict[str, Any]) -> dict[str, Any]:
@@ -188,6 +197,13 @@ class RewardForm:
         head_valid = self.head.is_valid()
         if not self.rows:
             self.head.add_error(None, "A reward needs at least one component. Add one.")
+            return False
+        if len(self.rows) > self.MAX_ROWS:
+            self.head.add_error(
+                None,
+                f"A reward has at most {self.MAX_ROWS} components; these are {len(self.rows)}. "
+                f"Remove {len(self.rows) - self.MAX_ROWS}.",
+            )
             return False
         return head_valid and all(rows_valid)
 

@@ -8,6 +8,7 @@ when it is loaded.
 import hashlib
 import json
 import math
+import operator
 import struct
 import zipfile
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 import rfc8785
 
 from grpo_core.errors import ModelError
+from grpo_core.text import UNSTORABLE, refuse_unstorable
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 MAX_JSON_BYTES = 10_000_000
@@ -44,11 +46,23 @@ class ModelFolder:
 def read_model_folder(models_folder: Path, relative: str) -> ModelFolder:
     """Check and hash the folder. Raises ModelError saying what is wrong and how to mend it."""
     folder = resolve_inside(models_folder, relative)
+    try:
+        return _read(models_folder, folder, relative)
+    except OSError as error:
+        name = Path(str(error.filename)).name if error.filename else relative
+        raise ModelError(
+            f"{name} cannot be read: {error.strerror or error}. Let the user that the web server runs as read it."
+        ) from None
+
+
+def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
     config = _json_object(folder / "config.json", "config.json")
     root = models_folder.resolve()
     weights: dict[str, dict[str, Any]] = {}
     parameters = 0
     for file in sorted(folder.iterdir()):
+        if UNSTORABLE.search(file.name):
+            raise ModelError(f"The folder holds a file whose name is not UTF-8: {file.name!a}. Rename it.")
         if not file.is_file():
             continue
         if not file.resolve().is_relative_to(root):
@@ -65,12 +79,23 @@ def read_model_folder(models_folder: Path, relative: str) -> ModelFolder:
     provenance = folder / "cold_start.json"
     return ModelFolder(
         path=str(PurePosixPath(relative)),
-        architecture=str(named[0])[:120] if isinstance(named, list) and named else "",
+        architecture=UNSTORABLE.sub("\ufffd", str(named[0]))[:120] if isinstance(named, list) and named else "",
         parameters=parameters,
         weights=weights,
         weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
-        provenance=_json_object(provenance, provenance.name) if provenance.is_file() else None,
+        provenance=_provenance(provenance) if provenance.is_file() else None,
     )
+
+
+def _provenance(file: Path) -> dict[str, Any]:
+    """Kept as it is, and part of records: it must fit the database and canonical JSON."""
+    stated = _json_object(file, file.name)
+    try:
+        refuse_unstorable(stated)
+        rfc8785.dumps(stated)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{file.name} cannot go into a record: {error}. Mend the file or take it away.") from None
+    return stated
 
 
 def resolve_inside(models_folder: Path, relative: str) -> Path:
@@ -101,14 +126,13 @@ def resolve_inside(models_folder: Path, relative: str) -> Path:
     return resolved
 
 
-def folders_with_models(models_folder: Path, limit: int = 200) -> list[str]:
-    """Folders one or two levels down that hold a config.json, to choose from."""
-    found = [
+def folders_with_models(models_folder: Path) -> list[str]:
+    """Every folder one or two levels down that holds a config.json, to choose from; none that cannot be read."""
+    return sorted(
         config.parent.relative_to(models_folder).as_posix()
         for pattern in ("*/config.json", "*/*/config.json")
         for config in models_folder.glob(pattern)
-    ]
-    return sorted(found)[:limit]
+    )
 
 
 def _is_pickle(file: Path) -> bool:
@@ -120,8 +144,13 @@ def _is_pickle(file: Path) -> bool:
         # A safetensors file may start like this by chance of its header's length; only a whole header proves it.
         return not _has_header(file)
     if start == b"PK" and zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            return any(name.endswith(".pkl") for name in archive.namelist())
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return any(name.endswith(".pkl") for name in archive.namelist())
+        except (zipfile.BadZipFile, NotImplementedError, ValueError):
+            raise ModelError(
+                f"{file.name} is a zip file that cannot be read. Copy it again, or take it away."
+            ) from None
     return False
 
 
@@ -151,8 +180,12 @@ def _header(file: Path) -> dict[str, Any]:
     try:
         header = json.loads(raw)
         tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-        end = max((entry["data_offsets"][1] for entry in tensors), default=0)
-        sizes_known = all(isinstance(edge, int) and edge >= 0 for entry in tensors for edge in entry["shape"])
+        end = max((operator.index(entry["data_offsets"][1]) for entry in tensors), default=0)
+        sizes_known = all(
+            all(isinstance(edge, int) and edge >= 0 for edge in entry["shape"])
+            and math.prod(entry["shape"]) <= 8 * size  # no type has less than a bit
+            for entry in tensors
+        )
     except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError):
         fail("its header cannot be read")
     if not sizes_known or 8 + length + end != size:

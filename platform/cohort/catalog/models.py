@@ -19,7 +19,8 @@ class BaseModel(models.Model):
     architecture = models.CharField(max_length=120, blank=True)
     parameters = models.BigIntegerField(null=True)
     weights = models.JSONField(default=dict)
-    """{file name: {size, sha256}} of the safetensors files; empty for a Hub repository until a worker has read it."""
+    """{file name: {size, sha256}} of the safetensors files. A Hub repository is never read here: of it, architecture,
+    parameters and weights stay empty, and the manifest of each of its runs says what that run's worker read."""
     weights_digest = models.CharField(max_length=64, blank=True)
     """SHA-256 over the canonical JSON of `weights`: one name for the whole set."""
     provenance = models.JSONField(null=True)

@@ -9,7 +9,7 @@ from django.http import Http404
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
-from cohort.runs.models import Run
+from cohort.runs.models import Attempt, Run
 from grpo_core.rewards.rubric import KINDS
 
 RUNS_SHOWN = 50
@@ -30,6 +30,42 @@ def base_models(project: Project) -> QuerySet[BaseModel]:
 
 def base_model(project: Project, pk: int) -> BaseModel:
     return _one(BaseModel.objects.filter(project=project).select_related("created_by"), pk)
+
+
+@dataclass(frozen=True)
+class ReadByRun:
+    """What the worker of a run found at the pinned commit of a Hub repository."""
+
+    run: Run
+    architecture: str
+    parameters: int | None
+    weights: dict[str, str]
+    """{file name: sha256}"""
+
+
+def read_by_run(model: BaseModel) -> ReadByRun | None:
+    """From the first manifest that names exactly this repository and commit. A worker wrote it, so any value may be of
+    a wrong type; such a one is left out."""
+    if not model.revision:
+        return None
+    attempt = (
+        Attempt.objects.filter(
+            run__base_model=model, manifest__model__source=model.path, manifest__model__revision=model.revision
+        )
+        .select_related("run")
+        .order_by("pk")
+        .first()
+    )
+    if attempt is None or attempt.manifest is None:
+        return None
+    facts = attempt.manifest["model"]
+    parameters, weights = facts.get("parameters"), facts.get("weights")
+    return ReadByRun(
+        run=attempt.run,
+        architecture=str(facts.get("architecture") or ""),
+        parameters=parameters if type(parameters) is int else None,
+        weights={name: str(sha256) for name, sha256 in weights.items()} if isinstance(weights, dict) else {},
+    )
 
 
 def datasets(project: Project) -> QuerySet[PromptDataset]:

@@ -44,7 +44,7 @@ def base_model_register(*, project: Project, actor: User | None, name: str, path
     """Register a folder below the models folder, or with `revision` a Hub repository at that commit.
 
     A folder is read and hashed here. A Hub repository is taken at its word: weights, architecture and size stay
-    empty until a worker has read it.
+    empty, and each run's worker reads and hashes what it fetched (`selectors.read_by_run`).
     """
     model = BaseModel(project=project, created_by=actor, name=name, path=path, revision=revision)
     _name_free(model, "base model")
@@ -214,7 +214,10 @@ def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> N
     count = characters = longest = 0
     shortest: int | None = None
     preview: list[dict[str, str]] = []
+    most = settings.COHORT_MAX_DATASET_PROBLEMS
     for problem in scan_problems(lines, dataset.format, source=file_name):
+        if count == most:
+            raise DataError(f"{file_name} holds more than {most:,} problems. Split it, or sample from it.")
         length = len(problem.prompt)
         count, characters = count + 1, characters + length
         longest = max(longest, length)

@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from cohort.access import project_for
@@ -19,6 +20,8 @@ from cohort.environment import environment
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.rewards.rubric import Scored
+
+FOLDERS_SHOWN = 200
 
 form_page = require_http_methods(["GET", "HEAD", "POST"])
 
@@ -49,10 +52,12 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, f"{model.name} is registered.")
             return redirect("base_model_detail", slug, model.pk)
     models_folder = environment().models_folder
+    folders = folders_with_models(models_folder)
     context = {
         "project": project,
         "form": form,
-        "folders": folders_with_models(models_folder),
+        "folders": folders[:FOLDERS_SHOWN],
+        "folders_found": len(folders),
         "models_folder": models_folder,
     }
     return render(request, "catalog/base_model_new.html", context, status=_status(form))
@@ -62,7 +67,12 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
 def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     model = selectors.base_model(project, pk)
-    context = {"project": project, "model": model, "used": selectors.runs_with(base_model=model)}
+    context = {
+        "project": project,
+        "model": model,
+        "read": selectors.read_by_run(model),
+        "used": selectors.runs_with(base_model=model),
+    }
     return render(request, "catalog/base_model.html", context)
 
 
@@ -75,9 +85,15 @@ def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "catalog/datasets.html", {"project": project, "datasets": selectors.datasets(project)})
 
 
+@csrf_exempt
 @form_page
 def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
-    project = project_for(request, slug, at_least=Role.OPERATOR)
+    """The check for a forged form comes after that of the role, because it reads the upload."""
+    return _dataset_new(request, project_for(request, slug, at_least=Role.OPERATOR))
+
+
+@csrf_protect
+def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
     form = DatasetForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
         try:
@@ -94,7 +110,7 @@ def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
             form.take(error)
         else:
             messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every line read.")
-            return redirect("dataset_detail", slug, dataset.pk)
+            return redirect("dataset_detail", project.slug, dataset.pk)
     return render(request, "catalog/dataset_new.html", {"project": project, "form": form}, status=_status(form))
 
 
@@ -119,7 +135,7 @@ def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
 def verifier_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
     form = RewardForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and "add_row" not in request.POST and form.is_valid():
+    if request.method == "POST" and not _changes_rows(request) and form.is_valid():
         name = form.head.cleaned_data["name"]
         if Verifier.objects.filter(project=project, name=name).exists():
             form.head.add_error("name", f"The project has a reward named {name} already. Open it to add a version.")
@@ -139,7 +155,7 @@ def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpRespon
     else:
         newest = selectors.versions(verifier)[0]
         form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **newest.spec})
-    if request.method == "POST" and "add_row" not in request.POST and form.is_valid():
+    if request.method == "POST" and not _changes_rows(request) and form.is_valid():
         saved = _save_version(request, project, form)
         if saved is not None:
             return saved
@@ -169,12 +185,18 @@ def _save_version(request: HttpRequest, project: Project, form: RewardForm) -> H
     return redirect("verifier_detail", project.slug, version.verifier_id)
 
 
+def _changes_rows(request: HttpRequest) -> bool:
+    """Without JavaScript the buttons that add and remove a component come here."""
+    return "add_row" in request.POST or "remove_row" in request.POST
+
+
 def _verifier_form(
     request: HttpRequest, project: Project, form: RewardForm, verifier: Verifier | None = None
 ) -> HttpResponse:
-    adding = "add_row" in request.POST  # without JavaScript the button comes here
-    if adding:
+    if "add_row" in request.POST:
         form.add_row()
+    elif "remove_row" in request.POST:
+        form.remove_row(request.POST["remove_row"])
     context = {
         "project": project,
         "form": form,
@@ -182,7 +204,9 @@ def _verifier_form(
         "blank": RewardForm.blank(),
         "kinds": selectors.reward_kinds(),
     }
-    return render(request, "catalog/verifier_new.html", context, status=200 if adding else _status(form))
+    return render(
+        request, "catalog/verifier_new.html", context, status=200 if _changes_rows(request) else _status(form)
+    )
 
 
 @require_safe
@@ -197,11 +221,13 @@ def verifier_try(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Score one completion with one version.
 
     Here in the web process, which runs no code of users or models, only because the kinds that exist are our own
-    pure functions of text, linear in it. A kind that runs given code must be tried on a worker.
+    pure functions of text and refuse what is costly. A kind that runs given code must be tried on a worker.
     """
-    project = project_for(request, slug)
+    project = project_for(request, slug, at_least=Role.OPERATOR)
     verifier = selectors.verifier(project, pk)
     form = TryForm(request.POST)
+    if "version" in form.errors:
+        raise Http404
     scored = None
     if form.is_valid():
         version = verifier.versions.filter(number=form.cleaned_data["version"]).first()

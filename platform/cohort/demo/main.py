@@ -27,7 +27,7 @@ def _train_and_check(up: Up, *, steps: int | None) -> None:
     from cohort.demo import prepare, progress, report
 
     user, project, password = prepare.person()
-    login = f"log in as {user.username} with the one-time password {password} (each demo makes a new one)"
+    login = f"log in as {user.username} with the password {password} (each demo makes a new one)"
     up.say(f"{up.address}  {login}")
     prepare.build_model(up)
     run = prepare.launch(up, project, user, steps=steps)

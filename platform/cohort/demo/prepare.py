@@ -34,7 +34,7 @@ REWARD: dict[str, Any] = {
 
 
 def person() -> tuple[User, Project, str]:
-    """The demo's user with a new one-time password, and the project that is theirs."""
+    """The demo's user with a new password, and the project that is theirs."""
     user, password = password_renew(USER)
     project = Project.objects.filter(slug=PROJECT).first()
     if project is None:
@@ -57,7 +57,7 @@ def base_model(project: Project, user: User, home: Home) -> BaseModel:
     digest = read_model_folder(home.models, MODEL_FOLDER).weights_digest
     known = BaseModel.objects.filter(project=project, weights_digest=digest, path=MODEL_FOLDER).first()
     name = _free(
-        "two-digit adder, 0.8 M", set(BaseModel.objects.filter(project=project).values_list("name", flat=True))
+        "two-digit adder, 0.4 M", set(BaseModel.objects.filter(project=project).values_list("name", flat=True))
     )
     return known or base_model_register(project=project, actor=user, name=name, path=MODEL_FOLDER)
 

@@ -6,17 +6,11 @@ from collections.abc import Callable
 from typing import TextIO
 
 from cohort.runs.models import Run, RunState
-from cohort.runs.transitions import ENDED
+from cohort.runs.rows import PHASE_WORDS
+from cohort.runs.transitions import ENDED, ON_A_WORKER
 
 _WIDTH = 28
 _LINE_SECONDS = 5.0
-_PHASES = {
-    "loading": "loading",
-    "evaluating_before": "evaluating before",
-    "training": "training",
-    "evaluating_after": "evaluating after",
-    "saving": "saving",
-}
 
 
 def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) -> Run:
@@ -42,8 +36,8 @@ def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) ->
 
 def phase_of(run: Run) -> str:
     """What is being done, in words: the trainer's own phase while one is at work, else the run's state."""
-    if run.state in (RunState.STARTING, RunState.EVALUATING, RunState.TRAINING) and run.phase:
-        return _PHASES[run.phase]
+    if run.state in ON_A_WORKER and run.phase:
+        return PHASE_WORDS[run.phase]
     return RunState(run.state).label.lower()
 
 

@@ -4,8 +4,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models.functions import Now
 
-from cohort.accounts.models import Project, User
-from cohort.accounts.services import membership_set, one_time_password, project_create, user_create
+from cohort.accounts.models import Membership, Project, Role, User
+from cohort.accounts.services import membership_set, password_hand_out, project_create, user_create
 from cohort.embedded.home import HomeError
 from cohort.runs.models import Node
 from cohort.runs.nodes import node_create
@@ -16,14 +16,16 @@ def password_renew(username: str) -> tuple[User, str]:
     user = User.objects.filter(username=username).first()
     if user is None:
         return user_create(username=username)
-    password = one_time_password()
-    user.set_password(password)
-    user.save(update_fields=["password"])
-    return user, password
+    return user, password_hand_out(user=user)
 
 
 def user_add(*, name: str, project: str | None, role: str | None, new_password: bool) -> list[str]:
-    """Make a person, or give one a new password, and put them in a project. Returns the lines to show."""
+    """Make a person, or give one a new password, and put them in a project. Returns the lines to show.
+
+    Without a role a member keeps the one they have, and anyone else becomes an operator.
+    """
+    if role is not None and project is None:
+        raise HomeError("--role is of no use alone: say with --project where it is to hold.")
     known = User.objects.filter(username=name).exists()
     if known and not new_password and project is None:
         raise HomeError(f"{name} is here already. --new-password gives them another password.")
@@ -34,7 +36,7 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
                 user = User.objects.get(username=name)
             else:
                 user, password = password_renew(name)
-                lines.append(f"{name} can log in with the one-time password {password}")
+                lines.append(f"{name} can log in with the password {password}")
             if project is not None:
                 lines.append(_join(user, project, role))
     except ValidationError as fault:
@@ -67,6 +69,7 @@ def _join(user: User, slug: str, role: str | None) -> str:
             )
         project_create(slug=slug, name=slug, owner=user)
         return f"made the project {slug}; {user.username} is its admin"
-    chosen = role or "operator"
+    has = Membership.objects.filter(project=project, user=user).values_list("role", flat=True).first()
+    chosen = role or has or Role.OPERATOR.value
     membership_set(project=project, actor=None, user=user, role=chosen)
     return f"{user.username} is {chosen} in {slug}"

@@ -195,12 +195,14 @@ def _collect_static(home: Home) -> None:
 
 
 def make_node(home: Home) -> None:
-    """The trainer's own identity, made once; again when the database does not know it."""
+    """The trainer's own identity, made once; again when the database does not know it or it was revoked."""
     from cohort.runs.models import Node
-    from cohort.runs.nodes import node_create
+    from cohort.runs.nodes import node_create, token_digest
 
-    if home.node_token.exists() and Node.objects.filter(revoked_at=None).exists():
-        return
+    if home.node_token.exists():
+        digest = token_digest(home.node_token.read_text(encoding="utf-8").strip())
+        if Node.objects.filter(token_digest=digest, revoked_at=None).exists():
+            return
     taken = set(Node.objects.values_list("name", flat=True))
     name = next(name for number in range(1, 1000) if (name := f"local-{number}") not in taken)
     _, token = node_create(name=name)
@@ -276,8 +278,9 @@ def _celery_is_ready(child: Child) -> bool:
 
 
 def _answers(url: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this machine, whatever HTTP_PROXY says
     try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with direct.open(url, timeout=5) as reply:
             return bool(reply.status == 200)
     except urllib.error.HTTPError as error:
         return error.code < 500

@@ -1,13 +1,13 @@
 """A run's governance record, from the facts the platform holds. Deterministic: the same facts give the same record."""
 
-from cohort.governance.facts import Facts
+from cohort.governance.facts import Facts, TracesInCard
 from cohort.governance.schema import Record
 from cohort.governance.sections_behaviour import behaviour, handling
 from cohort.governance.sections_method import data, method, reward
 from cohort.governance.sections_run import budget, rejected, subject
 
 
-def build_record(facts: Facts, *, data_files_digest: str, traces_cut_at: int | None) -> Record:
+def build_record(facts: Facts, *, data_files_digest: str, traces: TracesInCard) -> Record:
     return Record(
         title=facts.run.name,
         sealed_at=facts.sealed_at,
@@ -17,7 +17,7 @@ def build_record(facts: Facts, *, data_files_digest: str, traces_cut_at: int | N
         reward=reward(facts),
         data=data(facts),
         method=method(facts),
-        rejected=rejected(facts, traces_cut_at=traces_cut_at),
+        rejected=rejected(facts, traces=traces),
         budget=budget(facts),
         behaviour=behaviour(facts),
         handling=handling(facts),

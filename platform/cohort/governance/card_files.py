@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from cohort.governance.facts import Facts, eval_items, kept_groups, step_metrics
+from cohort.governance.facts import Facts, TracesInCard, eval_items
 from cohort.governance.schema import json_schema
 from cohort.review.models import Group
+from cohort.review.selectors import current_groups
 from cohort.runs.models import RunEvent
+from cohort.runs.selectors.series import current_steps
 
 TRACE_STEPS_A_FILE = 100
-MAX_TRACE_BYTES = 1024**3
 
 Chunks = Iterator[bytes]
 
@@ -33,19 +34,46 @@ def small_files(facts: Facts) -> Iterator[tuple[str, Chunks]]:
     yield "record.schema.json", iter([_document(json_schema())])
 
 
-def trace_files(facts: Facts) -> Iterator[tuple[int, str, Chunks]]:
-    """(first step, path, content), a hundred steps a file."""
-    groups = kept_groups(facts.run)
-    blocks = sorted({(step - 1) // TRACE_STEPS_A_FILE for step in groups.values_list("step", flat=True)})
-    for block in blocks:
-        first, last = block * TRACE_STEPS_A_FILE + 1, (block + 1) * TRACE_STEPS_A_FILE
-        yield first, f"traces/steps-{first:06d}-{last:06d}.jsonl", _trace_lines(facts, first, last)
+class Traces:
+    """The kept groups of a run, up to `most` bytes; `kept` counts those that `files` gave."""
 
+    def __init__(self, facts: Facts, *, most: int, most_a_file: int) -> None:
+        self._run, self._most, self._most_a_file = facts.run, most, most_a_file
+        self.kept = TracesInCard(groups=0, samples=0, cut_at=None)
 
-def _trace_lines(facts: Facts, first: int, last: int) -> Chunks:
-    within = kept_groups(facts.run).filter(step__range=(first, last)).prefetch_related("samples")
-    for group in within.iterator(chunk_size=50):
-        yield _line(_group(group))
+    def files(self) -> Iterator[tuple[str, Chunks]]:
+        """(path, content): a hundred steps a file, and a further file for what is too large for one."""
+        lines = self._lines()
+        ahead = next(lines, None)
+        block = part = -1
+        while ahead is not None:
+            part = part + 1 if ahead[0] == block else 1
+            block = ahead[0]
+            first, last = block * TRACE_STEPS_A_FILE + 1, (block + 1) * TRACE_STEPS_A_FILE
+
+            def content(block: int = block) -> Chunks:
+                nonlocal ahead
+                size = 0
+                while ahead is not None and ahead[0] == block and size < self._most_a_file:
+                    size += len(ahead[1])
+                    yield ahead[1]
+                    ahead = next(lines, None)
+
+            yield f"traces/steps-{first:06d}-{last:06d}{f'-{part}' if part > 1 else ''}.jsonl", content()
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """(block of a hundred steps, line) of each group, in order."""
+        written = groups = samples = 0
+        for group in current_groups(self._run).prefetch_related("samples").iterator(chunk_size=50):
+            line = _line(_group(group))
+            written += len(line)
+            if written > self._most:
+                self.kept = TracesInCard(groups, samples, cut_at=group.step)
+                return
+            groups += 1
+            samples += len(group.samples.all())
+            yield (group.step - 1) // TRACE_STEPS_A_FILE, line
+        self.kept = TracesInCard(groups, samples, cut_at=None)
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -108,7 +136,7 @@ def _event_lines(facts: Facts) -> Chunks:
 
 
 def _metric_lines(facts: Facts) -> Chunks:
-    for row in step_metrics(facts.run).iterator(chunk_size=500):
+    for row in current_steps(facts.run).iterator(chunk_size=500):
         yield _line({"step": row.step, "at": row.at.isoformat(), "metrics": row.metrics, "seconds": row.seconds})
 
 

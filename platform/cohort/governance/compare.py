@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cohort.governance.limits import MAX_ITEMS
 from cohort.governance.schema import Change, Comparison, Side, Span
+from grpo_core.data.loaders import MAX_ID_CHARS
 from grpo_core.stats import paired, verdict, wilson
 
 NOT_COMPARABLE = "not comparable"
@@ -24,11 +26,15 @@ class Item:
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> "Item":
-        """From a line of evals/before.jsonl or after.jsonl. Raises KeyError and TypeError when it is none."""
-        score, truncated = line["score"], line["truncated"]
+        """From a line of evals/before.jsonl or after.jsonl. Raises KeyError, TypeError or ValueError for none."""
+        score, truncated, problem = line["score"], line["truncated"], str(line["problem_id"])
         if isinstance(score, bool) or not isinstance(score, int | float) or not isinstance(truncated, bool):
             raise TypeError("score must be a number and truncated true or false")
-        return cls(str(line["problem_id"]), float(score), truncated, bool(line["error"]))
+        if not 0 <= score <= 1:
+            raise ValueError("score must lie between 0 and 1")
+        if len(problem) > MAX_ID_CHARS:
+            raise ValueError(f"problem_id has more than {MAX_ID_CHARS} characters")
+        return cls(problem, float(score), truncated, bool(line["error"]))
 
 
 def compare(
@@ -72,9 +78,11 @@ def compare(
 
 
 def by_suite(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[Item]]:
-    """Items of an evaluation file, by suite, in the file's order."""
+    """Items of an evaluation file, by suite, in the file's order. Raises as `Item.from_line` does."""
     found: dict[str, list[Item]] = {}
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
+        if number > MAX_ITEMS:
+            raise ValueError(f"more than {MAX_ITEMS:,} items")
         found.setdefault(str(line["suite"]), []).append(Item.from_line(line))
     return found
 

@@ -9,7 +9,8 @@ import rfc8785
 from cohort.governance.schema import SCHEMA, FileEntry, Record, Sealed
 
 RECORD_FILE = "record.json"
-READING_COPIES = ("CARD.md", "card.html")
+CARD_FILE = "CARD.md"
+READING_COPIES = (CARD_FILE, "card.html")
 """Made from the record, for people; every other file is data."""
 
 
@@ -32,11 +33,12 @@ def data_files_digest(files: Sequence[FileEntry]) -> str:
 
 
 def seal_of(sealed: dict[str, Any]) -> str:
+    """Over the record and the digests of all other files: the one digest that people compare."""
     return sha256(canonical({name: value for name, value in sealed.items() if name != "seal"}))
 
 
-def sealed_bytes(record: Record, files: Sequence[FileEntry]) -> bytes:
-    """record.json."""
+def close(record: Record, files: Sequence[FileEntry]) -> tuple[Sealed, bytes]:
+    """record.json, as a value and as its bytes."""
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "record": record.model_dump(mode="json"),
@@ -45,5 +47,4 @@ def sealed_bytes(record: Record, files: Sequence[FileEntry]) -> bytes:
     }
     body["seal"] = seal_of(body)
     content = canonical(body)
-    Sealed.model_validate_json(content)
-    return content
+    return Sealed.model_validate_json(content), content

@@ -6,15 +6,16 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
-from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from cohort import artifacts
 from cohort.catalog.models import PromptDataset
-from cohort.governance.compare import Item, compare
 from cohort.governance.schema import Comparison
-from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.review.models import Sample
+from cohort.review.selectors import current_groups
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, Run, RunEvent, RunState, StepMetric
+from cohort.runs.selectors.evaluations import newest_results, result_items, suites
+from cohort.runs.selectors.series import current_steps
 from grpo_core.config import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 
@@ -30,8 +31,20 @@ class Overlap:
 
 
 @dataclass(frozen=True)
+class TracesInCard:
+    """What of the kept groups went into the card."""
+
+    groups: int
+    samples: int
+    cut_at: int | None
+    """Step of the first group that was left out; None when all are in."""
+
+
+@dataclass(frozen=True)
 class Facts:
     run: Run
+    launched_by: str
+    """Name of the person who put the draft into the queue."""
     state: State
     sealed_at: datetime
     config: RunConfig
@@ -64,11 +77,13 @@ class Facts:
 def collect(run: Run, *, state: State) -> Facts:
     config = RunConfig.from_dict(run.config, source=f"run {run.pk}")
     attempt = run.attempts.select_related("node").order_by("-fence").first()
-    steps = step_metrics(run)
-    groups = kept_groups(run)
+    steps = current_steps(run)
+    groups = current_groups(run)
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
+    launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
     return Facts(
         run=run,
+        launched_by=launch.actor.removeprefix("user:"),
         state=state,
         sealed_at=Run.objects.annotate(moment=Now()).values_list("moment", flat=True).get(pk=run.pk),
         config=config,
@@ -78,7 +93,7 @@ def collect(run: Run, *, state: State) -> Facts:
         outcome=attempt.outcome if attempt else None,
         first=steps.first(),
         last=steps.last(),
-        comparisons=_comparisons(run, config.eval.margin),
+        comparisons=[suite.compared for suite in suites(run, margin=config.eval.margin)],
         checkpoint=run.checkpoints.filter(final=True).order_by("-attempt_id", "-seq").first(),
         groups_kept=groups.count(),
         samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),
@@ -88,59 +103,10 @@ def collect(run: Run, *, state: State) -> Facts:
     )
 
 
-def step_metrics(run: Run) -> QuerySet[StepMetric]:
-    """One row a step, from the newest attempt that reached it."""
-    newest = StepMetric.objects.filter(run=run).order_by("step", "-attempt_id").distinct("step").values("pk")
-    return StepMetric.objects.filter(pk__in=newest).order_by("step")
-
-
-def kept_groups(run: Run) -> QuerySet[Group]:
-    """Groups with texts, of each step's newest attempt."""
-    newest = Group.objects.filter(run=run).order_by("step", "index", "-attempt_id").distinct("step", "index")
-    return Group.objects.filter(pk__in=newest.values("pk")).order_by("step", "index")
-
-
 def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:
     """Items of the newest evaluation of each suite in this phase."""
-    for result in _newest_results(run).filter(phase=phase):
-        yield from _items(result).iterator(chunk_size=500)
-
-
-def _newest_results(run: Run) -> QuerySet[EvalResult]:
-    newest = EvalResult.objects.filter(run=run).order_by("suite", "phase", "-attempt_id", "-seq")
-    return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
-
-
-def _items(result: EvalResult) -> QuerySet[EvalItem]:
-    same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase)
-    return same.filter(seq__lt=result.seq).order_by("seq")
-
-
-def _comparisons(run: Run, margin: float) -> list[Comparison]:
-    suites: dict[str, dict[str, EvalResult]] = {}
-    for result in _newest_results(run):
-        suites.setdefault(result.suite, {})[result.phase] = result
-    found = []
-    for suite, phases in suites.items():
-        before, after = phases.get("before"), phases.get("after")
-        shown = after or before
-        assert shown is not None
-        found.append(
-            compare(
-                suite,
-                _scores(before) if before else None,
-                _scores(after) if after else None,
-                margin=margin,
-                protocol=shown.protocol,
-                same_protocol=before is not None and after is not None and before.protocol == after.protocol,
-            )
-        )
-    return found
-
-
-def _scores(result: EvalResult) -> list[Item]:
-    rows = _items(result).values_list("problem_id", "score", "truncated", "error")
-    return [Item(problem, score, truncated, bool(error)) for problem, score, truncated, error in rows]
+    for result in newest_results(run).filter(phase=phase):
+        yield from result_items(result).iterator(chunk_size=500)
 
 
 def _overlap(run: Run, config: RunConfig) -> Overlap | None:

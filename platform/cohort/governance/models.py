@@ -13,7 +13,7 @@ class Record(models.Model):
     document = models.TextField()
     """record.json exactly as sealed: RFC 8785 canonical bytes."""
     digest = models.CharField(max_length=64)
-    """SHA-256 of the record itself, as printed on the card."""
+    """SHA-256 of the record itself. The seal, which people compare, stands in the document."""
     card_artifact = models.CharField(max_length=200)
     """Key of the card zip in the artifact store."""
     card_sha256 = models.CharField(max_length=64)

@@ -34,33 +34,37 @@ def config(content: bytes, sealed: Sealed) -> str:
     if found != said:
         raise Differs(f"config.yaml: its canonical JSON has sha256 {found}, and the record says {said}")
     for comparison in sealed.record.behaviour.performance.value or ():
-        if comparison.margin != (margin := dig(parsed, "eval", "margin")):
-            raise Differs(f"config.yaml: eval.margin is {margin}, and {comparison.suite} was judged by another")
-    return f"config.yaml is the config with sha256 {found}"
+        if comparison.margin != dig(parsed, "eval", "margin"):
+            raise Differs(f"config.yaml: {comparison.suite} was judged by another margin than eval.margin")
+    return "config.yaml is the config that the record names"
 
 
 def steps(lines: Iterable[Any], sealed: Sealed) -> str:
-    """metrics.jsonl holds as many steps as the record counts, and its ends have the mean rewards that it names."""
+    """metrics.jsonl has one line for each step that the record counts, and its ends have the mean rewards it names."""
     first: Any = None
     last: Any = None
-    for line in lines:
-        first, last = first or line, line
-    done = dig(last, "step") or 0
+    done = 0
+    for done, line in enumerate(lines, start=1):
+        step = dig(line, "step")
+        if type(step) is not int or step != done:
+            raise Differs(f"metrics.jsonl, line {done}: is not the line of step {done}")
+        first, last = first if done > 1 else line, line
     said = dig(_value(sealed.record.budget.steps), "done")
     if done != said:
         raise Differs(f"metrics.jsonl ends at step {done}, and the record says {said}")
     course = _value(sealed.record.reward.course)
     for name, line in (("first", first), ("last", last)):
-        if course is not None and dig(line, "metrics", "reward") != dig(course, name):
-            raise Differs(f"metrics.jsonl: the {name} mean reward is not {dig(course, name)}, as the record says")
-    return f"{done} steps in metrics.jsonl, as the record says"
+        found = {f"{name}_step": dig(line, "step"), name: dig(line, "metrics", "reward")}
+        if course is not None and found != {key: dig(course, key) for key in found}:
+            raise Differs(f"metrics.jsonl: the {name} step and its mean reward are not those that the record says")
+    return f"steps 1 to {done} in metrics.jsonl, as the record says" if done else "no step was trained"
 
 
 def statistics(before: Iterable[Any], after: Iterable[Any], sealed: Sealed) -> str:
     """Accuracy, intervals and paired difference of every suite follow from evals/*.jsonl."""
     try:
         items = {"before": by_suite(before), "after": by_suite(after)}
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise Differs(f"evals: a line is not an evaluation item: {error!r}") from None
     said = {comparison.suite: comparison for comparison in sealed.record.behaviour.performance.value or ()}
     if set(said) != set(items["before"]) | set(items["after"]):

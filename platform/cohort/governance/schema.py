@@ -266,7 +266,8 @@ class Sealed(Part):
     files: list[FileEntry]
     """Every other file of the card, sorted by path."""
     seal: Sha256
-    """SHA-256 of the canonical JSON of this object without `seal`."""
+    """SHA-256 of the canonical JSON of this object without `seal`: over the record and every file's digest. The one
+    digest to compare."""
 
 
 def title_of(section: Section) -> str:

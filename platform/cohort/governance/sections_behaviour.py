@@ -38,7 +38,8 @@ def behaviour(facts: Facts) -> Behaviour:
 
 def _performance(facts: Facts) -> Performance:
     if not facts.comparisons:
-        why = "The run ended before the first evaluation." if facts.config.eval.before else NO_SUITE
+        asked = facts.config.eval.before or facts.config.eval.after
+        why = "The run ended before its first evaluation." if asked else NO_SUITE
         missing = not_evaluated(why)
         return Performance(value=None, text=missing.text, source=missing.source, evidence="none", note=why)
     return Performance(
@@ -74,10 +75,14 @@ def _protocol(facts: Facts) -> Entry:
     text = (
         f"temperature {number(config.eval.temperature)}, {samples} completion{'' if samples == 1 else 's'} a problem, "
         f"at most {count(config.eval_max_completion_tokens)} tokens, right when {config.success_component} passes; "
-        f"a fall of more than {number(100 * config.eval.margin)} points counts as a regression"
+        f"regressed means that a fall is shown and one of {number(100 * config.eval.margin)} points is not excluded, "
+        "each one-sided at 95 %"
     )
     value = {**config.eval.model_dump(), "success_component": config.success_component}
-    return declared(value, text, note="The margin was fixed before the run. Same problems and seeds before and after.")
+    note = "The margin was fixed before the run."
+    if facts.comparisons and all(comparison.change for comparison in facts.comparisons):
+        note += " Same problems and seeds before and after."
+    return declared(value, text, note=note)
 
 
 def handling(facts: Facts) -> Handling:

@@ -77,7 +77,7 @@ def data(facts: Facts) -> Data:
     if train is None:
         prompts = measured(
             {"dataset": run.dataset.name, "sha256": run.dataset.sha256, "problems": run.dataset.problems},
-            f"{run.dataset.name}: {count(run.dataset.problems)} problems, {short(run.dataset.sha256)}",
+            f"{run.dataset.name}: {count(run.dataset.problems)} problems in the file, {short(run.dataset.sha256)}",
             note=NO_MANIFEST,
         )
     else:
@@ -105,8 +105,7 @@ def _lengths(tokens: dict[str, float]) -> str:
 
 def _selection(facts: Facts) -> Entry:
     config = facts.config
-    first = f"the first {count(config.data.limit)} problems" if config.data.limit else "all problems"
-    text = f"{first}, shuffled anew by seed each time all were used; {config.sampling.prompts_per_step} a step"
+    text = f"{_taken(facts)}, shuffled anew by seed each time all were used; {config.sampling.prompts_per_step} a step"
     value = {
         "limit": config.data.limit,
         "order": "shuffled each epoch by seed",
@@ -118,31 +117,52 @@ def _selection(facts: Facts) -> Entry:
     return declared(value, text, note="Why this dataset was chosen is not stated.")
 
 
+def _taken(facts: Facts) -> str:
+    """Which problems of the training file are trained on, in words."""
+    config, run = facts.config, facts.run
+    limit = config.data.limit
+    words = "all problems"
+    if limit is not None and limit < run.dataset.problems:
+        words = f"the first {count(limit)} of {count(run.dataset.problems)} problems"
+    left_out = []
+    if run.eval_dataset is None and config.eval.holdout:
+        left_out.append(f"the {count(config.eval.holdout)} held out")
+    dropped = dig(facts.manifest, "data", "train", "dropped")
+    if config.data.long_prompts == "drop" and dropped != 0:
+        number_of = "those" if dropped is None else f"{count(dropped)}"
+        left_out.append(f"{number_of} with a prompt over {count(config.data.max_prompt_tokens)} tokens")
+    return words + (f" without {' and '.join(left_out)}" if left_out else "")
+
+
 def _heldout(facts: Facts) -> Entry:
     run, config = facts.run, facts.config
-    facts_of = dig(facts.manifest, "data", "eval")
+    apart = config.eval.holdout if run.eval_dataset is None else run.eval_dataset.problems
+    if not apart:
+        return not_applicable("nothing was evaluated")
+    used = dig(facts.manifest, "data", "eval", "problems")
+    if used is None:
+        used = min(apart, config.eval.limit or apart)
+    problems = f"{count(apart)} problems" if used == apart else f"{count(used)} of {count(apart)} problems"
     if run.eval_dataset is not None:
-        known = facts_of["problems"] if facts_of else run.eval_dataset.problems
-        value = {"dataset": run.eval_dataset.name, "sha256": run.eval_dataset.sha256, "problems": known}
-        return measured(value, f"{run.eval_dataset.name}: {count(known)} problems, {short(run.eval_dataset.sha256)}")
-    if config.eval.holdout:
-        value = {"split": "by SHA-256 of seed and prompt", "problems": config.eval.holdout}
-        text = f"{count(config.eval.holdout)} problems set apart from the training file by seed, never trained on"
-        return declared(value, text)
-    return not_applicable("nothing was evaluated")
+        value = {"dataset": run.eval_dataset.name, "sha256": run.eval_dataset.sha256, "problems": used}
+        return measured(value, f"{run.eval_dataset.name}: {problems}, {short(run.eval_dataset.sha256)}")
+    value = {"split": "by SHA-256 of seed and prompt", "problems": used, "set_apart": apart}
+    return declared(value, f"{problems} set apart from the training file by seed, never trained on")
 
 
 def _decontamination(facts: Facts) -> Entry:
     more = "Near duplicates and overlap with the base model's own training were not searched for."
     if facts.overlap is not None:
-        found = facts.overlap
+        found, limit = facts.overlap, facts.config.data.limit
+        among = f"among the first {count(limit)} of the training file" if limit else "in the training file"
         return measured(
             {
                 "method": "equal prompts, letter case and white space aside",
                 "heldout": found.heldout,
                 "shared": found.shared,
+                "of_the_first": limit,
             },
-            f"{of(found.shared, found.heldout)} held-out prompts are in the training file",
+            f"{of(found.shared, found.heldout)} held-out prompts are {among}",
             note=f"Compared letter for letter, case and white space aside. {more}",
         )
     if facts.run.eval_dataset is None and facts.config.eval.holdout:

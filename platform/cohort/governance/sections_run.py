@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cohort.governance.facts import Facts
+from cohort.governance.facts import Facts, TracesInCard
 from cohort.governance.schema import Budget, Entry, Rejected, Subject
 from cohort.governance.words import (
     count,
@@ -51,12 +51,15 @@ def _run(facts: Facts) -> Entry:
         "id": run.pk,
         "name": run.name,
         "project": run.project.slug,
-        "launched_by": run.created_by.username,
+        "created_by": run.created_by.username,
+        "launched_by": facts.launched_by,
         "created_at": run.created_at.isoformat(),
         "started_at": run.started_at.isoformat() if run.started_at else None,
         "ended_at": run.ended_at.isoformat() if run.ended_at else None,
     }
-    text = f"{run.name}, run {run.pk} of the project {run.project.name}; launched by {run.created_by.username}"
+    text = f"{run.name}, run {run.pk} of the project {run.project.name}; launched by {facts.launched_by}"
+    if run.created_by.username != facts.launched_by:
+        text += f", defined by {run.created_by.username}"
     return measured(value, f"{text}; started {moment(run.started_at)}")
 
 
@@ -158,8 +161,7 @@ def _code(facts: Facts) -> Entry:
 # ---------------------------------------------------------------------- what was thrown away
 
 
-def rejected(facts: Facts, *, traces_cut_at: int | None) -> Rejected:
-    """`traces_cut_at` is the first step whose traces did not go into the card, None when all did."""
+def rejected(facts: Facts, *, traces: TracesInCard) -> Rejected:
     totals = facts.totals
     if totals:
         samples = measured(
@@ -171,7 +173,8 @@ def rejected(facts: Facts, *, traces_cut_at: int | None) -> Rejected:
         groups = measured(
             {name: totals[name] for name in ("groups", "groups_mixed", "groups_all_equal", "groups_unscored")},
             f"{of(no_signal, totals['groups'])} groups: all rewards equal, or fewer than two scored",
-            note="They move nothing.",
+            note="Their advantages are 0. What was scored of them still counts in the loss's mean"
+            + (" and in the KL penalty." if facts.config.algorithm.kl.coef else "."),
         )
         truncated = measured(
             {"truncated": totals["truncated"], "of": totals["samples"]},
@@ -185,7 +188,7 @@ def rejected(facts: Facts, *, traces_cut_at: int | None) -> Rejected:
         groups=groups,
         truncated=truncated,
         problems=_dropped(facts),
-        traces=_traces(facts, traces_cut_at),
+        traces=_traces(facts, traces),
     )
 
 
@@ -200,14 +203,26 @@ def _dropped(facts: Facts) -> Entry:
     return measured({"train": dropped, "heldout": also, "max_prompt_tokens": limit}, text)
 
 
-def _traces(facts: Facts, cut_at: int | None) -> Entry:
+def _traces(facts: Facts, in_card: TracesInCard) -> Entry:
     whole = facts.steps_done * facts.config.sampling.prompts_per_step
+    value: dict[str, Any] = {
+        "groups": facts.groups_kept,
+        "samples": facts.samples_kept,
+        "groups_in_card": in_card.groups,
+        "samples_in_card": in_card.samples,
+        "not_in_card_from": in_card.cut_at,
+    }
     note = "Groups are picked by seed; completions of the others are counted, not kept."
-    if cut_at is not None:
-        note += f" Traces from step {cut_at} on are too large for the card and stay on the platform."
-    value: dict[str, Any] = {"groups": facts.groups_kept, "samples": facts.samples_kept, "not_in_card_from": cut_at}
-    text = f"{of(facts.groups_kept, whole)} groups with {count(facts.samples_kept)} completions, in traces/"
-    return measured(value, text, evidence="recomputable" if cut_at is None else "reported", note=note)
+    if facts.groups_kept >= whole:
+        note = ""
+    if not facts.groups_kept:
+        return measured(value, f"none of {count(whole)} groups" if whole else "there was no group", note=note)
+    text = f"{of(facts.groups_kept, whole)} groups with {count(facts.samples_kept)} completions"
+    if in_card.cut_at is None:
+        return measured(value, f"{text}, in traces/", evidence="recomputable", note=note)
+    text += f"; {count(in_card.groups)} of them in traces/" if in_card.groups else "; none of them in this card"
+    rest = f"The rest, from step {in_card.cut_at} on, is too large for the card and stays on the platform."
+    return measured(value, text, note=f"{note} {rest}".strip())
 
 
 # ---------------------------------------------------------------------- budget
@@ -253,5 +268,7 @@ def _compute(facts: Facts) -> Entry:
         f"about {scaled(flop, 'FLOP')}",
         note=f"Estimate: {2 + 6 * inner + reference} × parameters × tokens (2 to sample, 6 for each update"
         + (", 2 for the reference" if reference else "")
-        + "). Shared prompts and groups without signal cost less; evaluations are not counted.",
+        + "). Shared prompts "
+        + ("" if reference else "and groups without signal ")
+        + "cost less; evaluations are not counted.",
     )

@@ -17,6 +17,7 @@ class RecordRow:
     compared: Compared | None
     """The first suite, for one line."""
     suites: int
+    seal: str
 
 
 @dataclass(frozen=True)
@@ -44,4 +45,4 @@ def opened(record: Record) -> tuple[Sealed, Shown]:
 def _row(record: Record) -> RecordRow:
     sealed = Sealed.model_validate_json(record.document)
     found = sealed.record.behaviour.performance.value or []
-    return RecordRow(record, sealed.record.state, compared(found[0]) if found else None, len(found))
+    return RecordRow(record, sealed.record.state, compared(found[0]) if found else None, len(found), sealed.seal)

@@ -2,16 +2,20 @@
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from cohort import artifacts
-from cohort.governance.card import write_card
-from cohort.governance.facts import State, collect
+from cohort.governance.card import Card, write_card
+from cohort.governance.facts import Facts, State, collect
 from cohort.governance.models import Record
 from cohort.governance.schema import SCHEMA
 from cohort.runs.models import Run, RunEvent, RunState
+from cohort.runs.services import run_sealed
+from cohort.runs.transitions import run_lock
 
 _STATES: dict[str, State] = {
     RunState.SEALING: "succeeded",
@@ -25,49 +29,93 @@ class NotEnded(Exception):
     """The run still goes on; there is nothing to seal yet."""
 
 
-def record_seal(*, run: Run) -> Record:
-    """Seal the record of an ended run and store its card; a run that has one keeps it.
+class BeingSealed(Exception):
+    """Another process seals this record at this moment."""
 
-    Raises NotEnded. Two callers at once make one record: what the second built is thrown away.
+
+def record_seal(*, run: Run) -> Record:
+    """Seal the record of an ended run and store its card; a run that has one keeps it. A run that only waited for it
+    has then succeeded.
+
+    Raises NotEnded, BeingSealed and CardTooLarge.
     """
-    if existing := Record.objects.filter(run=run).first():
-        return existing
-    run = Run.objects.select_related(
-        "project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"
-    ).get(pk=run.pk)
-    if run.state not in _STATES:
-        raise NotEnded(f"run {run.pk} is {run.get_state_display().lower()}; a record is sealed when it has ended")
-    facts = collect(run, state=_STATES[run.state])
-    with tempfile.TemporaryDirectory(prefix="cohort-card-") as folder:
-        path = Path(folder) / "card.zip"
-        card = write_card(facts, path)
-        stored = artifacts.put(f"cards/{run.pk}-{card.digest[:16]}.zip", _chunks(path))
-    filled, total = card.record.counts()
-    with transaction.atomic():
-        Run.objects.select_for_update().get(pk=run.pk)
+    with _alone(run.pk):
+        run = Run.objects.select_related(
+            "project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"
+        ).get(pk=run.pk)
         if existing := Record.objects.filter(run=run).first():
+            run_sealed(run=run)  # who stored it may have ended before the run was told
             return existing
-        record = Record.objects.create(
-            run=run,
-            schema_version=SCHEMA,
-            document=card.document.decode(),
-            digest=card.digest,
-            card_artifact=stored.key,
-            card_sha256=stored.sha256,
-            card_size=stored.size,
-            fields_stated=filled,
-            fields_total=total,
-            sealed_at=facts.sealed_at,
-        )
-        RunEvent.objects.create(
-            run=run,
-            at=facts.sealed_at,
-            actor="platform",
-            kind="sealed",
-            message=f"Record sealed, {filled} of {total} fields stated",
-            data={"digest": card.digest, "card_sha256": stored.sha256},
-        )
+        if run.state not in _STATES:
+            raise NotEnded(f"run {run.pk} is {run.get_state_display().lower()}; a record is sealed when it has ended")
+        facts = collect(run, state=_STATES[run.state])
+        with tempfile.TemporaryDirectory(prefix="cohort-card-") as folder:
+            path = Path(folder) / "card.zip"
+            card = write_card(facts, path)
+            stored = artifacts.put(f"cards/{run.pk}-{card.sealed.seal[:16]}.zip", _chunks(path))
+        try:
+            return _store(facts, card, stored)
+        except Exception:
+            kept = Record.objects.filter(run=run).first()
+            if kept is None or kept.card_artifact != stored.key:
+                artifacts.remove(stored.key)
+            if kept is None:
+                raise
+            return kept  # the lock ends with its connection, and then another may come first
+
+
+@transaction.atomic
+def _store(facts: Facts, card: Card, stored: artifacts.Stored) -> Record:
+    run = facts.run
+    filled, total = card.sealed.record.counts()
+    record = Record.objects.create(
+        run=run,
+        schema_version=SCHEMA,
+        document=card.document.decode(),
+        digest=card.sealed.record_digest,
+        card_artifact=stored.key,
+        card_sha256=stored.sha256,
+        card_size=stored.size,
+        fields_stated=filled,
+        fields_total=total,
+        sealed_at=facts.sealed_at,
+    )
+    RunEvent.objects.create(
+        run=run,
+        at=facts.sealed_at,
+        actor="platform",
+        kind="sealed",
+        message=f"Record sealed, {filled} of {total} fields stated",
+        data={"seal": card.sealed.seal, "card_sha256": stored.sha256},
+    )
+    run_sealed(run=run)
     return record
+
+
+@transaction.atomic
+def seal_failed(*, run: Run, reason: str) -> None:
+    """Tell on the run why it has no record yet; it is tried again. The same reason is told once."""
+    run_lock(run=run)
+    if run.state == RunState.SEALING:
+        run.reason = reason
+        run.save(update_fields=["reason"])
+    if not RunEvent.objects.filter(run=run, kind="seal_failed", message=reason).exists():
+        RunEvent.objects.create(run=run, at=Now(), actor="platform", kind="seal_failed", message=reason)
+
+
+@contextmanager
+def _alone(run_id: int) -> Iterator[None]:
+    """Only one process at a time seals a run. Raises BeingSealed."""
+    lock = [f"cohort seal {run_id}"]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", lock)
+        if cursor.fetchone() != (True,):
+            raise BeingSealed(f"the record of run {run_id} is being sealed")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", lock)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

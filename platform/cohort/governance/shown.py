@@ -1,4 +1,7 @@
-"""A record arranged for reading: what pages, card.html and CARD.md show, in one order and in one set of words."""
+"""A record arranged for reading: what pages, card.html and CARD.md show, in one order and in one set of words.
+
+CARD.md is made from this again when a card is checked: what it gives for a record belongs to the format `SCHEMA`.
+"""
 
 from dataclasses import dataclass
 
@@ -6,12 +9,24 @@ from cohort.governance.schema import EVIDENCE_WORDS, Comparison, Entry, Record, 
 from cohort.governance.words import count, percent, points
 
 NOT_PROVEN = (
-    "Nothing is signed yet: whoever holds the platform could have sealed another record. Compare the digest with the "
+    "Nothing is signed yet: whoever holds the platform could have sealed another record. Compare the seal with the "
     "one on the record's page, or with one you were given.",
     "That the training ran as stated: it shows what the trainer reported, not that it told the truth.",
     "That entries were true when they were written, above all a person's words.",
     "Anything about behaviour that was not evaluated.",
 )
+CHECKED = (
+    "It works without a network, computes every digest and the accuracy table again from the files in the card, and "
+    "prints the seal, one digest over all of it: compare that with the seal on the record's page."
+)
+LEGEND = (
+    ("recomputable", EVIDENCE_WORDS["recomputable"]),
+    ("reported", EVIDENCE_WORDS["reported"]),
+    ("config", EVIDENCE_WORDS["declared"]),
+    ("stated by …", EVIDENCE_WORDS["stated"]),
+    ("not stated", EVIDENCE_WORDS["none"]),
+)
+"""What the marks beside the values mean."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +41,6 @@ class Row:
             return self.entry.source
         return f"{self.entry.source}, {self.entry.evidence}"
 
-    @property
-    def means(self) -> str:
-        return EVIDENCE_WORDS[self.entry.evidence]
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -43,6 +54,8 @@ class Compared:
     visible_from: str
     """Smallest difference that would have been found, in points."""
     verdict: str
+    paired: bool
+    """The same problems were answered alike both times."""
     tone: str
     """Class of the verdict's badge; the word always stands beside it."""
 
@@ -58,11 +71,13 @@ def compared(found: Comparison) -> Compared:
         difference=f"{points(change.difference)} {interval}" if change else "–",
         visible_from=f"{100 * change.mde:.1f}" if change else "–",
         verdict=found.verdict,
-        tone=_tone(found.verdict),
+        paired=change is not None,
+        tone=tone(found.verdict),
     )
 
 
-def _tone(verdict: str) -> str:
+def tone(verdict: str) -> str:
+    """Class of the badge that a verdict is shown in."""
     if verdict in ("better", "regressed"):
         return "is-right" if verdict == "better" else "is-wrong"
     return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
@@ -74,6 +89,15 @@ class Block:
     rows: tuple[Row, ...]
     comparisons: tuple[Compared, ...]
     """For the table of the section about behaviour; empty elsewhere."""
+
+    @property
+    def caption(self) -> str:
+        if any(row.paired for row in self.comparisons):
+            return (
+                "Before and after. A difference is of the same problems with the same seeds and decoding, in "
+                "percentage points."
+            )
+        return "Evaluated once, or not alike both times: there is no difference to state."
 
     @property
     def stated(self) -> int:
@@ -89,6 +113,8 @@ class Shown:
     missing: tuple[str, ...]
     """Labels of the fields that nobody filled."""
     not_proven: tuple[str, ...] = NOT_PROVEN
+    legend: tuple[tuple[str, str], ...] = LEGEND
+    checked: str = CHECKED
 
 
 def shown(record: Record) -> Shown:

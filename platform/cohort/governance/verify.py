@@ -1,15 +1,16 @@
 """`cohort verify CARD.zip`: is this card exactly as it was sealed, and do its numbers follow from its own items?
 
 Works offline, without Django, database or torch. A card is a file from anywhere: sizes are bounded before anything is
-read, names are never used as paths, and what cannot be parsed is a reason to reject, not an error.
+read, names are never used as paths, what cannot be parsed is a reason to reject, not an error, and nothing out of a
+card reaches the terminal unescaped.
 """
 
 import argparse
 import hashlib
+import io
 import json
 import sys
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from cohort.governance import recompute
-from cohort.governance.digests import RECORD_FILE, canonical, data_files_digest, seal_of, sha256
+from cohort.governance.card_reader import CardReader, Rejected, read_json
+from cohort.governance.digests import CARD_FILE, RECORD_FILE, canonical, data_files_digest, seal_of, sha256
+from cohort.governance.markdown import card_markdown
 from cohort.governance.schema import SCHEMA, FileEntry, Sealed
 from cohort.governance.shown import NOT_PROVEN
-from cohort.governance.words import moment
-from cohort.governance.zip_layout import layout_fault
+from cohort.governance.words import moment, printable
 from grpo_core.errors import GrpoError
 
-MAX_RECORD_BYTES = 64 * 1024**2
-MAX_TOTAL_BYTES = 4 * 1024**3
-_CHUNK = 1 << 20
+_LONGEST = 500
+"""Characters of a line that is printed."""
 
 
 class CannotRead(GrpoError):
@@ -36,15 +37,15 @@ class CannotRead(GrpoError):
     exit_status = 2
 
 
-class Rejected(Exception):
-    """What a check found."""
-
-
 @dataclass(frozen=True)
 class Check:
     name: str
     ok: bool
-    detail: str
+    lines: tuple[str, ...]
+
+    @property
+    def detail(self) -> str:
+        return "\n".join(self.lines)
 
 
 @dataclass
@@ -60,18 +61,19 @@ class VerifyReport:
         return self.sealed is not None and all(check.ok for check in self.checks)
 
     def run(self, name: str, check: Callable[[], str]) -> bool:
+        lines: tuple[str, ...]
         try:
-            self.checks.append(Check(name, True, check()))
+            ok, lines = True, (check(),)
         except Rejected as fault:
-            self.checks.append(Check(name, False, str(fault)))
-        return self.checks[-1].ok
+            ok, lines = False, fault.lines
+        self.checks.append(Check(name, ok, tuple(_plain(line) for line in lines)))
+        return ok
 
     def as_dict(self) -> dict[str, Any]:
         sealed = self.sealed
         return {
             "path": self.path,
             "accepted": self.accepted,
-            "record_digest": sealed.record_digest if sealed else None,
             "seal": sealed.seal if sealed else None,
             "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self.checks],
             "does_not_prove": list(NOT_PROVEN),
@@ -86,99 +88,35 @@ def verify_card(path: Path) -> VerifyReport:
     except OSError as error:
         raise CannotRead(f"cannot read {path}: {error.strerror}") from None
     with handle:
-        if handle.read(2) != b"PK":
-            raise CannotRead(f"{path} is not a card: it is no zip file")
         try:
-            archive = zipfile.ZipFile(handle)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
-            report.checks.append(Check("archive", False, f"the zip is damaged: {error}"))
-            return report
-        with archive:
-            _check(report, _Reader(handle, archive))
+            if handle.read(2) != b"PK":
+                raise CannotRead(f"{path} is not a card: it is no zip file")
+            _check(report, CardReader(handle))
+        except OSError as error:
+            raise CannotRead(f"cannot read {path}: {error.strerror}") from None
     return report
 
 
-class _Reader:
-    """Bounded reading of a zip's entries."""
-
-    def __init__(self, handle: Any, archive: zipfile.ZipFile) -> None:
-        self._handle = handle
-        self._archive = archive
-        self.infos = {info.filename: info for info in archive.infolist()}
-
-    def archive_check(self) -> str:
-        names = [info.filename for info in self._archive.infolist()]
-        for name in names:
-            pieces = name.split("/")
-            if name.startswith("/") or "\\" in name or "\0" in name or any(p in ("", ".", "..") for p in pieces):
-                raise Rejected(f"{name!a} is not the name of a file in a card")
-        if len(self.infos) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise Rejected(f"{twice!a} is there twice")
-        if sum(info.file_size for info in self._archive.infolist()) > MAX_TOTAL_BYTES:
-            raise Rejected(f"it would unpack to more than {MAX_TOTAL_BYTES:,} bytes")
-        if fault := layout_fault(self._handle, self._archive):
-            raise Rejected(fault)
-        if RECORD_FILE not in self.infos:
-            raise Rejected(f"there is no {RECORD_FILE}")
-        return f"{len(names)} files, nothing hidden between them and none twice"
-
-    def chunks(self, name: str, most: int) -> Iterator[bytes]:
-        """Content of an entry, never more than `most` bytes and one. Raises Rejected when it cannot be unpacked."""
-        left = most + 1
-        try:
-            with self._archive.open(self.infos[name]) as entry:
-                while left > 0 and (chunk := entry.read(min(left, _CHUNK))):
-                    left -= len(chunk)
-                    yield chunk
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
-            raise Rejected(f"{name}: cannot be unpacked: {error}") from None
-        except Exception as error:  # zlib.error has no common base with the others
-            if type(error).__module__ != "zlib":
-                raise
-            raise Rejected(f"{name}: cannot be unpacked: {error}") from None
-
-    def whole(self, name: str, most: int) -> bytes:
-        content = b"".join(self.chunks(name, most))
-        if len(content) > most:
-            raise Rejected(f"{name}: larger than {most:,} bytes")
-        return content
-
-    def lines(self, name: str) -> Iterator[Any]:
-        """JSON values of a file of lines. Raises Rejected for a line that is none."""
-        if name not in self.infos:
-            return
-        rest = b""
-        number = 0
-        for chunk in self.chunks(name, self.infos[name].file_size):
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                number += 1
-                yield _json(line, f"{name}, line {number}")
-        if rest:
-            raise Rejected(f"{name}: the last line has no end")
-
-
-def _check(report: VerifyReport, reader: _Reader) -> None:
-    if not report.run("archive", reader.archive_check):
+def _check(report: VerifyReport, reader: CardReader) -> None:
+    if not report.run("archive", reader.open):
         return
     raw: dict[str, Any] = {}
 
     def read_record() -> str:
-        content = reader.whole(RECORD_FILE, MAX_RECORD_BYTES)
-        value = _json(content, RECORD_FILE)
-        try:
-            report.sealed = Sealed.model_validate(value)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(piece) for piece in first["loc"])
-            raise Rejected(f"{RECORD_FILE}: not a {SCHEMA} record: {where}: {first['msg']}") from None
+        content = reader.whole(RECORD_FILE)
+        value = read_json(content, RECORD_FILE)
         try:
             same = canonical(value) == content
         except (ValueError, RecursionError):
             same = False
         if not same:
             raise Rejected(f"{RECORD_FILE}: its bytes are not canonical JSON (RFC 8785)")
+        try:
+            report.sealed = Sealed.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(piece) for piece in first["loc"])
+            raise Rejected(f"{RECORD_FILE}: not a {SCHEMA} record: {where}: {first['msg']}") from None
         raw.update(value)
         return f"canonical bytes, valid as {SCHEMA}"
 
@@ -187,14 +125,15 @@ def _check(report: VerifyReport, reader: _Reader) -> None:
     sealed = report.sealed
     assert sealed is not None
     report.run("record digest", lambda: _equal(sha256(canonical(raw["record"])), sealed.record_digest, "the record"))
-    report.run("seal", lambda: _equal(seal_of(raw), sealed.seal, RECORD_FILE))
+    report.run("seal", lambda: _equal(seal_of(raw), sealed.seal, "the record and its list of files"))
     if not report.run("files", lambda: _files(reader, sealed.files)):
         return
     report.run(
         "data files",
         lambda: _equal(data_files_digest(sealed.files), sealed.record.data_files_digest, "the list of data files"),
     )
-    report.run("config", lambda: _recomputed(lambda: recompute.config(reader.whole("config.yaml", 1 << 24), sealed)))
+    report.run(CARD_FILE, lambda: _reading_copy(reader, sealed))
+    report.run("config", lambda: _recomputed(lambda: recompute.config(reader.whole("config.yaml"), sealed)))
     report.run("steps", lambda: _recomputed(lambda: recompute.steps(reader.lines("metrics.jsonl"), sealed)))
     report.run(
         "statistics",
@@ -204,35 +143,38 @@ def _check(report: VerifyReport, reader: _Reader) -> None:
     )
 
 
-def _files(reader: _Reader, listed: Sequence[FileEntry]) -> str:
+def _files(reader: CardReader, listed: Sequence[FileEntry]) -> str:
     paths = [entry.path for entry in listed]
     if paths != sorted(set(paths)):
         raise Rejected("the record's list of files is not sorted, or names one twice")
-    there = set(reader.infos) - {RECORD_FILE}
+    there = set(reader.entries) - {RECORD_FILE}
     if missing := sorted(set(paths) - there):
         raise Rejected(f"{missing[0]!a} is listed and missing from the card")
     if extra := sorted(there - set(paths)):
         raise Rejected(f"{extra[0]!a} is in the card and not listed")
-    faults = []
-    for entry in listed:
-        digest, size = hashlib.sha256(), 0
-        try:
-            for chunk in reader.chunks(entry.path, entry.size):
-                digest.update(chunk)
-                size += len(chunk)
-        except Rejected as fault:
-            faults.append(str(fault))
-            continue
-        if size != entry.size:
-            faults.append(
-                f"{entry.path}: has {'more than ' if size > entry.size else ''}{min(size, entry.size)} bytes, "
-                f"{entry.size} are listed"
-            )
-        elif digest.hexdigest() != entry.sha256:
-            faults.append(f"{entry.path}: changed; sha256 is {digest.hexdigest()}, {entry.sha256} is listed")
-    if faults:
-        raise Rejected("\n".join(faults))
+    if faults := [fault for entry in listed if (fault := _file(reader, entry))]:
+        raise Rejected(*faults)
     return f"{len(listed)} files have the size and sha256 that the record lists"
+
+
+def _file(reader: CardReader, entry: FileEntry) -> str | None:
+    if (size := reader.entries[entry.path].size) != entry.size:
+        return f"{entry.path}: has {size} bytes, {entry.size} are listed"
+    digest = hashlib.sha256()
+    try:
+        for chunk in reader.chunks(entry.path):
+            digest.update(chunk)
+    except Rejected as fault:
+        return str(fault)
+    if digest.hexdigest() != entry.sha256:
+        return f"{entry.path}: changed; sha256 is {digest.hexdigest()}, {entry.sha256} is listed"
+    return None
+
+
+def _reading_copy(reader: CardReader, sealed: Sealed) -> str:
+    if reader.whole(CARD_FILE) != card_markdown(sealed.record).encode():
+        raise Rejected(f"{CARD_FILE}: is not what {RECORD_FILE} says in words")
+    return f"is {RECORD_FILE} in words"
 
 
 def _recomputed(check: Callable[[], str]) -> str:
@@ -245,14 +187,7 @@ def _recomputed(check: Callable[[], str]) -> str:
 def _equal(found: str, said: str, what: str) -> str:
     if found != said:
         raise Rejected(f"{what} has sha256 {found}, and the card says {said}")
-    return f"sha256 {found}"
-
-
-def _json(content: bytes, where: str) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise Rejected(f"{where}: not JSON: {error}") from None
+    return f"that of {what}"
 
 
 # ---------------------------------------------------------------------- command
@@ -267,8 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         report = verify_card(arguments.card)
     except CannotRead as error:
-        print(f"cohort verify: {error}", file=sys.stderr)
+        print(f"cohort verify: {printable(str(error))}", file=sys.stderr)
         return error.exit_status
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal knows a minus sign
     if arguments.json:
         print(json.dumps(report.as_dict(), indent=2))
     else:
@@ -277,20 +214,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _printed(report: VerifyReport) -> str:
-    lines = [f"card    {report.path}"]
+    lines = [f"card    {printable(report.path)}"]
     if report.sealed is not None:
         record = report.sealed.record
-        lines.append(f"        record of {record.title!a}, sealed {moment(record.sealed_at)}; the run {record.state}")
+        told = f"record of {record.title}, sealed {moment(record.sealed_at)}; the run {record.state}"
+        lines.append(f"        {_plain(told)}")
     for check in report.checks:
-        first, *more = check.detail.splitlines()
+        first, *more = check.lines
         lines.append(f"{'ok' if check.ok else 'FAILED':<7} {check.name}: {first}")
         lines += [f"        {line}" for line in more]
-    if report.accepted:
-        lines += ["accepted: nothing has changed since the card was sealed", "This does not prove:"]
+    if report.accepted and report.sealed is not None:
+        lines += [
+            "accepted: nothing has changed since the card was sealed with the seal",
+            f"        {report.sealed.seal}",
+            "        Compare it with the seal on the record's page.",
+            "This does not prove:",
+        ]
         lines += [f"  - {line}" for line in NOT_PROVEN]
     else:
         lines.append("rejected: this is not the card as it was sealed")
     return "\n".join(lines)
+
+
+def _plain(line: str) -> str:
+    """One line that may hold text out of a card, as it is safe to print."""
+    return printable(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from cohort import artifacts
 from cohort.access import project_for, run_for
+from cohort.figures import natural
 from cohort.governance import selectors
 from cohort.governance.models import Record
 
@@ -19,8 +20,7 @@ from cohort.governance.models import Record
 @require_safe
 def record_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
-    before = request.GET.get("before", "")
-    page = selectors.records(project, before=int(before) if before.isascii() and before.isdigit() else None)
+    page = selectors.records(project, before=natural(request.GET.get("before")))
     return render(request, "governance/record_list.html", {"project": project, "page": page})
 
 

@@ -1,5 +1,9 @@
-"""How a field of the record is filled: one function for each kind of source, and how numbers are written in it."""
+"""How a field of the record is filled: one function for each kind of source, and how numbers and text are written.
 
+CARD.md is made with these again when a card is checked: what they give belongs to the format `schema.SCHEMA`.
+"""
+
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -9,6 +13,11 @@ import rfc8785
 from cohort.governance.schema import NOT_EVALUATED, NOT_STATED, Entry, Evidence
 
 MINUS = "\u2212"
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+"""Characters that steer a terminal or cannot be seen; ranges, so that every Python takes the same ones."""
 
 
 def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Entry:
@@ -63,12 +72,17 @@ def number(value: float) -> str:
     return mantissa.replace("-", MINUS) + (f"e{int(exponent)}" if e else "")
 
 
+def printable(text: str) -> str:
+    """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def short(digest: str) -> str:
     return f"sha256 {digest[:12]}…"
 
 
 def moment(at: datetime | None) -> str:
-    return at.strftime("%-d %b %Y, %H:%M UTC") if at else "not at all"
+    return f"{at.day} {at:%b %Y, %H:%M} UTC" if at else "not at all"
 
 
 def span(seconds: float) -> str:

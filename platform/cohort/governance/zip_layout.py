@@ -4,19 +4,38 @@ Every entry has the same date and attributes, no extra fields and no comment; en
 A zip that differs in any byte outside the compressed contents is not as it was written.
 """
 
+import os
+import re
 import struct
 import zipfile
+from dataclasses import dataclass
 from typing import IO
+
+from cohort.governance.limits import MAX_ENTRIES, MAX_NAME_LENGTH
 
 DATE = (1980, 1, 1, 0, 0, 0)
 MODE = 0o644 << 16
-MAX_ENTRIES = 65_000
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s4B4H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
 _MADE_BY, _NEEDS, _UNIX = 20, 20, 3
 _DOS_DATE, _DOS_TIME = (1 << 5) | 1, 0
+_NAME = re.compile(rb"(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*")
+
+
+class LayoutFault(Exception):
+    """What in the zip's layout is not as a card is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZipEntry:
+    name: str
+    start: int
+    """Place of its compressed content in the zip."""
+    packed: int
+    size: int
+    crc: int
 
 
 def entry_info(name: str) -> zipfile.ZipInfo:
@@ -28,31 +47,51 @@ def entry_info(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def layout_fault(handle: IO[bytes], archive: zipfile.ZipFile) -> str | None:
-    """What in the zip's layout is not as a card is written; None when every byte of it is."""
-    infos = archive.infolist()
-    if len(infos) > MAX_ENTRIES:
-        return f"it has more than {MAX_ENTRIES:,} entries"
-    place, central = 0, []
-    for info in infos:
-        try:
-            name = info.orig_filename.encode("ascii")
-        except UnicodeEncodeError:
-            return f"the name {info.orig_filename!a} is not plain ASCII"
-        if info.header_offset != place:
-            return f"there is something before {info.orig_filename!a}"
-        sizes = (info.CRC, info.compress_size, info.file_size)
-        when = (zipfile.ZIP_DEFLATED, _DOS_TIME, _DOS_DATE)
-        head = _LOCAL.pack(b"PK\x03\x04", _NEEDS, 0, *when, *sizes, len(name), 0) + name
+def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
+    """The zip's entries, when every byte outside their contents is as a card is written. Raises LayoutFault."""
+    directory, count, directory_at = _directory(handle)
+    entries: list[ZipEntry] = []
+    names: set[bytes] = set()
+    at = place = 0
+    for _ in range(count):
+        if at + _CENTRAL.size > len(directory):
+            raise LayoutFault("its directory is not as it was written")
+        fields = _CENTRAL.unpack_from(directory, at)
+        crc, packed, size, length = fields[9:13]
+        name = directory[at + _CENTRAL.size : at + _CENTRAL.size + length]
+        if length > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+            raise LayoutFault(f"{name[:MAX_NAME_LENGTH]!a} is not the name of a file in a card")
+        if name in names:
+            raise LayoutFault(f"{name.decode()!a} is there twice")
+        names.add(name)
+        kind = (zipfile.ZIP_DEFLATED, _DOS_TIME, _DOS_DATE)
+        same = (crc, packed, size, length)
+        central = _CENTRAL.pack(b"PK\x01\x02", _MADE_BY, _UNIX, _NEEDS, 0, 0, *kind, *same, 0, 0, 0, 0, MODE, place)
+        if directory[at : at + _CENTRAL.size] != central:
+            raise LayoutFault(f"the entry of {name.decode()!a} is not as it was written, or something lies before it")
+        head = _LOCAL.pack(b"PK\x03\x04", _NEEDS, 0, *kind, *same, 0) + name
         handle.seek(place)
         if handle.read(len(head)) != head:
-            return f"the head of {info.orig_filename!a} is not as it was written"
-        rest = (len(name), 0, 0, 0, 0, MODE, place)
-        central.append(_CENTRAL.pack(b"PK\x01\x02", _MADE_BY, _UNIX, _NEEDS, 0, 0, *when, *sizes, *rest) + name)
-        place += len(head) + info.compress_size
-    directory = b"".join(central)
-    end = _END.pack(b"PK\x05\x06", 0, 0, len(infos), len(infos), len(directory), place, 0)
+            raise LayoutFault(f"the head of {name.decode()!a} is not as it was written")
+        entries.append(ZipEntry(name.decode(), place + len(head), packed, size, crc))
+        place += len(head) + packed
+        at += len(central) + length
+    if at != len(directory) or place != directory_at:
+        raise LayoutFault("something lies between its contents and its end")
+    return entries
+
+
+def _directory(handle: IO[bytes]) -> tuple[bytes, int, int]:
+    """(directory, number of entries, its place), found from the end; nothing larger than a card's is read."""
+    end_at = handle.seek(0, os.SEEK_END) - _END.size
+    handle.seek(max(end_at, 0))
+    end = handle.read(_END.size)
+    if end_at < 0 or not end.startswith(b"PK\x05\x06"):
+        raise LayoutFault("the zip is damaged: it was cut short, or something follows its end")
+    count, length, place = _END.unpack(end)[4:7]
+    if end != _END.pack(b"PK\x05\x06", 0, 0, count, count, length, place, 0) or place + length != end_at:
+        raise LayoutFault("its end is not as it was written")
+    if count > MAX_ENTRIES or length > count * (_CENTRAL.size + MAX_NAME_LENGTH):
+        raise LayoutFault(f"it has more than {MAX_ENTRIES:,} entries, or names longer than {MAX_NAME_LENGTH} bytes")
     handle.seek(place)
-    if handle.read(len(directory) + len(end) + 1) != directory + end:
-        return "its directory is not as it was written, or something follows it"
-    return None
+    return handle.read(length), count, place

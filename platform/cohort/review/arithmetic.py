@@ -9,7 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MINUS = "\N{MINUS SIGN}"
+from cohort import figures
+from cohort.figures import MINUS
+from grpo_core.stats import nearly_equal
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ def work_out(
     if len(scored) < 2 or (variant is BATCH and batch_std is None):
         return None
     count = len(scored)
-    equal = max(scored) == min(scored)
-    # The rounding of the mean must not show up as a spread.
+    equal = nearly_equal(scored)
+    if equal:  # neither noise in the rewards nor the rounding of their mean may show up as a spread
+        scored = [scored[0]] * count
     mean = scored[0] if equal else math.fsum(scored) / count
     parts = [f"r = [{', '.join(number(reward) for reward in scored)}]"]
     squares = math.fsum((reward - mean) ** 2 for reward in scored)
@@ -90,7 +93,7 @@ def work_out(
         divisor = std + eps
 
     def advantage(reward: float) -> float:
-        return (reward - mean) / divisor if divisor else 0.0
+        return 0.0 if equal else (reward - mean) / divisor
 
     return Arithmetic(
         variant=variant,
@@ -113,10 +116,8 @@ def _note(equal: bool, unscored: int) -> str:
 
 
 def number(value: float) -> str:
-    """Four significant digits at most, no trailing zeros, a real minus sign."""
-    if value == 0:
-        return "0"
-    return f"{value:.4g}".replace("-", MINUS)
+    """Four significant digits at most, so that a calculation can be followed."""
+    return figures.number(value, 4)
 
 
 def batch_std(rewards: Sequence[float | None], *, ddof: int = 0) -> float | None:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from django.db.models import BooleanField, Exists, Func, Max, Min, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import BooleanField, Exists, Func, Max, Min, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from cohort.review.arithmetic import batch_std
 from cohort.review.models import Group, Sample
@@ -56,10 +56,10 @@ def right(sample: Sample, success: str) -> bool | None:
     return None if passed is None else bool(passed)
 
 
-def current_groups(run: Run, step: int) -> QuerySet[Group]:
-    """Groups of one step, as its newest attempt has them."""
-    newest = Group.objects.filter(run=run, step=step).aggregate(newest=Max("attempt_id"))["newest"]
-    return Group.objects.filter(run=run, step=step, attempt_id=newest).order_by("index")
+def current_groups(run: Run) -> QuerySet[Group]:
+    """Groups in order, those of each step as the newest attempt that reached it has them."""
+    same = Group.objects.filter(run=run, step=OuterRef("step")).order_by("-attempt_id").values("attempt_id")
+    return Group.objects.filter(run=run, attempt_id=Subquery(same[:1])).order_by("step", "index")
 
 
 def step_groups(
@@ -73,7 +73,7 @@ def step_groups(
     if step is None:
         return StepGroups(None, None, None, None, show, (), 0, 0, None)
     around = held.aggregate(earlier=Max("step", filter=Q(step__lt=step)), later=Min("step", filter=Q(step__gt=step)))
-    every = current_groups(run, step)
+    every = current_groups(run).filter(step=step)
     wanted = every
     if show == "mixed":
         wanted = every.filter(signal="mixed")

@@ -5,6 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from cohort.access import run_for
+from cohort.figures import natural
 from cohort.review import selectors
 from cohort.review.arithmetic import BATCH, VARIANTS, number, variant_of, work_out
 from cohort.review.models import Sample
@@ -18,9 +19,9 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     page = selectors.step_groups(
         header.run,
         success=header.config.success_component,
-        step=_number(request.GET.get("step")),
+        step=natural(request.GET.get("step")),
         show=request.GET.get("show", "all"),
-        start=_number(request.GET.get("from")) or 0,
+        start=natural(request.GET.get("from")) or 0,
     )
     context = {
         "project": header.run.project,
@@ -48,7 +49,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     samples = list(group.samples.all())
     worked = work_out([sample.reward for sample in samples], chosen, eps=config.algorithm.advantage_eps, batch_std=std)
     advantages = worked.advantages if worked else [None] * len(samples)
-    selected = _number(request.GET.get("sample"))
+    selected = natural(request.GET.get("sample"))
     return render(
         request,
         "review/group.html",
@@ -96,7 +97,3 @@ def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
             }
         )
     return told
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None

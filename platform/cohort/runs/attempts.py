@@ -15,7 +15,7 @@ from cohort.runs import dispatch
 from cohort.runs.models import Attempt, AttemptState, Node, Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
 from cohort.runs.nodes import node_present, token_new
-from cohort.runs.services import input_path
+from cohort.runs.services import cancel_reason, input_path
 from cohort.runs.text import storable
 from cohort.runs.transitions import run_lock, run_move
 from grpo_core.wire import Beat, Finish, InputFile, NodeInfo
@@ -109,11 +109,12 @@ def attempt_finish(*, attempt: Attempt, finish: Finish) -> None:
     message = storable(finish.message)
     attempt_end(attempt=attempt, state=AttemptState(finish.end), actor=f"node:{attempt.node.name}", reason=message)
     run, actor = attempt.run, f"node:{attempt.node.name}"
-    outcome = (attempt.outcome or {}).get("status")
+    outcome, tail = (attempt.outcome or {}).get("status"), storable(finish.log_tail)
     if finish.end == "finished" and outcome == "finished":
-        run_move(run=run, to=RunState.SEALING, actor=actor)
+        run_move(run=run, to=RunState.SEALING, actor=actor, log_tail=tail)
     elif finish.end == "cancelled":
-        run_move(run=run, to=RunState.CANCELLED, actor=actor, reason=run.reason or message)
+        reason = cancel_reason(run=run) or message
+        run_move(run=run, to=RunState.CANCELLED, actor=actor, reason=reason, log_tail=tail)
     else:
         reason, code = message, finish.code
         if finish.end == "finished":
@@ -125,7 +126,7 @@ def attempt_finish(*, attempt: Attempt, finish: Finish) -> None:
             actor=actor,
             reason=reason,
             error_code=storable(code)[:40],
-            log_tail=storable(finish.log_tail),
+            log_tail=tail,
         )
     dispatch.seal_on_commit(run_id=run.pk)
 

@@ -39,12 +39,14 @@ def _publish(task: str, run_id: int, queue: str) -> None:
 
 def waiting_messages(queue: str) -> int | None:
     """How many messages nobody has taken yet; None when the broker cannot be asked."""
-    try:
-        with app.connection_for_read() as connection:
+    with app.connection_for_read() as connection:
+        # Asked past Celery, a broker's library raises errors of its own.
+        errors = (*BROKER_ERRORS, *connection.connection_errors, *connection.channel_errors)
+        try:
             declared: Any = connection.default_channel.queue_declare(queue=queue, passive=True)
             return int(declared.message_count)
-    except BROKER_ERRORS as error:
-        if isinstance(error, ChannelError) and str(error.reply_code) == "404":
-            return 0  # nothing was ever published to it
-        log.warning("could not ask the broker about the queue %s: %s", queue, error)
-        return None
+        except errors as error:
+            if isinstance(error, ChannelError) and str(error.reply_code) == "404":
+                return 0  # nothing was ever published to it
+            log.warning("could not ask the broker about the queue %s: %s", queue, error)
+            return None

@@ -71,7 +71,8 @@ def _envelope(line: bytes, place: int) -> Envelope:
     if len(line) > MAX_RECORD_BYTES:
         raise BadRecord(f"line {place} of the batch is {len(line)} bytes; a record has at most {MAX_RECORD_BYTES}")
     try:
-        content = json.loads(line, parse_constant=_not_finite, parse_float=_finite)
+        # Decoded first: of bytes, json takes other encodings too, and halves of surrogate pairs written as they are.
+        content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise BadRecord(f"line {place} of the batch is not JSON: {error}") from None
     if _ESCAPED.search(line):

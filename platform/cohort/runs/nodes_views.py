@@ -5,20 +5,16 @@ node is busy is shown. A worker says every 20 s that it is here, busy or not, so
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from cohort.access import project_for
 from cohort.accounts.models import Project
 from cohort.runs.models import Attempt, AttemptState, Node
-
-SILENT_AFTER = timedelta(seconds=settings.COHORT_LEASE_SECONDS)
+from cohort.runs.selectors.nodes import nodes_here
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,11 @@ def _rows(project: Project) -> list[NodeRow]:
     running: dict[int, list[Attempt]] = {}
     for attempt in Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run"):
         running.setdefault(attempt.node_id, []).append(attempt)
-    now = timezone.now()
+    here = set(nodes_here().values_list("pk", flat=True))
     return [
         NodeRow(
             node=node,
-            status=_status(node, len(running.get(node.pk, [])), now),
+            status=_status(node, busy=node.pk in running, here=node.pk in here),
             busy=len(running.get(node.pk, [])),
             attempts=[one for one in running.get(node.pk, []) if one.run.project_id == project.pk],
         )
@@ -56,11 +52,11 @@ def _rows(project: Project) -> list[NodeRow]:
     ]
 
 
-def _status(node: Node, busy: int, now: datetime) -> str:
+def _status(node: Node, *, busy: bool, here: bool) -> str:
     if node.revoked_at is not None:
         return "revoked"
     if node.last_seen_at is None:
         return "never"
-    if now - node.last_seen_at >= SILENT_AFTER:
+    if not here:
         return "silent"
     return "working" if busy else "idle"

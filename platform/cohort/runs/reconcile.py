@@ -5,10 +5,11 @@ nothing retries it yet.
 """
 
 import logging
+import time
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Now
 
 from cohort.runs import dispatch
@@ -19,6 +20,11 @@ from grpo_core.broker import TRAIN_QUEUE
 
 UNCLAIMED = timedelta(seconds=30)
 UNSEALED = timedelta(seconds=60)
+_LONGEST_PAUSE = 3600.0
+
+_seals_asked: dict[int, tuple[int, float]] = {}
+"""By run, how often its record was asked for again, and when last (monotonic). Of this process alone: what failed for a
+fault that has been mended is asked for at once after a restart."""
 
 log = logging.getLogger(__name__)
 
@@ -76,20 +82,34 @@ def queued_republish() -> list[int]:
 
 
 def seals_republish() -> list[int]:
-    """Ask again for the record of every run that ended a minute ago without one. Returns the runs' ids.
+    """Ask again for the record of every run that ended a minute ago without one, and of every run that has one and
+    was not told. Returns the ids of the runs asked for.
 
-    A run that was cancelled before any worker had it leaves no record: there is nothing to record.
+    For each run after pauses that double, up to an hour: a seal that takes long is not started again and again, and
+    one that fails is. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
     """
     ended = Attempt.objects.filter(
+        Q(run__state=RunState.SEALING) | Q(run__state__in=[RunState.FAILED, RunState.CANCELLED], run__record=None),
         fence=F("run__fence"),
         ended_at__lt=Now() - UNSEALED,
-        run__state__in=[RunState.SEALING, RunState.FAILED, RunState.CANCELLED],
-        run__record=None,
     ).values_list("run_id", flat=True)
-    unsealed = sorted(set(ended))
-    for run_id in unsealed:
+    unsealed = set(ended)
+    for run_id in _seals_asked.keys() - unsealed:
+        _seals_asked.pop(run_id, None)
+    due = sorted(run_id for run_id in unsealed if _seal_is_due(run_id))
+    for run_id in due:
         dispatch.seal_on_commit(run_id=run_id)
-    return unsealed
+    return due
+
+
+def _seal_is_due(run_id: int) -> bool:
+    """Whether it is time to ask; notes it when it is."""
+    times, last = _seals_asked.get(run_id, (0, float("-inf")))
+    now = time.monotonic()
+    if now - last < min(UNSEALED.total_seconds() * 2**times, _LONGEST_PAUSE):
+        return False
+    _seals_asked[run_id] = (min(times + 1, 10), now)
+    return True
 
 
 def span(length: timedelta) -> str:

@@ -33,11 +33,11 @@ PHASE_STATES: dict[str, RunState] = {
 """The other phases, loading and saving, leave the run's state as it is."""
 
 PHASE_WORDS = {
-    "loading": "Loading model and data",
-    "evaluating_before": "Evaluating the base model",
-    "training": "Training",
-    "evaluating_after": "Evaluating the trained model",
-    "saving": "Saving the weights",
+    "loading": "loading model and data",
+    "evaluating_before": "evaluating before training",
+    "training": "training",
+    "evaluating_after": "evaluating after training",
+    "saving": "saving weights",
 }
 
 RowRecord = (
@@ -98,7 +98,7 @@ def _row(attempt: Attempt, envelope: records.Envelope, record: RowRecord) -> mod
             row = Checkpoint(**place, at=envelope.at, **record.model_dump(exclude={"kind"}))
         case records.PhaseStarted():
             told = {"phase": record.phase, "total": record.total}
-            words = PHASE_WORDS[record.phase]
+            words = PHASE_WORDS[record.phase].capitalize()
             row = RunEvent(**place, at=envelope.at, actor="trainer", kind="phase", message=words, data=told)
         case records.Event():
             row = RunEvent(
@@ -155,6 +155,7 @@ def _update_run(attempt: Attempt, envelopes: Sequence[records.Envelope]) -> None
             run.phase = envelope.record.phase
             if run.phase == "training" and envelope.record.total is not None:
                 run.steps_total = envelope.record.total
+                _fit(envelope.seq, [run])
             run.save(update_fields=["phase", "steps_total"])
     steps = [envelope.record for envelope in envelopes if isinstance(envelope.record, records.StepMetrics)]
     if not steps:

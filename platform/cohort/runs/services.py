@@ -4,8 +4,8 @@ Each function checks, does one thing, and writes a RunEvent. Callers have alread
 What workers do to a run is in `attempts` and `ingest`.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -15,13 +15,10 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.runs import dispatch
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
-from cohort.runs.transitions import ON_A_WORKER, IllegalTransition, run_lock, run_move
+from cohort.runs.transitions import ENDED, ON_A_WORKER, IllegalTransition, run_lock, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.rewards.rubric import Rubric
-
-if TYPE_CHECKING:
-    from cohort.governance.models import Record
 
 _CHOSEN = {
     "name": "the run's name",
@@ -73,6 +70,8 @@ def run_config(
         chosen["eval"] = {"path": input_path(eval_dataset), "format": eval_dataset.format}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
     Rubric(config.reward)
+    if unfit := list(_unfit(config, dataset, eval_dataset)):
+        raise _config_error(unfit)
     return config
 
 
@@ -178,27 +177,53 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
         return
     if run.state == RunState.SEALING:
         raise IllegalTransition(run.pk, RunState.SEALING, RunState.CANCELLED)
-    run_move(run=run, to=RunState.CANCELLED, actor=who, reason=reason or f"Cancelled by {actor.username}")
+    run_move(run=run, to=RunState.CANCELLED, actor=who, reason=_stopped(actor.username, "before it started", reason))
+
+
+def cancel_reason(*, run: Run) -> str:
+    """Why a run that was live is cancelled, for a person; empty when nobody asked for it."""
+    asked = RunEvent.objects.filter(run=run, kind="cancel_asked").order_by("-id").first()
+    if run.desired != Desired.CANCEL or asked is None:
+        return ""
+    when = f"after {run.step:,} step{'' if run.step == 1 else 's'}" if run.step else "before its first step"
+    return _stopped(asked.actor.removeprefix("user:"), when, run.reason)
+
+
+def _stopped(by: str, when: str, words: str) -> str:
+    return f"Stopped by {by} {when}" + (f": {words}" if words else "")
 
 
 @transaction.atomic
-def run_sealed(*, run: Run, record: "Record") -> None:
-    """The run's record is stored: a finished run becomes succeeded, a failed or cancelled one stays what it is.
+def run_sealed(*, run: Run) -> None:
+    """The run's record is stored: a finished run becomes succeeded, every other ended one stays what it is.
 
-    Told twice of a success, as by a doubled message, it changes nothing.
+    Told twice, as by a doubled message, it changes nothing.
     """
     run_lock(run=run)
-    if run.state == RunState.SUCCEEDED:
-        return
-    if run.state == RunState.SEALING:
+    if run.state not in ENDED:
         run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
-    elif run.state not in (RunState.FAILED, RunState.CANCELLED):
-        raise IllegalTransition(run.pk, RunState(run.state), RunState.SUCCEEDED)
-    _event(run, "platform", "record", "Governance record sealed", {"digest": record.digest})
 
 
 def _event(run: Run, actor: str, kind: str, message: str, data: dict[str, Any]) -> None:
     RunEvent.objects.create(run=run, at=Now(), actor=actor, kind=kind, message=message, data=data)
+
+
+def _unfit(config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDataset | None) -> Iterator[FieldProblem]:
+    """What is wrong between the config and the files it is to use."""
+    taken = min(dataset.problems, config.data.limit or dataset.problems)
+    if eval_dataset is None and config.eval.holdout >= taken:
+        used = f"{dataset.problems:,} problems" + (f", of which {taken:,} are used" if taken < dataset.problems else "")
+        yield FieldProblem(
+            "eval.holdout",
+            f"nothing would be left to train on: {dataset.name} has {used}; hold out fewer, or choose a held-out "
+            "dataset",
+        )
+    if eval_dataset is not None and eval_dataset.sha256 == dataset.sha256:
+        yield FieldProblem(
+            "eval_dataset",
+            "is the same file as the dataset to train on, so it would say nothing of new problems: choose another, "
+            "or hold out some of the training problems",
+        )
 
 
 def _config_error(problems: list[FieldProblem]) -> ConfigError:

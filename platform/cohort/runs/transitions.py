@@ -51,13 +51,14 @@ def run_move(
 ) -> RunEvent:
     """Lock the run, check the change, write state, times and event. `reason` is for a person and stays on the run.
 
-    `actor` is user:<name>, node:<name>, trainer or platform. Raises IllegalTransition and then writes nothing.
+    `log_tail` stays from then on as well. `actor` is user:<name>, node:<name>, trainer or platform. Raises
+    IllegalTransition and then writes nothing.
     """
     run_lock(run=run)
     state = RunState(run.state)
     if to not in ALLOWED[state]:
         raise IllegalTransition(run.pk, state, to)
-    run.state, run.error_code, run.log_tail = to, error_code, log_tail
+    run.state, run.error_code, run.log_tail = to, error_code, log_tail or run.log_tail
     if reason or to not in (S.EVALUATING, S.TRAINING):  # a cancel on its way keeps its reason from phase to phase
         run.reason = reason
     fields = ["state", "reason", "error_code", "log_tail"]

@@ -16,15 +16,12 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from cohort.figures import MINUS, minus
+
 register = template.Library()
 
-MINUS = "\u2212"
 NBSP = "\u00a0"
 NOTHING = "–"
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", MINUS)
 
 
 @register.filter
@@ -33,20 +30,20 @@ def num(value: Any, digits: int = 3) -> str:
     if value is None or value == "":
         return NOTHING
     if isinstance(value, int):
-        return _minus(f"{value:,}")
+        return minus(f"{value:,}")
     number = float(value)
     if not math.isfinite(number):
-        return "not a number" if math.isnan(number) else _minus(f"{number}").replace("inf", "∞")
+        return "not a number" if math.isnan(number) else minus(f"{number}").replace("inf", "∞")
     if number == 0:
         return "0"
     size = abs(number)
     if size < 1e-3:
         mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return _minus(f"{mantissa}e{int(exponent)}")
+        return minus(f"{mantissa}e{int(exponent)}")
     # Rounding may carry into the next power of ten (0.9996 is 1.00), so the exponent is that of the rounded number.
     exponent_of_rounded = int(f"{size:.{digits - 1}e}".split("e")[1])
-    return _minus(f"{number:,.{max(0, digits - 1 - exponent_of_rounded)}f}")
+    return minus(f"{number:,.{max(0, digits - 1 - exponent_of_rounded)}f}")
 
 
 @register.filter
@@ -58,7 +55,7 @@ def fixed(value: Any, places: int = 2) -> str:
     if not math.isfinite(number):
         return num(number)
     text = f"{number:,.{places}f}"
-    return _minus(text if float(text.replace(",", "")) else text.lstrip("-"))
+    return minus(text if float(text.replace(",", "")) else text.lstrip("-"))
 
 
 @register.filter
@@ -68,8 +65,8 @@ def exact(value: Any) -> str:
         return NOTHING
     number = float(value)
     if number.is_integer() and abs(number) < 1e15:
-        return _minus(f"{int(number):,}")
-    return _minus(repr(number).replace("e-0", "e-"))
+        return minus(f"{int(number):,}")
+    return minus(repr(number).replace("e-0", "e-"))
 
 
 @register.filter
@@ -227,11 +224,11 @@ def progress(value: int, total: int, label: str = "Progress") -> SafeString:
 
 @register.simple_tag
 def squares(passed: Iterable[bool | None]) -> SafeString:
-    """One square per sample: filled for right, hollow for wrong, dashed for masked; read out as a count."""
+    """One square per sample: filled for right, hollow for wrong, dashed for neither; read out as a count."""
     flags = list(passed)
     names = {True: "right", False: "wrong", None: "masked"}
-    masked = flags.count(None)
-    label = f"{flags.count(True)} of {len(flags)} right" + (f", {masked} masked" if masked else "")
+    neither = flags.count(None)
+    label = f"{flags.count(True)} of {len(flags)} right" + (f", {neither} masked or not judged" if neither else "")
     return format_html(
         '<span class="squares" role="img" aria-label="{}">{}</span>',
         label,

@@ -3,7 +3,8 @@
 Every 4xx body is a wire.Refusal. Nothing here trusts what a worker says beyond its own attempt.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import IO, Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -90,10 +91,17 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     inputs = {file.sha256: dataset for dataset, file in attempt_inputs(run=_auth(request).run)}
     if sha256 not in inputs:
         return _refusal(404, "unknown_file", f"{sha256} is not one of this attempt's files")
-    response = StreamingHttpResponse(
-        artifacts.read_chunks(inputs[sha256].artifact), content_type="application/octet-stream"
-    )
-    response["Content-Length"] = str(inputs[sha256].size)
+    dataset = inputs[sha256]
+    try:
+        handle = artifacts.open_read(dataset.artifact)
+    except (FileNotFoundError, PermissionError) as error:
+        message = (
+            f"the file of the dataset {dataset.name} cannot be read from the platform's artifacts: {error}. "
+            "Put it back from a backup, or upload the dataset again."
+        )
+        return _refusal(404, "file_missing", message)
+    response = StreamingHttpResponse(_chunks(handle), content_type="application/octet-stream")
+    response["Content-Length"] = str(dataset.size)
     return response
 
 
@@ -120,6 +128,12 @@ def finish(request: HttpRequest, attempt_id: int, body: Finish) -> Any:
 def _auth(request: HttpRequest) -> Any:
     """What the token stands for: a Node or an Attempt, as the call's `auth` says."""
     return request.auth  # type: ignore[attr-defined]
+
+
+def _chunks(handle: IO[bytes]) -> Iterator[bytes]:
+    with handle:
+        while chunk := handle.read(1 << 20):
+            yield chunk
 
 
 def _refusal(status: int, code: str, message: str) -> HttpResponse:

@@ -4,17 +4,13 @@ Estimates come from runs that happened; without one there is none.
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 from statistics import median
-from typing import Any
-
-from django.utils import timezone
 
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.values import lookup
-from cohort.runs.models import Node, Run
+from cohort.runs.models import Run
+from cohort.runs.selectors.nodes import SILENT_AFTER, nodes_here
 
-NODE_SILENT_AFTER = timedelta(seconds=90)
 PAST_RUNS = 8
 _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
 
@@ -48,38 +44,31 @@ class Outlook:
     time: TimeGuess | None
     checks: tuple[Check, ...]
 
-    @property
-    def blocked(self) -> bool:
-        return any(check.blocks and not check.passed for check in self.checks)
-
 
 def outlook(form: RunForm) -> Outlook:
     """Of a form that has been checked. A number that cannot be told from what stands there is None; one wrong field
     does not hide the others."""
-    settings = form.settings
-    steps, prompts, group = (_count(settings, path) for path in _SIZE)
-    longest, updates = (
-        _count(settings, "sampling.max_completion_tokens"),
-        _count(settings, "algorithm.inner_iterations"),
-    )
+    steps, prompts, group = (_count(form, path) for path in _SIZE)
+    longest, updates = _count(form, "sampling.max_completion_tokens"), _count(form, "algorithm.inner_iterations")
     per_step = prompts * group if prompts and group else None
     completions = steps * per_step if steps and per_step else None
-    trained_on = _training_problems(form, settings)
+    trained_on = _training_problems(form)
     return Outlook(
         steps=steps,
         completions=completions,
         updates=steps * updates if steps and updates else None,
         tokens_at_most=completions * longest if completions and longest else None,
-        eval_problems=_eval_problems(form, settings),
-        eval_rounds=sum(lookup(settings, f"eval.{when}") is True for when in ("before", "after")),
+        eval_problems=_eval_problems(form),
+        eval_rounds=sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after")),
         epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
         time=_time(form, completions) if completions else None,
         checks=(*_choices_made(form), _valid(form), _node_seen()),
     )
 
 
-def _count(settings: dict[str, Any], path: str) -> int | None:
-    value = lookup(settings, path)
+def _count(form: RunForm, path: str) -> int | None:
+    """The count that stands there; None when it is none, is 0, or did not pass the check."""
+    value = None if path in form.problems else lookup(form.settings, path)
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -105,31 +94,27 @@ def _valid(form: RunForm) -> Check:
 
 
 def _node_seen() -> Check:
-    since = timezone.now() - NODE_SILENT_AFTER
-    names = list(
-        Node.objects.filter(revoked_at=None, last_seen_at__gte=since)
-        .order_by("name")
-        .values_list("name", flat=True)[:4]
-    )
+    names = list(nodes_here().order_by("name").values_list("name", flat=True)[:4])
     if not names:
-        return Check(False, False, "no worker was seen in the last 90 s: the run will wait for one")
+        seconds = SILENT_AFTER.total_seconds()
+        return Check(False, False, f"no worker was seen in the last {seconds:.0f} s: the run will wait for one")
     more = ", …" if len(names) == 4 else ""
     return Check(
         True, False, f"{'a worker is' if len(names) == 1 else 'workers are'} there: {', '.join(names[:3])}{more}"
     )
 
 
-def _eval_problems(form: RunForm, settings: dict[str, Any]) -> int | None:
-    found = form.eval_dataset.problems if form.eval_dataset else _count(settings, "eval.holdout")
-    limit = _count(settings, "eval.limit")
+def _eval_problems(form: RunForm) -> int | None:
+    found = form.eval_dataset.problems if form.eval_dataset else _count(form, "eval.holdout")
+    limit = _count(form, "eval.limit")
     return min(found, limit) if found and limit else found
 
 
-def _training_problems(form: RunForm, settings: dict[str, Any]) -> int | None:
-    if form.dataset is None:
+def _training_problems(form: RunForm) -> int | None:
+    if form.dataset is None or {"data.limit", "eval.holdout"} & set(form.problems):
         return None
-    taken = min(form.dataset.problems, _count(settings, "data.limit") or form.dataset.problems)
-    return taken - (0 if form.eval_dataset else _count(settings, "eval.holdout") or 0)
+    taken = min(form.dataset.problems, _count(form, "data.limit") or form.dataset.problems)
+    return taken - (0 if form.eval_dataset else _count(form, "eval.holdout") or 0)
 
 
 def _time(form: RunForm, completions: int) -> TimeGuess | None:

@@ -39,7 +39,7 @@ _PLAIN = (
     (r"Input should be greater than ([^;]+)", r"must be more than \1"),
     (r"Input should be less than or equal to ([^;]+)", r"must be at most \1"),
     (r"Input should be less than ([^;]+)", r"must be less than \1"),
-    (r"Input should be a valid integer[^;]*", "must be a whole number"),
+    (r"Input should be a valid integer[^;]*|Unable to parse input string as an integer[^;]*", "must be a whole number"),
     (r"Input should be a valid number[^;]*", "must be a number"),
     (r"Input should be a finite number", "must be a finite number"),
     (r"Input should be a valid boolean[^;]*", "must be yes or no"),
@@ -91,6 +91,7 @@ def in_words(field: str, problem: FieldProblem) -> str:
         message = "must not be empty"
     for pattern, plain in _PLAIN:
         message = re.sub(pattern, plain, message)
+    message = re.sub(r"(?<=must be at most )\d+", lambda bound: f"{int(bound[0]):,}", message)
     message = re.sub(r'given "(.*)"$', r"given \1", message).replace("given -", "given \N{MINUS SIGN}")
     subject = SUBJECTS.get(field) or CHOICES.get(field) or fields()[field].label
     if message.startswith(("must ", "is ", "holds ", "does ")):

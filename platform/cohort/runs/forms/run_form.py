@@ -19,14 +19,16 @@ from cohort.runs.forms.values import VARIANTS, settings_of, texts_of, to_text, v
 from cohort.runs.models import Run
 from cohort.runs.services import run_config
 from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.errors import ConfigError
 from grpo_core.presets import PRESETS
 
 Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
 ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
-"""Parts that choosing a preset sets anew, so that a preset gives the same form whatever stood there before."""
+PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
+"""Choosing a preset sets anew these parts, and whatever any preset sets: the form is then the same whatever stood there
+before, another preset too."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,13 @@ class RunForm:
         return cls(project, Choices.of(project), texts | known, strange)
 
     def fill_preset(self, name: str) -> None:
-        """Set every field of sampling, algorithm and optimiser to the preset's, or to the default where it says
-        nothing."""
+        """Set every field that is a matter of presets to this one's, or to the default where it says nothing."""
         if self.texts["name"] in {self.suggested_name(preset) for preset in ("", *PRESETS)}:
             self.texts["name"] = self.suggested_name(name)
         fresh = texts_of(PRESETS[name].settings if name in PRESETS else {})
         self.texts["preset"] = name
         for path, text in fresh.items():
-            if path == "variant" or path.startswith(PRESET_PARTS):
+            if path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS:
                 self.texts[path] = text
 
     def suggested_name(self, preset: str) -> str:
@@ -158,10 +159,8 @@ class RunForm:
 
     def check(self) -> RunConfig | None:
         """The whole config when everything fits; else None, and `problems` and `general` say why."""
-        self.problems, self.general = {}, []
-        faults = [
-            FieldProblem(name, "is not a field of the run form; nothing was done with it") for name in self.strange
-        ]
+        self.problems = {}
+        self.general = [f"{name} is not a field of the run form; take it out" for name in self.strange]
         missing = {
             "base_model": ("choose a base model", self.base_model),
             "dataset": ("choose a dataset to train on", self.dataset),
@@ -181,18 +180,6 @@ class RunForm:
             config = self._config()
         except ConfigError as error:
             self.take(error)
-        if (
-            config is not None
-            and self.dataset
-            and not self.eval_dataset
-            and config.eval.holdout >= self.dataset.problems
-        ):
-            self.problems["eval.holdout"] = [
-                f"{self.dataset.name} has {self.dataset.problems} problems: hold out fewer, so that some are left to "
-                "train on, or choose a held-out dataset."
-            ]
-        _, general = by_field(faults)
-        self.general += general
         return None if self.problems or self.general else config
 
     def take(self, error: ConfigError) -> None:
@@ -214,7 +201,7 @@ class RunForm:
         return run_config(
             name=self.texts["name"].strip(),
             base_model=self.base_model or BaseModel(path="-"),
-            dataset=self.dataset or PromptDataset(sha256="-", format="jsonl"),
+            dataset=self.dataset or PromptDataset(sha256="-", format="jsonl", problems=ENOUGH),
             eval_dataset=self.eval_dataset,
             verifier_version=self.verifier_version or VerifierVersion(spec=_ANY_REWARD),
             settings=settings,
@@ -232,4 +219,6 @@ class RunForm:
         return "" if value is None else to_text(fields()[path], value)
 
 
+ENOUGH = 10**9
+"""Problems of a dataset that is not chosen yet: whatever is held out, some are left."""
 _ANY_REWARD = {"components": [{"name": "chosen", "kind": "exact"}]}

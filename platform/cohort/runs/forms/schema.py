@@ -214,16 +214,21 @@ def _limits(metadata: list[Any]) -> str:
     for item in metadata:
         match item:
             case annotated_types.Ge(ge=bound):
-                low = f"{bound:g}" if isinstance(bound, int | float) else str(bound)
+                low = _bound(bound)
             case annotated_types.Gt(gt=bound):
-                low, above = f"{bound:g}" if isinstance(bound, int | float) else str(bound), True
+                low, above = _bound(bound), True
             case annotated_types.Le(le=bound):
-                high = f"{bound:g}" if isinstance(bound, int | float) else str(bound)
+                high = _bound(bound)
             case annotated_types.Lt(lt=bound):
-                high, below = f"{bound:g}" if isinstance(bound, int | float) and bound < 1e6 else "", True
-    high = "" if high.endswith("e+09") else high
+                high, below = _bound(bound), True
     if low and high:
         return f"{'above ' if above else ''}{low} to {'below ' if below else ''}{high}"
     if low:
         return f"above {low}" if above else f"{low} or more"
     return f"{'below' if below else 'at most'} {high}" if high else ""
+
+
+def _bound(bound: object) -> str:
+    """Empty for a bound that only stops slips: a million or more."""
+    assert isinstance(bound, int | float), "RunConfig bounds numbers only"
+    return "" if bound >= 1e6 else f"{bound:g}"

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cohort.figures import natural
 from cohort.runs.forms.problems import CHOICES
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.schema import GROUPS, FieldSpec, fields, group_of
+from cohort.runs.forms.values import preset_name, preset_source
 from cohort.templatetags.cohort import num
 from grpo_core.presets import PRESETS
 
@@ -53,7 +55,7 @@ def field_shown(form: RunForm, path: str) -> FieldShown:
     text = form.texts[path]
     paper = form.preset_text(path)
     preset = PRESETS.get(form.texts["preset"])
-    source = (preset.paper if preset.paper != "Cohort" else "preset") if preset else ""
+    source = preset_name(preset) if preset else ""
     differs = paper if paper != "" and _other(spec, text, paper) else ""
     hints = [f"{source} {paper}" if paper != "" else "", spec.limits]
     return FieldShown(
@@ -95,7 +97,7 @@ def all_shown(form: RunForm) -> Iterator[FieldShown]:
 
 def choices_shown(form: RunForm) -> Iterator[FieldShown]:
     """The choices of the first screen: name, preset, rows of the catalog, normalization."""
-    presets = [("", "none: Cohort's defaults"), *((p.name, f"{p.paper}: {p.title}") for p in PRESETS.values())]
+    presets = [("", "none: Cohort's defaults"), *((p.name, f"{preset_source(p)}: {p.title}") for p in PRESETS.values())]
     rows = form.choices
     yield _choice(form, "name", "text", "What people call the run.", ())
     yield _choice(form, "preset", "choice", preset_note(form), presets)
@@ -118,9 +120,9 @@ def preset_note(form: RunForm) -> str:
     if variant_differs(form):
         differing.insert(0, "normalization")
     if not differing:
-        return f"As {preset.paper} has it. {preset.notes}"
+        return f"As {preset_name(preset)} has it. {preset.notes}"
     rest = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
-    return f"Differs from {preset.paper} in {', '.join(differing[:3])}{rest}."
+    return f"Differs from {preset_name(preset)} in {', '.join(differing[:3])}{rest}."
 
 
 def variant_differs(form: RunForm) -> bool:
@@ -223,7 +225,8 @@ def _other(spec: FieldSpec, text: str, paper: str) -> bool:
 
 def _grouped(text: str) -> str:
     """A whole number with thousands separators; a word of the config with spaces."""
-    return f"{int(text):,}" if text.isascii() and text.isdigit() else text.replace("_", " ")
+    whole = natural(text)
+    return text.replace("_", " ") if whole is None else f"{whole:,}"
 
 
 def _in_short(differing: list[str]) -> str:

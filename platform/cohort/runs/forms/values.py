@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from cohort.runs.forms.schema import FieldSpec, fields
+from grpo_core.presets import Preset
 
 VARIANTS = {
     "group_std/0": "z-score in the group, population std",
@@ -36,6 +37,16 @@ def variant_short(scale: str, std_ddof: int) -> str:
     )
 
 
+def preset_source(preset: Preset) -> str:
+    """The paper, or our own preset's name."""
+    return preset.paper if preset.paper != "Cohort" else preset.name
+
+
+def preset_name(preset: Preset) -> str:
+    """The same in a sentence."""
+    return preset.paper if preset.paper != "Cohort" else f"preset {preset.name}"
+
+
 def to_text(spec: FieldSpec, value: Any) -> str:
     if value is None:
         return ""
@@ -46,11 +57,6 @@ def to_text(spec: FieldSpec, value: Any) -> str:
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     return str(value)
-
-
-def plain(value: float) -> str:
-    """A setting as a person would type it: 0.2, 1e-06, 8."""
-    return repr(value).removesuffix(".0").replace("-", "\N{MINUS SIGN}")
 
 
 def from_text(spec: FieldSpec, text: str) -> Any:

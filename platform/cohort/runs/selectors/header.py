@@ -4,28 +4,26 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.utils import timezone
 
 from cohort.context import LIVE
+from cohort.figures import MINUS
 from cohort.governance.models import Record
-from cohort.runs.forms.values import plain, variant_label
+from cohort.runs.forms.values import preset_name, variant_label
 from cohort.runs.models import Attempt, Node, Run, RunState
 from cohort.runs.models.run import Desired
+from cohort.runs.rows import PHASE_WORDS
+from cohort.runs.selectors.nodes import nodes_here
 from cohort.runs.transitions import ON_A_WORKER
-from cohort.templatetags.cohort import MINUS, fixed, num, percent
+from cohort.templatetags.cohort import exact, fixed, num, percent
 from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, Difference, Preset, diff
 
-SILENT_AFTER = timedelta(seconds=30)
-"""Three missed heartbeats: said in words, before the lease runs out."""
-
-PHASES = {
-    "loading": "loading model and data",
-    "evaluating_before": "evaluating before training",
-    "training": "training",
-    "evaluating_after": "evaluating after training",
-    "saving": "saving weights",
-}
+QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
+"""Three missed heartbeats of an attempt: said in words, before its lease runs out."""
+SEALED_WITHIN = timedelta(minutes=10)
+"""For so long a page of an ended run waits for the record, to offer the card."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +68,23 @@ class Header:
     config: RunConfig
     attempt: Attempt | None
     nodes: tuple[Node, ...]
-    """Machines that could take a waiting run, most recently seen first; empty unless it waits."""
+    """Machines that are here to take a waiting run, most recently seen first; empty unless it waits."""
     preset: Preset | None
     differences: tuple[Difference, ...]
     variant: str
     record: Record | None
-    version: str
     now: datetime
+
+    @property
+    def version(self) -> str:
+        """Changes when anything that the live parts show has changed; what counts up by itself is left to the page."""
+        run, attempt = self.run, self.attempt
+        seen = [
+            *(run.state, run.desired, run.phase, run.step, run.reason, run.ended_at, self.record and self.record.pk),
+            *((attempt.pk, attempt.state, attempt.acked_seq, attempt.heartbeat_at, self.silent) if attempt else ()),
+            *((node.pk, node.last_seen_at) for node in self.nodes),
+        ]
+        return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
     @property
     def title(self) -> str:
@@ -87,22 +95,27 @@ class Header:
 
     @property
     def beta(self) -> str:
-        return plain(self.config.algorithm.kl.coef)
+        return exact(self.config.algorithm.kl.coef)
 
     @property
     def clip(self) -> str:
-        return f"{plain(self.config.algorithm.clip_low)} / {plain(self.config.algorithm.clip_high)}"
+        return f"{exact(self.config.algorithm.clip_low)} / {exact(self.config.algorithm.clip_high)}"
 
     @property
     def preset_name(self) -> str:
-        """The paper, or our own preset's name."""
-        if self.preset is None:
-            return ""
-        return self.preset.paper if self.preset.paper != "Cohort" else f"preset {self.preset.name}"
+        return preset_name(self.preset) if self.preset else ""
 
     @property
     def live(self) -> bool:
         return self.run.state in LIVE or self.run.state == RunState.PAUSED
+
+    @property
+    def polls(self) -> bool:
+        """Whether the page should ask again: the run lives, or its record is still to come."""
+        if self.run.state not in (RunState.FAILED, RunState.CANCELLED):
+            return self.live
+        ended, unsealed = self.run.ended_at, self.attempt is not None and self.record is None
+        return unsealed and ended is not None and self.now - ended < SEALED_WITHIN
 
     @property
     def waiting(self) -> bool:
@@ -129,7 +142,7 @@ class Header:
     @property
     def silent(self) -> bool:
         """A worker should be beating and has not for a while."""
-        return self.on_worker and self.heard_at is not None and self.now - self.heard_at > SILENT_AFTER
+        return self.on_worker and self.heard_at is not None and self.now - self.heard_at > QUIET_AFTER
 
     @property
     def silence(self) -> timedelta | None:
@@ -143,7 +156,7 @@ class Header:
     def doing(self) -> str:
         if self.run.state == RunState.SEALING:
             return "trained; the record is being made"
-        return PHASES.get(self.run.phase, "starting")
+        return PHASE_WORDS.get(self.run.phase, "starting")
 
     @property
     def seconds_left(self) -> float | None:
@@ -167,11 +180,7 @@ def run_header(run: Run) -> Header:
     """Two or three queries."""
     config = RunConfig.from_dict(run.config, source=f"run {run.pk}")
     attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
-    nodes = (
-        tuple(Node.objects.filter(revoked_at=None, last_seen_at__isnull=False).order_by("-last_seen_at")[:3])
-        if run.state == RunState.QUEUED
-        else ()
-    )
+    nodes = tuple(nodes_here().order_by("-last_seen_at")[:3]) if run.state == RunState.QUEUED else ()
     record = Record.objects.filter(run=run).defer("document").first()
     return Header(
         run=run,
@@ -182,19 +191,8 @@ def run_header(run: Run) -> Header:
         differences=tuple(diff(config)) if config.preset in PRESETS else (),
         variant=variant_label(config.algorithm.scale, config.algorithm.std_ddof),
         record=record,
-        version=_version(run, attempt, nodes, record),
         now=timezone.now(),
     )
-
-
-def _version(run: Run, attempt: Attempt | None, nodes: tuple[Node, ...], record: Record | None) -> str:
-    """Changes when anything that the live parts show has changed."""
-    seen = [
-        *(run.state, run.desired, run.phase, run.step, run.reason, run.ended_at, record.pk if record else None),
-        *((attempt.pk, attempt.state, attempt.acked_seq, attempt.heartbeat_at) if attempt else ()),
-        *((node.pk, node.last_seen_at) for node in nodes),
-    ]
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
 
 def tiles(header: Header) -> tuple[Tile, ...]:

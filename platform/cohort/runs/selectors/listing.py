@@ -7,8 +7,9 @@ from django.db.models import Q, QuerySet
 
 from cohort.accounts.models import Project
 from cohort.context import LIVE
-from cohort.runs.forms.values import variant_short
+from cohort.runs.forms.values import preset_source, variant_short
 from cohort.runs.models import Run, RunState
+from cohort.runs.text import storable
 from grpo_core.presets import PRESETS
 
 PAGE = 50
@@ -68,7 +69,7 @@ def run_page(
     chosen = state if state in STATES else ""
     if chosen:
         runs = runs.filter(state__in=STATES[chosen][1])
-    if text := text.strip():
+    if text := storable(text.strip()):
         runs = runs.filter(
             Q(name__icontains=text)
             | Q(preset__icontains=text)
@@ -108,5 +109,5 @@ def _row(run: Run) -> RunRow:
         run=run,
         reward=now,
         change=now - start if now is not None and start is not None and run.step > 1 else None,
-        recipe=f"{preset.paper if preset.paper != 'Cohort' else preset.name} · {variant}" if preset else variant,
+        recipe=f"{preset_source(preset)} · {variant}" if preset else variant,
     )

@@ -11,7 +11,8 @@ from cohort.runs.models import Run, StepMetric
 
 def current_steps(run: Run) -> QuerySet[StepMetric]:
     """One row per step in order: where an attempt repeated a step, the newest attempt's."""
-    return StepMetric.objects.filter(run=run).order_by("step", "-attempt_id", "-seq").distinct("step")
+    newest = StepMetric.objects.filter(run=run).order_by("step", "-attempt_id", "-seq").distinct("step")
+    return StepMetric.objects.filter(pk__in=newest.values("pk")).order_by("step")
 
 
 def step_rows(run: Run, *, after: int = 0) -> list[Row]:

@@ -12,6 +12,7 @@ from cohort.accounts.models import Role
 from cohort.accounts.views import person
 from cohort.runs import services
 from cohort.runs.models import Run, RunState
+from cohort.runs.text import storable
 from cohort.runs.transitions import IllegalTransition
 
 
@@ -30,7 +31,7 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_POST
 def run_cancel(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    reason = request.POST.get("reason", "").strip()
+    reason = storable(request.POST.get("reason", "").strip())
     try:
         services.run_cancel(run=run, actor=person(request), reason=reason)
     except IllegalTransition as error:

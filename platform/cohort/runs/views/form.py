@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 from cohort.access import project_for
 from cohort.accounts.models import Project, Role
 from cohort.accounts.views import person
+from cohort.figures import natural
 from cohort.runs import services
 from cohort.runs.forms.from_yaml import form_from_yaml
 from cohort.runs.forms.outlook import outlook
@@ -50,7 +51,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
     """Empty, a preset (`?preset=`) or a run of this project (`?clone=`)."""
     if clone := request.GET.get("clone"):
-        run = Run.objects.filter(project=project, pk=int(clone)).first() if clone.isdecimal() else None
+        run = Run.objects.filter(project=project, pk=natural(clone) or 0).first()
         if run is None:
             raise Http404
         return RunForm.clone(run)

@@ -5,6 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from cohort.access import project_for
+from cohort.figures import natural
 from cohort.runs.selectors.listing import STATES, run_page
 
 
@@ -16,8 +17,8 @@ def run_list(request: HttpRequest, slug: str) -> HttpResponse:
         project=project,
         state=request.GET.get("state", ""),
         text=request.GET.get("q", ""),
-        before=_id(request.GET.get("before")),
-        after=_id(request.GET.get("after")),
+        before=natural(request.GET.get("before")),
+        after=natural(request.GET.get("after")),
     )
     query = request.GET.copy()
     for name in ("before", "after", "v"):
@@ -30,8 +31,3 @@ def run_list(request: HttpRequest, slug: str) -> HttpResponse:
             return HttpResponse(status=204)
         return render(request, "runs/_rows.html", context)
     return render(request, "runs/list.html", context)
-
-
-def _id(text: str | None) -> int | None:
-    """An id from the address; what is no id counts as not given."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None

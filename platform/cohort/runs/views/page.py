@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.access import run_for
 from cohort.csp import charts_csp
+from cohort.figures import natural
 from cohort.review.selectors import step_groups
 from cohort.runs.charts import charts_of, series
 from cohort.runs.models import Run, RunEvent
@@ -36,15 +37,15 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once the run has ended."""
+    """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
     run = run_for(request, slug, run_id)
     header = run_header(run)
     tab = request.GET.get("tab", "overview")
-    if header.live and request.GET.get("v") == header.version:
+    if header.polls and request.GET.get("v") == header.version:
         return HttpResponse(status=204)
     context = _overview(header) if tab == "overview" else _frame(header)
     return render(
-        request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.live else STOP_POLLING
+        request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.polls else STOP_POLLING
     )
 
 
@@ -52,8 +53,7 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
     """What the charts draw, of the steps beyond `after`."""
     run = run_for(request, slug, run_id)
-    after = request.GET.get("after", "")
-    rows = step_rows(run, after=int(after) if after.isdecimal() and len(after) < 10 else 0)
+    rows = step_rows(run, after=natural(request.GET.get("after")) or 0)
     return JsonResponse({"charts": series(rows), "steps": len(rows), "last": rows[-1][0] if rows else None})
 
 
@@ -65,7 +65,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     found = suites(header.run, margin=header.config.eval.margin)
     listed = []
     for suite in found:
-        items, count = changed_items(suite, show=show, limit=ITEMS)
+        items, count = changed_items(suite, show=show, limit=None if request.GET.get("all") else ITEMS)
         listed.append({"suite": suite, "changes": items, "count": count})
     context = _frame(header) | {"tab": "evaluations", "suites": listed, "show": show, "changes": CHANGES}
     return render(request, "runs/evaluations.html", context)

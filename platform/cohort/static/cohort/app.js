@@ -26,20 +26,39 @@
       event.preventDefault(); // without JavaScript the button asks the server for one more row
       addRow(button.dataset.addRow);
     }
-    if (button.hasAttribute("data-remove-row")) button.closest("[data-row]").remove();
+    if (button.hasAttribute("data-remove-row")) {
+      event.preventDefault();
+      removeRow(button.closest("[data-row]"));
+    }
   });
 
-  // A form row that repeats: <template id=X> beside <div data-rows=X>; the first free number takes __n__'s place.
+  // A form row that repeats: <template id=X> beside <div data-rows=X>; the first free number takes __n__'s place,
+  // and counted from 1 __place__'s.
   const addRow = (name) => {
     const rows = document.querySelector(`[data-rows="${name}"]`);
     const taken = [...rows.querySelectorAll("[data-row]")].map((row) => Number(row.dataset.row));
     const number = Math.max(-1, ...taken) + 1;
-    const html = document.getElementById(name).innerHTML.replaceAll("__n__", String(number));
+    const html = document.getElementById(name).innerHTML.replaceAll("__n__", String(number)).replaceAll("__place__", String(number + 1));
     rows.insertAdjacentHTML("beforeend", html);
     rows.lastElementChild.querySelector("input, select")?.focus();
   };
+  // Whoever works by keyboard goes on at the row beside it, or where a row is added.
+  const removeRow = (row) => {
+    const rows = row.parentElement, beside = row.nextElementSibling ?? row.previousElementSibling;
+    row.remove();
+    (beside?.querySelector("[data-remove-row]") ?? document.querySelector(`[data-add-row="${rows.dataset.rows}"]`))?.focus();
+  };
 
-  // A tab nobody looks at asks for nothing; it asks at once when it is looked at again.
+  // What is said beneath a field is swapped in by itself; the field must then say the same to a screen reader.
+  document.addEventListener("htmx:afterSettle", () => {
+    for (const said of document.querySelectorAll(".said")) {
+      const field = document.querySelector(`[aria-describedby="${said.id}"]`);
+      if (said.querySelector(".error-text")) field?.setAttribute("aria-invalid", "true");
+      else field?.removeAttribute("aria-invalid");
+    }
+  });
+
+  // A tab nobody looks at asks for nothing; its next turn comes when it is looked at again.
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (document.hidden && !event.detail.requestConfig.triggeringEvent) event.preventDefault();
   });

@@ -27,7 +27,7 @@
     loading = true;
     try {
       const answer = await fetch(`${root.dataset.series}?after=${last}`, { headers: { Accept: "application/json" } });
-      if (!answer.ok) return;
+      if (!answer.ok || answer.redirected) return; // signed out: the page itself goes to the sign-in
       const { charts, last: newest } = await answer.json();
       for (const chart of panels) {
         const fresh = charts[chart.id];

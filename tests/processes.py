@@ -1,9 +1,10 @@
-"""Starts `cohort` commands as a person would, in a home of their own, and finds every process of a home."""
+"""Other processes as the tests use them: a clean environment, `cohort` and `grpo` started as a person would, waiting,
+and every process that belongs to a home.
+"""
 
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,17 +12,36 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
-from tests.e2e.conftest import clean_environment
-
 DEADLINE = 300.0
+"""Seconds for what comes at once on a quiet machine; starting Celery and torch takes long on a busy one."""
 Found = TypeVar("Found")
 
 
-def cohort(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def clean_environment(*also: str) -> dict[str, str]:
+    """Without the tests' own settings, because commands under test must find theirs by themselves; and without
+    variables that begin with one of `also`."""
+    dropped = ("COHORT_", "DJANGO_", *also)
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+
+
+def wait_for(
+    true: Callable[[], Found | None], tell: str | Callable[[], str], process: "subprocess.Popen[Any] | None" = None
+) -> Found:
+    """Ask until the answer is not empty; fails with `tell` when that takes too long or `process` ends before."""
+    deadline = time.monotonic() + DEADLINE
+    while not (found := true()):
+        late = time.monotonic() > deadline
+        if late or (process is not None and process.poll() is not None):
+            raise AssertionError(f"waited in vain: {tell}" if isinstance(tell, str) else tell())
+        time.sleep(0.05)
+    return found
+
+
+def cohort(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "cohort.cli", *words],
@@ -33,8 +53,13 @@ def cohort(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def grpo(*words: str) -> None:
+    """Run a command to its end, which must be a good one; what it prints is shown."""
+    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=clean_environment(), check=True)
+
+
 class Started:
-    """A command that runs; what it prints goes to a file."""
+    """A `cohort` command that runs; what it prints goes to a file."""
 
     def __init__(self, words: Sequence[str], printed: Path) -> None:
         self._printed = printed
@@ -63,18 +88,6 @@ class Started:
         return self.process.wait(DEADLINE)
 
 
-def wait_for(
-    true: Callable[[], Found | None], tell: Callable[[], str], process: subprocess.Popen[bytes] | None = None
-) -> Found:
-    """Ask until the answer is not empty; fails with `tell()` when that takes too long or `process` ends before."""
-    deadline = time.monotonic() + DEADLINE
-    while not (found := true()):
-        assert time.monotonic() < deadline, tell()
-        assert process is None or process.poll() is None, tell()
-        time.sleep(0.1)
-    return found
-
-
 @contextmanager
 def up(home: Path, *words: str) -> Iterator[tuple[Started, str]]:
     """(the command, its address) of a `cohort up` on a free port that is ready."""
@@ -84,6 +97,7 @@ def up(home: Path, *words: str) -> Iterator[tuple[Started, str]]:
     finally:
         if started.process.poll() is None:
             started.end()
+        print(started.printed)
 
 
 def belonging_to(home: Path) -> list[psutil.Process]:
@@ -105,7 +119,8 @@ def answers(address: str) -> bool:
         return False
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def shell(home: Path, code: str) -> str:
+    """What Python code prints that runs in `cohort manage shell` on the home's database."""
+    done = cohort("manage", "shell", "--no-imports", "--command", code, COHORT_HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,135 @@
+r"""Numbers written in LaTeX: read by math-verify, compared here.
+
+math-verify and the sympy below it can take for ever on hostile text, and their own time limits use SIGALRM, which
+works only in a process's main thread. So math-verify is given only what `_readable` lets through, and what it read is
+evaluated by arithmetic of a fixed size instead of by sympy's rules. math-verify is imported at the first need.
+"""
+
+import logging
+import math
+import re
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+MAX_CHARS = 200
+MAX_BRACKETS = 40
+MAX_POWER = 999
+EXACT_DIGITS = 1200
+
+_LATEX = re.compile(r"[\\^_{}]|\$.*\$", re.DOTALL)
+_WRAPPED = re.compile(
+    r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|\\(?:boxed|text|textbf|mathbf) *\{(.*)\}|[A-Za-z] *=(.*)",
+    re.DOTALL,
+)
+_THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|,|\{,\}|\\,)(?=[0-9]{3}(?![0-9]))")
+_SPACE = re.compile(r"\\[,;:! ]|\\displaystyle(?![A-Za-z])|[~\s]")
+_SIGNS = str.maketrans({"−": "-", "·": "*", "×": "*", "÷": "/"})
+_POWER = re.compile(r"\^ *(?:([0-9]+)|\{ *\(? *([-+]? *[0-9]+) *\)? *\}|\( *([-+]? *[0-9]+) *\))")
+_READABLE = re.compile(
+    r"(?:[0-9.+\-*/(){} ]|\\(?:[dtc]?frac|cdot|times|div|pi|left|right)(?![A-Za-z])|\\sqrt(?: *\[[2-9]\]|(?![A-Za-z]))"
+    r"|\^\{-?[0-9]+\})+"
+    r"(?:\\?%|\^ *(?:\\circ|\{ *\\circ *\})|°|\\(?:text|mathrm) *\{[A-Za-z .]*\}(?:\^\{[23]\})?| )*"
+)
+_PERCENT = re.compile(r" *\\?% *$")
+# Factors without a sign between them, which math-verify adds when both are whole (2(3) is 5 to it), and a power of a
+# power without brackets.
+_BESIDE = re.compile(r"[0-9.)}] *(?:\\left *)?\(|[)}] *[0-9.]|[0-9.] +[0-9.]|\^\{-?[0-9]+\} *\^\{")
+
+
+class Value(NamedTuple):
+    number: Any
+    """Real or complex, of mpmath."""
+    rounded: bool
+    """Has a decimal in it."""
+
+
+def is_latex(text: str) -> bool:
+    return _LATEX.search(text) is not None
+
+
+def plain_value(number: Fraction, *, rounded: bool) -> Value:
+    return Value(_mp().mpf(number.numerator) / number.denominator, rounded)
+
+
+def latex_value(text: str, *, ignore_percent: bool) -> Value | None:
+    """The number that `text` is; None when it is not one, or could be costly to read."""
+    readable = _readable(text, ignore_percent=ignore_percent)
+    return None if readable is None else _read(readable)
+
+
+def equal(one: Value, other: Value) -> bool:
+    """To six decimals when one of them has a decimal in it, which may have been rounded; else exactly."""
+    difference = abs(one.number - other.number)
+    if one.rounded or other.rounded:
+        return bool(difference <= 5e-7)
+    return bool(difference <= _mp().mpf(10) ** -EXACT_DIGITS * max(abs(one.number), 1))
+
+
+def _readable(text: str, *, ignore_percent: bool) -> str | None:
+    """What math-verify is given for `text`; None for what it must not be given.
+
+    One number written out: no variables, no tuples, no functions. A power is one whole number, and all powers multiply
+    to at most MAX_POWER, so that no nesting of them makes a large number.
+    """
+    if len(text) > MAX_CHARS or sum(map(text.count, "({")) > MAX_BRACKETS:
+        return None
+    text = text.strip().removesuffix(".")
+    while wrapped := _WRAPPED.fullmatch(text):
+        text = "".join(part or "" for part in wrapped.groups()).strip().removesuffix(".")
+    text = _SPACE.sub(" ", _THOUSANDS.sub("", text)).translate(_SIGNS).strip().removeprefix("\\$")
+    if math.prod(max(1, abs(_power(match))) for match in _POWER.finditer(text)) > MAX_POWER:
+        return None
+    text = _POWER.sub(lambda match: f"^{{{_power(match)}}}", text)
+    if ignore_percent:
+        text = _PERCENT.sub("", text)
+    return text if _READABLE.fullmatch(text) and not _BESIDE.search(text) else None
+
+
+def _power(match: re.Match[str]) -> int:
+    return int("".join(part or "" for part in match.groups()).replace(" ", ""))
+
+
+@lru_cache(maxsize=4096)
+def _read(readable: str) -> Value | None:
+    from math_verify import LatexExtractionConfig, parse
+
+    logging.getLogger("math_verify.parser").setLevel(logging.ERROR)  # it warns once that its time limit is off
+    found = parse(f"${readable}$", [LatexExtractionConfig()], parsing_timeout=None, raise_on_error=False)
+    tree = next((one for one in found if getattr(one, "is_number", False)), None)
+    if tree is None:
+        return None
+    try:
+        return Value(_evaluate(tree), any(leaf.is_Float for leaf in tree.atoms()))
+    except (ArithmeticError, ValueError):  # such as 1/0
+        return None
+
+
+def _evaluate(tree: Any) -> Any:
+    """The value of a sympy expression, node by node."""
+    parts = [_evaluate(part) for part in tree.args]
+    if tree.is_Rational:
+        return _mp().mpf(tree.p) / tree.q
+    if tree.is_Float:
+        return _mp().mpf(str(tree))
+    if tree.is_Add:
+        return _mp().fsum(parts)
+    if tree.is_Mul:
+        return _mp().fprod(parts)
+    if tree.is_Pow:
+        return _mp().power(*parts)
+    if tree.is_NumberSymbol and str(tree) == "pi":
+        return +_mp().pi
+    if len(parts) == 1 and type(tree).__name__ == "UnevaluatedExpr":  # the 1/100 of a percent sign
+        return parts[0]
+    raise ValueError(f"no number: {type(tree).__name__}")
+
+
+@cache
+def _mp() -> Any:
+    """Arithmetic with EXACT_DIGITS and some more; our own, because anyone may set mpmath's shared one."""
+    import mpmath  # type: ignore[import-untyped]
+
+    context = mpmath.MPContext()
+    context.dps = EXACT_DIGITS + 50
+    return context

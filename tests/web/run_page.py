@@ -1,0 +1,18 @@
+"""Reading the pages of a run as a person would."""
+
+import re
+
+from django.test import Client
+
+from cohort.runs.models import Run
+
+
+def page_of(client: Client, run: Run, tab: str = "", **query: str) -> str:
+    response = client.get(f"/p/ours/runs/{run.pk}/{tab}", query)
+    assert response.status_code in (200, 286)
+    return response.content.decode()
+
+
+def words(page: str) -> str:
+    """The text of the page, as a person reads it."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).replace("\u00a0", " ").split())

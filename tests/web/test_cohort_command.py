@@ -1,0 +1,89 @@
+"""What `cohort user` and the start of `cohort up` do on the way: people with their roles, the local node, the question
+whether the web server answers.
+"""
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from cohort.accounts.models import Membership, Project, User
+from cohort.embedded.home import Home, HomeError
+from cohort.embedded.people import node_revoke, user_add
+from cohort.embedded.up import _answers, make_node
+from cohort.runs.models import Node
+from cohort.runs.nodes import node_create, token_digest
+
+pytestmark = pytest.mark.django_db
+
+
+def add(name: str, *, project: str | None = None, role: str | None = None, new_password: bool = False) -> list[str]:
+    return user_add(name=name, project=project, role=role, new_password=new_password)
+
+
+def role_of(name: str, project: str) -> str:
+    return Membership.objects.get(user__username=name, project__slug=project).role
+
+
+def test_a_member_keeps_their_role_when_none_is_given(ours: Project, alice: User) -> None:
+    Membership.objects.create(project=ours, user=User.objects.create(username="zoe"), role="admin")
+    lines = add("zoe", project="ours", new_password=True)
+    assert role_of("zoe", "ours") == "admin"
+    assert lines[1] == "zoe is admin in ours"
+    add("zoe", project="ours", role="viewer")
+    add("zoe", project="ours")
+    assert role_of("zoe", "ours") == "viewer"
+
+
+def test_a_new_member_is_an_operator_unless_said_otherwise(ours: Project) -> None:
+    add("yan", project="ours")
+    add("xia", project="ours", role="reviewer")
+    assert (role_of("yan", "ours"), role_of("xia", "ours")) == ("operator", "reviewer")
+
+
+def test_a_role_needs_a_project() -> None:
+    with pytest.raises(HomeError, match="--project"):
+        add("yan", role="admin")
+    assert not User.objects.filter(username="yan").exists()
+
+
+def token_is_accepted(home: Home) -> bool:
+    digest = token_digest(home.node_token.read_text())
+    return Node.objects.filter(token_digest=digest, revoked_at=None).exists()
+
+
+def test_the_local_node_is_made_once_and_again_when_its_token_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    make_node(home)
+    first = home.node_token.read_text()
+    make_node(home)
+    assert home.node_token.read_text() == first
+    node_create(name="another machine")  # its token says nothing of ours
+    node_revoke(name="local-1")
+    make_node(home)
+    assert token_is_accepted(home)
+    Node.objects.filter(name__startswith="local").delete()  # as when the database is another one
+    make_node(home)
+    assert token_is_accepted(home)
+
+
+def test_the_own_web_server_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert _answers(f"http://127.0.0.1:{server.server_port}/healthz")
+        thread.join()
