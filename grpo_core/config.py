@@ -5,7 +5,6 @@ config without it. A field's docstring stands beneath it and is what the form sh
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +12,8 @@ import rfc8785
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
-from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.config_faults import field_problems
+from grpo_core.errors import ConfigError
 from grpo_core.text import refuse_unstorable
 from grpo_core.yaml_text import dump_yaml, parse_yaml
 
@@ -291,7 +291,7 @@ class RunConfig(Part):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            problems = field_problems(error)
+            problems = field_problems(error, model=cls)
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise ConfigError(f"{source} is not a valid run config:\n{listed}", problems) from None
 
@@ -340,63 +340,3 @@ class RunConfig(Part):
         if self.eval.success_component is not None:
             return self.eval.success_component
         return max(self.reward.components, key=lambda component: component.weight).name
-
-
-def field_problems(
-    error: ValidationError, *, prefix: str = "", model: type[BaseModel] | None = None
-) -> tuple[FieldProblem, ...]:
-    """Pydantic's faults in our words: dotted path, what is wrong, what is allowed.
-
-    `model` is the one that was checked (RunConfig when not given), `prefix` where it stands in the whole config.
-    """
-    problems = []
-    faults = error.errors()
-    for fault in faults:
-        if fault["type"] == "too_short" and any(_beneath(other["loc"], fault["loc"]) for other in faults):
-            continue  # pydantic counts only the items without faults
-        path = ".".join([prefix] * bool(prefix) + [str(piece) for piece in fault["loc"]])
-        context = fault.get("ctx", {})
-        match fault["type"]:
-            case "extra_forbidden":
-                parent = _model_at(model or RunConfig, fault["loc"][:-1])
-                allowed = f"; allowed here: {', '.join(parent.model_fields)}" if parent else ""
-                message = f"unknown field{allowed}"
-            case "missing":
-                message = "is needed and not given"
-            case "literal_error":
-                message = f"{_shown(fault['input'])} is not one of {context['expected']}"
-            case "value_error":
-                message = str(context["error"])
-            case _:
-                message = f"{fault['msg']}; given {_shown(fault['input'])}"
-        problems.append(FieldProblem(path, message))
-    return tuple(problems)
-
-
-def _beneath(location: tuple[int | str, ...], above: tuple[int | str, ...]) -> bool:
-    return len(location) > len(above) and location[: len(above)] == above
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _model_at(root: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = root
-    for piece in location:
-        if isinstance(piece, int):
-            continue
-        if model is None or piece not in model.model_fields:
-            return None
-        model = _inner_model(model.model_fields[piece].annotation)
-    return model
-
-
-def _inner_model(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        if (found := _inner_model(argument)) is not None:
-            return found
-    return None

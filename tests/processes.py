@@ -111,6 +111,12 @@ def belonging_to(home: Path) -> list[psutil.Process]:
     return found
 
 
+def people(home: Path) -> int:
+    """How many people the home's database knows, asked through Django's own command."""
+    code = "from cohort.accounts.models import User; print(User.objects.count())"
+    return int(shell(home, code))
+
+
 def answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"{address}/healthz", timeout=10) as reply:

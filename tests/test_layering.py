@@ -24,6 +24,7 @@ FORBIDDEN = {
 # The half of grpo_core that the platform may import.
 TORCH_FREE = [
     "config",
+    "config_faults",
     "yaml_text",
     "records",
     "run_dir",

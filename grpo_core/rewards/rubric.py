@@ -14,7 +14,8 @@ from typing import Any, cast, get_args
 import rfc8785
 from pydantic import JsonValue, ValidationError
 
-from grpo_core.config import RewardComponent, RewardConfig, RewardKind, field_problems
+from grpo_core.config import RewardComponent, RewardConfig, RewardKind
+from grpo_core.config_faults import field_problems
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, FieldProblem, RewardError
 from grpo_core.records import ComponentScore

@@ -1,6 +1,5 @@
-"""`cohort up` and `cohort demo` as a newcomer runs them: start, serve, be killed in every way, leave nothing behind."""
+"""`cohort up` and `cohort demo` as a newcomer runs them: start, serve, be stopped, leave nothing behind."""
 
-import os
 import re
 import signal
 import socket
@@ -8,10 +7,9 @@ import stat
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.processes import DEADLINE, answers, belonging_to, cohort, shell, up, wait_for
+from tests.processes import answers, belonging_to, cohort, people, up
 
 pytestmark = pytest.mark.e2e
 
@@ -64,12 +62,6 @@ def test_it_serves_until_it_is_told_to_stop(home: Path) -> None:
     assert people(home) == 1
 
 
-def people(home: Path) -> int:
-    """How many people the home's database knows, asked through Django's own command."""
-    code = "from cohort.accounts.models import User; print(User.objects.count())"
-    return int(shell(home, code))
-
-
 def test_the_trainers_worker_is_told_no_database_and_no_key(home: Path) -> None:
     with up(home) as (_, _):
         workers = [process for process in belonging_to(home) if "worker.celery_app" in process.cmdline()]
@@ -117,62 +109,8 @@ def test_bad_use_is_answered_in_words(home: Path, words: list[str], environment:
     assert "Traceback" not in done.stderr
 
 
-def test_a_dead_part_is_started_again_and_too_many_deaths_end_everything(home: Path) -> None:
-    with up(home, "--no-trainer") as (started, address):
-        for death in range(1, 5):
-            web = gunicorn_master(home)
-            web.kill()
-            if death < 4:
-                started.until(lambda deaths=death: started.printed.count("Started it again.") == deaths)
-                started.until(lambda: answers(address))
-        assert started.process.wait(DEADLINE) == 1
-        assert started.printed.count("Started it again.") == 3
-        assert "web was killed by signal SIGKILL" in started.printed
-        assert "It died too often, so everything is stopped." in started.printed
-        assert "Traceback" not in started.printed
-
-
-def gunicorn_master(home: Path) -> psutil.Process:
-    """The web server's first process, once it is there."""
-
-    def found() -> psutil.Process | None:
-        masters = []
-        for process in belonging_to(home):
-            parent = process.parent()
-            if "gunicorn" in process.cmdline() and parent is not None and "gunicorn" not in parent.cmdline():
-                masters.append(process)
-        return masters[0] if masters else None
-
-    return wait_for(found, lambda: "no web server")
-
-
-def test_nothing_is_left_when_up_itself_is_killed(home: Path) -> None:
-    """The kernel tells the parts that `cohort up` is gone; the next start finds its way."""
-    with up(home) as (started, _):
-        started.process.kill()
-        started.process.wait()
-        wait_for(lambda: not belonging_to(home), lambda: str(belonging_to(home)))
-    with up(home) as (started, address):
-        assert answers(address)
-
-
-def test_it_starts_again_after_everything_was_killed_at_once(home: Path) -> None:
-    with up(home) as (started, _):
-        cohort("user", "ann", "--project", "adders", "--home", str(home))
-        everything = belonging_to(home)
-        for process in everything:
-            os.kill(process.pid, signal.SIGSTOP)  # so that none can react to another's end
-        for process in everything:
-            os.kill(process.pid, signal.SIGKILL)
-        started.process.wait()
-        wait_for(lambda: not belonging_to(home), lambda: str(belonging_to(home)))
-    with up(home) as (_, address):
-        assert answers(address)
-        assert people(home) == 1
-
-
 def test_a_second_interrupt_does_not_wait(home: Path) -> None:
-    """The trainer's worker is first to be stopped and has 75 seconds for it; here it is halted, so it uses them all."""
+    """The trainer's worker is first to be stopped; here it is halted, so it would use all the time that it has."""
     with up(home) as (started, _):
         halted = [process for process in belonging_to(home) if "worker.celery_app" in process.cmdline()]
         for process in halted:
@@ -181,7 +119,6 @@ def test_a_second_interrupt_does_not_wait(home: Path) -> None:
         started.until(lambda: "Stopping" in started.printed)
         time.sleep(3)
         assert started.process.poll() is None, "after one interrupt the worker is waited for"
-        began = time.monotonic()
         assert started.end(signal.SIGINT) == 0
-        assert time.monotonic() - began < 40
+        assert "trainer-worker was killed: asked to hurry" in started.printed
     assert belonging_to(home) == []

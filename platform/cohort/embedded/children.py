@@ -101,19 +101,24 @@ def wait_until_ready(children: Sequence[Child], seconds: float) -> None:
         time.sleep(0.1)
 
 
-def stop(child: Child, *, hurry: Callable[[], bool]) -> None:
-    """SIGTERM, wait the child's grace (cut short when `hurry` says so), then SIGKILL to its whole process group."""
+def stop(child: Child, *, hurry: Callable[[], bool]) -> bool:
+    """SIGTERM, wait the child's grace (cut short when `hurry` says so), then SIGKILL to its whole process group.
+
+    Returns whether it had to be killed.
+    """
     process, child.process = child.process, None
     if process is None:
-        return
+        return False
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + child.grace
     while process.poll() is None and time.monotonic() < deadline and not hurry():
         time.sleep(0.05)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    if process.poll() is not None:
+        return False
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return True
 
 
 def end_orphans(kept: Sequence[int], *, grace: float) -> None:

@@ -93,7 +93,9 @@ class Up:
         self.say("Stopping …")
         self.helpers.clear()
         for child in reversed(self.children):
-            children.stop(child, hurry=self.interrupts.hurry)
+            if children.stop(child, hurry=self.interrupts.hurry):
+                why = "asked to hurry" if self.interrupts.hurry() else f"it did not stop in {child.grace:.0f} s"
+                self.say(f"{child.name} was killed: {why}")
         children.end_orphans(self._kept(), grace=5)
         leave()
         self.postgres.stop()
