@@ -111,6 +111,8 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     choose(page, "dataset", "additions")
     choose(page, "eval_dataset", "additions held out")
     choose(page, "verifier_version", "right sum")
+    page.get_by_text("every setting is valid").wait_for()
+    picture(page, "launch")
     page.locator("#f-sampling-group-size").fill("1")
     page.get_by_role("button", name="Launch").click()
     fault = page.locator(".field", has=page.locator("#f-sampling-group-size")).locator(".error-text")
@@ -119,7 +121,6 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     picture(page, "launch-fault")
     page.locator("#f-sampling-group-size").fill("8")
     page.locator("#f-optim-steps").fill(str(STEPS))
-    picture(page, "launch")
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
 
@@ -132,6 +133,7 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
 
     page.locator("#card-link").wait_for(timeout=15 * MINUTES)
     page.locator(".title .badge", has_text="Succeeded").wait_for()
+    assert page.locator("#count-runs").inner_text() == ""
     picture(page, "run")
 
     # A group: G samples with reward and advantage.
