@@ -58,7 +58,7 @@ def test_a_changed_html_copy_changes_the_seal_that_is_shown(card: Path, capsys: 
     assert verify.main([str(repack(card, reseal(files)))]) == 0
     printed = capsys.readouterr().out
     assert seal not in printed
-    assert "Compare it with the seal on the record's page." in printed
+    assert "Compare the seal with the one on the record's page." in printed
     # the digest that would have stayed the same is shown nowhere
     assert json.loads(files["record.json"])["record_digest"] not in printed + files["card.html"].decode()
 

@@ -225,9 +225,9 @@ def _printed(report: VerifyReport) -> str:
         lines += [f"        {line}" for line in more]
     if report.accepted and report.sealed is not None:
         lines += [
-            "accepted: nothing has changed since the card was sealed with the seal",
-            f"        {report.sealed.seal}",
-            "        Compare it with the seal on the record's page.",
+            "accepted: nothing has changed since the card was sealed",
+            f"        seal {report.sealed.seal}",
+            "        Compare the seal with the one on the record's page.",
             "This does not prove:",
         ]
         lines += [f"  - {line}" for line in NOT_PROVEN]
