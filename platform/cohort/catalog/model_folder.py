@@ -147,7 +147,7 @@ def _is_pickle(file: Path) -> bool:
         try:
             with zipfile.ZipFile(file) as archive:
                 return any(name.endswith(".pkl") for name in archive.namelist())
-        except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        except (zipfile.BadZipFile, NotImplementedError, ValueError):  # the second is zipfile's for an unknown version
             raise ModelError(
                 f"{file.name} is a zip file that cannot be read. Copy it again, or take it away."
             ) from None

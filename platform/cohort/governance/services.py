@@ -55,7 +55,7 @@ def record_seal(*, run: Run) -> Record:
             stored = artifacts.put(f"cards/{run.pk}-{card.sealed.seal[:16]}.zip", _chunks(path))
         try:
             return _store(facts, card, stored)
-        except Exception:
+        except Exception:  # whatever it was, a card must not stay without its record; it is raised again below
             kept = Record.objects.filter(run=run).first()
             if kept is None or kept.card_artifact != stored.key:
                 artifacts.remove(stored.key)
