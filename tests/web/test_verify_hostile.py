@@ -158,6 +158,17 @@ def test_sizes_beyond_32_bits_are_rejected(card: Path, capsys: pytest.CaptureFix
         plainly_rejected(out, capsys)
 
 
+def test_a_content_longer_than_the_zip_is_rejected(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both heads of the first file agree that 4 GiB follow; the next file's place would not fit its 32 bits."""
+    damaged = bytearray(card.read_bytes())
+    (directory_at,) = struct.unpack("<L", damaged[-6:-2])
+    for place in (18, directory_at + 20):
+        damaged[place : place + 4] = b"\xff\xff\xff\xff"
+    card.write_bytes(damaged)
+    assert verify.main([str(card)]) == 1
+    assert "is longer than the zip" in capsys.readouterr().out
+
+
 def test_end_record_that_asks_for_more_than_is_there(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = card.read_bytes()
     for count, length, place in ((65535, 0, 0), (1, 2**32 - 1, 0), (0, 0, 0), (65535, 2**31, 2**31), (12, 12, 12)):

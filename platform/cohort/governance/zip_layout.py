@@ -75,6 +75,8 @@ def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
             raise LayoutFault(f"the head of {name.decode()!a} is not as it was written")
         entries.append(ZipEntry(name.decode(), place + len(head), packed, size, crc))
         place += len(head) + packed
+        if place > directory_at:
+            raise LayoutFault(f"{name.decode()!a} is longer than the zip")
         at += len(central) + length
     if at != len(directory) or place != directory_at:
         raise LayoutFault("something lies between its contents and its end")
