@@ -29,4 +29,4 @@ WORKDIR /var/lib/cohort
 RUN mkdir runs
 # Time to stop the trainer and ship what it recorded: see stop_grace_period in compose.yaml.
 STOPSIGNAL SIGTERM
-CMD ["celery", "-A", "worker.celery_app", "worker", "--queues", "train", "--loglevel", "INFO"]
+CMD ["celery", "-A", "worker.celery_app", "worker", "--loglevel", "INFO"]

@@ -4,6 +4,7 @@ Neither may import the other, so the agreement lies here, beside `wire`. Knows n
 strings. A message is a hint that a run waits; nothing breaks when one is lost or doubled.
 """
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,25 @@ TRAIN_QUEUE: Final = "train"
 PLATFORM_QUEUE: Final = "platform"
 RUN_ATTEMPT_TASK: Final = "worker.run_attempt"
 """The task that a worker runs; its one argument is the run's id."""
+
+LABEL: Final = re.compile(rf"(?!(?:gpu[0-9]+|{TRAIN_QUEUE}|{PLATFORM_QUEUE})\Z)[a-z0-9][a-z0-9_-]{{0,39}}")
+"""What a node may be called where a run says which nodes it may use: part of a queue's name, whose parts have dots
+between them. On files, the end of such a name is what decides who takes a message."""
+LABEL_RULE: Final = (
+    f"lower-case letters, digits, - and _, 40 at most, such as a100; not gpu with a number, {TRAIN_QUEUE} or "
+    f"{PLATFORM_QUEUE}, which queues are called"
+)
+"""In words: a label takes …"""
+
+
+def train_queue(*, label: str, gpus: int) -> str:
+    """Queue of the runs that need a node with this label (empty: any) and so many GPUs."""
+    return ".".join([TRAIN_QUEUE, *([label] if label else []), *([f"gpu{gpus}"] if gpus else [])])
+
+
+def train_queues(*, labels: list[str], gpus: int) -> list[str]:
+    """Every queue that a node with these labels and GPUs can serve."""
+    return [train_queue(label=label, gpus=count) for label in ["", *labels] for count in range(gpus + 1)]
 
 
 def celery_transport(broker_url: str, folder: Path) -> dict[str, Any]:

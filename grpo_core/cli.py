@@ -24,19 +24,30 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words)
+    options.words = words
     # Read by OpenMP when torch is loaded. Its default is to spin while threads wait for each other: on a machine with
     # other work to do that doubles a small model's time; asleep they take a third more where the machine is theirs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status: int = options.handler(options)
     except GrpoError as error:
-        print(f"grpo: {error}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")
+        print(f"grpo: {'' if rank == '0' else f'rank {rank}: '}{error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("grpo: interrupted", file=sys.stderr)
         return Interrupted.exit_status
-    except BrokenPipeError:
+    except OSError as error:
+        from grpo_core.disk import disk_full, is_full
+
+        if is_full(error):
+            full = disk_full(Path.cwd(), str(error.filename or "what was to be written"))
+            print(f"grpo: {full}", file=sys.stderr)
+            return full.exit_status
+        if not isinstance(error, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
         return 1
     return status
@@ -49,9 +60,30 @@ def _parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train", help="train as a config says and write a run directory")
     train.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
-    train.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory; must hold no run yet")
+    train.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="run directory; must hold no run yet, but with --resume"
+    )
+    onward = train.add_mutually_exclusive_group()
+    onward.add_argument("--resume", action="store_true", help="go on with the run in DIR, from its newest checkpoint")
+    onward.add_argument(
+        "--resume-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="CHECKPOINT",
+        help="go on in a new DIR from this checkpoint; given again: older ones, for when it is not whole",
+    )
     train.add_argument("--spool", action="store_true", help="also frame every record for shipping (used by workers)")
+    train.add_argument(
+        "--spool-cap", type=_positive, metavar="BYTES", help="leave samples out of a spool that holds more than this"
+    )
     train.set_defaults(handler=_train)
+
+    export = commands.add_parser("export", help="make a model folder of a checkpoint that a run can go on from")
+    export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as RUN/checkpoints/step-000040")
+    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
+    export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
+    export.set_defaults(handler=_export)
 
     evaluate = commands.add_parser("eval", help="measure a model on a config's held-out problems")
     evaluate.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
@@ -93,20 +125,40 @@ def _positive(text: str) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from grpo_core import presets
+    from grpo_core import launch, presets
+    from grpo_core.checkpoints.resume import choose_from, choose_in
     from grpo_core.config import RunConfig
+    from grpo_core.errors import ConfigError
     from grpo_core.progress import Progress
     from grpo_core.run_dir import RunDir
 
     config = RunConfig.from_file(options.config)
+    if launch.needed(config.engine):
+        also = [*options.resume_from, *([options.out] if options.resume else [])]
+        return launch.launch(config, options.words, config_file=options.config, also=also)
     # Under torchrun the first process alone writes. It makes the folder before the others wait for it.
     writes = os.environ.get("RANK", "0") == "0"
-    run_dir = RunDir.create(options.out, spool=options.spool) if writes else None
+    run_dir = chosen = None
+    if options.resume and options.spool:
+        raise ConfigError("--spool starts a folder of its own; give --resume-from CHECKPOINT instead of --resume")
+    if writes and options.resume:
+        run_dir = RunDir.reopen(options.out)
+        chosen = choose_in(run_dir, config)
+    elif writes:
+        try:
+            chosen = choose_from(options.resume_from, config) if options.resume_from else None
+        except GrpoError as error:
+            if options.spool:  # a worker, and the platform behind it, know an attempt's end by its records
+                RunDir.create(options.out, spool=True).fail(error, steps=config.optim.steps)
+            raise
+        run_dir = RunDir.create(options.out, spool=options.spool, spool_cap=options.spool_cap)
     if run_dir is not None and options.config.resolve() != run_dir.config_file.resolve():
-        run_dir.config_file.write_text(config.to_yaml(), encoding="utf-8")
+        run_dir.write_config(config.to_yaml())
     # Under a worker, which asks for the spool, stdout already goes to the log file.
     log = run_dir.log_file if run_dir is not None and not options.spool else None
-    with Stop() as stop, closing(Progress(log=log, quiet=not writes)) as progress:
+    # A folder that is gone on with is changed by the trainer, once nothing refuses any more.
+    now = run_dir.progress_file if run_dir is not None and not options.resume else None
+    with Stop() as stop, closing(Progress(log=log, quiet=not writes, file=now)) as progress:
         progress.line(f"run {config.name}: {options.out}")
         if config.preset is not None:
             progress.line(presets.differences_line(config))
@@ -115,13 +167,27 @@ def _train(options: argparse.Namespace) -> int:
 
         ranks = Ranks.join(device=config.engine.device)
         base = options.config.resolve().parent
-        trainer = Trainer(config, run_dir, base=base, progress=progress, check=stop.raise_if_asked, ranks=ranks)
+        trainer = Trainer(
+            config, run_dir, base=base, progress=progress, check=stop.raise_if_asked, ranks=ranks, resume=chosen
+        )
         try:
             outcome = trainer.run()
+        except Interrupted:
+            if writes:
+                raise
+            return 0  # not a failure, for which torchrun would end the first process while it still writes
         finally:
             ranks.leave()
         if run_dir is not None:
             _tell_end(outcome, options.out, progress)
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from grpo_core.checkpoints.export import export
+
+    export(options.checkpoint, options.out, model=options.model)
+    print(f"weights: {options.out}")
     return 0
 
 
@@ -247,8 +313,8 @@ def _presets(options: argparse.Namespace) -> int:
 
 
 class Stop:
-    """While entered, turns the first SIGTERM or SIGINT into a wish that the trainer meets at its next check; a second
-    one kills."""
+    """While entered, turns SIGTERM or the first SIGINT into a wish that the trainer meets at its next check; a second
+    SIGINT kills. SIGTERM may come twice: from a service manager that signals everyone, and from the worker."""
 
     def __init__(self) -> None:
         self._asked: str | None = None
@@ -265,7 +331,8 @@ class Stop:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = signal.Signals(number).name
-        signal.signal(number, signal.SIG_DFL)
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
 
     def raise_if_asked(self) -> None:
         if self._asked is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from grpo_core.checkpoint import publish_folder
+from grpo_core.checkpoint_files import publish_folder
 from grpo_core.data.arithmetic import demo_split, worked_completion
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import ModelError

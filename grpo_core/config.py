@@ -148,6 +148,10 @@ class OptimConfig(Part):
 class EngineConfig(Part):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU when there is one."""
+    devices: Count = 1
+    """Processes on each machine, one a device. More than one are started by torchrun and share every step's work."""
+    nodes: Count = 1
+    """Machines that train together."""
     threads: Count | None = None
     """CPU threads; empty means all cores. Results on a CPU are repeatable bit by bit for one number of threads."""
     micro_batch_tokens: Count = 16384
@@ -193,6 +197,15 @@ class TracesConfig(Part):
 
 
 class CheckpointConfig(Part):
+    every: Count | None = None
+    """Steps between checkpoints that a run can go on from. Empty: as often as writing one takes at most `cost` of the
+    time, which for a small model is after every step."""
+    cost: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Most of the time that writing checkpoints may take, where `every` is empty."""
+    keep: Count = 2
+    """Newest checkpoints kept. The best and those that a person pinned stay as well."""
+    best: bool = True
+    """Keep the checkpoint with the highest mean reward over the ten steps before it."""
     final: bool = True
     """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
 

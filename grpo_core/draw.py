@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_core.algo.overlong import soft_overlong_punishment
+from grpo_core.checkpoints.state import DrawState, HeldCompletion, HeldGroup
 from grpo_core.config import RunConfig
 from grpo_core.errors import RewardError
 from grpo_core.model.load import LoadedModel
@@ -53,6 +54,14 @@ class StepDraw:
     """Groups left over for the next step."""
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where drawing stands between two steps."""
+
+    drawn: int
+    surplus: tuple[Drawn, ...]
+
+
 class Drawer:
     """Owns the order of problems and what is left over from step to step."""
 
@@ -65,13 +74,17 @@ class Drawer:
         policy: LoadedModel,
         rubric: Rubric,
         ranks: Ranks,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is called before every completion is scored and may raise to stop."""
         self._config = config
         self._prompts = prompts
         self._rollout = rollout
         self._policy = policy
         self._rubric = rubric
         self._ranks = ranks
+        self._check = check
+        self._drawn = 0
         self._order = prompt_order(len(prompts), config.seed)
         self._surplus: list[Drawn] = []
 
@@ -106,9 +119,59 @@ class Drawer:
             raise RewardError(f"step {step}: no completion could be scored; the first failed with {next(errors)}")
         return StepDraw(kept, discarded, fresh, batches, len(self._surplus))
 
+    # ------------------------------------------------------------------ into a checkpoint and back
+
+    def position(self) -> Position:
+        """Where drawing stands; cheap."""
+        return Position(self._drawn, tuple(self._surplus))
+
+    def told(self, position: Position) -> DrawState:
+        """The position as a checkpoint holds it, groups whole: sampled under a policy that no longer is."""
+        places = {id(prompted): place for place, prompted in enumerate(self._prompts)}
+        return DrawState(
+            drawn=position.drawn,
+            surplus=tuple(
+                HeldGroup(
+                    place=places[id(group.prompted)],
+                    sampled_at=group.sampled_at,
+                    completions=tuple(
+                        HeldCompletion(
+                            tokens=one.tokens,
+                            logprobs=one.logprobs,
+                            finish=one.finish,
+                            entropy=one.entropy,
+                            text=text,
+                            reward=score.reward,
+                            components=score.components,
+                        )
+                        for one, text, score in zip(group.completions, group.texts, group.scores, strict=True)
+                    ),
+                )
+                for group in position.surplus
+            ),
+        )
+
+    def restore(self, state: DrawState) -> None:
+        """Go on where `state` was told."""
+        self._drawn = state.drawn
+        self._order = prompt_order(len(self._prompts), self._config.seed, start=state.drawn)
+        self._surplus = [
+            Drawn(
+                self._prompts[group.place],
+                [Completion(one.tokens, one.logprobs, one.finish, one.entropy) for one in group.completions],
+                [one.text for one in group.completions],
+                [Scored(one.reward, one.components) for one in group.completions],
+                group.sampled_at,
+            )
+            for group in state.surplus
+        ]
+
+    # ------------------------------------------------------------------ one batch
+
     def _sample(self, step: int, count: int, *, first: int, timed: Callable[[str], None]) -> list[Drawn]:
         sampling = self._config.sampling
         problems = [self._prompts[next(self._order)] for _ in range(count)]
+        self._drawn += count
         completions = self._rollout.generate(
             [prompted.tokens for prompted in problems],
             samples=sampling.group_size,
@@ -137,7 +200,7 @@ class Drawer:
         mine = self._ranks.together(
             lambda: [
                 [
-                    self._with_length(self._rubric.score(problems[i].problem, text), completion)
+                    self._scored(problems[i], text, completion)
                     for text, completion in zip(texts[i], completions[i], strict=True)
                 ]
                 for i in self._ranks.share(len(problems))
@@ -147,6 +210,10 @@ class Drawer:
             return mine
         told = self._ranks.spread([[_told(score) for score in group] for group in mine], len(problems))
         return [[_heard(score) for score in group] for group in told]
+
+    def _scored(self, prompted: Prompted, text: str, completion: Completion) -> Scored:
+        self._check()
+        return self._with_length(self._rubric.score(prompted.problem, text), completion)
 
     def _with_length(self, score: Scored, completion: Completion) -> Scored:
         """The score with the soft overlong punishment, where the config asks for one."""
@@ -188,12 +255,12 @@ class Drawer:
         return "all_wrong" if all(verdict is False for verdict in passed) else "all_equal"
 
 
-def prompt_order(count: int, seed: int) -> Iterator[int]:
-    """Places of problems, for ever: each epoch is a new shuffle of all of them."""
-    epoch = 0
+def prompt_order(count: int, seed: int, *, start: int = 0) -> Iterator[int]:
+    """Places of problems, for ever: each epoch is a new shuffle of all of them. `start` were drawn before."""
+    epoch, skip = divmod(start, count)
     while True:
-        yield from np.random.default_rng([seed, _ORDER, epoch]).permutation(count).tolist()
-        epoch += 1
+        yield from np.random.default_rng([seed, _ORDER, epoch]).permutation(count).tolist()[skip:]
+        epoch, skip = epoch + 1, 0
 
 
 def _told(score: Scored) -> dict[str, object]:

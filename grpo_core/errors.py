@@ -77,11 +77,41 @@ class CheckpointError(GrpoError):
     exit_status = 7
 
 
+class CheckpointMissing(CheckpointError):
+    """No checkpoint to go on from: none was written, or none is whole. Never answered by beginning anew."""
+
+    code = "checkpoint_missing"
+
+
 class TrainingError(GrpoError):
-    """Training reached a state it must not go on from, such as a loss that is not a number."""
+    """Training reached a state it must not go on from."""
 
     code = "training_error"
     exit_status = 8
+
+
+class NotFinite(TrainingError):
+    """The loss, a gradient or the policy's probabilities are not numbers any more. Trying again gives the same."""
+
+    code = "not_finite"
+
+
+class OutOfMemory(TrainingError):
+    """The device, or the machine, has not enough memory for what the config asks. Trying again gives the same."""
+
+    code = "out_of_memory"
+
+
+class DeviceError(TrainingError):
+    """The device or its driver failed, which says nothing about the run: trying again may well succeed."""
+
+    code = "device_error"
+
+
+class ExchangeError(TrainingError):
+    """The ranks of the run lost each other (NCCL, gloo). Trying again may well succeed."""
+
+    code = "nccl_error"
 
 
 class RunDirError(GrpoError):
@@ -89,6 +119,14 @@ class RunDirError(GrpoError):
 
     code = "run_dir_error"
     exit_status = 9
+
+
+class DiskFullError(GrpoError):
+    """The disk of the run directory is full, or has too little room for what comes next. The message says where and how
+    much is missing; the run can go on from its newest checkpoint once there is room."""
+
+    code = "disk_full"
+    exit_status = 10
 
 
 class Interrupted(GrpoError):

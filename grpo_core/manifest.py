@@ -47,6 +47,29 @@ def build_manifest(
     )
 
 
+def inputs_of(manifest: Manifest) -> dict[str, str | None]:
+    """SHA-256 of each thing that a run stands on and that must not change when it goes on."""
+    heldout = manifest.data["eval"]
+    return {
+        **_model_inputs(manifest.model["weights"], manifest.model["tokenizer_sha256"]),
+        "the training problems": manifest.data["train"]["problems_digest"],
+        "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
+    }
+
+
+def model_inputs(folder: Path) -> dict[str, str]:
+    """The part of `inputs_of` that a model folder gives."""
+    return _model_inputs({path.name: file_sha256(path) for path in weight_files(folder)}, tokenizer_sha256(folder))
+
+
+def _model_inputs(weights: dict[str, str], tokenizer: str) -> dict[str, str]:
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(weights.items()))
+    return {
+        "the base model's weights": hashlib.sha256(lines.encode()).hexdigest(),
+        "the tokenizer's files": tokenizer,
+    }
+
+
 def code_state(root: Path = _ROOT) -> dict[str, Any]:
     """Package version, and of a git checkout the commit and the SHA-256 of what differs from it (null when nothing
     does). Untracked Python files of the package count as a difference."""

@@ -4,6 +4,7 @@ A metric without meaning in a step is absent, never 0 or NaN. Loads no torch.
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,24 @@ class Totals:
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
         return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes)}
+
+
+@dataclass
+class Counts:
+    """What a run has added up so far; a checkpoint carries it on."""
+
+    totals: Totals = field(default_factory=Totals)
+    informative: int = 0
+    """Groups that gave some advantage other than 0, which equal rewards may (REINFORCE, process rewards)."""
+    steps: int = 0
+    """Whole and recorded."""
+    seconds_before: float = 0.0
+    """Wall time of earlier processes, up to the checkpoint that this one went on from."""
+    began: float = field(default_factory=time.perf_counter)
+
+    def seconds(self) -> float:
+        """Wall time that went into the run."""
+        return self.seconds_before + time.perf_counter() - self.began
 
 
 def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> dict[str, float]:

@@ -179,6 +179,39 @@ class CheckpointManifest(Body):
     """Relative to the run directory."""
     files: dict[str, "FileEntry"]
     final: bool = False
+    """Plain weights that transformers and vLLM load. The others hold all that training needs to go on."""
+    best: bool = False
+    """Has the highest mean reward so far, over the ten steps before it."""
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    """What writing it took."""
+
+
+class CheckpointRemoved(Body):
+    """A checkpoint that made room for newer ones."""
+
+    kind: Literal["checkpoint_removed"] = "checkpoint_removed"
+    step: int
+    path: str
+    """As its manifest had it."""
+
+
+class Resumed(Body):
+    """The attempt goes on from a checkpoint; what an earlier attempt recorded beyond its step no longer stands."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: Annotated[int, Field(ge=0)]
+    """Newest step that the checkpoint holds; 0 is the one written before the first step."""
+    checkpoint: str
+    """Its folder, relative to the run directory that it lies in."""
+    best: Annotated[int, Field(ge=0)] | None = None
+    """Step of the best checkpoint as it was known then; null while there was none."""
+    skipped: tuple["SkippedCheckpoint", ...] = ()
+    """Newer checkpoints that could not be used."""
+
+
+class SkippedCheckpoint(Body):
+    path: str
+    reason: str
 
 
 class FileEntry(Body):
@@ -190,7 +223,8 @@ class Outcome(Body):
     """How the attempt ended. Written last; also as outcome.json."""
 
     kind: Literal["outcome"] = "outcome"
-    status: Literal["finished", "failed", "cancelled"]
+    status: Literal["finished", "failed", "stopped"]
+    """stopped: asked to, by a signal. Whether that was a pause, a cancel or a shutdown is the worker's to know."""
     code: str = "ok"
     """`ok`, or the error class's code."""
     message: str
@@ -198,12 +232,23 @@ class Outcome(Body):
     steps_done: int
     steps_planned: int
     totals: dict[str, float] = Field(default_factory=dict)
-    """Sums over the run: samples, tokens, groups, groups_mixed, groups_all_equal, masked, seconds …"""
+    """Sums over the run: samples, tokens, groups, groups_mixed, groups_all_equal, masked, seconds … Empty where the
+    attempt ended before its trainer began, or before it had taken over a checkpoint's."""
     final_checkpoint: str | None = None
 
 
 Record = Annotated[
-    Event | PhaseStarted | Manifest | StepMetrics | Group | EvalItem | EvalResult | CheckpointManifest | Outcome,
+    Event
+    | PhaseStarted
+    | Manifest
+    | Resumed
+    | StepMetrics
+    | Group
+    | EvalItem
+    | EvalResult
+    | CheckpointManifest
+    | CheckpointRemoved
+    | Outcome,
     Field(discriminator="kind"),
 ]
 

@@ -5,82 +5,116 @@
     events.jsonl  metrics.jsonl          one record a line, to read with any tool
     samples/step-000001.jsonl            kept groups
     evals/before.jsonl  evals/after.jsonl
+    checkpoints/step-000040/             all that training needs to go on after step 40 (docs/checkpoints.md)
     checkpoints/final/                   weights, as transformers and vLLM load them
+    checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker
     log.txt            what the trainer printed
+    progress.json      how far it is inside its phase, by now
     outcome.json       how it ended; there is none while it runs
+    superseded/1/      what stood in these files before a resume took the run back to an earlier step
     spool/             the same records framed for shipping, deleted once the platform has them (only with --spool)
+    .reserve           room set aside, so that a full disk still takes the outcome
 
-Writing: `append` any number of records, then `commit`, which makes them durable (fsync) and visible to a reader
-together. Reading: `SpoolReader` returns only what is new and never a torn record.
+Writing: `append` any number of records, then `commit`, which makes them durable (fsync): the readable files first, all
+of them or, when the disk is full, none; then the spool, record by record in order, because what a reader may have seen
+there is never taken back. The spool is read by `grpo_core.spool`.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
-from google_crc32c import value as crc32c
+from pydantic import ValidationError
 
 from grpo_core import records
-from grpo_core.errors import RunDirError
+from grpo_core.disk import append_all, append_each, disk_full, is_full, told_when_full
+from grpo_core.errors import DiskFullError, GrpoError, RunDirError
+from grpo_core.spool import frame, spool_bytes
 
 SEGMENT_BYTES = 8 * 1024 * 1024
-_HEAD = 18  # "llllllll cccccccc " : length and CRC32C of the body, in hex
-
-
-def frame(body: bytes) -> bytes:
-    """Length and CRC32C in hex, the body, a newline: still one readable line of text."""
-    return b"%08x %08x %s\n" % (len(body), crc32c(body), body)
-
-
-def unframe(buffer: bytes, start: int) -> tuple[bytes, int] | None:
-    """The body that starts at `start` and where the next one does; None when it is not there in full yet.
-
-    Raises RunDirError when the bytes are there and wrong.
-    """
-    head = buffer[start : start + _HEAD]
-    if len(head) < _HEAD:
-        return None
-    try:
-        length, checksum = int(head[0:8], 16), int(head[9:17], 16)
-    except ValueError:
-        raise RunDirError(f"spool frame at byte {start} has no valid head: {head!r}") from None
-    end = start + _HEAD + length
-    if len(buffer) < end + 1:
-        return None
-    body = buffer[start + _HEAD : end]
-    if crc32c(body) != checksum or buffer[end : end + 1] != b"\n":
-        raise RunDirError(f"spool frame at byte {start} does not match its checksum")
-    return body, end + 1
+RESERVE_BYTES = 1024 * 1024
 
 
 class RunDir:
     """A run's folder, opened for writing by one trainer."""
 
-    def __init__(self, path: Path, *, spool: bool = False) -> None:
+    def __init__(self, path: Path, *, spool: bool = False, spool_cap: int | None = None) -> None:
+        """`spool_cap`: once the spool holds more bytes, groups go to their readable files only."""
         self.path = path
         self._spool = spool
+        self._cap = spool_cap
         self._seq = 0
-        self._open: dict[Path, IO[bytes]] = {}
-        self._dirty: set[Path] = set()
+        self._pending: dict[Path, list[bytes]] = {}
+        """Lines for the readable files, appended since the last commit."""
+        self._frames: dict[Path, list[bytes]] = {}
+        """For the spool, by segment: one frame for each of the newest seqs, without a gap."""
+        self._held: list[records.Record] | None = None
+        """Of a folder that was reopened: what is to be written once it is sure that the run goes on in it."""
+        self._config: str | None = None
+        """The same of its config.yaml."""
         self._segment: Path | None = None
+        self._segment_bytes = 0
+        self._spooled: int | None = None
+        """Bytes in the spool at the last look, of this commit."""
+        self._dropped: list[int] = []
+        """Steps of the groups that the spool had no room for, one entry a group."""
+        self._lock: int | None = None
 
     @classmethod
-    def create(cls, path: Path, *, spool: bool = False) -> Self:
+    def create(cls, path: Path, *, spool: bool = False, spool_cap: int | None = None) -> Self:
         """Take a folder that holds no run yet. Files that the worker laid there (inputs/, config.yaml) may stand."""
         for name in ("outcome.json", "manifest.json", "events.jsonl", "metrics.jsonl", "spool"):
             if (path / name).exists():
-                raise RunDirError(f"{path} already holds a run ({name} is there); give an empty folder with --out")
+                raise RunDirError(
+                    f"{path} already holds a run ({name} is there); give an empty folder with --out, "
+                    "or go on with that run by --resume"
+                )
+        run_dir = cls(path, spool=spool, spool_cap=spool_cap)
+        run_dir._take()
+        run_dir._make_parts()
+        return run_dir
+
+    @classmethod
+    def reopen(cls, path: Path) -> Self:
+        """Take the folder of a run that is to go on. It stays as it is, whatever is appended or committed, until
+        `go_on_after`: an attempt that is refused leaves nothing behind. Raises RunDirError when it holds no run, or a
+        worker's."""
+        if not any((path / name).exists() for name in ("manifest.json", "events.jsonl")):
+            raise RunDirError(f"{path} holds no run to go on with; leave --resume out to start one")
+        if (path / "spool").exists():
+            raise RunDirError(
+                f"{path} belongs to a worker's attempt, whose records the platform has. Resume the run on its page, or "
+                "go on in a folder of its own: --out NEW --resume-from CHECKPOINT"
+            )
+        run_dir = cls(path)
+        run_dir._held = []
+        run_dir._take()
+        return run_dir
+
+    def _take(self) -> None:
+        """Make sure that no other trainer writes here."""
         try:
-            for part in ("samples", "evals", "checkpoints", *(["spool"] if spool else [])):
-                (path / part).mkdir(parents=True, exist_ok=True)
+            with told_when_full(self.path, "a run"):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunDirError(f"another trainer is at work in {self.path}; wait for its end, or stop it") from None
         except OSError as error:
-            raise RunDirError(f"cannot write to {path}: {error.strerror}") from None
-        return cls(path, spool=spool)
+            raise RunDirError(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def _make_parts(self) -> None:
+        try:
+            with told_when_full(self.path, "a run"):
+                for part in ("samples", "evals", "checkpoints", *(["spool"] if self._spool else [])):
+                    (self.path / part).mkdir(exist_ok=True)
+                self._reserve.write_bytes(bytes(RESERVE_BYTES))
+        except OSError as error:
+            raise RunDirError(f"cannot write to {self.path}: {error.strerror}") from None
 
     # ------------------------------------------------------------------ places
 
@@ -97,59 +131,176 @@ class RunDir:
         return self.path / "log.txt"
 
     @property
+    def progress_file(self) -> Path:
+        return self.path / "progress.json"
+
+    @property
     def spool_folder(self) -> Path:
         return self.path / "spool"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def _reserve(self) -> Path:
+        return self.path / ".reserve"
+
+    def finished(self) -> bool:
+        """Whether the run came to its end. Raises RunDirError when outcome.json cannot be read."""
+        if not self.outcome_file.exists():
+            return False
+        try:
+            return records.Outcome.model_validate_json(self.outcome_file.read_bytes()).status == "finished"
+        except ValidationError:
+            raise RunDirError(f"{self.outcome_file} is not an outcome; take it away to go on all the same") from None
+
+    def events(self) -> "Iterator[records.Record]":
+        """What events.jsonl holds, in order, without what a kill or a power loss left unreadable at its end. Raises
+        RunDirError for an unreadable line before others."""
+        path = self.path / "events.jsonl"
+        if not path.exists():
+            return
+        unread: int | None = None
+        with path.open("rb") as handle:
+            for number, line in enumerate(handle, start=1):
+                try:
+                    record = records.ENVELOPE.validate_json(line).record
+                except ValidationError:
+                    unread = unread or number
+                    continue
+                if unread is not None:
+                    raise unreadable(path, unread)
+                yield record
 
     def checkpoint_folder(self, name: str) -> Path:
         return self.path / "checkpoints" / name
 
     # ------------------------------------------------------------------ writing
 
+    @property
+    def seq(self) -> int:
+        """Of the newest record."""
+        return self._seq
+
+    def go_on_after(self, seq: int) -> None:
+        """The next record is `seq` + 1: the folder was taken back to there. From now on it is written to."""
+        self._seq = seq
+        held, self._held = self._held or [], None
+        self._make_parts()
+        if self._config is not None:
+            self.write_config(self._config)
+        for record in held:
+            self.append(record)
+
+    def write_config(self, text: str) -> None:
+        """Keep the config as YAML."""
+        if self._held is not None:
+            self._config = text
+            return
+        with told_when_full(self.path, "config.yaml"):
+            self.config_file.write_text(text, encoding="utf-8")
+
     def append(self, record: "records.Record") -> int:
-        """Write one record to its readable file and, when spooling, to the spool. Returns its seq."""
+        """Write one record to its readable file and, when spooling, to the spool. Returns its seq. Raises DiskFullError
+        when a manifest or an outcome finds no room; the others find it out at the next commit."""
+        if self._held is not None:
+            self._held.append(record)
+            return self._seq
+        match record:
+            case records.Group() if self._spool_is_full():
+                self._dropped.append(record.step)
+                self._write_readable(record)  # under the seq before it: it has no place in the spool
+                return self._seq
+            case records.Group() | records.Outcome() if self._dropped:
+                self._tell_dropped()
+            case _:
+                pass
         self._seq += 1
-        envelope = records.Envelope(seq=self._seq, at=datetime.now(UTC), record=record)
-        body = envelope.model_dump_json().encode()
-        if (readable := self._readable_file(record)) is not None:
-            self._write(readable, body + b"\n")
+        body = self._write_readable(record)
         if self._spool:
-            self._write(self._current_segment(), frame(body))
+            self._write_segment(frame(body))
         match record:
             case records.Manifest():
                 self.write_json(self.path / "manifest.json", record.model_dump(mode="json"))
             case records.Outcome():
-                self.commit()
-                self.write_json(self.outcome_file, record.model_dump(mode="json"))
+                self._end(record)
         return self._seq
 
     def commit(self) -> None:
-        """Make everything appended so far durable."""
-        for path in self._dirty:
-            handle = self._open[path]
-            handle.flush()
-            os.fsync(handle.fileno())
-        self._dirty.clear()
+        """Make everything appended so far durable. Raises DiskFullError: the readable files then hold all of it or
+        none, the spool as much as found room; the rest is tried again at the next commit."""
+        if self._held is not None:
+            return
+        try:
+            append_all(self._pending)
+            self._pending.clear()
+            while self._frames:
+                segment, frames = next(iter(self._frames.items()))
+                append_each(segment, frames)
+                del self._frames[segment]
+        except OSError as error:
+            if is_full(error):
+                raise disk_full(self.path, "the run's records") from error
+            raise
+        self._spooled = None
+
+    def fail(self, error: GrpoError, *, steps: int) -> None:
+        """The outcome of a run that ended before its trainer began; `steps` were planned."""
+        self.append(
+            records.Outcome(status="failed", code=error.code, message=str(error), steps_done=0, steps_planned=steps)
+        )
+        self.close()
+
+    def free_reserve(self) -> None:
+        """Give back the room that was set aside, for the last words on a full disk."""
+        self._reserve.unlink(missing_ok=True)
 
     def close(self) -> None:
-        self.commit()
-        for handle in self._open.values():
-            handle.close()
-        self._open.clear()
+        if self._held is None:
+            self.commit()
+            self.free_reserve()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _end(self, outcome: "records.Outcome") -> None:
+        """On a full disk the outcome takes the place of the records that found no room."""
+        self.free_reserve()
+        try:
+            self.commit()
+        except DiskFullError:
+            self._pending.clear()  # of the frames those stay that are in the spool, where a reader may have seen them
+            if waiting := sum(len(frames) for frames in self._frames.values()):
+                self._segment = next(iter(self._frames))  # where room ended
+                self._seq -= waiting - 1
+                self._frames.clear()
+                body = records.Envelope(seq=self._seq, at=datetime.now(UTC), record=outcome).model_dump_json().encode()
+                self._write_segment(frame(body))
+            self.commit()
+        self.write_json(self.outcome_file, outcome.model_dump(mode="json"))
 
     @staticmethod
     def write_json(path: Path, content: object) -> None:
         """Write a small file whole: a reader sees the old one or the new one."""
         temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("w", encoding="utf-8") as handle:
-            json.dump(content, handle, ensure_ascii=False, indent=2)
-            handle.write("\n")
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
+        with told_when_full(path.parent, path.name):
+            with temporary.open("w", encoding="utf-8") as handle:
+                json.dump(content, handle, ensure_ascii=False, indent=2)
+                handle.write("\n")
+                handle.flush()
+                os.fsync(handle.fileno())
+            temporary.replace(path)
 
     def _readable_file(self, record: "records.Record") -> Path | None:
         match record:
-            case records.Event() | records.PhaseStarted() | records.CheckpointManifest():
+            case (
+                records.Event()
+                | records.PhaseStarted()
+                | records.Resumed()
+                | records.CheckpointManifest()
+                | records.CheckpointRemoved()
+            ):
                 return self.path / "events.jsonl"
             case records.StepMetrics():
                 return self.path / "metrics.jsonl"
@@ -160,95 +311,43 @@ class RunDir:
             case _:
                 return None  # manifest.json and outcome.json hold these whole
 
-    def _write(self, path: Path, line: bytes) -> None:
-        handle = self._open.get(path)
-        if handle is None:
-            self._close_finished_samples(path)
-            handle = self._open[path] = path.open("ab")
-        handle.write(line)
-        self._dirty.add(path)
+    def _write_readable(self, record: "records.Record") -> bytes:
+        """Returns the record in its envelope, as JSON."""
+        body = records.Envelope(seq=self._seq, at=datetime.now(UTC), record=record).model_dump_json().encode()
+        if (readable := self._readable_file(record)) is not None:
+            self._pending.setdefault(readable, []).append(body + b"\n")
+        return body
 
-    def _close_finished_samples(self, new: Path) -> None:
-        """Sample files come one a step: keep at most the newest open."""
-        if new.parent.name != "samples":
-            return
-        for path in [path for path in self._open if path.parent.name == "samples"]:
-            handle = self._open.pop(path)
-            handle.flush()
-            os.fsync(handle.fileno())
-            handle.close()
-            self._dirty.discard(path)
+    def _write_segment(self, framed: bytes) -> None:
+        if self._segment is None or self._segment_bytes >= SEGMENT_BYTES:
+            self._segment, self._segment_bytes = self.spool_folder / f"{self._seq:010d}.log", 0
+        self._segment_bytes += len(framed)
+        self._frames.setdefault(self._segment, []).append(framed)
 
-    def _current_segment(self) -> Path:
-        if self._segment is not None and self._open[self._segment].tell() >= SEGMENT_BYTES:
-            self.commit()
-            self._open.pop(self._segment).close()
-            self._segment = None
-        if self._segment is None:
-            self._segment = self.spool_folder / f"{self._seq:010d}.log"
-        return self._segment
+    def _spool_is_full(self) -> bool:
+        """Whether groups are left out of the spool now. The worker empties it as the platform takes the records."""
+        if not self._spool or self._cap is None:
+            return False
+        if self._spooled is None:
+            self._spooled = spool_bytes(self.spool_folder)
+        waiting = sum(len(part) for frames in self._frames.values() for part in frames)
+        return self._spooled + waiting > self._cap
 
-
-@dataclass(frozen=True)
-class Spooled:
-    """One record as it lies in the spool: its seq and its JSON, ready to send as it is."""
-
-    seq: int
-    body: bytes
+    def _tell_dropped(self) -> None:
+        """A gap in the samples is told, never silent."""
+        first, last, groups = min(self._dropped), max(self._dropped), len(self._dropped)
+        self._dropped.clear()
+        message = (
+            f"{groups} groups of steps {first} to {last} were not sent: the records that wait for the platform had "
+            f"grown beyond {self._cap:,} bytes. They are in samples/ of the run directory"
+        )
+        data = {"first_step": first, "last_step": last, "groups": groups}
+        self.append(records.Event(type="samples_dropped", message=message, data=data))
 
 
-class SpoolReader:
-    """Reads a spool from its beginning, in order, while a trainer still writes it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._last_seq = 0
-        self._segment: Path | None = None
-        self._offset = 0
-
-    def read_new(self, *, limit: int = 2000, max_bytes: int = 4 * 1024 * 1024) -> list[Spooled]:
-        """Records not returned before, at most `limit` of them and, after the first, at most `max_bytes`.
-
-        Raises RunDirError when a record is corrupt or a seq is missing: shipping around a hole would hide it.
-        """
-        found: list[Spooled] = []
-        size = 0
-        for record in self._frames():
-            found.append(record)
-            size += len(record.body)
-            if len(found) >= limit or size >= max_bytes:
-                break
-        return found
-
-    def drop_through(self, seq: int) -> None:
-        """Delete the segments whose records the platform all holds. The newest segment stays until it is finished."""
-        segments = self._segments()
-        for segment, following in pairwise(segments):
-            if int(following.stem) - 1 <= seq:
-                segment.unlink()
-
-    def _segments(self) -> list[Path]:
-        return sorted(self.folder.glob("*.log")) if self.folder.is_dir() else []
-
-    def _frames(self) -> Iterator[Spooled]:
-        while True:
-            if self._segment is None:
-                following = [s for s in self._segments() if int(s.stem) == self._last_seq + 1]
-                if not following:
-                    return
-                self._segment, self._offset = following[0], 0
-            with self._segment.open("rb") as handle:
-                handle.seek(self._offset)
-                buffer = handle.read()
-            start = 0
-            while (taken := unframe(buffer, start)) is not None:
-                body, after = taken
-                seq = int(json.loads(body)["seq"])
-                if seq != self._last_seq + 1:
-                    raise RunDirError(f"spool {self._segment.name} jumps from record {self._last_seq} to {seq}")
-                self._last_seq, self._offset = seq, self._offset + after - start
-                start = after
-                yield Spooled(seq, body)
-            if not any(int(s.stem) == self._last_seq + 1 for s in self._segments()):
-                return
-            self._segment = None
+def unreadable(path: Path, number: int) -> RunDirError:
+    """The error to raise for line `number` (from 1) of one of the files, when readable ones come after it."""
+    return RunDirError(
+        f"{path} line {number} is no record and was not left by a kill, for whole ones come after it. Put the file "
+        "back from a copy, or go on in a new directory: --out NEW --resume-from CHECKPOINT"
+    )

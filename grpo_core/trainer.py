@@ -1,10 +1,10 @@
-"""The training loop: load, evaluate, (draw, sample, score, learn, record) × steps, save, evaluate, say how it ended.
+"""The training loop: load, evaluate, (draw, sample, score, learn, record, perhaps cut a checkpoint) × steps, evaluate,
+save, say how it ended. Or the same from a checkpoint on.
 
 GRPO as in DeepSeekMath (arXiv 2402.03300); departures are told where they are made: grpo_core/training/single.py and
 grpo_core/algo/. Knows nothing of the platform: it reads a config and writes a run directory.
 """
 
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +12,28 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpo_core.checkpoint import save_checkpoint
+from grpo_core.checkpoints.keeper import Keeper
+from grpo_core.checkpoints.resume import Chosen, check_inputs, not_bit_by_bit, take_back
+from grpo_core.checkpoints.state import RunState, read_state
+from grpo_core.checkpoints.write import load_parts, save_weights
 from grpo_core.clock import Clock
 from grpo_core.config import RunConfig
+from grpo_core.disk import disk_full, is_full
 from grpo_core.draw import Drawer, StepDraw
-from grpo_core.errors import GrpoError, Interrupted, TrainingError
+from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.evaluate.loop import evaluate
+from grpo_core.faults import fault
 from grpo_core.groups import records_of
 from grpo_core.inputs import Inputs, load_inputs
 from grpo_core.learn import Learned, learn
-from grpo_core.manifest import build_manifest
-from grpo_core.metrics import ScoredGroup, Totals, group_metrics, mean_entropy
+from grpo_core.manifest import build_manifest, inputs_of
+from grpo_core.metrics import Counts, ScoredGroup, group_metrics, mean_entropy
 from grpo_core.progress import Progress
-from grpo_core.records import Event, Outcome, Phase, PhaseStarted, Record, StepMetrics
+from grpo_core.records import Event, Manifest, Outcome, Phase, PhaseStarted, Record, StepMetrics
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.ranked import RankedRollout
 from grpo_core.run_dir import RunDir
+from grpo_core.training.causes import known_cause
 from grpo_core.training.ranks import Ranks
 from grpo_core.training.single import SingleTraining
 
@@ -46,39 +52,42 @@ class Trainer:
         progress: Progress,
         check: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
+        resume: Chosen | None = None,
     ) -> None:
         """`base`: folder that relative paths of the config start from. `check` is called often and may raise
-        Interrupted to end the run. `run_dir` is None on every rank but the first, which writes the records."""
+        Interrupted to end the run. `run_dir` is None on every rank but the first, which writes the records and alone
+        is given the checkpoint to go on from."""
         self.config = config
         self.run_dir = run_dir
         self._base = base
         self._progress = progress
         self._check = check
         self._ranks = ranks or Ranks()
-        self._totals = Totals()
-        self._informative = 0
-        """Groups that gave some advantage other than 0, which equal rewards may (REINFORCE, process rewards)."""
-        self._steps_done = 0
-        self._checkpoint: str | None = None
-        self._began = time.perf_counter()
+        self._resume = resume
+        self._counts = Counts()
+        if resume is not None:
+            self._counts.steps = resume.manifest.step
+        self._counted = resume is None
+        """Whether the sums in `_counts` are the run's: of one that goes on, once it was restored."""
+        self._final: str | None = None
 
     def run(self) -> Outcome:
         """Do everything. An error is recorded as the run's outcome and raised again."""
         try:
             self._run()
         except Interrupted as stop:
-            self._end("cancelled", stop.code, f"Stopped after {self._steps_done} steps: {stop}")
+            self._end("stopped", stop.code, f"Stopped after {self._counts.steps} steps: {stop}")
             raise
         except GrpoError as error:
             self._end("failed", error.code, str(error))
             raise
-        except torch.OutOfMemoryError as error:
-            memory = TrainingError(
-                f"out of memory: {error}. Lower engine.micro_batch_tokens (update) or engine.rollout_batch (sampling)"
-            )
-            self._end("failed", memory.code, str(memory))
-            raise memory from error
         except Exception as error:
+            cause = known_cause(error)
+            if self.run_dir is not None and is_full(error):
+                cause = disk_full(self.run_dir.path, "what the run writes")
+            if cause is not None:
+                self._end("failed", cause.code, str(cause))
+                raise cause from error
             self._progress.line(traceback.format_exc())
             self._end("failed", "internal_error", f"{type(error).__name__}: {error} (a defect; the log has the trace)")
             raise
@@ -91,43 +100,32 @@ class Trainer:
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
         self._phase("loading")
-        inputs = load_inputs(config, base=self._base, device=self._ranks.device)
-        self._write(
-            build_manifest(
-                config,
-                inputs.policy,
-                train=inputs.train_facts,
-                heldout=inputs.heldout_facts,
-                ranks=self._ranks.world,
-            )
-        )
-        self._tell_inputs(inputs)
-        # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
-        check = self._check if self._ranks.world == 1 else lambda: None
-        own = LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=check)
-        self._rollout = RankedRollout(own, self._ranks)
-        training = SingleTraining(
-            inputs.policy, inputs.reference, config, check=check, ranks=self._ranks, critic=inputs.critic
-        )
-        drawer = Drawer(
+        inputs = self._ranks.together(lambda: load_inputs(config, base=self._base, device=self._ranks.device))
+        manifest = build_manifest(
             config,
-            inputs.train.prompts,
-            rollout=self._rollout,
-            policy=inputs.policy,
-            rubric=inputs.rubric,
-            ranks=self._ranks,
+            inputs.policy,
+            train=inputs.train_facts,
+            heldout=inputs.heldout_facts,
+            ranks=self._ranks.world,
         )
-
-        if config.eval.before:
+        if self._resume is None:
+            self._write(manifest)
+        self._set_up(inputs, manifest)
+        state = self._state_to_go_on_from(manifest)
+        self._tell_inputs(inputs)
+        if config.eval.before and state is None:
             self._evaluate("before", inputs)
+        done = self._counts.steps
         self._phase("training", config.optim.steps)
-        for step in range(1, config.optim.steps + 1):
-            self._stop_if_asked()
-            clock = Clock()
-            drawn = drawer.draw(step, timed=clock.lap)
-            learned = learn(drawn.kept, config, step=step, policy=inputs.policy, training=training)
-            clock.lap("update")
-            self._record(step, drawn, learned, clock.seconds())
+        if state is None:
+            self._keeper.begin()
+        try:
+            for step in range(done + 1, config.optim.steps + 1):
+                self._stop_if_asked()
+                self._step(step, inputs)
+        except Interrupted:
+            self._keeper.before_leaving()
+            raise
 
         if config.eval.after:
             self._evaluate("after", inputs)
@@ -135,14 +133,102 @@ class Trainer:
             self._phase("saving")
             if self.run_dir is not None:
                 folder = self.run_dir.checkpoint_folder("final")
-                saved = save_checkpoint(
-                    folder, inputs.policy, step=self._steps_done, run_folder=self.run_dir.path, final=True
-                )
+                saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
                 self._write(saved)
-                self._checkpoint = saved.path
+                self._final = saved.path
 
-    def _record(self, step: int, drawn: StepDraw, learned: Learned, seconds: dict[str, float]) -> None:
-        """Write the step's metrics and kept groups, make them durable, tell the person."""
+    def _step(self, step: int, inputs: Inputs) -> None:
+        fault(f"step:{step}")
+        clock = Clock()
+        drawn = self._drawer.draw(step, timed=clock.lap)
+        if self._ranks.world > 1:
+            self._stop_if_asked()
+        fault(f"sampled:{step}")
+        learned = learn(drawn.kept, self.config, step=step, policy=inputs.policy, training=self._training)
+        clock.lap("update")
+        fault(f"updated:{step}")
+        reward = self._record(step, drawn, learned, clock.seconds())
+        fault(f"recorded:{step}")
+        self._keeper.after(step, reward)
+
+    def _set_up(self, inputs: Inputs, manifest: Manifest) -> None:
+        """The parts of the loop, all with the policy as it was loaded."""
+        config, ranks = self.config, self._ranks
+        # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
+        check = self._check_inside if ranks.world == 1 else lambda: None
+        own = LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=check)
+        self._rollout = RankedRollout(own, ranks)
+        self._training = SingleTraining(
+            inputs.policy, inputs.reference, config, check=check, ranks=ranks, critic=inputs.critic
+        )
+        self._drawer = Drawer(
+            config,
+            inputs.train.prompts,
+            rollout=self._rollout,
+            policy=inputs.policy,
+            rubric=inputs.rubric,
+            ranks=ranks,
+            check=check,
+        )
+        self._keeper = Keeper(
+            config,
+            self.run_dir,
+            training=self._training,
+            drawer=self._drawer,
+            counts=self._counts,
+            ranks=ranks,
+            device=inputs.policy.device,
+            manifest=manifest,
+            base=self._base,
+            progress=self._progress,
+        )
+
+    def _state_to_go_on_from(self, manifest: Manifest) -> RunState | None:
+        """Set everything to where a checkpoint left it, and record that; None when the run starts from nothing. It
+        is refused before the manifest is written, and before any change to a directory that is gone on with."""
+        chosen = self._resume
+        (folder, *_) = self._ranks.gather(str(chosen.folder) if chosen is not None else None)
+        if folder is None:
+            return None
+        state = self._ranks.together(lambda: self._restore(Path(folder), manifest))
+        chosen = self._ranks.together(self._take_back)
+        if chosen is not None:
+            self._write(manifest)
+            self._write(chosen.record())
+            if chosen.own:
+                self._write(chosen.manifest)  # its first record came after the seq that it holds
+            for removed in chosen.gone:
+                self._write(removed)
+            for skipped in chosen.skipped:
+                self._progress.line(f"passed over {skipped.path}: {skipped.reason}")
+            self._progress.line(f"goes on from {chosen.manifest.path}, after step {state.step}")
+        for message in not_bit_by_bit(manifest, self.config, state):
+            self._write(Event(type="warning", message=message))
+            self._progress.line(message)
+        return state
+
+    def _take_back(self) -> Chosen | None:
+        chosen, run_dir = self._resume, self.run_dir
+        if chosen is None or run_dir is None or not chosen.own:
+            return chosen
+        chosen = take_back(run_dir, chosen)
+        self._progress.keep_in(run_dir.progress_file)
+        return chosen
+
+    def _restore(self, folder: Path, manifest: Manifest) -> RunState:
+        state = read_state(folder)
+        check_inputs(inputs_of(manifest), state, folder)
+        self._training.restore(load_parts(folder), kl_coef=state.kl_coef, step=state.step)
+        self._counts.totals.sums.update(state.totals)
+        self._counts.informative = state.informative
+        self._counts.steps = state.step
+        self._counts.seconds_before = state.seconds
+        self._keeper.restore(state)
+        self._counted = True
+        return state
+
+    def _record(self, step: int, drawn: StepDraw, learned: Learned, seconds: dict[str, float]) -> float | None:
+        """Write the step's metrics and kept groups, make them durable, tell the person. Returns the mean reward."""
         config, dynamic = self.config, self.config.algorithm.dynamic_sampling.enabled
         groups = records_of(drawn.kept, learned.advantages, config, step=step, masked=learned.masked)
         reasons = [reason for _, reason in drawn.discarded]
@@ -162,22 +248,22 @@ class Trainer:
         flat = [completion for one in drawn.fresh for completion in one.completions]
         lengths = [len(completion.tokens) for completion in flat]
         prompt_tokens = sum(len(one.prompted.tokens) for one in drawn.fresh) * config.sampling.group_size
-        self._totals.add(counted, tokens=sum(lengths) + prompt_tokens)
+        self._counts.totals.add(counted, tokens=sum(lengths) + prompt_tokens)
         if learned.advantages is not None:
-            self._informative += int(learned.advantages.informative_P.sum())
-        self._totals.add_masked("importance", len(learned.masked))
+            self._counts.informative += int(learned.advantages.informative_P.sum())
+        self._counts.totals.add_masked("importance", len(learned.masked))
         told = group_metrics(counted, success=config.success_component, ddof=config.algorithm.std_ddof)
         told |= learned.metrics
         if config.algorithm.correction.mode == "sequence_mask":
             told["masked/importance"] = float(len(learned.masked))
         if dynamic:
-            self._totals.add_discarded(reasons)
+            self._counts.totals.add_discarded(reasons)
             told["dynamic_sampling/batches"] = float(drawn.batches)
             told["dynamic_sampling/discarded_groups"] = float(len(discarded))
             told["dynamic_sampling/surplus_groups"] = float(drawn.surplus)
         if (entropy := mean_entropy([completion.entropy for completion in flat], lengths)) is not None:
             told["entropy"] = entropy
-        told["num_tokens"] = self._totals.as_dict()["tokens"]
+        told["num_tokens"] = self._counts.totals.as_dict()["tokens"]
         told["samples_per_second"] = len(flat) / seconds["total"]
         self._write(StepMetrics(step=step, metrics=told, seconds=seconds))
         if len(drawn.kept) < config.sampling.prompts_per_step:
@@ -192,10 +278,11 @@ class Trainer:
             for index in kept_groups(len(part), config.traces.groups_per_step, config.seed, step, *salt):
                 self._write(part[index])
         self._commit()
-        self._steps_done = step
+        self._counts.steps = step
         reward = f"reward {told['reward']:.3f}" if "reward" in told else "nothing scored"
         dead = f"no signal in {told['frac_reward_zero_std']:.0%} of groups"
         self._progress.advance(step, f"{reward} · {dead} · {seconds['total']:.1f} s/step")
+        return told.get("reward")
 
     # ------------------------------------------------------------------ records
 
@@ -216,6 +303,13 @@ class Trainer:
             asked = wish
         if self._ranks.any(asked is not None):
             raise asked or Interrupted("another rank was asked to stop")
+
+    def _check_inside(self) -> None:
+        """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
+        is finished, for only its end can be kept."""
+        if self._training.changed_in > self._counts.steps and self._keeper.behind:
+            return
+        self._check()
 
     # ------------------------------------------------------------------ around it
 
@@ -247,7 +341,8 @@ class Trainer:
         self._stop_if_asked()
         self._write(PhaseStarted.model_validate({"phase": phase, "total": total}))
         self._commit()
-        self._progress.begin("step" if phase == "training" else phase, total or 0)
+        unit = "step" if phase == "training" else None
+        self._progress.begin(phase, total or 0, unit=unit, done=self._counts.steps if unit else 0)
         if phase != "training":
             self._progress.line(phase.replace("_", " "))
 
@@ -266,26 +361,27 @@ class Trainer:
         self._progress.line(text)
 
     def _summary(self) -> str:
-        totals = self._totals.as_dict()
+        totals = self._counts.totals.as_dict()
         groups, mixed = int(totals["groups"]), int(totals["groups_mixed"])
-        if mixed == 0 and self._informative == 0:
+        if mixed == 0 and self._counts.informative == 0:
             return (
                 f"No group carried a signal: the rewards of a group were equal in every one of {groups} groups; "
                 "the policy was not changed by rewards. Use easier problems, a reward with more steps between 0 and "
                 "full, or a base model that sometimes succeeds."
             )
-        return f"Finished {self._steps_done} steps; {mixed} of {groups} groups carried a signal."
+        return f"Finished {self._counts.steps} steps; {mixed} of {groups} groups carried a signal."
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
+        totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}
         outcome = Outcome.model_validate(
             {
                 "status": status,
                 "code": code,
                 "message": message,
-                "steps_done": self._steps_done,
+                "steps_done": self._counts.steps,
                 "steps_planned": self.config.optim.steps,
-                "totals": {**self._totals.as_dict(), "seconds": time.perf_counter() - self._began},
-                "final_checkpoint": self._checkpoint,
+                "totals": totals,
+                "final_checkpoint": self._final,
             }
         )
         if self.run_dir is not None:

@@ -7,7 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Desired = Literal["run", "pause", "cancel"]
+from grpo_core.records import FileEntry
+
+Desired = Literal["run", "pause", "cancel", "preempt"]
+"""preempt: end here, go on at another node."""
 AttemptEnd = Literal["finished", "failed", "cancelled", "paused", "preempted", "lost"]
 
 
@@ -26,10 +29,25 @@ class NodeInfo(Message):
     memory_bytes: int
     versions: dict[str, str] = Field(default_factory=dict)
     labels: list[str] = Field(default_factory=list)
+    """What the node is called in choices of where a run may go, such as a100; from COHORT_LABELS."""
+    sandbox: str = ""
+    """What keeps model-written code apart here, such as `bubblewrap 0.8.0`; empty when nothing does."""
+
+    runs_id: str = ""
+    """Names the folder of the run directories: workers that tell the same one share it, as on a network disk."""
+    refuses: str = ""
+    """Why the worker takes no run at present, such as a disk that is nearly full; empty: it takes them."""
+
+    @property
+    def gpus(self) -> int:
+        return sum(device.get("kind") == "cuda" for device in self.devices)
 
 
 class ClaimRequest(Message):
     run_id: int
+    """The run that the message told of: a hint. The platform answers with the run whose turn it is on this node."""
+    claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    """Random, one for each claim: the same one again gets the same attempt, because the first answer was lost."""
     node: NodeInfo
 
 
@@ -40,6 +58,19 @@ class InputFile(Message):
     """Where it goes, relative to the run directory (`inputs/…`)."""
     sha256: str
     size: int
+
+
+class CheckpointOffer(Message):
+    """A checkpoint that the attempt may go on from."""
+
+    step: int
+    fence: int
+    """The attempt that wrote it; on that attempt's machine it lies in its run directory."""
+    path: str
+    """Relative to that run directory."""
+    files: dict[str, FileEntry]
+    stored: bool
+    """Whether the platform has its files: GET attempts/{id}/files/{sha256}."""
 
 
 class ClaimReply(Message):
@@ -54,8 +85,27 @@ class ClaimReply(Message):
     config: dict[str, Any]
     """A RunConfig whose data and eval paths point to `files`."""
     files: list[InputFile]
+    resume: list[CheckpointOffer] = Field(default_factory=list)
+    """Newest first; the attempt goes on from the first that is whole. Empty: it begins at the first step. When there
+    are some and none can be had, the attempt fails with `checkpoint_missing` and never begins anew by itself."""
     heartbeat_seconds: float
     lease_seconds: float
+
+
+class OldCheckpoint(Message):
+    """A checkpoint that an earlier attempt left on a node."""
+
+    fence: int
+    path: str
+    """Relative to that attempt's run directory."""
+
+
+class Progress(Message):
+    """How far the trainer is inside its phase, as it last said in progress.json."""
+
+    phase: str
+    done: int
+    total: int | None = None
 
 
 class Beat(Message):
@@ -64,16 +114,45 @@ class Beat(Message):
     fence: int
     shipped_seq: int = 0
     spooled_bytes: int = 0
+    free_bytes: int | None = None
+    """Left on the disk of the run directory."""
+    progress: Progress | None = None
+    removed: list[OldCheckpoint] = Field(default_factory=list)
+    """Of those that were said to be needless: no longer there."""
 
 
 class BeatReply(Message):
     desired: Desired
     lease_seconds: float
+    pinned: list[int] = Field(default_factory=list)
+    """Steps whose checkpoints are to stay."""
+    needless: list[OldCheckpoint] = Field(default_factory=list)
+    """Checkpoints of earlier attempts on this node that this attempt's own have taken the place of."""
 
 
 class IngestReply(Message):
     acked_seq: int
     """The platform holds every record of the attempt up to and including this seq."""
+
+
+class UploadReply(Message):
+    """Answer to a part of a checkpoint's file."""
+
+    received: int
+    """Bytes held without a gap; the next part begins there."""
+    done: bool
+    """The file is whole and its SHA-256 is right."""
+
+
+class LostAttempt(Message):
+    attempt_id: int
+    fence: int
+
+
+class LostAttempts(Message):
+    """Attempts whose processes this node found dead, or ended, when its worker started."""
+
+    attempts: list[LostAttempt]
 
 
 class Finish(Message):

@@ -38,7 +38,7 @@ def _database_url() -> str:
 
 
 for _name in [name for name in os.environ if name.startswith("COHORT_")]:
-    if _name != "COHORT_REQUIRE" and not _name.startswith("COHORT_TEST_"):  # those are meant for the tests
+    if _name != "COHORT_REQUIRE" and not _name.startswith(("COHORT_TEST_", "COHORT_CHAOS_")):  # those are for the tests
         del os.environ[_name]
 os.environ.update(
     DJANGO_SETTINGS_MODULE="cohort.settings",  # here and not in pyproject: the lines above must come first

@@ -20,6 +20,41 @@ def _no_gpu() -> bool:
     return not torch.cuda.is_available()
 
 
+def memory_cgroup() -> Path | None:
+    """Folder of this process's control group if groups with a memory limit can be made in it."""
+    from worker.cgroup import own_group
+
+    for controller, limit in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
+        place = own_group(controller)
+        if place is None or not os.access(place, os.W_OK):
+            continue
+        trial = place / f"cohort-trial-{os.getpid()}"
+        try:
+            trial.mkdir()
+        except OSError:
+            continue
+        limited = (trial / limit).exists()
+        trial.rmdir()
+        if limited:
+            return place
+    return None
+
+
+def _cgroup() -> bool:
+    from worker.cgroup import Cgroup
+
+    made = Cgroup.make(f"cohort-trial-{os.getpid()}")
+    if made is not None:
+        made.remove()
+    return made is not None
+
+
+def _namespaces() -> bool:
+    from tests.chaos.hosts import allowed
+
+    return allowed()
+
+
 _KNOWN = {
     "chromium": (lambda: shutil.which("chromium") is not None, "Chromium (Debian: apt-get install chromium)"),
     "bwrap": (lambda: shutil.which("bwrap") is not None, "bubblewrap (Debian: apt-get install bubblewrap)"),
@@ -32,6 +67,14 @@ _KNOWN = {
     "redis": (
         lambda: os.environ.get("COHORT_TEST_BROKER_URL", "").startswith("redis"),
         "messages on Redis: COHORT_TEST_BROKER_URL=redis://…",
+    ),
+    "cgroup": (_cgroup, "a control group that this user may make others in (root, or a delegated one)"),
+    "memory-cgroup": (lambda: memory_cgroup() is not None, "a control group that others with a memory limit fit in"),
+    "root": (lambda: os.geteuid() == 0, "root, to mount a small disk"),
+    "namespaces": (_namespaces, "root, iproute2 and a kernel that lets it make network namespaces and join them"),
+    "cc": (
+        lambda: shutil.which("cc") is not None,
+        "a C compiler (Debian: apt-get install gcc)",
     ),
     "no-gpu": (_no_gpu, "a machine without a GPU"),
 }

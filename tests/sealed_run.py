@@ -79,10 +79,13 @@ def sealed(run: Run) -> Record:
     return record_seal(run=finished(run))
 
 
-def claim(run: Run) -> Attempt:
-    node = Node.objects.filter(name="gpu-1").first() or node_create(name="gpu-1")[0]
-    info = NodeInfo(hostname="gpu-1", cpus=2, memory_bytes=1)
-    return attempt_claim(run_id=run.pk, node=node, info=info).attempt
+def claim(run: Run, *, node: str = "gpu-1") -> Attempt:
+    """An attempt of this run, whose turn it must be."""
+    row = Node.objects.filter(name=node).first() or node_create(name=node)[0]
+    info = NodeInfo(hostname=node, cpus=2, memory_bytes=1)
+    attempt = attempt_claim(run_id=run.pk, node=row, info=info).attempt
+    assert attempt.run_id == run.pk
+    return attempt
 
 
 def ingest(attempt: Attempt, found: Sequence[records.Record]) -> None:
@@ -173,8 +176,8 @@ def evaluation(phase: records.Phase, scores: Sequence[float], protocol: dict[str
     return [*items, result]
 
 
-def step(number: int, reward: float) -> list[records.Record]:
-    """One step's metrics and one of its two groups."""
+def step(number: int, reward: float, *, tokens: float | None = None) -> list[records.Record]:
+    """One step's metrics and one of its two groups. `tokens`: sampled in the run so far."""
     samples = tuple(
         records.Sample(
             index=index,
@@ -198,7 +201,14 @@ def step(number: int, reward: float) -> list[records.Record]:
         signal="mixed",
         samples=samples,
     )
-    return [records.StepMetrics(step=number, metrics={"reward": reward}, seconds={"total": 1.0}), group]
+    metrics = {"reward": reward} if tokens is None else {"reward": reward, "num_tokens": tokens}
+    return [records.StepMetrics(step=number, metrics=metrics, seconds={"total": 1.0}), group]
+
+
+def checkpoint(number: int, *, final: bool = False) -> records.CheckpointManifest:
+    files = {"model.safetensors": records.FileEntry(size=96, sha256=f"{number:064x}")}
+    path = "checkpoints/final" if final else f"checkpoints/step-{number:06d}"
+    return records.CheckpointManifest(step=number, path=path, files=files, final=final)
 
 
 PROTOCOL = {"temperature": 0.0, "seed": 0, "problems_digest": "f" * 64}

@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from cohort.environment import Environment as PlatformEnvironment
+from cohort.runs.dispatch import SEAL_QUEUE
+from grpo_core.broker import PLATFORM_QUEUE
 from tests.processes import clean_environment
 from worker.environment import Environment as WorkerEnvironment
 
@@ -145,7 +147,8 @@ def test_every_command_exists(which: str, words: list[str]) -> None:
         from celery.bin.worker import worker as command
 
         context = command.make_context("worker", rest[3:], resilient_parsing=True)
-        assert context.params["queues"] == {"web": ["platform"], "worker": ["train"]}[which]
+        # A worker's app names its queues itself, by its labels and GPUs.
+        assert context.params["queues"] in {"web": [[PLATFORM_QUEUE], [SEAL_QUEUE]], "worker": [None]}[which]
         known = {option for parameter in command.params for option in parameter.opts}
         assert [word for word in rest[3:] if word.startswith("--") and word not in known] == []
     else:
@@ -158,6 +161,13 @@ def test_every_command_exists(which: str, words: list[str]) -> None:
             assert rest[1] in get_commands()
         else:
             cli._parser().parse_args(rest)
+
+
+def test_each_queue_of_the_platform_has_a_service_of_its_own_and_one_of_them_a_clock() -> None:
+    """Otherwise lost workers are found only once no record is being made, or records are not made at all."""
+    words = [service["command"] for name, service in services() if "cohort.celery" in service.get("command", [])]
+    queues = {line[line.index("--queues") + 1]: "--beat" in line for line in words}
+    assert (len(words), queues) == (2, {PLATFORM_QUEUE: True, SEAL_QUEUE: False})
 
 
 def test_the_web_server_listens_where_it_is_told(tmp_path: Path) -> None:
@@ -197,7 +207,7 @@ def test_every_variable_of_a_service_is_one_that_its_program_reads() -> None:
             wrong = set(service["environment"]) - KNOWN[IMAGE[service["image"]]]
             assert not wrong, f"{name}: {sorted(wrong)}"
             checked += 1
-    assert checked == 4
+    assert checked == 5
 
 
 def test_the_worker_is_given_no_database_and_no_key() -> None:
@@ -208,7 +218,7 @@ def test_the_worker_is_given_no_database_and_no_key() -> None:
 
 def test_the_platform_would_start_with_what_compose_gives_it() -> None:
     """Production mode asks for these; each comes from a secret that the service is given."""
-    for name in ("web", "platform-worker", "migrate"):
+    for name in ("web", "platform-worker", "seal-worker", "migrate"):
         environment = COMPOSE["services"][name]["environment"]
         assert environment["COHORT_MODE"] == "production"
         for variable in ("SECRET_KEY", "DATABASE_URL", "BROKER_URL"):

@@ -1,27 +1,34 @@
-"""The worker's Celery app: `celery -A worker.celery_app worker` takes runs from the queue `train`, one at a time.
+"""The worker's Celery app: `celery -A worker.celery_app worker` takes runs one at a time, from the queue `train` and
+those of its labels and GPUs.
 
-Threads, not forked processes: the task only supervises, a thread sees the shutdown that the main thread is told of,
-and the trainer is a program of its own anyway. Messages are acknowledged before the work, because only the platform's
-claim decides who runs what.
+Threads, not forked processes: the task only waits for a supervisor, a thread sees the shutdown that the main thread is
+told of, and supervisor and trainer are programs of their own. Messages are acknowledged before the work, because only
+the platform's claim decides who runs what.
 """
 
 import logging
+import os
 import sys
 import threading
 from typing import Any
 
 from celery import Celery
 from celery.signals import worker_init, worker_ready, worker_shutting_down
+from celery.worker import state
+from kombu.entity import Exchange, Queue
 
-from grpo_core.broker import TRAIN_QUEUE, celery_transport
+from grpo_core.broker import TRAIN_QUEUE, celery_transport, train_queues
+from worker.devices import gpus
 from worker.environment import MissingSetting, environment
+from worker.orphans import sweep
 from worker.presence import stay_present
 
 SHUTDOWN = threading.Event()
-"""Set when the worker was told to stop: the supervisor stops its trainer and reports."""
+"""Set when the worker was told to stop: the task tells its supervisor, which stops the trainer and reports."""
 
 try:
     _BROKER_URL = environment().resolved_broker_url()
+    _QUEUES = train_queues(labels=environment().label_list, gpus=len(gpus()))
 except MissingSetting as error:
     sys.exit(f"The worker cannot start: {error}")
 
@@ -29,6 +36,10 @@ app = Celery("worker", include=["worker.tasks"])
 app.conf.update(
     **celery_transport(_BROKER_URL, environment().broker_folder),
     task_default_queue=TRAIN_QUEUE,
+    task_queues=[
+        Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+        for name in _QUEUES
+    ],
     task_serializer="json",
     accept_content=["json"],
     task_ignore_result=True,
@@ -48,11 +59,21 @@ def _refuse_without_token(**_: Any) -> None:
     except MissingSetting as error:
         sys.exit(f"The worker cannot start: {error}")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
+    # Before a run is taken: what an earlier life of this worker left may hold the GPU. The platform is told of it by
+    # the thread that tells of this node.
+    sweep(environment().runs_folder)
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _stay_present(**_: Any) -> None:
-    stay_present(environment(), SHUTDOWN)
+    stay_present(environment(), SHUTDOWN, _refused)
+
+
+def _refused() -> None:
+    """Take no more messages, which other workers could answer; end what trains at a checkpoint; exit with a status of
+    its own, for whoever starts workers again by itself."""
+    SHUTDOWN.set()
+    state.should_stop = os.EX_NOPERM  # as Celery's own handlers of signals do it; but there the status is 0
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

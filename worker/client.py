@@ -7,20 +7,43 @@ with growing pauses for as long as the caller has patience; a Refusal is the pla
 import hashlib
 import ipaddress
 import random
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from grpo_core.wire import Beat, BeatReply, ClaimReply, ClaimRequest, Finish, IngestReply, InputFile, NodeInfo, Refusal
+from grpo_core.wire import (
+    Beat,
+    BeatReply,
+    ClaimReply,
+    ClaimRequest,
+    Finish,
+    IngestReply,
+    InputFile,
+    LostAttempt,
+    LostAttempts,
+    NodeInfo,
+    OldCheckpoint,
+    Progress,
+    Refusal,
+    UploadReply,
+)
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
 _TIMEOUT = httpx.Timeout(20.0, connect=5.0)
+_UPLOAD_TIMEOUT = httpx.Timeout(20.0, read=300.0)  # the call with a file's last byte waits until all was checked
 _LONGEST_PAUSE = 10.0
+_GLANCE = 0.25
+"""Seconds between two looks at what else there is to do, while a try that failed is waited out."""
+
+
+def _nothing() -> None:
+    return
 
 
 class PlatformError(Exception):
@@ -52,9 +75,8 @@ class Platform:
     """Calls made with the node's token."""
 
     def __init__(self, url: str, token: str) -> None:
-        # Another machine's proxy cannot reach this machine's own addresses.
-        direct = dict.fromkeys(("http://", "https://")) if _on_this_machine(url) else None
-        self._http = httpx.Client(base_url=f"{url.rstrip('/')}/api/worker/v1/", timeout=_TIMEOUT, mounts=direct)
+        self._url = url
+        self._http = _client(url)
         self._token = token
 
     def __enter__(self) -> Self:
@@ -63,15 +85,26 @@ class Platform:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def claim(self, run_id: int, node: NodeInfo, *, patience: float = 60.0) -> ClaimReply:
-        body = ClaimRequest(run_id=run_id, node=node)
-        return _understood(ClaimReply, _call(self._http, "claim", self._token, patience, json=_json(body)))
+    def claim(
+        self, run_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Callable[[], None] = _nothing
+    ) -> ClaimReply:
+        """`meanwhile` is called between tries; what it raises ends them."""
+        body = ClaimRequest(run_id=run_id, claim_id=secrets.token_hex(16), node=node)  # one id for all tries
+        return _understood(ClaimReply, _call(self._http, "claim", self._token, patience, meanwhile, json=_json(body)))
 
     def present(self, node: NodeInfo) -> None:
         _call(self._http, "node", self._token, json=_json(node))
 
+    def lost(self, attempts: list[LostAttempt], *, patience: float = 0.0) -> None:
+        """Tell of attempts of this node whose processes are dead."""
+        _call(self._http, "node/lost", self._token, patience, json=_json(LostAttempts(attempts=attempts)))
+
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
         return AttemptLink(self._http, claimed)
+
+    def attempt_aside(self, claimed: ClaimReply) -> "AttemptLink":
+        """The same on connections of its own, for another thread; the caller closes it."""
+        return AttemptLink(_client(self._url), claimed)
 
 
 class AttemptLink:
@@ -83,8 +116,26 @@ class AttemptLink:
         self._fence = claimed.fence
         self._at = f"attempts/{claimed.attempt_id}"
 
-    def beat(self, *, shipped_seq: int, spooled_bytes: int) -> BeatReply:
-        body = Beat(fence=self._fence, shipped_seq=shipped_seq, spooled_bytes=spooled_bytes)
+    def close(self) -> None:
+        self._http.close()
+
+    def beat(
+        self,
+        *,
+        shipped_seq: int,
+        spooled_bytes: int,
+        free_bytes: int | None = None,
+        progress: Progress | None = None,
+        removed: Sequence[OldCheckpoint] = (),
+    ) -> BeatReply:
+        body = Beat(
+            fence=self._fence,
+            shipped_seq=shipped_seq,
+            spooled_bytes=spooled_bytes,
+            free_bytes=free_bytes,
+            progress=progress,
+            removed=list(removed),
+        )
         return _understood(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
 
     def records(self, compressed: bytes) -> IngestReply:
@@ -92,8 +143,20 @@ class AttemptLink:
         answer = _call(self._http, f"{self._at}/records", self._token, content=compressed, headers=headers)
         return _understood(IngestReply, answer)
 
+    def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
+        """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
+        # fmt: off
+        headers = {
+            "X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset),
+            "Content-Type": "application/octet-stream",
+        }
+        # fmt: on
+        place = f"{self._at}/uploads/{sha256}"
+        answer = _call(self._http, place, self._token, content=part, headers=headers, timeout=_UPLOAD_TIMEOUT)
+        return _understood(UploadReply, answer)
+
     def finish(self, finish: Finish, *, patience: float, meanwhile: Callable[[], None]) -> None:
-        """`meanwhile` is called between tries."""
+        """`meanwhile` is called between tries, and while the next is waited for."""
         _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, json=_json(finish))
 
     def fetch(self, file: InputFile, target: Path, *, meanwhile: Callable[[], None], patience: float) -> None:
@@ -136,10 +199,6 @@ class AttemptLink:
             )
 
 
-def _nothing() -> None:
-    return
-
-
 def _call(
     http: httpx.Client,
     path: str,
@@ -175,8 +234,11 @@ def _retry(once: Callable[[], Result], patience: float, meanwhile: Callable[[], 
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() - began + wait > patience:
                 raise
+        over = time.monotonic() + wait
         meanwhile()
-        time.sleep(wait)
+        while (left := over - time.monotonic()) > 0:
+            time.sleep(min(left, _GLANCE))
+            meanwhile()
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
@@ -192,6 +254,12 @@ def _raise_for(answer: httpx.Response) -> None:
             "is COHORT_URL the platform's address?"
         ) from None
     raise Refused(answer.status_code, refusal)
+
+
+def _client(url: str) -> httpx.Client:
+    # Another machine's proxy cannot reach this machine's own addresses.
+    direct = dict.fromkeys(("http://", "https://")) if _on_this_machine(url) else None
+    return httpx.Client(base_url=f"{url.rstrip('/')}/api/worker/v1/", timeout=_TIMEOUT, mounts=direct)
 
 
 def _on_this_machine(url: str) -> bool:

@@ -1,10 +1,12 @@
-"""What this machine is, for the platform's list of nodes. Asks the operating system and nvidia-smi; loads no torch."""
+"""What this machine is, for the platform's list of nodes. Asks the system, nvidia-smi and bwrap; loads no torch."""
 
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,18 @@ from grpo_core.wire import NodeInfo
 _PACKAGES = ("cohort-grpo", "torch", "transformers", "vllm", "deepspeed")
 
 
-def node_info() -> NodeInfo:
+def node_info(labels: Sequence[str] = ()) -> NodeInfo:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cpus = len(os.sched_getaffinity(0))
     cpu = {"kind": "cpu", "name": _cpu_name(), "memory_bytes": memory}
     return NodeInfo(
         hostname=socket.gethostname(),
-        devices=[*_gpus(), cpu],
+        devices=[*gpus(), cpu],
         cpus=cpus,
         memory_bytes=memory,
         versions={"python": platform.python_version(), **_versions()},
+        labels=list(labels),
+        sandbox=sandbox(),
     )
 
 
@@ -36,25 +40,92 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _gpus() -> list[dict[str, Any]]:
-    """NVIDIA devices; none when nvidia-smi is absent or does not answer."""
+def gpus() -> list[dict[str, Any]]:
+    """NVIDIA devices that a trainer started here would see; none when nvidia-smi is absent or does not answer.
+
+    nvidia-smi shows every device of the machine, whatever CUDA_VISIBLE_DEVICES says, so that is read here, as CUDA
+    reads it. A slice of a device (MIG) that is named in it counts as one device, and CUDA takes no second one.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    asked = [program, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None and named.strip().startswith("MIG-"):
+        return _slices(_answer([program, "-L"]), named)[:1]
+    answer = _answer([program, "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"])
+    rows = [row for line in answer.splitlines() if (row := _row(line)) is not None]
+    return [gpu for _, _, gpu in (rows if named is None else _visible(rows, named))]
+
+
+def gpu_users() -> set[int]:
+    """Process ids that compute on NVIDIA devices, as far as nvidia-smi shows them here."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return set()
+    answer = _answer([program, "--query-compute-apps=pid", "--format=csv,noheader"])
+    return {int(line) for line in answer.splitlines() if line.strip().isdecimal()}
+
+
+def sandbox() -> str:
+    """Name and version of bubblewrap when it really runs a program apart here; empty when it does not."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return ""
+    apart = ["--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev"]
+    if _answer([program, *apart, "--proc", "/proc", "--", "/bin/sh", "-c", "echo apart"]) != "apart\n":
+        return ""
+    return _answer([program, "--version"]).strip()
+
+
+def _answer(words: list[str]) -> str:
+    """What a program prints; nothing when it fails or does not answer."""
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
+        return subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
-    return [gpu for line in answer.splitlines() if (gpu := _gpu(line)) is not None]
+        return ""
 
 
-def _gpu(line: str) -> dict[str, Any] | None:
-    """One line of nvidia-smi: `NVIDIA H100, 81559`, the memory in MiB."""
-    name, _, mebibytes = line.rpartition(",")
-    if not mebibytes.strip().isdecimal():
+_Row = tuple[int, str, dict[str, Any]]
+"""Index, UUID, device."""
+
+
+def _row(line: str) -> _Row | None:
+    """One line of nvidia-smi: `0, GPU-5c89852c-…, NVIDIA H100, 81559`, the memory in MiB."""
+    told = re.fullmatch(r"\s*(\d+)\s*,\s*(GPU-[^,\s]+)\s*,(.*),\s*(\d+)\s*", line)
+    if told is None:
         return None
-    return {"kind": "cuda", "name": name.strip(), "memory_bytes": int(mebibytes) * 1024 * 1024}
+    gpu = {"kind": "cuda", "name": told[3].strip(), "memory_bytes": int(told[4]) * 1024 * 1024}
+    return int(told[1]), told[2], gpu
+
+
+def _visible(rows: Sequence[_Row], named: str) -> list[_Row]:
+    """Those that CUDA_VISIBLE_DEVICES names, in its order. The first entry that names no device, or that is not of the
+    first one's kind (index, or how a UUID begins), ends the list; a device named twice makes it empty."""
+    found: list[_Row] = []
+    words = [word.strip() for word in named.split(",")]
+    by_uuid = words[0].startswith("GPU-")
+    for word in words:
+        if by_uuid:
+            meant = [row for row in rows if word.startswith("GPU-") and row[1].startswith(word)]
+        else:
+            meant = [row for row in rows if word.isdecimal() and row[0] == int(word)]
+        if len(meant) != 1:
+            break
+        if meant[0] in found:
+            return []
+        found += meant
+    return found
+
+
+def _slices(listed: str, named: str) -> list[dict[str, Any]]:
+    """From lines of `nvidia-smi -L` such as `  MIG 1g.10gb  Device  0: (UUID: MIG-c7384736-…)`."""
+    first = named.split(",")[0].strip()
+    told = re.findall(r"MIG (\S*?(\d+)gb\S*)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)", listed)
+    return [
+        {"kind": "cuda", "name": f"MIG {profile}", "memory_bytes": int(gigabytes) * 10**9}
+        for profile, gigabytes, uuid in told
+        if uuid.startswith(first)
+    ]
 
 
 def _versions() -> dict[str, str]:

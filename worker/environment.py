@@ -3,12 +3,14 @@
 from functools import cache
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from grpo_core.broker import LABEL, LABEL_RULE
 
 
 class MissingSetting(Exception):
-    """A setting that the worker cannot work without; the message names the variable."""
+    """A setting that the worker cannot work without, or with; the message names the variable."""
 
 
 class Environment(BaseSettings):
@@ -30,6 +32,31 @@ class Environment(BaseSettings):
     """Folder of the run directories; empty means runs/ under home."""
     models_dir: Path | None = None
     """Folder of the base models; empty means models/ under home."""
+    labels: str = ""
+    """What the node is called where a run says which nodes it may use, with commas between them, such as a100,lab."""
+    min_free_bytes: int | None = None
+    """Least room on the disk of the runs; below it no run is taken and one that trains is paused. Empty means 2 GiB,
+    or 5 % of the disk where that is less."""
+    spool_cap_bytes: int = 4 * 1024**3
+    """Most bytes of records that may wait for the platform; above it samples are left out, metrics never."""
+    upload_seconds: float = 300.0
+    """How often the newest checkpoint goes to the platform, so that another node can go on from it; 0: never."""
+    hosts: str = ""
+    """Hosts of one run over several machines, with commas between them, this one first."""
+    remote_shell: str = ""
+    """How a program is started on them; empty means ssh."""
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_can_name_queues(cls, given: str) -> str:
+        for label in _parts(given):
+            if not LABEL.fullmatch(label):
+                raise ValueError(f"{label!r} can be no label: one takes {LABEL_RULE}")
+        return given
+
+    @property
+    def label_list(self) -> list[str]:
+        return _parts(self.labels)
 
     @property
     def home_folder(self) -> Path:
@@ -69,6 +96,15 @@ class Environment(BaseSettings):
         return token
 
 
+def _parts(listed: str) -> list[str]:
+    return [part for word in listed.split(",") if (part := word.strip())]
+
+
 @cache
 def environment() -> Environment:
-    return Environment()
+    """Raises MissingSetting when a variable cannot mean anything."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        faults = "; ".join(f"COHORT_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+        raise MissingSetting(faults) from None

@@ -1,39 +1,50 @@
-"""Says that this machine is here, while it waits as well as while it works.
+"""Says that this machine is here, while it waits as well as while it works, and what it found dead.
 
 Without it an idle worker calls nobody, and people could not tell one that waits from one that is gone. A call that
-fails is only logged: nothing hangs on it, because runs are offered by message and owned by claim.
+fails is only logged and made again: runs are offered by message and owned by claim.
 """
 
 import logging
 import threading
+from collections.abc import Callable
 
 from worker.client import Platform, PlatformError, Refused
-from worker.devices import node_info
 from worker.environment import Environment
+from worker.node import at_present, node_info
+from worker.orphans import settle
 
 SECONDS = 20.0
 
 log = logging.getLogger(__name__)
 
 
-def stay_present(settings: Environment, stop: threading.Event) -> threading.Thread:
-    """Tell the platform every 20 s, in a thread of its own, until `stop`."""
-    thread = threading.Thread(target=_tell, args=(settings, stop), name="presence", daemon=True)
+def stay_present(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> threading.Thread:
+    """Tell the platform every 20 s, in a thread of its own, until `stop`, or until it refuses this node's token: then
+    `refused` is called, once."""
+    thread = threading.Thread(target=_tell, args=(settings, stop, refused), name="presence", daemon=True)
     thread.start()
     return thread
 
 
-def _tell(settings: Environment, stop: threading.Event) -> None:
-    info = node_info()
+def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> None:
+    runs, least = settings.runs_folder, settings.min_free_bytes
+    info = node_info(settings.label_list, runs, least)
     was_heard = True
     with Platform(settings.url, settings.resolved_node_token()) as platform:
         while not stop.is_set():
             try:
+                info = at_present(info, runs, least)
                 platform.present(info)
+                settle(runs, platform)
                 was_heard = True
             except PlatformError as error:
                 if isinstance(error, Refused) and error.code == "unknown_token":
-                    log.error("the platform refuses this node: %s", error)
+                    log.error(
+                        "the platform refuses this node's token, and the worker stops: %s. To let it in again, give it "
+                        "the token that `cohort node NAME --rotate` prints, and start it",
+                        error,
+                    )
+                    refused()
                     return
                 if was_heard:  # once for each outage
                     log.warning("the platform does not hear this node: %s", error)

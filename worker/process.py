@@ -1,10 +1,12 @@
-"""One child process with everything it starts: a session of its own, ended as a whole.
+"""One trainer with everything it starts, ended as a whole and proven gone.
 
-The child dies with the *thread* that made it (PR_SET_PDEATHSIG): make it in the thread that supervises it. A process
-that opens a session of its own leaves this one's reach; the sandbox ties those to their starter by other means.
+Between this process and the trainer stands a keeper (worker/keeper.py), which kills all of it when this process dies.
+When the keeper itself is killed, the trainer dies with it and this process, where it is a sub-reaper, adopts and ends
+what is left. What belongs to the trainer is known by kinship, session and control group, never by name.
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,82 +15,227 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from worker import launch
+from worker import devices, keeper
+from worker.cgroup import Cgroup, memory_kills
+from worker.keeper import Process, below, process, processes
 
 _KILL_SECONDS = 20.0
+_START_SECONDS = 60.0
+_LET_GO_SECONDS = 3.0
+_COUNT_SECONDS = 10.0
 
 
 class GroupSurvives(Exception):
-    """Processes that are still there after SIGKILL: they hang in the kernel, usually on a device or a network disk."""
+    """Processes that are still there after SIGKILL: they hang in the kernel, usually on a device or a network disk.
+
+    `holders` have ended, and a GPU counts them as its users even so.
+    """
+
+    def __init__(self, message: str, *, holders: tuple[int, ...] = ()) -> None:
+        self.holders = holders
+        super().__init__(message)
+
+
+class NotStarted(Exception):
+    """The keeper could not start the trainer; the message says why."""
+
+
+_reaper = False
+
+
+def become_reaper() -> None:
+    """From now on orphans of this process's descendants are given to it, and `Child.reap` takes every child of this
+    process for its own. Only for a process that does nothing but supervise."""
+    global _reaper
+    keeper.prctl(keeper.PR_SET_CHILD_SUBREAPER, 1)
+    _reaper = True
+
+
+def die_with_parent(parent: int, number: signal.Signals) -> bool:
+    """Have the kernel send this process the signal when the thread that started it ends. False when that is over."""
+    keeper.prctl(keeper.PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
 
 
 class Child:
-    """A running program, leader of its own session and group, writing to a log file."""
+    """A running program, leader of its own session, writing to a log file. Raises NotStarted."""
 
-    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
-        wrapped = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *argv]
-        with log.open("ab") as output:
-            self._popen = subprocess.Popen(
-                wrapped,
-                cwd=cwd,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.pid = self._popen.pid
+    def __init__(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, group: Cgroup | None = None
+    ) -> None:
+        self.group = group
+        self._memory_kills = 2 * (memory_kills(),)
+        """As counted a while ago, and lately; not from the start, for the kernel may kill a reward's program too."""
+        self._counted_at = time.monotonic()
+        self._status: int | None = None
+        self._said = b""
+        self._reaped = False
+        words = [sys.executable, "-I", "-S", keeper.__file__, str(group.folder) if group else "", *argv]
+        try:
+            with log.open("ab") as output:
+                self._keeper = subprocess.Popen(
+                    words,
+                    cwd=cwd,
+                    env=dict(env),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            assert self._keeper.stdout is not None
+            os.set_blocking(self._keeper.stdout.fileno(), False)
+            self.pid, self.ticks = self._started()
+        except (OSError, NotStarted):
+            if group is not None:
+                group.remove()
+            raise
+        self._seen = {self.pid}
+        """Every process that was found to be the trainer's: some of them may hold a GPU for longer than they live."""
+
+    @property
+    def keeper_pid(self) -> int:
+        return self._keeper.pid
 
     def ended(self) -> bool:
-        """Whether the leader has ended. It is not reaped, so that its process id stays taken until `reap`."""
-        if self._popen.returncode is not None:
-            return True
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        """Whether the trainer has ended. To be asked often."""
+        if self._status is None:
+            self._listen()
+        if self._status is None and time.monotonic() - self._counted_at > _COUNT_SECONDS:
+            self._memory_kills = (self._memory_kills[1], memory_kills())
+            self._counted_at = time.monotonic()
+        return self._status is not None
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed for want of memory lately. To be asked right after `reap`."""
+        return memory_kills() > self._memory_kills[0]
 
     def terminate(self) -> None:
-        """Ask the whole group to end."""
-        self._signal(signal.SIGTERM)
+        """Ask the whole session to end."""
+        if self._reaped:
+            return
+        for one in processes():
+            if one.session == self.pid and one.lives:
+                keeper.kill(one, signal.SIGTERM)
 
     def reap(self) -> int:
-        """Kill what is left of the session, wait until nothing is, return the leader's status (−signal if killed).
+        """Kill what is left, wait until nothing is, return the trainer's status (−signal if killed).
 
-        Raises GroupSurvives when processes cannot be killed.
+        Raises GroupSurvives when processes cannot be killed, or a GPU still counts one of them as its user.
         """
+        if self._reaped:
+            assert self._status is not None
+            return self._status
         deadline = time.monotonic() + _KILL_SECONDS
-        while left := self._alive():
+        while left := self._left():
             if time.monotonic() > deadline:
-                raise GroupSurvives(f"processes {left} of session {self.pid} are still there after SIGKILL")
-            self._signal(signal.SIGKILL)
+                raise GroupSurvives(f"still there {_KILL_SECONDS:.0f} s after SIGKILL: {_words(left)}")
+            if self.group is not None:
+                self.group.kill()
+            for one in left:
+                keeper.kill(one)
             time.sleep(0.02)
-        return self._popen.wait()
+            self.ended()  # hear the status before the keeper goes
+        self._let_go()
+        self._reaped = True
+        if self.group is not None:
+            self.group.remove()
+        self._prove_devices_free(deadline)
+        assert self._status is not None
+        return self._status
 
-    def _alive(self) -> list[int]:
-        return [] if self._popen.returncode is not None else session_members(self.pid)
+    # ------------------------------------------------------------------ the keeper
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._popen.returncode is not None:
-            return  # reaped: the id may belong to somebody else by now
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-        for pid in session_members(self.pid):
-            with suppress(ProcessLookupError):
-                if os.getpgid(pid) != self.pid:
-                    os.kill(pid, number)
+    def _started(self) -> tuple[int, int]:
+        deadline = time.monotonic() + _START_SECONDS
+        out = self._keeper.stdout
+        assert out is not None
+        while b"\n" not in self._said:
+            select.select([out], [], [], 1.0)
+            chunk = self._read()
+            if chunk == b"" or time.monotonic() > deadline:
+                self._keeper.kill()
+                status = self._keeper.wait()
+                raise NotStarted(f"the trainer's keeper ended with status {status} before it had started the trainer")
+        line, _, self._said = self._said.partition(b"\n")
+        _, pid, ticks = line.split()
+        return int(pid), int(ticks)
+
+    def _read(self) -> bytes | None:
+        """What the keeper said; None when nothing is there yet, empty when there will be no more."""
+        assert self._keeper.stdout is not None
+        chunk: bytes | None
+        try:
+            chunk = os.read(self._keeper.stdout.fileno(), 4096)
+        except BlockingIOError:
+            return None
+        self._said += chunk
+        return chunk
+
+    def _listen(self) -> None:
+        over = self._read() == b""
+        line, newline, _ = self._said.partition(b"\n")
+        if newline:
+            self._status = int(line.split()[1])
+        elif over:
+            self._status = -signal.SIGKILL  # by the kernel, for the keeper is dead
+
+    def _let_go(self) -> None:
+        """Nobody is left: the keeper hears that it may go, and is collected."""
+        with suppress(BrokenPipeError):
+            if self._keeper.stdin is not None:
+                self._keeper.stdin.close()
+        try:
+            self._keeper.wait(_LET_GO_SECONDS)
+        except subprocess.TimeoutExpired:  # somebody stopped it
+            self._keeper.kill()
+            self._keeper.wait()
+        if self._status is None:
+            self._listen()
+        assert self._keeper.stdout is not None
+        self._keeper.stdout.close()
+        self._collect_adopted()
+
+    # ------------------------------------------------------------------ proof
+
+    def _left(self) -> list[Process]:
+        """What lives of the trainer and all it started."""
+        table = processes()
+        found = {one.pid: one for one in below(self._keeper.pid, table)}
+        grouped = set(self.group.pids()) if self.group is not None else set()
+        for one in table:
+            if one.session == self.pid or one.pid in grouped:
+                found[one.pid] = one
+        if _reaper:
+            found |= {one.pid: one for one in below(os.getpid(), table)}
+        self._collect_adopted()
+        found.pop(self._keeper.pid, None)
+        left = [one for one in found.values() if one.lives]
+        self._seen |= {one.pid for one in left}
+        return left
+
+    def _prove_devices_free(self, deadline: float) -> None:
+        # An id that lives again by now is somebody else's.
+        while holders := {pid for pid in self._seen & devices.gpu_users() if process(pid) is None}:
+            if time.monotonic() > deadline:
+                words = f"a GPU still counts processes {sorted(holders)} as its users, which have ended"
+                raise GroupSurvives(words, holders=tuple(sorted(holders)))
+            time.sleep(0.5)
+
+    def _collect_adopted(self) -> None:
+        """Zombies that were given to this process; the keeper is the one child that Popen collects."""
+        if not _reaper:
+            return
+        me = os.getpid()
+        for one in processes():
+            if one.parent == me and not one.lives and one.pid != self._keeper.pid:
+                with suppress(ChildProcessError):
+                    os.waitpid(one.pid, os.WNOHANG)
 
 
 def session_members(session: int) -> list[int]:
-    """Process ids of the session that are not zombies, from /proc. One that is hidden (hidepid) is another user's: we
-    could not end it either.
-    """
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # ended while we looked, or hidden
-        state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
-        if int(its_session) == session and state not in "ZX":
-            found.append(int(folder.name))
-    return found
+    """Process ids of the session that are not zombies."""
+    return [one.pid for one in processes() if one.session == session and one.lives]
+
+
+def _words(left: list[Process]) -> str:
+    return ", ".join(f"process {one.pid} (state {one.state})" for one in left)

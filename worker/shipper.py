@@ -1,13 +1,15 @@
 """Ships a spool to the platform, in order, and deletes what the platform holds.
 
-Sends the records' JSON as the trainer wrote it; looks into none of it.
+Sends the records' JSON as the trainer wrote it; looks into none of it, but for those that tell of a checkpoint.
 """
 
 from pathlib import Path
 
 import zstandard
+from pydantic import ValidationError
 
-from grpo_core.run_dir import Spooled, SpoolReader
+from grpo_core.records import ENVELOPE, CheckpointManifest
+from grpo_core.spool import Spooled, SpoolReader
 from worker.client import AttemptLink
 
 
@@ -25,6 +27,8 @@ class Shipper:
         self.read_seq = 0
         """The newest record that was found in the spool."""
         self.acked_seq = 0
+        self.checkpoints: list[CheckpointManifest] = []
+        """Those whose records the platform holds, oldest first; the reader takes them out."""
 
     def ship(self) -> bool:
         """Send one batch; False when there is nothing to send.
@@ -42,9 +46,22 @@ class Shipper:
         if acked < first:
             raise RecordsLost(f"records from {acked + 1} to {first} were acknowledged or sent, and are not held")
         self.acked_seq = acked
+        self.checkpoints += [
+            found for record in self._pending if record.seq <= acked and (found := _checkpoint(record))
+        ]
         self._pending = [record for record in self._pending if record.seq > acked]
         self._reader.drop_through(acked)
         return True
 
     def spooled_bytes(self) -> int:
         return sum(segment.stat().st_size for segment in self._spool.glob("*.log"))
+
+
+def _checkpoint(record: Spooled) -> CheckpointManifest | None:
+    if b'"kind":"checkpoint"' not in record.body:
+        return None
+    try:
+        body = ENVELOPE.validate_json(record.body).record
+    except ValidationError:
+        return None  # of another version; the platform has taken it, and what it means is not ours to know
+    return body if isinstance(body, CheckpointManifest) else None

@@ -1,28 +1,57 @@
 """The one task of a worker. Its message is a hint that a run waits: a doubled or late one finds nothing to claim."""
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 
 from grpo_core.broker import RUN_ATTEMPT_TASK
 from worker.celery_app import SHUTDOWN, app
-from worker.client import Platform, Refused, Unreachable
-from worker.environment import environment
-from worker.supervisor import Supervisor
+from worker.client import Platform
+from worker.environment import Environment, environment
+from worker.orphans import still_leaving, survivors, try_to_settle
+
+_GLANCE = 0.2
 
 log = logging.getLogger(__name__)
 
 
 @app.task(name=RUN_ATTEMPT_TASK)  # type: ignore[untyped-decorator]
 def run_attempt(run_id: int, **_: object) -> None:
-    """Try to run one attempt. Keywords that a newer platform may add are ignored."""
+    """Try to run one attempt, in a process of its own. Keywords that a newer platform may add are ignored."""
+    settings = environment()
+    told = False
+    while not SHUTDOWN.is_set() and (leaving := still_leaving(settings.runs_folder)):
+        if not told:
+            log.info("waiting for the supervisors of an earlier worker to end runs %s", leaving)
+        told = True
+        SHUTDOWN.wait(1.0)
     if SHUTDOWN.is_set():
         return  # the platform publishes the run again
-    settings = environment()
+    if survivors(settings.runs_folder):
+        _settle(settings)  # it may be gone by now; the supervisor sees whether it is, and claims nothing if not
+    status = _supervise(run_id)
+    if status != 0:
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        log.error("the supervisor of run %s ended by %s", run_id, how)
+        _settle(settings)
+
+
+def _settle(settings: Environment) -> None:
     with Platform(settings.url, settings.resolved_node_token()) as platform:
-        supervisor = Supervisor(platform, settings.runs_folder, settings.models_folder, stop=SHUTDOWN)
+        try_to_settle(settings.runs_folder, platform)
+
+
+def _supervise(run_id: int) -> int:
+    """Run the supervisor to its end; a shutdown of the worker is passed on to it once."""
+    words = [sys.executable, "-P", "-m", "worker.supervise", str(run_id), str(os.getpid())]
+    supervisor = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    while True:
         try:
-            supervisor.run(run_id)
-        except Refused as refused:
-            level = logging.INFO if refused.code == "not_waiting" else logging.ERROR
-            log.log(level, "run %s not claimed: %s", run_id, refused)
-        except Unreachable as error:
-            log.warning("run %s not claimed, the platform will offer it again: %s", run_id, error)
+            return supervisor.wait(_GLANCE)
+        except subprocess.TimeoutExpired:
+            if not SHUTDOWN.is_set():
+                continue
+        supervisor.send_signal(signal.SIGTERM)
+        return supervisor.wait()

@@ -1,7 +1,7 @@
 """Loads a policy or a reference, from a folder or from a pinned revision on the Hub.
 
 Only safetensors are read and no code that comes with a model is ever run: a pickle may execute anything when it is
-opened, so a folder that holds nothing else is refused, by its files' names and by their first bytes.
+opened, so a folder with one in it is refused, by what its files hold (grpo_core.weight_bytes) and not by their names.
 """
 
 import os
@@ -15,9 +15,11 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from grpo_core.checkpoint_files import MANIFEST, STATE
 from grpo_core.config import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.logprobs import last_logits
+from grpo_core.weight_bytes import pickle_kind
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bars would end up in every run's log
 
@@ -107,41 +109,28 @@ def _from_hub(repository: str, revision: str) -> ModelSource:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none to load safely."""
+    """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none, and when any file
+    of the folder is a pickle. What lies in folders below is never opened."""
     weights = sorted(folder.glob("*.safetensors"))
-    for path in weights:
-        if (what := _pickle_kind(path)) is not None:
-            raise ModelError(f"{path} is named safetensors but is {what}; it could run code when loaded. {_CONVERT}")
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    for path in files:
+        if (what := pickle_kind(path)) is not None:
+            raise ModelError(f"{path} is {what}, which can run code when it is loaded. {_CONVERT}")
     if weights:
         return weights
-    pickles = [p for p in sorted(folder.iterdir()) if p.is_file() and _looks_like_pickle(p)]
-    if pickles:
-        names = ", ".join(p.name for p in pickles[:4])
+    if named := [path.name for path in files if path.suffix.lower() in PICKLE_SUFFIXES]:
         raise ModelError(
-            f"{folder} holds weights as pickle only ({names}), which can run code when loaded and is "
-            f"refused. {_CONVERT}"
+            f"{folder} holds no *.safetensors weights, only {', '.join(named[:4])}; other formats are not read. "
+            f"{_CONVERT}"
         )
     raise ModelError(f"{folder} holds no *.safetensors weights")
 
 
 _CONVERT = (
-    "Convert on a machine where you trust the file: "
-    "transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW) writes safetensors."
+    "Convert it on a machine where you trust it: "
+    "transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW) writes safetensors; "
+    "then give the new folder, or take the file out of this one."
 )
-
-
-def _looks_like_pickle(path: Path) -> bool:
-    return path.suffix.lower() in PICKLE_SUFFIXES or _pickle_kind(path) is not None
-
-
-def _pickle_kind(path: Path) -> str | None:
-    with path.open("rb") as handle:
-        head = handle.read(4)
-    if head == b"PK\x03\x04":
-        return "a zip archive (PyTorch's pickle format)"
-    if len(head) >= 2 and head[0] == 0x80 and head[1] <= 5:
-        return "a pickle"
-    return None
 
 
 def pick_device(wanted: str) -> torch.device:
@@ -155,6 +144,11 @@ def pick_device(wanted: str) -> torch.device:
 def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
     """Load weights and tokenizer from `source`. Raises ModelError for anything missing, odd or unsafe."""
     folder = source.folder
+    if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
+        raise ModelError(
+            f"{folder} is a checkpoint that a run can go on from; `grpo export {folder} --out DIR` makes a model "
+            "folder of it"
+        )
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
     if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_core.errors import TrainingError
+from grpo_core.errors import NotFinite
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import last_logits
 from grpo_core.rollout.base import Completion, Decoding
@@ -149,7 +149,7 @@ class LocalRollout:
         probs_BV = logprobs_BV.exp()
         entropies = (-(probs_BV * logprobs_BV.clamp(min=-1e4)).sum(-1)).tolist()
         if any(math.isnan(entropy) for entropy in entropies):
-            raise TrainingError(
+            raise NotFinite(
                 "the policy's probabilities are no numbers any more: it has diverged. A lower optim.lr often helps"
             )
         if greedy:

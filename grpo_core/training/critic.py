@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from grpo_core.algo.advantages.gae import value_loss
 from grpo_core.config import RunConfig
-from grpo_core.errors import TrainingError
+from grpo_core.errors import NotFinite
 from grpo_core.model.layout import completion_hidden
 from grpo_core.model.load import LoadedModel, ModelSource, load_model
+from grpo_core.training.trained import TrainedWeights
 
 
 def load_critic(source: ModelSource, config: RunConfig, *, device: torch.device) -> "Critic":
@@ -31,9 +32,9 @@ class Critic:
     """Owns the value model and its optimiser: AdamW at `algorithm.critic.lr`, constant, with the rest as in `optim`.
     As with the policy, bf16 weights are trained through fp32 copies."""
 
-    weights: list[Tensor]
-    """What the optimiser changes, in fp32. Their `grad` holds what the micro-batches since `zero_gradients` added up
-    to; with several ranks these are to be summed before `step`."""
+    trained: TrainedWeights
+    """Their gradients are what the micro-batches since `zero_gradients` added up to; with several ranks these are to be
+    summed before `step`."""
 
     def __init__(self, base: LoadedModel, config: RunConfig) -> None:
         """`base` is taken over, and trained from here on; it must not be the policy."""
@@ -46,22 +47,19 @@ class Critic:
         self._head = nn.Linear(width, 1, device=base.device, dtype=torch.float32)
         nn.init.zeros_(self._head.weight)
         nn.init.zeros_(self._head.bias)
-        self._held = [*self._backbone.parameters(), *self._head.parameters()]
-        self.weights = [p if p.dtype == torch.float32 else p.detach().float() for p in self._held]
-        optim = config.optim
-        self._optimizer = torch.optim.AdamW(
-            self.weights,
-            lr=config.algorithm.critic.lr,
-            betas=(optim.beta1, optim.beta2),
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            fused=True,
-        )
+        named = {f"backbone.{name}": p for name, p in self._backbone.named_parameters()}
+        named |= {f"head.{name}": p for name, p in self._head.named_parameters()}
+        self.trained = TrainedWeights(named, lr=config.algorithm.critic.lr, optim=config.optim)
         self.zero_gradients()
 
     def parameters(self) -> int:
         """How many numbers the model has."""
-        return sum(p.numel() for p in self._held)
+        return sum(p.numel() for p in self.weights)
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """What the optimiser changes, in fp32; last come the head's."""
+        return self.trained.weights
 
     @torch.no_grad()
     def values(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Tensor:
@@ -70,9 +68,7 @@ class Critic:
         return self._values(prompts, completions)
 
     def zero_gradients(self) -> None:
-        """Zeros and not None: AdamW passes over a weight without a gradient, and its momentum would stand still."""
-        for weight in self.weights:
-            weight.grad = torch.zeros_like(weight)
+        self.trained.zero_gradients()
 
     def learn(
         self,
@@ -92,24 +88,16 @@ class Critic:
         loss_N = value_loss(values_N, old_values_N, returns_N, self._config.algorithm.critic.value_clip)
         loss = (loss_N * weights_N).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        for held, weight in zip(self._held, self.weights, strict=True):
-            if held is not weight and held.grad is not None:
-                assert weight.grad is not None
-                weight.grad += held.grad
-                held.grad = None
+        self.trained.collect_gradients()
         return loss.item()
 
     def step(self, max_norm: float) -> float:
-        """Clip the gradient, update the weights; returns the gradient's norm before clipping. Raises TrainingError when
-        it is no number: here and not in `learn`, so that several ranks stop together."""
-        norm = torch.nn.utils.clip_grad_norm_(self.weights, max_norm).item()
+        """Clip the gradient, update the weights; returns the gradient's norm before clipping. Raises NotFinite when it
+        is no number: here and not in `learn`, so that several ranks stop together."""
+        norm = self.trained.clip(max_norm)
         if not math.isfinite(norm):
-            raise TrainingError(f"the critic's gradient is {norm}. A lower algorithm.critic.lr often helps")
-        self._optimizer.step()
-        with torch.no_grad():
-            for held, weight in zip(self._held, self.weights, strict=True):
-                if held is not weight:
-                    held.copy_(weight)
+            raise NotFinite(f"the critic's gradient is {norm}. A lower algorithm.critic.lr often helps")
+        self.trained.step()
         return norm
 
     def _values(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Tensor:

@@ -6,6 +6,7 @@ Gradients and counts are summed, never averaged: each rank already weighs its to
 
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from grpo_core import errors
-from grpo_core.errors import GrpoError
+from grpo_core.errors import ConfigError, GrpoError
 from grpo_core.model.load import pick_device
 
 T = TypeVar("T")
@@ -42,8 +43,16 @@ class Ranks:
         use_gpu = pick_device(device).type == "cuda"
         own = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if use_gpu else torch.device("cpu")
         if use_gpu:
+            if (here := torch.cuda.device_count()) <= (own.index or 0):
+                raise ConfigError(f"engine.devices asks for more GPUs than the {here} that this machine has")
             torch.cuda.set_device(own)
+        # Waiting for the first rank is not done in Python, where a wish to stop would be met: so SIGTERM ends a rank
+        # that waits. Otherwise a first rank that fails before it comes here would leave the others waiting.
+        waits = os.environ["RANK"] != "0"
+        before = signal.signal(signal.SIGTERM, signal.SIG_DFL) if waits else None
         dist.init_process_group("nccl" if use_gpu else "gloo")
+        if waits:
+            signal.signal(signal.SIGTERM, before)
         return cls(dist.get_rank(), world, own)
 
     @property

@@ -1,7 +1,7 @@
 """The reference policy of the KL penalty: a frozen model beside the policy, or the policy itself with its LoRA
 adapters off, which costs no memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -11,6 +11,7 @@ from grpo_core.config import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off
+from grpo_core.training.trained import fit
 
 
 class Reference:
@@ -59,3 +60,27 @@ class Reference:
             for exact, (ours, theirs) in zip(self._exact, pairs, strict=True):
                 ours.copy_(exact.lerp_(theirs.float(), follow.weight))
         return True
+
+    # ------------------------------------------------------------------ into a checkpoint and back
+
+    @property
+    def moves(self) -> bool:
+        """Whether it may differ from the model that the run started from."""
+        return self._frozen is not None and self._config.algorithm.reference.refresh != "never"
+
+    def exact(self) -> dict[str, Tensor]:
+        """Its weights by name, each once: the fp32 ones where it has such."""
+        assert self._frozen is not None
+        names = [name for name, _ in self._frozen.model.named_parameters()]
+        weights = self._exact or [weight.detach() for weight in self._frozen.model.parameters()]
+        return dict(zip(names, weights, strict=True))
+
+    @torch.no_grad()
+    def restore(self, exact: Mapping[str, Tensor]) -> None:
+        """Take over what `exact` gave. Raises CheckpointError when it is of another model."""
+        assert self._frozen is not None
+        fit(exact, {name: weight.shape for name, weight in self._frozen.model.named_parameters()})
+        for place, (name, weight) in enumerate(self._frozen.model.named_parameters()):
+            weight.copy_(exact[name])
+            if self._exact is not None:
+                self._exact[place].copy_(exact[name])

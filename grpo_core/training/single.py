@@ -11,7 +11,7 @@ Shapes: N completion tokens of a micro-batch, row after row · R its rows.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,7 +22,8 @@ from grpo_core.algo.kl import adapted_coef, kl_estimate
 from grpo_core.algo.losses import Tokens, policy_loss
 from grpo_core.algo.losses.masks import entropy_threshold, high_entropy_keep, off_policy_keep
 from grpo_core.config import OptimConfig, RunConfig
-from grpo_core.errors import TrainingError
+from grpo_core.errors import CheckpointError, NotFinite
+from grpo_core.faults import fault
 from grpo_core.model.layout import plan_micro_batches
 from grpo_core.model.load import LoadedModel
 from grpo_core.training.base import TrainRow, UpdateResult
@@ -33,6 +34,7 @@ from grpo_core.training.plan import gives_gradient, mini_batches, owners, row_fa
 from grpo_core.training.ranks import Ranks
 from grpo_core.training.reference import Reference
 from grpo_core.training.tally import Tally, update_metrics
+from grpo_core.training.trained import TrainedWeights
 
 CLIPPED = ("clip", "gspo", "gspo_token", "gmpo", "luspo", "cispo")
 """Losses that hold a ratio back; the others have no clip ratio to tell."""
@@ -63,8 +65,11 @@ class _Batch:
 
 
 class SingleTraining:
-    """Owns the optimiser. bf16 weights are trained through fp32 copies: at small learning rates an update is less
-    than bf16 can hold and would be rounded away."""
+    """Owns the policy's optimiser, and the critic's and the moving reference's state through them."""
+
+    changed_in: int
+    """Newest step whose update has moved weights, if only in part. While it is the step in hand, there is no state to
+    go on from but the one at its end."""
 
     def __init__(
         self,
@@ -92,22 +97,39 @@ class SingleTraining:
         self._gauge = Gauge(policy, self._reference, critic, config, check)
         self._given: Measured | None = None
         self._kl_coef = algorithm.kl.coef
-        self._weights = [p for p in policy.model.parameters() if p.requires_grad]
-        self._masters = [p if p.dtype == torch.float32 else p.detach().float() for p in self._weights]
-        optim = config.optim
-        self._optimizer = torch.optim.AdamW(
-            self._masters,
-            lr=optim.lr,
-            betas=(optim.beta1, optim.beta2),
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            fused=True,
-        )
+        self.changed_in = 0
+        named = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}  # tied weights come once
+        self._trained = TrainedWeights(named, lr=config.optim.lr, optim=config.optim)
 
     @property
     def kl_coef(self) -> float:
         """β as it stands now; the adaptive controller moves it."""
         return self._kl_coef
+
+    # ------------------------------------------------------------------ into a checkpoint and back
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """All tensors that training needs to go on between two steps, by what they belong to. They are the live ones:
+        to be written before the next step."""
+        parts = {"policy": self._trained.exact(), "policy-optimizer": self._trained.moments()}
+        if self._critic is not None:
+            parts |= {"critic": self._critic.trained.exact(), "critic-optimizer": self._critic.trained.moments()}
+        if self._reference is not None and self._reference.moves:
+            parts["reference"] = self._reference.exact()
+        return parts
+
+    def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
+        """Take over what `state` gave after `step` steps. Raises CheckpointError when it is of another model."""
+        if parts.keys() != self.state().keys():
+            wanted, found = (", ".join(sorted(names)) for names in (self.state(), parts))
+            raise CheckpointError(f"the checkpoint holds {found}; this run needs {wanted}")
+        self._trained.restore(parts["policy"], parts["policy-optimizer"])
+        if self._critic is not None:
+            self._critic.trained.restore(parts["critic"], parts["critic-optimizer"])
+        if self._reference is not None and self._reference.moves:
+            self._reference.restore(parts["reference"])
+        self._kl_coef = kl_coef
+        self.changed_in = step
 
     # ------------------------------------------------------------------ before advantages
 
@@ -165,8 +187,7 @@ class SingleTraining:
         batches = [self._prepare(rows, batch, mine, working, dropped, measured) for batch in cut]
 
         rate = learning_rate(self._config.optim, step)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
+        self._trained.set_rate(rate)
         tally, norms, value_norms = Tally(), [], []
         for _ in range(algorithm.inner_iterations):
             for batch in batches:
@@ -178,7 +199,7 @@ class SingleTraining:
                         self._learn_values(rows, places, batch, measured, returns, tally)
                 norms.append(self._step(step))
                 if self._critic is not None:
-                    ranks.sum_in_place([w.grad for w in self._critic.weights if w.grad is not None])
+                    ranks.sum_in_place(self._critic.trained.gradients())
                     value_norms.append(self._critic.step(self._config.optim.max_grad_norm))
 
         several, stale = algorithm.updates_per_batch > 1, any(rows[place].stale for place in used)
@@ -310,12 +331,12 @@ class SingleTraining:
             tally.add(entropy=terms.entropy_N.detach().double().sum().item())
         value = loss.item()
         if not math.isfinite(value) and self._ranks.world == 1:  # with several, all must stop together: see _step
-            raise TrainingError(
+            raise NotFinite(
                 f"step {step}: the loss is {value}; the weights of step {step - 1} are the last good ones. "
                 "A lower optim.lr or a lower algorithm.clip_high often helps"
             )
         loss.backward()  # type: ignore[no-untyped-call]
-        self._collect_gradients()
+        self._trained.collect_gradients()
         tally.add(
             loss=value,
             tokens=float(sum(sizes)),
@@ -347,34 +368,21 @@ class SingleTraining:
         tally.add(value_loss=value_loss)
 
     def _zero_gradients(self) -> None:
-        """Zeros and not None: AdamW passes over a weight without a gradient, and its momentum would stand still."""
-        for master in self._masters:
-            master.grad = torch.zeros_like(master)
+        self._trained.zero_gradients()
         if self._critic is not None:
             self._critic.zero_gradients()
 
-    def _collect_gradients(self) -> None:
-        """Add a micro-batch's bf16 gradient to the fp32 sum: in bf16 the small ones of many micro-batches would be
-        rounded away."""
-        for weight, master in zip(self._weights, self._masters, strict=True):
-            if master is not weight and weight.grad is not None:
-                assert master.grad is not None
-                master.grad += weight.grad
-                weight.grad = None
-
     def _step(self, step: int) -> float:
         """Add up the ranks' gradients, clip, update the weights; returns the gradient's norm before clipping."""
-        self._ranks.sum_in_place([master.grad for master in self._masters if master.grad is not None])
-        norm = torch.nn.utils.clip_grad_norm_(self._masters, self._config.optim.max_grad_norm).item()
+        self._ranks.sum_in_place(self._trained.gradients())
+        norm = self._trained.clip(self._config.optim.max_grad_norm)
         if not math.isfinite(norm):
-            raise TrainingError(
+            raise NotFinite(
                 f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones"
             )
-        self._optimizer.step()
-        with torch.no_grad():
-            for weight, master in zip(self._weights, self._masters, strict=True):
-                if master is not weight:
-                    weight.copy_(master)
+        self.changed_in = step
+        fault(f"updating:{step}")
+        self._trained.step()
         return norm
 
 

@@ -13,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 
-from cohort.accounts.models import Membership, Project, Role
+from cohort.accounts.models import Membership, Project, Role, User
 from cohort.runs.models import Run
 
 
@@ -56,9 +56,25 @@ def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Ro
     project = project_for(request, slug, at_least=at_least)
     run = (
         Run.objects.filter(project=project, pk=run_id)
-        .select_related("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by")
+        .select_related(
+            *("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"),
+            *("cloned_from", "resume_from"),
+        )
         .first()
     )
     if run is None:
         raise Http404
     return run
+
+
+def keeps_nodes(user: User) -> bool:
+    """Whether the person may make, drain and revoke nodes: staff, and the admins of the server's first project.
+
+    Nodes serve every project, and whoever holds a node's token is given runs of all of them, so being admin somewhere
+    is not enough: anyone signed in can open a project and is its admin. The first one was opened by whoever set the
+    server up, so a small installation needs nothing more.
+    """
+    if user.is_staff or user.is_superuser:
+        return True
+    first = Project.objects.order_by("pk").values("pk")[:1]
+    return Membership.objects.filter(user=user, role=Role.ADMIN, project__in=first).exists()

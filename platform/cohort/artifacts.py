@@ -1,6 +1,6 @@
-"""Files that are too large for the database: uploaded datasets, cards. An fsspec address says where they lie.
+"""Files that are too large for the database: uploaded datasets, cards, checkpoints. An fsspec address says where.
 
-A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`), never by a person.
+A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`, `checkpoints/run-<id>/…`), never by a person.
 """
 
 import hashlib
@@ -58,3 +58,36 @@ def remove(key: str) -> None:
 def exists(key: str) -> bool:
     filesystem, root = _filesystem()
     return bool(filesystem.exists(f"{root}/{key}"))
+
+
+def sizes(folder: str) -> dict[str, int]:
+    """Files directly in a folder, by name, in bytes; those still being written are left out. Empty: no such folder."""
+    return {name: size for name, size in _listed(folder) if size is not None and not name.endswith(".part")}
+
+
+def folders(folder: str) -> list[str]:
+    """Names of the folders directly in a folder."""
+    return [name for name, size in _listed(folder) if size is None]
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder with all that is in it; one that is not there is no fault."""
+    filesystem, root = _filesystem()
+    try:
+        filesystem.rm(f"{root}/{folder}", recursive=True)
+    except FileNotFoundError:
+        return
+
+
+def _listed(folder: str) -> list[tuple[str, int | None]]:
+    """Name and size of each entry; a folder has no size."""
+    filesystem, root = _filesystem()
+    filesystem.invalidate_cache()  # object stores keep listings, and another process may have written since
+    try:
+        entries = filesystem.ls(f"{root}/{folder}", detail=True)
+    except FileNotFoundError:
+        return []
+    return [
+        (entry["name"].rstrip("/").rpartition("/")[2], None if entry["type"] == "directory" else int(entry["size"]))
+        for entry in entries
+    ]

@@ -1,4 +1,4 @@
-"""The platform's Celery app: `celery -A cohort.celery worker -B -Q platform`.
+"""The platform's Celery app: `celery -A cohort.celery worker -B -Q platform`, and `-Q platform.seal` for records.
 
 Sends runs to workers by task name and runs the platform's own short tasks. Never runs a training task.
 """
@@ -9,6 +9,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import beat_embedded_init, beat_init
 
+from cohort import file_broker
 from cohort.environment import environment
 from cohort.settings import CELERY
 
@@ -16,6 +17,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cohort.settings")  # Celery set
 
 _SCHEDULE = environment().home_folder / "beat-schedule"
 
+file_broker.use()
 app = Celery("cohort")
 app.conf.update(CELERY)
 app.conf.beat_schedule_filename = str(_SCHEDULE)

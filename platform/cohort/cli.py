@@ -61,12 +61,21 @@ def _parser() -> argparse.ArgumentParser:
         "--role", choices=["viewer", "reviewer", "operator", "admin"], help="default: the one they have, else operator"
     )
     user.add_argument("--new-password", action="store_true", help="for a person who is here already")
+    user.add_argument("--staff", action="store_true", help="let them manage the server's nodes, whatever their role")
     _home(user)
     user.set_defaults(run=_user)
 
-    node = commands.add_parser("node", help="make a node and print the token its worker needs")
-    node.add_argument("name", metavar="NAME")
-    node.add_argument("--revoke", action="store_true", help="refuse this node's token from now on")
+    node = commands.add_parser("node", help="make a node and print its token; list, drain, revoke nodes")
+    node.add_argument("name", metavar="NAME", nargs="?")
+    what = node.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show every node, and what runs there")
+    what.add_argument(
+        "--rotate", action="store_true", help="print another token; the old one is refused once that one is used"
+    )
+    what.add_argument("--revoke", action="store_true", help="refuse this node's token from now on")
+    what.add_argument("--drain", action="store_true", help="give it no new run; what runs there ends there")
+    what.add_argument("--undrain", action="store_true", help="let it take runs again")
+    node.add_argument("--move", action="store_true", help="with --drain: what runs there goes on elsewhere")
     _home(node)
     node.set_defaults(run=_node)
     return parser
@@ -150,23 +159,35 @@ def _user(arguments: argparse.Namespace) -> int:
             project=arguments.project,
             role=arguments.role,
             new_password=arguments.new_password,
+            staff=arguments.staff,
         )
     _say("\n".join(lines))
     return 0
 
 
 def _node(arguments: argparse.Namespace) -> int:
-    from cohort.embedded.home import Home
+    from cohort.embedded.home import Home, HomeError
     from cohort.embedded.visit import database
 
+    if (arguments.name is None) != arguments.list:
+        raise HomeError("give the node's name, or --list alone to see them all.")
+    if arguments.move and not arguments.drain:
+        raise HomeError("--move is of no use alone: it says how a node is drained, with --drain.")
     with database(Home.at(arguments.home), "cohort node"):
-        from cohort.embedded.people import node_add, node_revoke
+        from cohort.embedded import people
 
-        if arguments.revoke:
-            node_revoke(name=arguments.name)
-            line = f"the token of {arguments.name} is refused from now on"
+        if arguments.list:
+            line = "\n".join(people.node_lines())
+        elif arguments.rotate:
+            line = people.node_rotate(name=arguments.name)
+        elif arguments.revoke:
+            line = people.node_revoke(name=arguments.name)
+        elif arguments.drain:
+            line = people.node_drain(name=arguments.name, move=arguments.move)
+        elif arguments.undrain:
+            line = people.node_undrain(name=arguments.name)
         else:
-            line = node_add(name=arguments.name)
+            line = people.node_add(name=arguments.name)
     _say(line)
     return 0
 

@@ -39,7 +39,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         (("Base models", "base_model_list", ""), ("Datasets", "dataset_list", ""), ("Rewards", "verifier_list", "")),
     ),
     ("Evidence", (("Records", "record_list", ""),)),
-    ("Machines", (("Nodes", "node_list", "nodes"),)),
+    ("Machines", (("Queue", "queue", "waiting"), ("Nodes", "node_list", "nodes"))),
     ("People", (("Members", "member_list", ""),)),
 )
 
@@ -99,6 +99,11 @@ class Frame:
     @cached_property
     def live_runs(self) -> int:
         return Run.objects.filter(project=self.project, state__in=LIVE).count() if self.project else 0
+
+    @cached_property
+    def waiting(self) -> int:
+        """Runs of the project that wait for a worker."""
+        return Run.objects.filter(project=self.project, state=RunState.QUEUED).count() if self.project else 0
 
     @cached_property
     def nodes(self) -> int:

@@ -56,6 +56,11 @@ class Environment(BaseSettings):
     max_dataset_problems: int = Field(default=1_000_000, ge=1)
     """Most problems of a dataset. The web server holds their ids while it reads the file: about 150 MB for a
     million."""
+    lease_seconds: float = Field(default=60, gt=0)
+    """A worker that was not heard for so long is taken for lost, by the database's clock. For tests and slow
+    networks."""
+    heartbeat_seconds: float = Field(default=10, gt=0)
+    """How often a worker says that it lives, at most; well below half the lease. For tests and slow networks."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """Lowest level that is logged."""
 

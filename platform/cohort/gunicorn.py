@@ -1,9 +1,10 @@
-"""How the web server runs in production: `gunicorn --config python:cohort.gunicorn cohort.wsgi:application`.
+"""How the web server runs: `gunicorn --config python:cohort.gunicorn cohort.wsgi:application`.
 
-`cohort up` passes its own options instead.
+`cohort up` names this file too, and overrides address, processes and threads on the command line.
 """
 
 from pathlib import Path
+from typing import Any
 
 from cohort.environment import environment
 
@@ -14,3 +15,10 @@ timeout = 60
 graceful_timeout = 20
 control_socket_disable = True
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def post_worker_init(worker: Any) -> None:
+    """In each process, once the application is loaded: its sign of life begins."""
+    from cohort.runs.pulse import pulse_start  # Django is set up only now
+
+    pulse_start()

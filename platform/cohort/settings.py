@@ -103,7 +103,8 @@ def _database() -> dict[str, Any]:
         "ENGINE": "django.db.backends.postgresql",
         **{setting: str(parts[name]) for name, setting in known.items() if parts.get(name) is not None},
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": 8}, **options} if ENV.mode != "test" else options,
+        # One for each thread of a web server's process, one for its pulse, and one to spare.
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": 10}, **options} if ENV.mode != "test" else options,
     }
 
 
@@ -186,8 +187,12 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 
 COHORT_MAX_DATASET_BYTES, COHORT_MAX_DATASET_PROBLEMS = ENV.max_dataset_bytes, ENV.max_dataset_problems
-COHORT_LEASE_SECONDS = 60
-COHORT_HEARTBEAT_SECONDS = 10
+COHORT_LEASE_SECONDS, COHORT_HEARTBEAT_SECONDS = ENV.lease_seconds, ENV.heartbeat_seconds
+if COHORT_HEARTBEAT_SECONDS * 2 > COHORT_LEASE_SECONDS:
+    raise ImproperlyConfigured(
+        f"COHORT_HEARTBEAT_SECONDS is {COHORT_HEARTBEAT_SECONDS:g} and COHORT_LEASE_SECONDS {COHORT_LEASE_SECONDS:g}: "
+        "one lost beat would lose the lease. Take half the lease at most."
+    )
 
 CELERY = {
     **celery_transport(BROKER_URL, ENV.broker_folder),
@@ -199,7 +204,7 @@ CELERY = {
     "task_acks_late": False,
     "timezone": "UTC",
     "broker_connection_retry_on_startup": True,
-    "beat_schedule": {"reconcile": {"task": "cohort.runs.reconcile", "schedule": 30.0}},
+    "beat_schedule": {"reconcile": {"task": "cohort.runs.reconcile", "schedule": 5.0}},
 }
 
 LOGGING: dict[str, Any] = {

@@ -10,11 +10,10 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.accounts import views as accounts
 from cohort.accounts.forms import LoginForm
-from cohort.runs import nodes_views
 
 _project: list[URLPattern | URLResolver] = [
     path("", include("cohort.accounts.urls")),
-    path("nodes/", nodes_views.node_list, name="node_list"),
+    path("nodes/", include("cohort.runs.nodes_urls")),
     path("", include("cohort.runs.urls")),
     path("", include("cohort.catalog.urls")),
     path("", include("cohort.governance.urls")),

@@ -5,4 +5,8 @@ import os
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cohort.settings")
-application = get_wsgi_application()
+_pages = get_wsgi_application()
+
+from cohort.worker_api.records import RecordsFirst  # noqa: E402  its models need Django set up
+
+application = RecordsFirst(_pages)

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from grpo_core.checkpoint import MANIFEST, publish_folder, save_checkpoint, verify_checkpoint
-from grpo_core.errors import CheckpointError
+from grpo_core.checkpoint_files import MANIFEST, publish_folder, verify_checkpoint
+from grpo_core.checkpoints.write import save_weights
+from grpo_core.errors import CheckpointError, DiskFullError
 
 from .tiny import load, tiny_folder
 
@@ -18,7 +19,7 @@ def policy(tmp_path_factory):
 @pytest.fixture
 def saved(policy, tmp_path):
     folder = tmp_path / "checkpoints" / "final"
-    manifest = save_checkpoint(folder, policy, step=3, run_folder=tmp_path, final=True)
+    manifest = save_weights(folder, policy, step=3, run_folder=tmp_path)
     assert manifest.path == "checkpoints/final"
     return folder
 
@@ -59,7 +60,7 @@ def test_a_folder_without_its_manifest_is_no_checkpoint(saved):
 def test_writing_where_nothing_can_be_written(policy, tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
-        save_checkpoint(tmp_path / "checkpoints/final", policy, step=1, run_folder=tmp_path, final=True)
+        save_weights(tmp_path / "checkpoints/final", policy, step=1, run_folder=tmp_path)
 
 
 def test_a_failure_before_the_rename_leaves_the_old_one(policy, saved, tmp_path, monkeypatch):
@@ -69,8 +70,8 @@ def test_a_failure_before_the_rename_leaves_the_old_one(policy, saved, tmp_path,
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(policy.tokenizer, "save_pretrained", full)
-    with pytest.raises(CheckpointError, match="No space left"):
-        save_checkpoint(saved, policy, step=4, run_folder=tmp_path, final=True)
+    with pytest.raises(DiskFullError, match="no room for the checkpoint final"):
+        save_weights(saved, policy, step=4, run_folder=tmp_path)
     assert verify_checkpoint(saved) == before
 
 

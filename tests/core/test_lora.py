@@ -20,7 +20,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from grpo_core.checkpoint import save_checkpoint, verify_checkpoint
+from grpo_core.checkpoint_files import verify_checkpoint
+from grpo_core.checkpoints.write import save_weights
 from grpo_core.config import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.load import find_model, weight_files
@@ -240,7 +241,7 @@ def test_the_saved_folder_is_a_plain_model_with_the_adapters_in_its_weights(fold
     policy = adapted(folder)
     before, weights = logits(policy.model), {k: v.clone() for k, v in policy.model.state_dict().items()}
     saved = tmp_path / "checkpoints/final"
-    manifest = save_checkpoint(saved, policy, step=3, run_folder=tmp_path, final=True)
+    manifest = save_weights(saved, policy, step=3, run_folder=tmp_path)
 
     assert load_file(saved / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
     assert weight_files(saved) == [saved / "model.safetensors"]
@@ -254,7 +255,7 @@ def test_the_saved_folder_is_a_plain_model_with_the_adapters_in_its_weights(fold
     assert torch.equal(logits(policy.model), before)
     assert all(torch.equal(value, weights[key]) for key, value in policy.model.state_dict().items())
 
-    assert verify_checkpoint(saved) == manifest
+    assert verify_checkpoint(saved).files == manifest.files
     assert {"adapter/adapter_config.json", "adapter/adapter_model.safetensors"} <= manifest.files.keys()
     suffixes = {path.suffix for path in saved.rglob("*") if path.is_file()}
     assert suffixes == {".json", ".safetensors"}
@@ -262,7 +263,7 @@ def test_the_saved_folder_is_a_plain_model_with_the_adapters_in_its_weights(fold
 
 def test_one_merged_weight_by_hand(folder, tmp_path):
     policy = adapted(folder, LoraConfig(rank=4, alpha=2.0), dtype="bfloat16")
-    save_checkpoint(tmp_path / "final", policy, step=1, run_folder=tmp_path, final=True)
+    save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     layer = policy.model.model.layers[1].mlp.down_proj
     w, a, b = (m.weight.float() for m in (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME]))
     found = load_file(tmp_path / "final/model.safetensors")["model.layers.1.mlp.down_proj.weight"]
@@ -274,7 +275,7 @@ def test_one_merged_weight_by_hand(folder, tmp_path):
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own use of it
 def test_peft_loads_the_adapters_onto_the_base(folder, tmp_path):
     policy = adapted(folder)
-    save_checkpoint(tmp_path / "final", policy, step=1, run_folder=tmp_path, final=True)
+    save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "final/adapter")
     assert torch.allclose(logits(theirs), logits(policy.model), rtol=0, atol=1e-5)
     told = json.loads((tmp_path / "final/adapter/adapter_config.json").read_text())
@@ -296,7 +297,7 @@ def test_tied_embeddings_and_biases(folder, tmp_path):
     byte_tokenizer().save_pretrained(tmp_path / "base")
     policy = adapted(tmp_path / "base")
     assert policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
-    save_checkpoint(tmp_path / "final", policy, step=1, run_folder=tmp_path, final=True)
+    save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
     assert torch.allclose(logits(plain), logits(policy.model), rtol=0, atol=1e-5)
     assert "lm_head.weight" not in load_file(tmp_path / "final/model.safetensors")

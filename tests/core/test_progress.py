@@ -1,6 +1,7 @@
 """Plain lines where nobody watches, one line drawn over on a terminal, everything in the log."""
 
 import io
+import json
 
 from grpo_core.progress import Progress
 
@@ -41,3 +42,38 @@ def test_a_terminal_gets_one_line_that_is_drawn_over(monkeypatch, tmp_path):
     assert [bar.count("█") for bar in bars] == [6, 12]  # of 24
     assert all(len(bar.splitlines()[0]) <= 59 for bar in bars)
     assert len((tmp_path / "log.txt").read_text().splitlines()) == 3
+
+
+def test_how_far_it_is_lies_in_a_small_file(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: clock[0])
+    file = tmp_path / "progress.json"
+    progress = Progress(out=io.StringIO(), file=file)
+
+    def now():
+        told = json.loads(file.read_text())
+        assert told.pop("at")
+        return told
+
+    progress.begin("training", 10, unit="step", done=4)
+    assert now() == {"phase": "training", "done": 4, "total": 10}
+    clock[0] += 0.5
+    progress.advance(5, "reward 0")
+    assert now()["done"] == 4  # at most once a second
+    clock[0] += 0.6
+    progress.advance(6, "reward 0")
+    assert now()["done"] == 6
+    progress.begin("saving", 0)
+    assert now() == {"phase": "saving", "done": 0, "total": None}
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
+
+
+def test_time_left_counts_what_was_done_here(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: clock[0])
+    out = io.StringIO()
+    progress = Progress(out=out)
+    progress.begin("training", 10, unit="step", done=8)
+    clock[0] = 30.0
+    progress.advance(9, "x")
+    assert out.getvalue() == "step 9/10 · x · 30 s left\n"

@@ -62,6 +62,12 @@ ALL: list[records.Record] = [
         files={"model.safetensors": records.FileEntry(size=3, sha256="ab")},
         final=True,
     ),
+    records.CheckpointRemoved(step=1, path="checkpoints/step-000001"),
+    records.Resumed(
+        step=2,
+        checkpoint="checkpoints/step-000002",
+        skipped=(records.SkippedCheckpoint(path="checkpoints/step-000003", reason="state.json was changed"),),
+    ),
     records.Outcome(status="failed", code="data_error", message="line 3", steps_done=3, steps_planned=110),
 ]
 

@@ -7,14 +7,15 @@ import pytest
 
 from grpo_core import records, run_dir
 from grpo_core.errors import RunDirError
-from grpo_core.run_dir import RunDir, SpoolReader, frame, unframe
+from grpo_core.run_dir import RunDir
+from grpo_core.spool import Spooled, SpoolReader, frame, unframe
 
 
 def event(number: int, size: int = 0) -> records.Event:
     return records.Event(type="test", message=f"event {number}", data={"filler": "x" * size})
 
 
-def messages(spooled: list[run_dir.Spooled]) -> list[str]:
+def messages(spooled: list[Spooled]) -> list[str]:
     return [json.loads(one.body)["record"]["message"] for one in spooled]
 
 
@@ -167,11 +168,113 @@ def test_readable_files_hold_each_record_where_it_belongs(tmp_path: Path) -> Non
     assert json.loads((root / "outcome.json").read_text())["status"] == "finished"
 
 
+def group(step: int) -> records.Group:
+    return records.Group(
+        step=step,
+        index=0,
+        problem_id="p",
+        prompt="q" * 1000,
+        answer="a",
+        reward_mean=None,
+        reward_std=None,
+        signal="unscored",
+        samples=(),
+    )
+
+
+def test_a_spool_over_its_cap_takes_all_but_groups_and_tells_the_gap(tmp_path: Path) -> None:
+    folder = RunDir.create(tmp_path / "run", spool=True, spool_cap=3000)
+    for step in range(1, 6):
+        folder.append(records.StepMetrics(step=step, metrics={"reward": 0.5}))
+        folder.append(group(step))
+        folder.commit()
+    (segment,) = folder.spool_folder.glob("*.log")
+    size = segment.stat().st_size
+    folder.append(records.Outcome(status="finished", message="done", steps_done=5, steps_planned=5))
+    folder.close()
+    spooled = [json.loads(one.body) for one in SpoolReader(folder.spool_folder).read_new()]
+    assert [one["seq"] for one in spooled] == list(range(1, len(spooled) + 1))
+    kinds = [one["record"]["kind"] for one in spooled]
+    # Groups of steps 1 and 2 fit under 3,000 bytes, that of step 3 crosses them.
+    assert kinds == ["step", "group", "step", "group", "step", "group", "step", "step", "event", "outcome"]
+    assert size > 3000
+    gap = spooled[-2]["record"]
+    assert gap["type"] == "samples_dropped"
+    assert gap["data"] == {"first_step": 4, "last_step": 5, "groups": 2}
+    assert len(list((folder.path / "samples").iterdir())) == 5
+
+
+def test_groups_go_on_once_the_spool_was_emptied(tmp_path: Path) -> None:
+    folder = RunDir.create(tmp_path / "run", spool=True, spool_cap=1500)
+    for step in (1, 2, 3):
+        folder.append(group(step))
+        folder.commit()
+    for segment in folder.spool_folder.glob("*.log"):
+        segment.write_bytes(b"")  # stands for a worker whose records the platform took
+    folder.append(event(1))
+    folder.commit()
+    folder.append(group(4))
+    folder.close()
+    (segment,) = folder.spool_folder.glob("*.log")
+    told = [json.loads(line[18:])["record"] for line in segment.read_bytes().splitlines()]
+    assert [one["kind"] for one in told] == ["event", "event", "group"]
+    assert told[1]["data"] == {"first_step": 3, "last_step": 3, "groups": 1}
+
+
+def test_two_trainers_cannot_write_one_directory(tmp_path: Path) -> None:
+    first = RunDir.create(tmp_path / "run")
+    with pytest.raises(RunDirError, match="another trainer is at work"):
+        RunDir.create(tmp_path / "run")
+    first.close()
+    RunDir.create(tmp_path / "run").close()
+
+
 @pytest.mark.parametrize("name", ["outcome.json", "manifest.json", "events.jsonl", "metrics.jsonl", "spool"])
 def test_create_refuses_a_used_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("")
     with pytest.raises(RunDirError, match="already holds a run"):
         RunDir.create(tmp_path)
+
+
+def test_a_reopened_folder_stays_as_it_is_until_it_is_gone_on_with(tmp_path: Path) -> None:
+    folder = RunDir.create(tmp_path / "run")
+    folder.append(event(1))
+    folder.close()
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+    before = files()
+    again = RunDir.reopen(tmp_path / "run")
+    again.append(event(2))
+    again.write_config("name: b")
+    again.append(records.Outcome(status="failed", message="refused", steps_done=0, steps_planned=2))
+    again.close()
+    assert files() == before
+    again = RunDir.reopen(tmp_path / "run")
+    again.append(event(2))
+    again.write_config("name: b")
+    again.go_on_after(1)
+    again.append(event(3))
+    again.close()
+    assert [record.message for record in again.events()] == ["event 1", "event 2", "event 3"]
+    lines = (again.path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2, 3]
+    assert again.config_file.read_text() == "name: b"
+
+
+def test_unreadable_events_at_the_end_are_left_out_and_others_named(tmp_path: Path) -> None:
+    folder = RunDir.create(tmp_path / "run")
+    for number in (1, 2):
+        folder.append(event(number))
+    folder.close()
+    path = folder.path / "events.jsonl"
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second + bytes(9) + b"\n" + second[:20])
+    assert [record.message for record in folder.events()] == ["event 1", "event 2"]
+    path.write_bytes(first + bytes(9) + b"\n" + second)
+    with pytest.raises(RunDirError, match=r"events\.jsonl line 2 is no record"):
+        list(folder.events())
 
 
 def test_create_takes_a_folder_where_the_worker_laid_inputs(tmp_path: Path) -> None:

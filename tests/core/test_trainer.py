@@ -12,12 +12,12 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_core.checkpoint import verify_checkpoint
+from grpo_core.checkpoint_files import verify_checkpoint
 from grpo_core.cli import main
 from grpo_core.draw import prompt_order
 from grpo_core.records import ENVELOPE, ComponentScore
 from grpo_core.rewards import rubric
-from grpo_core.run_dir import SpoolReader
+from grpo_core.spool import SpoolReader
 from grpo_core.trainer import kept_groups
 from tests.needs import GSM8K, needs
 from tests.processes import wait_for
@@ -117,7 +117,7 @@ def test_the_spool_holds_the_same_records_in_order(learned):
     assert kinds.count("group") == 80
     assert kinds.count("eval_item") == 20
     assert kinds[-1] == "outcome"
-    assert kinds.index("manifest") < kinds.index("eval_item") < kinds.index("step") < kinds.index("checkpoint")
+    assert kinds.index("manifest") < kinds.index("eval_item") < kinds.index("checkpoint") < kinds.index("step")
 
 
 def test_weights_load_anywhere_and_give_the_measured_accuracy(learned, home):
@@ -342,7 +342,7 @@ def test_sigterm_ends_the_run_in_order(home, tmp_path):
             child.kill()
             child.wait()
     end = outcome(out)
-    assert (end["status"], end["code"]) == ("cancelled", "interrupted")
+    assert (end["status"], end["code"]) == ("stopped", "interrupted")
     assert end["steps_done"] == len(steps(out)) >= 1
     assert "SIGTERM" in end["message"]
     last = [json.loads(record.body) for record in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)][-1]

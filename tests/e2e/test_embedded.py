@@ -63,13 +63,18 @@ def test_it_serves_until_it_is_told_to_stop(home: Path) -> None:
 
 
 def test_the_trainers_worker_is_told_no_database_and_no_key(home: Path) -> None:
-    with up(home) as (_, _):
+    with up(home) as (started, address):
         workers = [process for process in belonging_to(home) if "worker.celery_app" in process.cmdline()]
         assert workers
         for process in workers:
             told = process.environ()
             assert not {"COHORT_DATABASE_URL", "COHORT_SECRET_KEY", "COHORT_SECRET_KEY_FILE"} & set(told)
             assert not [value for value in told.values() if "postgresql://" in value]
+        # Its node is revoked: it leaves, it is not started again and again, and everything else stays.
+        assert cohort("node", "local-1", "--revoke", "--home", str(home)).returncode == 0
+        started.find(r"trainer-worker ended with status 77\.(.)")
+        started.find(r"(Nothing trains here until Cohort is started anew)")
+        assert answers(address)
 
 
 def test_a_taken_port_is_said_before_anything_starts(home: Path) -> None:

@@ -13,8 +13,9 @@ from django.utils import timezone
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, EvalItem, EvalResult, Node, Run, StepMetric
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_create
+from cohort.runs.transitions import ALLOWED
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
 """What no page may run or hide: markup, a bidi override, a control character, an htmx attribute."""
@@ -41,8 +42,7 @@ class Maker:
             verifier_version=self.verifier_version,
             settings={"preset": preset, "eval": {"holdout": 4}, **settings},
         )
-        Run.objects.filter(pk=run.pk).update(state=state)
-        run.state = state
+        put_in(run, state)
         return run
 
     def attempt(self, run: Run, *, state: str = "running", beat_seconds_ago: float = 3) -> Attempt:
@@ -62,6 +62,32 @@ class Maker:
             heartbeat_at=now - timedelta(seconds=beat_seconds_ago),
             lease_until=now + timedelta(seconds=50),
         )
+
+
+def gone_on(attempt: Attempt, step: int, *, reason: str = "") -> None:
+    """The attempt goes on from this step, and what earlier ones recorded beyond it is superseded, as ingest has it."""
+    attempt.resumed_step = step
+    attempt.save()
+    earlier = Attempt.objects.filter(run=attempt.run, fence__lt=attempt.fence)
+    earlier.update(valid_through=step, **({"end_reason": reason} if reason else {}))
+
+
+def put_in(run: Run, state: str, **fields: Any) -> None:
+    """Bring the run's row into `state` by the shortest way that the database lets it go, and set `fields` with it."""
+    ways: list[tuple[RunState, ...]] = [(RunState(run.state),)]
+    while ways[0][-1] != state:
+        way = ways.pop(0)
+        ways += [(*way, after) for after in sorted(ALLOWED[way[-1]]) if after not in way]
+    for passed in ways[0][1:]:
+        now = timezone.now()
+        times = {"queued_at": now} if passed == RunState.QUEUED else {}
+        Run.objects.filter(pk=run.pk).update(state=passed, **times)
+        if passed == RunState.PAUSED:
+            told = {"from": "training", "to": passed}
+            RunEvent.objects.create(run=run, at=now, actor="node:node-a", kind="state", message="Paused", data=told)
+    if fields:
+        Run.objects.filter(pk=run.pk).update(**fields)
+    run.refresh_from_db()
 
 
 def add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], *, first: int = 1) -> None:
@@ -145,6 +171,42 @@ def add_group(
         for place, reward in enumerate(rewards)
     )
     return group
+
+
+def add_checkpoint(
+    attempt: Attempt,
+    step: int,
+    *,
+    size: int = 12_000_000,
+    final: bool = False,
+    best: bool = False,
+    pinned: bool = False,
+    stored: bool = False,
+    removed: bool = False,
+) -> Checkpoint:
+    """A checkpoint of two files, cut just now."""
+    attempt.acked_seq += 1
+    attempt.save()
+    now = timezone.now()
+    entries = {
+        name: {"size": part, "sha256": f"{attempt.pk:032d}{step:032d}"[:63] + str(place)}
+        for place, (name, part) in enumerate({"weights.safetensors": size - 1000, "state.json": 1000}.items())
+    }
+    return Checkpoint.objects.create(
+        attempt=attempt,
+        run=attempt.run,
+        seq=attempt.acked_seq,
+        step=step,
+        at=now,
+        path="checkpoints/final" if final else f"checkpoints/step-{step:06d}",
+        files=entries,
+        final=final,
+        best=best,
+        pinned=pinned,
+        seconds=0.4,
+        stored_at=now if stored else None,
+        removed_at=now if removed else None,
+    )
 
 
 def add_evaluation(

@@ -12,7 +12,7 @@ from cohort.accounts.models import User
 from cohort.review.selectors import current_groups
 from cohort.runs.models import Run
 from tests.web.group_page import card, listing, one, prompts, words_of
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 
 ClientFor = Callable[[User], Client]
 
@@ -80,7 +80,9 @@ def test_a_repeated_step_shows_its_newest_attempt_only(
     for index in (0, 1):
         add_group(first, [1.0, 0.0], step=2, index=index, prompt=f"first {index}")
     add_group(first, [1.0, 0.0], step=1, prompt="only once")
-    add_group(maker.attempt(run), [1.0, 0.0], step=2, index=0, prompt="second 0")
+    second = maker.attempt(run)
+    gone_on(second, 1)
+    add_group(second, [1.0, 0.0], step=2, index=0, prompt="second 0")
     client = client_for(bob)
     assert prompts(listing(client, run)) == ["second 0"]
     assert prompts(listing(client, run, step=1)) == ["only once"]
@@ -118,11 +120,15 @@ def test_many_groups_come_in_pages(client_for: ClientFor, bob: User, maker: Make
 def test_a_repeated_step_shows_the_newest_attempt_s_groups(
     client_for: ClientFor, bob: User, maker: Maker, run: Run
 ) -> None:
-    add_group(maker.attempt(run, state="lost"), [1.0, 0.0], prompt="lost")
-    group = add_group(maker.attempt(run), [1.0, 0.0], prompt="kept")
+    lost = add_group(maker.attempt(run, state="lost"), [1.0, 0.0], prompt="lost")
+    second = maker.attempt(run)
+    gone_on(second, 0)
+    group = add_group(second, [1.0, 0.0], prompt="kept")
     client = client_for(bob)
     assert prompts(listing(client, run)) == ["kept"]
     assert "group 1 of 1" in words_of(one(client, group))
+    assert "no longer stands" in words_of(one(client, lost)), "its address stays good and says what it is"
+    assert "no longer stands" not in words_of(one(client, group))
 
 
 def test_no_groups_says_why(client_for: ClientFor, bob: User, maker: Maker) -> None:

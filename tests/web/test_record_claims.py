@@ -42,12 +42,12 @@ def unstarted(run: Run) -> Record:
 def test_who_launched_is_the_one_who_put_it_in_the_queue(
     launch: Launch, alice: User, oscar: User, dataset: PromptDataset, heldout: PromptDataset
 ) -> None:
-    own = record_of(sealed_run.finished(launch()))
+    first = launch()
+    own = record_of(sealed_run.finished(first))
     assert "; launched by alice; started" in own.subject.run.text
-    drafted = launch(name="other")
     draft = run_create(
-        project=drafted.project, actor=alice, name="draft", base_model=drafted.base_model, dataset=dataset,
-        eval_dataset=heldout, verifier_version=drafted.verifier_version, settings=sealed_run.SETTINGS,
+        project=first.project, actor=alice, name="draft", base_model=first.base_model, dataset=dataset,
+        eval_dataset=heldout, verifier_version=first.verifier_version, settings=sealed_run.SETTINGS,
     )  # fmt: skip
     run_submit(run=draft, actor=oscar)
     entry = record_of(sealed_run.finished(draft)).subject.run

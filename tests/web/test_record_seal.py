@@ -202,7 +202,7 @@ def test_failed_run_gets_a_record_that_says_so(launch: Launch) -> None:
     seal(run.pk)
     run.refresh_from_db()
     assert run.state == RunState.FAILED
-    sealed = opened(run.record)
+    sealed = opened(Record.objects.get(run=run, fence=run.fence))
     assert sealed.record.state == "failed"
     assert "failed after 1 of 3 steps: The trainer was killed by signal 9" in entry(sealed, "subject.outcome").text
     assert entry(sealed, "budget.tokens").text == "not measured"

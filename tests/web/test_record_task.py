@@ -19,6 +19,7 @@ from cohort.governance.services import BeingSealed, record_seal
 from cohort.governance.tasks import seal
 from cohort.runs.models import Run, RunState
 from tests import sealed_run
+from tests.web.run_rows import put_in
 
 pytestmark = pytest.mark.django_db
 
@@ -47,12 +48,12 @@ def test_it_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
     seal(finished.pk)
     assert finished.events.count() == events
     assert Record.objects.filter(run=finished).count() == 1
-    assert cards(finished) == [finished.record.card_artifact]
+    assert cards(finished) == [Record.objects.get(run=finished).card_artifact]
 
 
 def test_a_run_that_was_not_told_of_its_record_is_told(finished: Run) -> None:
     record_seal(run=finished)
-    Run.objects.filter(pk=finished.pk).update(state=RunState.SEALING)
+    put_in(finished, RunState.SEALING)
     seal(finished.pk)
     finished.refresh_from_db()
     assert finished.state == RunState.SUCCEEDED

@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from cohort.runs.models import Run
 from tests.web.conftest import PASSWORD
-from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps
+from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps, gone_on, put_in
 
 POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
 
@@ -94,10 +94,10 @@ def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..
     expect(page.locator("#live-tiles .value").first).to_contain_text("0.640")
     expect(page.locator(".run-progress")).to_contain_text("step 14 of 120")
     assert [url for url in asked if "series.json" in url] == [
-        next(url for url in asked if url.endswith("series.json?after=12"))
+        next(url for url in asked if url.endswith("series.json?after=12&epoch="))
     ]
 
-    Run.objects.filter(pk=run.pk).update(state="succeeded", ended_at=timezone.now())
+    put_in(run, "succeeded", ended_at=timezone.now())
     expect(page.locator(".title .badge")).to_contain_text("Succeeded", timeout=60_000)
     asked.clear()
     page.wait_for_timeout(5000)
@@ -116,6 +116,31 @@ def test_hover_is_linked_and_a_table_has_the_same_numbers(open_page: Callable[..
     assert table.locator("tbody tr").first.locator("th, td").all_inner_texts() == ["12", "0.62", "0.2"]
     page.locator("[data-chart=reward]").get_by_role("button", name="chart").click()
     expect(page.locator("[data-chart=reward] .plot")).to_be_visible()
+
+
+def test_a_resume_takes_the_charts_back_and_shows_the_seam(
+    open_page: Callable[..., Page], run: Run, maker: Maker
+) -> None:
+    """The page has drawn 12 steps; the run goes on from its checkpoint at step 10 and is at step 11 again."""
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 12")
+    run.refresh_from_db()
+    run.attempts.update(state="lost")
+    second = maker.attempt(run)
+    gone_on(second, 10, reason="not heard from")
+    add_steps(second, [numbers(11)], first=11)
+    page.wait_for_function(f"() => {POINTS} === 11", timeout=60_000)
+    words = "resumed from step 10, attempt 2 (attempt 1 lost: not heard from)"
+    chart = page.locator("[data-chart=reward]")
+    assert page.evaluate("document.querySelector('[data-chart=reward] .plot').layout.shapes.map((one) => one.x0)") == [
+        10.5
+    ]
+    expect(chart.locator(".annotation-text")).to_have_text("attempt 2")
+    expect(chart.locator(".plot")).to_have_attribute("aria-label", re.compile(re.escape(words)))
+    chart.get_by_role("button", name="table").click()
+    rows = chart.locator("table tbody tr")
+    expect(rows).to_have_count(12)
+    assert [rows.nth(at).locator("th").inner_text() for at in range(3)] == ["11", words, "10"]
 
 
 def test_charts_follow_the_theme(open_page: Callable[..., Page], run: Run) -> None:

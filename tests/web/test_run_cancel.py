@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from cohort.accounts.models import User
+from cohort.governance.services import seal_failed
 from cohort.runs.models import Run, RunEvent
 from tests.web.run_rows import Maker
 
@@ -50,6 +51,24 @@ def test_an_ended_run_cannot_be_cancelled_and_says_why(
     assert 'id="cancel-run"' not in page
 
 
+def test_a_run_whose_record_cannot_be_made_is_ended_without_one(
+    client_for: ClientFor, oscar: User, maker: Maker
+) -> None:
+    run = maker.run(state="sealing")
+    maker.attempt(run, state="finished")
+    address = f"/p/ours/runs/{run.pk}/"
+    assert 'id="give-up-run"' not in client_for(oscar).get(address).content.decode()
+    seal_failed(run=run, reason="The record could not be sealed: the card is too large")
+    assert 'id="give-up-run"' in client_for(oscar).get(address).content.decode()
+    page = cancel(client_for(oscar), run).content.decode()
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == ("failed", "not_sealed")
+    assert run.reason == (
+        "Trained; ended without a record by oscar. The record could not be sealed: the card is too large"
+    )
+    assert "has ended without a record" in page
+
+
 def test_htmx_gets_a_redirect_that_it_follows(client_for: ClientFor, oscar: User, maker: Maker) -> None:
     run = maker.run(state="queued")
     response = client_for(oscar).post(f"/p/ours/runs/{run.pk}/cancel/", headers={"HX-Request": "true"})
@@ -60,7 +79,8 @@ def test_the_button_asks_first_and_says_what_happens(client_for: ClientFor, osca
     run = maker.run(state="training")
     maker.attempt(run)
     page = client_for(oscar).get(f"/p/ours/runs/{run.pk}/").content.decode()
-    assert 'hx-confirm="Cancel this run? The trainer is stopped and does not go on later.' in page
+    asked = "Cancel this run? The trainer is stopped. What has been recorded stays, and the run can be retried later"
+    assert f'hx-confirm="{asked}' in page
 
 
 @pytest.mark.parametrize("who", ["bob", "rita"])

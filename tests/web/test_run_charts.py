@@ -10,9 +10,12 @@ from django.contrib.staticfiles import finders
 from django.test import Client
 
 from cohort.accounts.models import User
-from cohort.runs.charts import CHARTS, MAX_POINTS, charts_of, series, thin
+from cohort.runs.buckets import point
+from cohort.runs.charts import CHARTS, MAX_POINTS, Piece, charts_of, series, thin
+from cohort.runs.models import Attempt, Run
+from cohort.runs.selectors.series import seams, segments
 from grpo_core.config import RunConfig
-from tests.web.run_rows import Maker, add_steps
+from tests.web.run_rows import Maker, add_steps, gone_on
 
 ClientFor = Callable[[User], Client]
 
@@ -53,12 +56,49 @@ def test_only_what_is_new(client_for: ClientFor, bob: User, maker: Maker) -> Non
     assert len(odd["charts"]["reward"]["step"]) == 6
 
 
-def test_a_step_done_twice_is_drawn_once(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_step_done_twice_is_drawn_as_it_stands(client_for: ClientFor, bob: User, maker: Maker) -> None:
     run = maker.run(state="training")
-    add_steps(maker.attempt(run, state="lost"), [{"reward": 0.1}, {"reward": 0.2}])
-    add_steps(maker.attempt(run), [{"reward": 0.9}], first=2)
-    got = client_for(bob).get(f"/p/ours/runs/{run.pk}/series.json").json()["charts"]["reward"]
-    assert (got["step"], got["reward"]) == ([1, 2], [0.1, 0.9])
+    resumed_at_one(maker, run)
+    got = client_for(bob).get(f"/p/ours/runs/{run.pk}/series.json").json()
+    assert (got["charts"]["reward"]["step"], got["charts"]["reward"]["reward"]) == ([1, 2], [0.1, 0.9])
+    assert got["seams"] == [{"step": 1, "attempt": 2, "why": "attempt 1 lost: not heard from"}]
+
+
+def test_after_a_resume_everything_is_told_anew(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    """The page has drawn step 3 of an attempt that is gone, and the run is at step 2 again."""
+    run = maker.run(state="training")
+    first = maker.attempt(run)
+    add_steps(first, [{"reward": 0.1}, {"reward": 0.2}, {"reward": 0.3}])
+    client, address = client_for(bob), f"/p/ours/runs/{run.pk}/series.json"
+    drawn = client.get(address).json()
+    assert (drawn["last"], drawn["epoch"], drawn["after"], drawn["seams"]) == (3, "", 0, [])
+    Attempt.objects.filter(pk=first.pk).update(state="lost")
+    second = maker.attempt(run)
+    gone_on(second, 1)
+    add_steps(second, [{"reward": 0.9}], first=2)
+    got = client.get(address, {"after": 3, "epoch": ""}).json()
+    assert (got["epoch"], got["after"], got["last"]) == ("1:1", 0, 2)
+    assert got["charts"]["reward"]["reward"] == [0.1, 0.9]
+    more = client.get(address, {"after": 2, "epoch": "1:1"}).json()
+    assert (more["after"], more["last"], [seam["step"] for seam in more["seams"]]) == (2, None, [1])
+
+
+def test_a_seam_that_no_longer_stands_is_not_drawn(maker: Maker) -> None:
+    """Attempt 2 went on from 4, attempt 3 from 2, attempt 4 from 2 as well, before attempt 3 made a step."""
+    run = maker.run(state="training")
+    for resumed, through in ((None, 2), (4, 2), (2, 2), (2, None)):
+        attempt = maker.attempt(run, state="running" if through is None else "lost")
+        Attempt.objects.filter(pk=attempt.pk).update(resumed_step=resumed, valid_through=through)
+    assert [(seam.step, seam.attempt) for seam in seams(run)] == [(2, 4)]
+    assert [(part.attempt.fence, part.first, part.last) for part in segments(run)] == [(1, 1, 2), (4, 3, None)]
+
+
+def resumed_at_one(maker: Maker, run: Run) -> None:
+    lost = maker.attempt(run, state="lost")
+    add_steps(lost, [{"reward": 0.1}, {"reward": 0.2}])
+    second = maker.attempt(run)
+    gone_on(second, 1, reason="not heard from")
+    add_steps(second, [{"reward": 0.9}], first=2)
 
 
 def test_a_short_series_is_whole() -> None:
@@ -76,10 +116,10 @@ def test_a_long_series_keeps_its_spikes_and_its_ends(count: int) -> None:
 
 
 def test_each_chart_keeps_its_own_spikes() -> None:
-    rows = [(step, {"reward": 0.0, "entropy": 1.0}) for step in range(1, 5001)]
-    rows[1233][1]["reward"] = 5.0
-    rows[4321][1]["entropy"] = 7.0
-    drawn = series(rows)
+    rows = [{"reward": 0.0, "entropy": 1.0} for _ in range(5000)]
+    rows[1233]["reward"] = 5.0
+    rows[4321]["entropy"] = 7.0
+    drawn = series([Piece(step, step, point(metrics)) for step, metrics in enumerate(rows, start=1)])
     assert max(drawn["reward"]["reward"]) == 5.0
     assert max(drawn["entropy"]["entropy"]) == 7.0
     assert drawn["reward"]["step"][-1] == 5000

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from cohort.accounts.models import User
-from cohort.runs.models import Run
+from cohort.runs.models import Attempt, Run
 from grpo_core.config import RunConfig
 from tests.web.run_rows import Maker, add_steps
 
@@ -40,17 +40,29 @@ def test_a_metric_named_like_a_formula_is_text(client_for: ClientFor, bob: User,
     add_steps(maker.attempt(run), [{name: 1.0}])
     table = client_for(bob).get(f"/p/ours/runs/{run.pk}/metrics.csv").content.decode()
     head = next(csv.reader(io.StringIO(table, newline="")))
-    assert head[2] == f"'{name}"
+    assert head[3] == f"'{name}"
 
 
-def test_a_repeated_step_is_the_newest_attempt_s(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_repeated_step_is_told_as_it_stands(client_for: ClientFor, bob: User, maker: Maker) -> None:
     run = maker.run(state="training")
     lost = maker.attempt(run, state="lost")
     add_steps(lost, [{"reward": 0.1}, {"reward": 0.2}, {"reward": 0.3}])
+    Attempt.objects.filter(pk=lost.pk).update(valid_through=1)
     add_steps(maker.attempt(run), [{"reward": 0.9}], first=2)
-    table = client_for(bob).get(f"/p/ours/runs/{run.pk}/metrics.csv").content.decode()
-    rows = list(csv.DictReader(io.StringIO(table)))
-    assert [(row["step"], row["reward"]) for row in rows] == [("1", "0.1"), ("2", "0.9"), ("3", "0.3")]
+
+    def table(address: str) -> list[dict[str, str]]:
+        text = client_for(bob).get(f"/p/ours/runs/{run.pk}/metrics.csv{address}").content.decode()
+        return list(csv.DictReader(io.StringIO(text)))
+
+    rows = table("")
+    assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [("1", "1", "0.1"), ("2", "2", "0.9")]
+    assert "superseded" not in rows[0]
+    assert [(row["step"], row["attempt"], row["superseded"], row["reward"]) for row in table("?all=1")] == [
+        ("1", "1", "", "0.1"),
+        ("2", "1", "superseded", "0.2"),
+        ("3", "1", "superseded", "0.3"),
+        ("2", "2", "", "0.9"),
+    ]
 
 
 def test_a_name_cannot_write_headers(client_for: ClientFor, bob: User, maker: Maker) -> None:

@@ -12,7 +12,7 @@ from django.utils.html import escape
 
 from cohort.accounts.models import Project, User
 from cohort.runs.models import Run
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_steps
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_steps, put_in
 
 ClientFor = Callable[[User], Client]
 LIST = "/p/ours/runs/"
@@ -166,7 +166,7 @@ def test_only_a_list_with_live_runs_polls(client_for: ClientFor, bob: User, make
     assert changed.status_code == 200
     assert "<html" not in changed.content.decode()
     assert 'value="7"' in changed.content.decode()
-    Run.objects.filter(pk=run.pk).update(state="succeeded")
+    put_in(run, "succeeded")
     ended = client.get(address).content.decode()
     assert "Succeeded" in ended
     assert "data-poll" not in ended, "and polls no more"

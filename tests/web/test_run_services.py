@@ -17,6 +17,7 @@ from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from tests.needs import needs
+from tests.web.run_rows import put_in
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
@@ -218,16 +219,26 @@ def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run)
         for to in RunState:
             if to in ALLOWED[state]:
                 continue
-            Run.objects.filter(pk=run.pk).update(state=state)
+            put_in(run, state)
+            written = RunEvent.objects.count()
             with pytest.raises(IllegalTransition):
                 run_move(run=run, to=to, actor="platform")
             run.refresh_from_db()
             assert run.state == state
-    assert states(run) == []
+            assert RunEvent.objects.count() == written
 
 
-def test_nothing_leaves_an_ended_state() -> None:
-    assert {state for state, following in ALLOWED.items() if not following} == ENDED
+def test_an_ended_run_goes_nowhere_but_back_to_the_queue() -> None:
+    assert {state for state, following in ALLOWED.items() if following == {RunState.QUEUED}} == ENDED
+
+
+def test_back_in_the_queue_nothing_of_the_end_is_left(run: Run) -> None:
+    put_in(run, "training", desired="cancel", stalled_at="2026-11-21T12:00:00Z")
+    run_move(run=run, to=RunState.FAILED, actor="node:a", reason="no memory", error_code="out_of_memory")
+    assert (run.desired, run.stalled_at, run.ended_at is None) == ("run", None, False)
+    run_move(run=run, to=RunState.QUEUED, actor="user:alice")
+    run.refresh_from_db()
+    assert (run.reason, run.error_code, run.ended_at) == ("", "", None)
 
 
 def test_the_whole_way_is_written_down_with_its_times(run: Run) -> None:
@@ -258,25 +269,23 @@ def test_cancel_of_a_live_run_asks_the_worker_once(run: Run, alice: User) -> Non
 
 @pytest.mark.parametrize("state", [RunState.SEALING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED])
 def test_cancel_of_an_ended_run_says_why_not(run: Run, alice: User, state: RunState) -> None:
-    Run.objects.filter(pk=run.pk).update(state=state)
+    put_in(run, state)
     with pytest.raises(IllegalTransition, match=f"is {state.label.lower()} and cannot become cancelled"):
         run_cancel(run=run, actor=alice)
 
 
-def test_sealing_ends_in_success_and_a_failed_run_stays_failed(run: Run) -> None:
-    Run.objects.filter(pk=run.pk).update(state=RunState.SEALING)
+def test_sealing_ends_in_success_and_told_late_or_twice_changes_nothing(run: Run) -> None:
+    put_in(run, "sealing")
     run_sealed(run=run)
     run_sealed(run=run)
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED
-    Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)
-    run_sealed(run=run)
-    run.refresh_from_db()
-    assert run.state == RunState.FAILED
-    assert states(run) == [("sealing", "succeeded", "platform")]
-    Run.objects.filter(pk=run.pk).update(state=RunState.TRAINING)
-    with pytest.raises(IllegalTransition):
+    for state in (RunState.FAILED, RunState.QUEUED, RunState.PAUSED, RunState.TRAINING):
+        put_in(run, state)
         run_sealed(run=run)
+        run.refresh_from_db()
+        assert run.state == state
+    assert states(run)[0] == ("sealing", "succeeded", "platform")
 
 
 def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:

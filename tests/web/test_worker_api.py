@@ -1,6 +1,5 @@
 """The worker API by HTTP: who may call what, and every answer that docs/worker-protocol.md promises."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
+from cohort import __version__
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.environment import environment
@@ -18,14 +18,14 @@ from cohort.runs.nodes import node_create
 from cohort.runs.reconcile import attempts_lost, queued_republish, seals_republish, span
 from cohort.runs.services import run_cancel, run_launch, run_sealed
 from grpo_core.config import RunConfig
-from grpo_core.wire import BeatReply, ClaimReply, IngestReply, Refusal
+from grpo_core.wire import BeatReply, ClaimReply, IngestReply
 from tests.web.conftest import PROBLEMS
+from tests.web.run_rows import add_checkpoint
+from tests.web.worker_calls import API, AttemptCaller, Caller, claim, refused
 from tests.worker.making import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
-
-API = "/api/worker/v1"
 
 
 @pytest.fixture
@@ -43,37 +43,6 @@ def run(
     )
 
 
-class Caller:
-    """A worker by hand: one token, plain calls."""
-
-    def __init__(self, token: str) -> None:
-        self.client = Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}"})
-
-    def post(self, path: str, body: Any, **headers: str) -> Any:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        kind = "application/zstd" if isinstance(body, bytes) else "application/json"
-        return self.client.post(f"{API}/{path}", content, content_type=kind, headers=headers)
-
-    def get(self, path: str) -> Any:
-        return self.client.get(f"{API}/{path}")
-
-
-class AttemptCaller(Caller):
-    def __init__(self, claimed: ClaimReply) -> None:
-        super().__init__(claimed.token)
-        self.at, self.fence = f"attempts/{claimed.attempt_id}", claimed.fence
-
-    def beat(self, fence: int | None = None) -> Any:
-        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, "shipped_seq": 0, "spooled_bytes": 7})
-
-    def records(self, body: bytes, fence: int | None = None) -> Any:
-        return self.post(f"{self.at}/records", body, **{"X-Cohort-Fence": str(fence or self.fence)})
-
-    def finish(self, end: str, *, last_seq: int, **more: Any) -> Any:
-        told = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
-        return self.post(f"{self.at}/finish", told)
-
-
 @pytest.fixture
 def node(db: None) -> Caller:
     return Caller(node_create(name="gpu-1")[1])
@@ -82,16 +51,6 @@ def node(db: None) -> Caller:
 @pytest.fixture
 def worker(run: Run, node: Caller) -> AttemptCaller:
     return AttemptCaller(claim(node, run))
-
-
-def claim(node: Caller, run: Run) -> ClaimReply:
-    answer = node.post("claim", {"run_id": run.pk, "node": NODE.model_dump(mode="json")})
-    assert answer.status_code == 201, answer.content
-    return ClaimReply.model_validate_json(answer.content)
-
-
-def refused(answer: Any) -> tuple[int, str]:
-    return answer.status_code, Refusal.model_validate_json(answer.content).code
 
 
 # ---------------------------------------------------------------------- claim and files
@@ -120,6 +79,73 @@ def test_a_node_says_that_it_is_here(node: Caller, worker: AttemptCaller) -> Non
     assert row.last_seen_at is not None
     assert row.info["hostname"] == NODE.hostname
     assert worker.post("node", NODE.model_dump(mode="json")).status_code == 401, "an attempt is not a node"
+
+
+def test_a_worker_of_another_version_is_told_so(run: Run, node: Caller) -> None:
+    other = NODE.model_copy(update={"versions": {"cohort-grpo": "0.0.9"}})
+    answer = node.post("claim", {"run_id": run.pk, "node": other.model_dump(mode="json")})
+    assert refused(answer) == (409, "other_version")
+    assert f"install cohort-grpo=={__version__}" in answer.json()["message"]
+    assert not Attempt.objects.exists()
+    same = NODE.model_copy(update={"versions": {"cohort-grpo": __version__}})
+    answer = node.post("claim", {"run_id": run.pk, "node": same.model_dump(mode="json")})
+    assert answer.status_code == 201
+
+
+def test_a_claim_whose_answer_was_lost_gets_the_same_attempt_again(run: Run, node: Caller, ours: Project) -> None:
+    """No attempt is left that nobody runs, and the token of the lost answer opens nothing."""
+    body = {"run_id": run.pk, "claim_id": "one-claim", "node": NODE.model_dump(mode="json")}
+    lost = ClaimReply.model_validate_json(node.post("claim", body).content)
+    Attempt.objects.update(lease_until=Now())
+    again = ClaimReply.model_validate_json(node.post("claim", body).content)
+    assert lost.model_dump(exclude={"token"}) == again.model_dump(exclude={"token"})
+    attempt = Attempt.objects.get()
+    assert (attempt.pk, attempt.fence, attempt.state, attempt.claim_id) == (again.attempt_id, 1, "running", "one-claim")
+    assert attempt.lease_until - attempt.claimed_at >= timedelta(seconds=60), "its lease begins anew"
+    assert RunEvent.objects.filter(data__to="starting").count() == 1
+    assert AttemptCaller(lost).beat().status_code == 401
+    assert AttemptCaller(again).beat().status_code == 200
+    assert refused(node.post("claim", body)) == (409, "not_waiting"), "it was heard of, so it has its worker"
+
+
+@pytest.mark.parametrize("other", ["", "another"])
+def test_another_claim_is_another_attempt(run: Run, node: Caller, other: str) -> None:
+    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
+    assert node.post("claim", {**body, "claim_id": other and "one-claim"}).status_code == 201
+    assert refused(node.post("claim", {**body, "claim_id": other})) == (409, "not_waiting")
+    second = Caller(node_create(name="gpu-2")[1])
+    assert refused(second.post("claim", {**body, "claim_id": other and "one-claim"})) == (409, "not_waiting")
+
+
+def test_a_claim_that_comes_again_after_its_attempt_was_ended_is_a_new_one(run: Run, node: Caller) -> None:
+    body = {"run_id": run.pk, "claim_id": "one-claim", "node": NODE.model_dump(mode="json")}
+    first = ClaimReply.model_validate_json(node.post("claim", body).content)
+    Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
+    assert attempts_lost() == [run.pk]
+    second = ClaimReply.model_validate_json(node.post("claim", body).content)
+    assert (first.fence, second.fence) == (1, 2)
+
+
+@pytest.mark.parametrize("claim_id", ["x" * 65, "a b", "\0"])
+def test_a_claim_id_that_cannot_be_stored_is_refused(run: Run, node: Caller, claim_id: str) -> None:
+    body = {"run_id": run.pk, "claim_id": claim_id, "node": NODE.model_dump(mode="json")}
+    assert node.post("claim", body).status_code == 422
+    assert not Attempt.objects.exists()
+
+
+def test_a_worker_that_refuses_runs_is_given_none(run: Run, node: Caller) -> None:
+    full = NODE.model_copy(update={"refuses": "1.2 GiB free, 2 GiB needed"})
+    answer = node.post("claim", {"run_id": run.pk, "node": full.model_dump(mode="json")})
+    assert refused(answer) == (409, "not_waiting")
+    assert "takes no run now: 1.2 GiB free, 2 GiB needed" in answer.json()["message"]
+
+
+def test_a_draining_node_is_given_nothing(run: Run, node: Caller) -> None:
+    Node.objects.update(draining="finish")
+    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
+    assert refused(node.post("claim", body)) == (409, "not_waiting")
+    Node.objects.update(draining="")
+    assert node.post("claim", body).status_code == 201
 
 
 def test_a_second_claim_is_refused(run: Run, node: Caller) -> None:
@@ -159,7 +185,7 @@ def test_each_token_opens_only_its_own(run: Run, node: Caller, worker: AttemptCa
     assert refused(worker.post("attempts/999999/heartbeat", {"fence": 1})) == (401, "unknown_token")
     nobody = Caller("guess")
     for call in ("claim", f"{worker.at}/heartbeat", f"{worker.at}/records", f"{worker.at}/finish"):
-        assert refused(nobody.post(call, {})) == (401, "unknown_token")
+        assert refused(nobody.post(call, {}, **{"X-Cohort-Fence": "1"})) == (401, "unknown_token")
     assert refused(nobody.get(f"{worker.at}/files/{'0' * 64}")) == (401, "unknown_token")
     signed_in = Client()
     signed_in.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
@@ -198,6 +224,30 @@ def test_beat_extends_the_lease_and_says_what_is_wanted(worker: AttemptCaller, r
     assert attempt.spooled_bytes == 7
     run_cancel(run=run, actor=alice)
     assert worker.beat().json()["desired"] == "cancel"
+
+
+def test_beat_says_when_the_run_is_to_go_on_elsewhere(worker: AttemptCaller, run: Run, alice: User) -> None:
+    Node.objects.update(draining="finish")
+    assert worker.beat().json()["desired"] == "run", "what runs there ends there"
+    Node.objects.update(draining="move")
+    assert worker.beat().json()["desired"] == "preempt"
+    run_cancel(run=run, actor=alice)
+    assert worker.beat().json()["desired"] == "cancel", "a person's word counts for more"
+
+
+def test_beat_says_which_checkpoints_stay(worker: AttemptCaller) -> None:
+    attempt = Attempt.objects.select_related("run").get()
+    for number in (1, 2, 3):
+        add_checkpoint(attempt, number, pinned=number != 2)
+    add_checkpoint(attempt, 4, pinned=True, final=True)
+    assert worker.beat().json()["pinned"] == [1, 3]
+
+
+def test_beat_says_how_far_the_trainer_is(worker: AttemptCaller) -> None:
+    told = {"fence": 1, "free_bytes": 5_000_000_000, "progress": {"phase": "training", "done": 3, "total": 9}}
+    assert worker.post(f"{worker.at}/heartbeat", told).status_code == 200
+    attempt = Attempt.objects.get()
+    assert (attempt.free_bytes, attempt.progress) == (5_000_000_000, told["progress"])
 
 
 def test_a_stale_fence_may_not_even_beat(worker: AttemptCaller) -> None:
@@ -253,7 +303,6 @@ def test_success_without_an_outcome_is_no_success(worker: AttemptCaller, run: Ru
     ("end", "state"),
     [
         ("failed", RunState.FAILED),
-        ("preempted", RunState.FAILED),
         ("cancelled", RunState.CANCELLED),
     ],
 )
@@ -266,6 +315,15 @@ def test_other_ends_carry_their_reason(worker: AttemptCaller, run: Run, end: str
     assert run.error_code == ("trainer_died" if state == RunState.FAILED else "")
     assert Attempt.objects.get().state == end
     assert run.ended_at is not None
+
+
+def test_a_preempted_attempt_sends_its_run_back_to_the_queue(worker: AttemptCaller, run: Run) -> None:
+    told = {"code": "worker_shutdown", "message": "The worker is being stopped"}
+    assert worker.finish("preempted", last_seq=0, **told).status_code == 204
+    run.refresh_from_db()
+    assert (run.state, run.retries, run.not_before, run.ended_at) == (RunState.QUEUED, 0, None, None)
+    attempt = Attempt.objects.get()
+    assert (attempt.state, attempt.end_code) == ("preempted", "worker_shutdown")
 
 
 def test_the_canceller_s_reason_stays(worker: AttemptCaller, run: Run, alice: User) -> None:
@@ -292,18 +350,44 @@ def test_the_last_lines_stay_when_the_record_is_made(worker: AttemptCaller, run:
     assert (run.state, run.log_tail) == (RunState.SUCCEEDED, "signal in 2 of 2 groups")
 
 
+# ---------------------------------------------------------------------- a worker that found its attempts dead
+
+
+def test_a_node_that_was_restarted_gives_its_dead_attempts_back(worker: AttemptCaller, node: Caller, run: Run) -> None:
+    attempt = Attempt.objects.get()
+    told = {"attempts": [{"attempt_id": attempt.pk, "fence": 1}, {"attempt_id": 10**6, "fence": 1}]}
+    assert node.post("node/lost", told).status_code == 204
+    run.refresh_from_db()
+    attempt.refresh_from_db()
+    assert (run.state, attempt.state, attempt.end_code) == (RunState.QUEUED, "lost", "worker_lost")
+    assert refused(worker.beat()) == (409, "stale_fence")
+    assert node.post("node/lost", told).status_code == 204  # its answer was lost
+
+
+def test_another_node_cannot_give_them_back(worker: AttemptCaller, run: Run) -> None:
+    attempt = Attempt.objects.get()
+    other = Caller(node_create(name="gpu-2")[1])
+    told = {"attempts": [{"attempt_id": attempt.pk, "fence": 1}]}
+    assert other.post("node/lost", told).status_code == 204
+    assert other.post("node/lost", {"attempts": [{"attempt_id": attempt.pk}]}).status_code == 422
+    assert refused(worker.post("node/lost", told)) == (401, "unknown_token"), "an attempt is not a node"
+    attempt.refresh_from_db()
+    assert attempt.state == "running"
+
+
 # ---------------------------------------------------------------------- reconciler
 
 
-def test_a_silent_worker_is_lost_and_its_run_fails(worker: AttemptCaller, run: Run) -> None:
+def test_a_silent_worker_is_lost_and_its_run_waits_again(worker: AttemptCaller, run: Run) -> None:
     assert attempts_lost() == []
     Attempt.objects.update(heartbeat_at=Now() - timedelta(seconds=75), lease_until=Now() - timedelta(seconds=15))
     assert attempts_lost() == [run.pk]
     assert attempts_lost() == []
     run.refresh_from_db()
-    assert (run.state, run.error_code) == (RunState.FAILED, "worker_lost")
+    assert (run.state, run.retries) == (RunState.QUEUED, 1)
     assert "gpu-1 was last heard of 75 seconds ago" in run.reason
-    assert Attempt.objects.get().state == "lost"
+    attempt = Attempt.objects.get()
+    assert (attempt.state, attempt.end_code) == ("lost", "worker_lost")
     assert refused(worker.beat()) == (409, "stale_fence")
     assert refused(worker.finish("finished", last_seq=0)) == (409, "stale_fence")
 
@@ -316,15 +400,19 @@ def test_a_worker_that_never_beat_is_lost_too(worker: AttemptCaller, run: Run) -
 
 
 def test_a_queued_run_is_offered_again_once_the_queue_is_empty(
-    run: Run, django_capture_on_commit_callbacks: Any
+    run: Run, node: Caller, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     take_all("train")
+    clock = [0.0]
+    monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: clock[0])
+    node.post("node", NODE.model_dump(mode="json"))  # one that could take it is here
     with django_capture_on_commit_callbacks():
         assert queued_republish() == []  # queued a moment ago
         Run.objects.update(queued_at=Now() - timedelta(seconds=31))
         with django_capture_on_commit_callbacks(execute=True) as sent:
             assert queued_republish() == [run.pk]
         assert len(sent) == 1
+        clock[0] = 31.0
         assert queued_republish() == []  # that message still lies there: workers are busy
         assert take_all("train") == [[run.pk]]
         assert queued_republish() == [run.pk]
@@ -342,8 +430,11 @@ def test_a_run_whose_record_it_was_not_told_of_is_asked_for_too(worker: AttemptC
     worker.records(packed(envelopes(WHOLE_RUN)))
     worker.finish("finished", last_seq=17)
     Attempt.objects.update(ended_at=Now() - timedelta(seconds=61))
+    run.refresh_from_db(fields=["fence", "ends"])
     Record.objects.create(
         run=run,
+        end=run.ends,
+        fence=run.fence,
         schema_version="1",
         document="{}",
         digest="ab" * 32,

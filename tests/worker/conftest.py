@@ -20,7 +20,10 @@ from cohort.runs.services import run_launch
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
 from tests.worker.queues import take_all
 from worker.client import Platform
+from worker.run_folder import Command
 from worker.supervisor import Limits, Supervisor
+
+Making = Callable[..., Supervisor]
 
 
 @dataclass
@@ -89,13 +92,13 @@ def supervisor(site: Site, tmp_path: Path, shutdown: threading.Event) -> Iterato
     """Makes a supervisor with a given child program and quick turns."""
     with Platform(site.url, site.node_token) as platform:
 
-        def make(command: Callable[[Path], list[str]], **limits: float) -> Supervisor:
+        def make(command: Command, **limits: float) -> Supervisor:
             return Supervisor(
                 platform,
                 tmp_path / "runs",
                 environment().models_folder,
+                command,
                 stop=shutdown,
-                command=command,
                 limits=Limits(**{"tick": 0.05, "grace": 30.0, **limits}),
             )
 

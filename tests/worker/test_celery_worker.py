@@ -1,6 +1,7 @@
 """A real Celery worker process takes a real message and runs the real trainer on a tiny model."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from cohort.catalog.services import base_model_register
+from cohort.celery import app
 from cohort.environment import environment
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
+from cohort.runs.nodes import node_revoke
 from cohort.runs.services import run_cancel
-from grpo_core.run_dir import SpoolReader
+from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
+from grpo_core.spool import SpoolReader
 from tests.processes import clean_environment, wait_for
 from tests.worker.conftest import Site
+from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.e2e
 
@@ -86,7 +91,8 @@ def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
     assert run.seconds_per_step > 0
     assert EvalItem.objects.filter(run=run).count() == 8  # four held-out problems, before and after
     assert set(EvalResult.objects.filter(run=run).values_list("phase", flat=True)) == {"before", "after"}
-    assert Checkpoint.objects.get(run=run).final
+    checkpoints = Checkpoint.objects.filter(run=run).order_by("seq").values_list("step", "final")
+    assert (checkpoints[0], list(checkpoints)[-2:]) == ((0, False), [(3, False), (3, True)])
     attempt = Attempt.objects.get(run=run)
     assert attempt.outcome is not None
     assert attempt.outcome["status"] == "finished"
@@ -108,24 +114,53 @@ def test_cancel_reaches_the_real_trainer(tiny: Site, tmp_path: Path) -> None:
     assert run.state == RunState.CANCELLED, run.reason
     outcome = Attempt.objects.get(run=run).outcome
     assert outcome is not None
-    assert (outcome["status"], outcome["steps_done"]) == ("cancelled", run.step)
+    assert (outcome["status"], outcome["steps_done"]) == ("stopped", run.step)
 
 
-def test_a_worker_that_is_shut_down_stops_its_trainer(tiny: Site, tmp_path: Path) -> None:
-    """SIGTERM to the worker's main process alone, as a container's stop does."""
+def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path) -> None:
+    """SIGTERM to the worker's main process alone, as a container's stop does; another machine goes on."""
+    (tmp_path / "elsewhere").mkdir()
     with worker_process(tiny, tmp_path) as process:
         run = tiny.launch(**SMALL, optim={"steps": 1_000_000})
         wait_for(lambda: StepMetric.objects.filter(run=run).exists(), "it trains")
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=90)
         run.refresh_from_db()
-        assert (run.state, run.error_code) == (RunState.FAILED, "worker_shutdown")
+        assert run.state == RunState.QUEUED
+    first = Attempt.objects.get()
+    assert (first.state, first.end_code) == ("preempted", "worker_shutdown")
+    steps = run.step
+    assert steps >= 1
+    with worker_process(tiny, tmp_path / "elsewhere"):
+        run_train_message(run)
+        wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=steps).exists(), "it goes on where it was")
+        wait_for(lambda: StepMetric.objects.filter(run=run, attempt__fence=2).exists(), "it trains again")
+        run.refresh_from_db()
+        run_cancel(run=run, actor=tiny.user)
+        wait_for(lambda: ended(run), "the run ends")
+    numbers = list(StepMetric.objects.filter(run=run).order_by("step").values_list("step", flat=True))
+    assert numbers == list(range(1, run.step + 1))
+
+
+def run_train_message(run: Run) -> None:
+    """As the platform's reconciler sends it while a run waits."""
+    app.send_task(RUN_ATTEMPT_TASK, args=[run.pk], queue=TRAIN_QUEUE)
 
 
 def test_a_worker_without_a_token_refuses_to_start(site: Site, tmp_path: Path) -> None:
     with worker_process(site, tmp_path, token="") as process:
         assert process.wait(timeout=60) != 0
     assert "set COHORT_NODE_TOKEN" in (tmp_path / "worker.log").read_text()
+
+
+def test_a_worker_whose_node_is_revoked_leaves_messages_to_others(site: Site, tmp_path: Path) -> None:
+    with worker_process(site, tmp_path) as process:
+        wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the worker is heard of")
+        node_revoke(node=Node.objects.get(), actor=None)
+        assert process.wait(timeout=120) == os.EX_NOPERM, (tmp_path / "worker.log").read_text()
+        run = site.launch()
+    assert take_all(TRAIN_QUEUE) == [[run.pk]]
+    assert "refuses this node's token, and the worker stops" in (tmp_path / "worker.log").read_text()
 
 
 def test_a_worker_without_its_broker_s_address_refuses_to_start(tmp_path: Path) -> None:
@@ -135,6 +170,15 @@ def test_a_worker_without_its_broker_s_address_refuses_to_start(tmp_path: Path) 
     assert done.returncode != 0
     assert "The worker cannot start: cannot read COHORT_BROKER_URL_FILE" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_serves_the_queues_of_its_labels() -> None:
+    code = "import json; from worker.celery_app import app; print(json.dumps([*app.amqp.queues]))"
+    told = clean_environment() | {"COHORT_LABELS": "a100,lab"}
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, check=True)
+    served = json.loads(done.stdout)
+    assert {"train", "train.a100", "train.lab"} <= set(served)
+    assert all(name.startswith("train") for name in served)
 
 
 def test_one_run_at_a_time_acknowledged_before_the_work() -> None:

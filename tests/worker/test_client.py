@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.wire import ClaimReply, Finish, InputFile
+from grpo_core.wire import ClaimReply, ClaimRequest, Finish, InputFile
 from tests.worker.making import NODE
 from worker import presence
 from worker.client import BadFile, Platform, Refused, Unreachable
@@ -37,13 +37,14 @@ class Scripted:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.asked: list[tuple[str, str]] = []
+        self.bodies: list[bytes] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                outer.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 outer.asked.append((self.path, self.headers["Authorization"]))
                 status, body = outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
                 self.send_response(status)
@@ -77,7 +78,7 @@ def test_5xx_is_tried_again_with_the_attempt_s_token(scripted: Scripted) -> None
         between: list[int] = []
         platform.attempt(CLAIMED).finish(FINISH, patience=60, meanwhile=lambda: between.append(1))
     assert scripted.asked == [("/api/worker/v1/attempts/7/finish", "Bearer secret")] * 4
-    assert len(between) == 3
+    assert len(between) > 3  # between the tries, and while the next is waited for
 
 
 def test_without_patience_once_is_enough(scripted: Scripted) -> None:
@@ -162,10 +163,28 @@ def test_this_machine_is_asked_past_any_proxy(scripted: Scripted, monkeypatch: p
         platform.present(NODE)
 
 
-def test_presence_ends_only_when_the_token_is_refused(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_ends_only_when_the_token_is_refused(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(presence, "SECONDS", 0.01)
     refusals = [(404, b"<html>"), (503, b""), (422, b'{"code": "bad_request", "message": "cpus"}')]
     scripted.answers = [*refusals, (204, b""), (401, b'{"code": "unknown_token", "message": "no"}')]
-    settings = Environment.model_validate({"url": scripted.url, "node_token": "node"})
-    presence.stay_present(settings, threading.Event()).join(timeout=30)
+    settings = Environment.model_validate({"url": scripted.url, "node_token": "node", "runs_dir": tmp_path / "runs"})
+    ended: list[int] = []
+    presence.stay_present(settings, threading.Event(), lambda: ended.append(len(scripted.asked))).join(timeout=30)
     assert scripted.asked == [("/api/worker/v1/node", "Bearer node")] * 5
+    assert ended == [5]
+
+
+def test_the_tries_of_a_claim_are_one_claim(scripted: Scripted) -> None:
+    """So that the platform knows it again when the answer to a try was lost."""
+    no = (409, b'{"code": "not_waiting", "message": "nothing waits"}')
+    with Platform(scripted.url, "node") as platform:
+        for _ in range(2):
+            scripted.answers = [(503, b""), (502, b""), no]
+            with pytest.raises(Refused):
+                platform.claim(1, NODE)
+    ids = [ClaimRequest.model_validate_json(body).claim_id for body in scripted.bodies]
+    assert ids == [ids[0]] * 3 + [ids[3]] * 3
+    assert ids[0] != ids[3]
+    assert min(map(len, ids)) == 32

@@ -12,9 +12,12 @@ from django.db.models.functions import Now
 from psycopg.conninfo import make_conninfo
 
 from cohort.celery import app
+from cohort.embedded import up
+from cohort.embedded.home import Home
 from cohort.environment import environment
 from cohort.runs.attempts import attempt_claim
-from cohort.runs.models import Attempt, Node, RunState
+from cohort.runs.dispatch import SEAL_QUEUE
+from cohort.runs.models import Attempt, Node, RunState, ServiceBeat
 from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
 from tests.processes import wait_for
 from tests.worker.conftest import Site
@@ -27,14 +30,25 @@ def test_what_beat_calls_exists() -> None:
     assert {entry["task"] for entry in app.conf.beat_schedule.values()} <= set(app.tasks)
 
 
+def test_no_process_of_one_machine_reconciles_and_makes_records_too(tmp_path: Path) -> None:
+    """Else a lost worker is found only once a record is made, or has used up the process's memory."""
+    home = Home(tmp_path)
+    parts = [up._platform_worker(home, {}), up._seal_worker(home, {})]
+    takes = [(part.words[part.words.index("--queues") + 1], "--beat" in part.words) for part in parts]
+    assert takes == [(PLATFORM_QUEUE, True), (SEAL_QUEUE, False)]
+    assert app.conf.task_default_queue == PLATFORM_QUEUE, "what beat calls goes there"
+    assert len({(part.name, part.log) for part in parts}) == 2
+
+
 @pytest.mark.e2e
 def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None:
-    """A lost worker's run fails, and a waiting run is offered again."""
+    """A lost worker's run goes back to the queue, and a waiting run is offered again."""
     take_all(PLATFORM_QUEUE)
     lost, waiting = site.launch(), site.launch()
     attempt_claim(run_id=lost.pk, node=Node.objects.get(), info=NODE)
     Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
-    waiting.queued_at = lost.queued_at = Now() - timedelta(minutes=1)
+    ServiceBeat.objects.create(name="reconciler", beat_at=Now())  # it was here all the time
+    waiting.queued_at = Now() - timedelta(minutes=1)
     waiting.save(update_fields=["queued_at"])
     take_all(TRAIN_QUEUE)
     app.send_task("cohort.runs.reconcile", queue=PLATFORM_QUEUE)
@@ -50,20 +64,20 @@ def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None
         process = subprocess.Popen(words, env=told, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
     try:
 
-        def failed() -> bool:
+        def requeued() -> bool:
             assert process.poll() is None, (tmp_path / "log").read_text()
             lost.refresh_from_db()
-            return lost.state == RunState.FAILED
+            return lost.state == RunState.QUEUED
 
-        wait_for(failed, "the lost run fails")
+        wait_for(requeued, "the lost run goes back to the queue")
+        assert (lost.retries, Attempt.objects.get().state) == (1, "lost")
         offered: list[object] = []
 
         def again() -> bool:
             offered.extend(take_all(TRAIN_QUEUE))
-            return bool(offered)
+            return [lost.pk] in offered and [waiting.pk] in offered
 
-        wait_for(again, "the waiting run is offered again")
-        assert offered == [[waiting.pk]]
+        wait_for(again, "both are offered again")
     finally:
         process.terminate()
         process.wait(timeout=60)

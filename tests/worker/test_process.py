@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,9 +102,9 @@ def test_the_child_dies_with_its_worker(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
     child = Child(["no-such-program"], cwd=tmp_path, env=dict(os.environ), log=tmp_path / "log.txt")
-    wait_for(child.ended, "the wrapper ends")
-    assert child.reap() == 1
-    assert "FileNotFoundError" in (tmp_path / "log.txt").read_text()
+    wait_for(child.ended, "the keeper says so")
+    assert child.reap() == 127
+    assert "cannot start no-such-program: FileNotFoundError" in (tmp_path / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("name", ["a) Z (b", "plain"])
@@ -119,13 +120,12 @@ def test_members_are_read_past_any_process_name(tmp_path: Path, name: str) -> No
 def test_a_process_that_may_not_be_looked_at_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a system that hides the processes of other users (hidepid=1)."""
     child = start(tmp_path, "import time; time.sleep(600)")
-    read = Path.read_text
 
-    def hidden(path: Path, **how: str) -> str:
-        if path == Path("/proc/1/stat"):
+    def hidden(path: str, mode: str) -> Any:
+        if path == "/proc/1/stat":
             raise PermissionError
-        return read(path, **how)
+        return open(path, mode)
 
-    monkeypatch.setattr(Path, "read_text", hidden)
+    monkeypatch.setattr("worker.keeper.open", hidden, raising=False)
     assert session_members(child.pid) == [child.pid]
     assert child.reap() == -signal.SIGKILL

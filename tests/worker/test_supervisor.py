@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,36 +13,20 @@ from django.test import Client
 
 from cohort.catalog.models import PromptDataset
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, Run, RunState, StepMetric
+from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
-from cohort.runs.services import run_cancel
+from cohort.runs.services import run_cancel, run_pause
 from grpo_core.wire import Finish
 from tests.processes import wait_for
 from tests.web.conftest import PROBLEMS
 from tests.worker.cable import Cable
-from tests.worker.conftest import Site
+from tests.worker.conftest import Making, Site
+from tests.worker.stand_in import child
 from worker.client import Platform, Refused
+from worker.node import refusal
+from worker.orphans import sweep
 from worker.process import session_members
 from worker.supervisor import Supervisor
-
-ROOT = Path(__file__).parents[2]
-Making = Callable[..., Supervisor]
-
-
-def child(mode: str) -> Callable[[Path], list[str]]:
-    """The stand-in trainer; its process id lies in the folder while it runs."""
-
-    def command(folder: Path) -> list[str]:
-        return ["sh", "-c", 'echo $$ > pid; exec "$@"', "sh", sys.executable, "-c", _RUN, str(ROOT), mode, str(folder)]
-
-    return command
-
-
-# The checkout is not on the child's path when the tests run from an installed package.
-_RUN = (
-    "import sys, runpy; root = sys.argv.pop(1); sys.path.insert(0, root); "
-    "runpy.run_path(root + '/tests/worker/child.py', run_name='__main__')"
-)
 
 
 @pytest.fixture
@@ -83,23 +66,23 @@ def test_a_whole_run(site: Site, supervisor: Making, see_through: Any) -> None:
     assert run.log_tail == "mode finish"
 
 
-def test_a_killed_trainer_fails_its_run_with_its_last_lines(site: Site, supervisor: Making, see_through: Any) -> None:
+def test_a_killed_trainer_sends_its_run_back_with_its_last_lines(
+    site: Site, supervisor: Making, see_through: Any
+) -> None:
     run = site.launch()
     made = supervisor(child("die"))
     finish = see_through(made, run)
     assert finish is not None
-    assert (finish.end, finish.code, finish.signal) == ("failed", "trainer_died", 9)
+    assert (finish.end, finish.code, finish.signal) == ("failed", "trainer_killed", 9)
     run.refresh_from_db()
-    assert (run.state, run.error_code) == (RunState.FAILED, "trainer_died")
+    assert (run.state, run.error_code, run.retries) == (RunState.QUEUED, "trainer_killed", 1)
     assert "SIGKILL" in run.reason
     assert run.log_tail == "mode die\nthree steps done"
     assert (StepMetric.objects.filter(run=run).count(), run.step) == (3, 3)  # nothing that was shipped is lost
     reader = Client()
     reader.force_login(site.user, backend="django.contrib.auth.backends.ModelBackend")
     page = reader.get(f"/p/ours/runs/{run.pk}/").content.decode()
-    assert "This run failed" in page
     assert "SIGKILL" in page
-    assert "mode die\nthree steps done" in page
 
 
 def test_a_trainer_that_says_why_it_failed(site: Site, supervisor: Making, see_through: Any) -> None:
@@ -135,6 +118,29 @@ def test_cancel_leaves_no_process(site: Site, supervisor: Making, background: An
     assert Attempt.objects.get().state == "cancelled"
 
 
+def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
+    site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
+    run = site.launch()
+    made = supervisor(child("deaf"), grace=0.5)
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    pid = pid_of(made, run)
+    with monkeypatch.context() as patch:
+        patch.setattr("worker.process._KILL_SECONDS", 0.3)
+        patch.setattr("worker.keeper.kill", lambda one, number=0: None)
+        patch.setattr("worker.cgroup.Cgroup.kill", lambda group: None)
+        run_cancel(run=run, actor=site.user)
+        finish = done.result(timeout=60)
+    assert (finish.end, finish.code) == ("failed", "worker_error")
+    assert f"process {pid} (state" in refusal(made.runs, 0)
+    assert f"of run {run.pk} (attempt 1" in refusal(made.runs, 0)
+    assert [record.survives for record in sweep(made.runs).values()] == [False]
+    assert session_members(pid) == []
+    assert refusal(made.runs, 0) == ""
+
+
 def test_worker_shutdown_stops_the_trainer_and_says_so(site: Site, supervisor: Making, background: Any) -> None:
     run = site.launch()
     made = supervisor(child("obey"))
@@ -145,9 +151,51 @@ def test_worker_shutdown_stops_the_trainer_and_says_so(site: Site, supervisor: M
     assert done.result(timeout=60).end == "preempted"
     assert session_members(pid) == []
     run.refresh_from_db()
-    assert (run.state, run.error_code) == (RunState.FAILED, "worker_shutdown")
-    assert run.reason == "The worker was shut down"
-    assert Attempt.objects.get().state == "preempted"
+    assert (run.state, run.retries) == (RunState.QUEUED, 0)
+    assert run.reason.startswith("The worker was shut down")
+    assert (Attempt.objects.get().state, Attempt.objects.get().end_code) == ("preempted", "worker_shutdown")
+
+
+def test_pause_stops_the_trainer_and_says_so(site: Site, supervisor: Making, background: Any) -> None:
+    run = site.launch()
+    made = supervisor(child("obey"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    pid = pid_of(made, run)
+    run_pause(run=run, actor=site.user)
+    finish = done.result(timeout=60)
+    assert (finish.end, finish.code) == ("paused", "paused")
+    assert session_members(pid) == []
+    run.refresh_from_db()
+    assert run.state == RunState.PAUSED
+
+
+def test_a_drained_node_hands_its_run_on(site: Site, supervisor: Making, background: Any) -> None:
+    run = site.launch()
+    made = supervisor(child("obey"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    Node.objects.update(draining="move")
+    finish = done.result(timeout=60)
+    assert (finish.end, finish.code) == ("preempted", "drained")
+    run.refresh_from_db()
+    assert (run.state, run.retries) == (RunState.QUEUED, 0)
+
+
+def test_a_cancel_goes_before_a_pause_that_was_asked_first(
+    site: Site, supervisor: Making, background: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    run = site.launch()
+    made = supervisor(child("deaf"), grace=3.0)
+    done = background(lambda: made.run(run.pk))
+    wait_for(three_steps_stored(run), "three steps are stored")
+    run_pause(run=run, actor=site.user)
+    wait_for(lambda: "stopping the trainer (pause)" in caplog.text, "it is asked to stop")
+    run_cancel(run=run, actor=site.user)
+    assert done.result(timeout=60).end == "cancelled"
+    run.refresh_from_db()
+    assert run.state == RunState.CANCELLED
 
 
 def test_a_stale_fence_kills_at_once_and_writes_nothing(site: Site, supervisor: Making, background: Any) -> None:
@@ -166,7 +214,7 @@ def test_a_stale_fence_kills_at_once_and_writes_nothing(site: Site, supervisor: 
     assert done.result(timeout=60) is None
     assert session_members(pid) == []
     run.refresh_from_db()
-    assert (run.state, run.error_code) == (RunState.FAILED, "worker_lost")
+    assert (run.state, run.error_code) == (RunState.QUEUED, "worker_lost")
     assert Attempt.objects.get().state == "lost"
     assert Group.objects.filter(run=run).count() == 3
 
@@ -267,7 +315,7 @@ def test_a_worker_cut_off_for_too_long_stops_its_trainer(
         cable.cut()
         assert done.result(timeout=60) is None
     assert session_members(pid_of(made, run)) == []
-    assert '"cancelled"' in (folder_of(made, run) / "outcome.json").read_text()  # asked, not killed
+    assert '"stopped"' in (folder_of(made, run) / "outcome.json").read_text()  # asked, not killed
     assert list((folder_of(made, run) / "spool").glob("*.log"))  # what was not shipped is still there
     Attempt.objects.update(lease_until=Now())
     assert attempts_lost() == [run.pk]
@@ -281,12 +329,12 @@ def test_records_that_are_never_taken_end_the_attempt_in_words(
     site: Site, supervisor: Making, see_through: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The platform hears every beat and stores no record, as with a proxy or a database that refuses large bodies."""
-    monkeypatch.setattr("cohort.worker_api.api.records_ingest", fail)
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
     run = site.launch()
     made = supervisor(child("finish"), silence=1.0)
     assert see_through(made, run).end == "failed"
     run.refresh_from_db()
-    assert (run.state, run.error_code) == (RunState.FAILED, "not_answered")
+    assert (run.state, run.error_code) == (RunState.QUEUED, "not_answered")
     assert "/records: the platform answered 500" in run.reason
     assert "stay in the worker's spool" in run.reason
     assert run.log_tail == "mode finish"
@@ -296,7 +344,7 @@ def test_records_that_are_never_taken_end_the_attempt_in_words(
 def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
     site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, way: str
 ) -> None:
-    monkeypatch.setattr("cohort.worker_api.api.records_ingest", fail)
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
     run = site.launch()
     made = supervisor(child("finish"), silence=900.0, grace=0.5)
     done = background(lambda: made.run(run.pk))
@@ -307,7 +355,7 @@ def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
         made.stop.set()
     assert done.result(timeout=60).end == ("cancelled" if way == "cancel" else "preempted")
     run.refresh_from_db()
-    assert run.state == (RunState.CANCELLED if way == "cancel" else RunState.FAILED)
+    assert run.state == (RunState.CANCELLED if way == "cancel" else RunState.QUEUED)
 
 
 def test_a_cancel_is_heard_while_files_do_not_come(
@@ -356,7 +404,7 @@ def test_a_worker_that_leaves_records_behind_is_refused(
     site: Site, supervisor: Making, see_through: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says how many it found, not how many it sent; here it does not wait for the rest, as by a fault of ours."""
-    monkeypatch.setattr("cohort.worker_api.api.records_ingest", fail)
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
     monkeypatch.setattr("worker.supervisor._Attempt._ship_rest", lambda attempt: attempt._ship())
     run = site.launch()
     see_through(supervisor(child("finish")), run)

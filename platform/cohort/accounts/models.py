@@ -18,6 +18,10 @@ class Project(models.Model):
 
     slug = models.SlugField(max_length=60, unique=True)
     name = models.CharField(max_length=120)
+    max_running = models.PositiveSmallIntegerField(null=True, blank=True)
+    """Most runs on workers at once; empty: no limit."""
+    gpu_hours_limit = models.PositiveIntegerField(null=True, blank=True)
+    """GPU-hours that the project's runs may use in any 30 days; a run without a GPU counts as one. Empty: no limit."""
     created_at = models.DateTimeField(auto_now_add=True)
     members = models.ManyToManyField(User, through="Membership", related_name="projects")
 

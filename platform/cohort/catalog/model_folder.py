@@ -8,19 +8,16 @@ when it is loaded.
 import hashlib
 import json
 import math
-import operator
-import struct
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any
 
 import rfc8785
 
 from grpo_core.errors import ModelError
 from grpo_core.text import UNSTORABLE, refuse_unstorable
+from grpo_core.weight_bytes import TORN_ZIP, pickle_kind, safetensors_header
 
-MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 MAX_JSON_BYTES = 10_000_000
 _PICKLE_ENDINGS = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 _CONVERT = (
@@ -138,63 +135,14 @@ def folders_with_models(models_folder: Path) -> list[str]:
 def _is_pickle(file: Path) -> bool:
     if file.suffix.lower() in _PICKLE_ENDINGS:
         return True
-    with file.open("rb") as handle:
-        start = handle.read(2)
-    if len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5:
-        # A safetensors file may start like this by chance of its header's length; only a whole header proves it.
-        return not _has_header(file)
-    if start == b"PK" and zipfile.is_zipfile(file):
-        try:
-            with zipfile.ZipFile(file) as archive:
-                return any(name.endswith(".pkl") for name in archive.namelist())
-        except (zipfile.BadZipFile, NotImplementedError, ValueError):  # the second is zipfile's for an unknown version
-            raise ModelError(
-                f"{file.name} is a zip file that cannot be read. Copy it again, or take it away."
-            ) from None
-    return False
-
-
-def _has_header(file: Path) -> bool:
-    try:
-        _header(file)
-    except ModelError:
-        return False
-    return True
-
-
-def _header(file: Path) -> dict[str, Any]:
-    """The JSON header of a safetensors file: 8 bytes of length, little-endian, then so many bytes of JSON."""
-    size = file.stat().st_size
-
-    def fail(why: str) -> NoReturn:
-        raise ModelError(f"{file.name} is not a safetensors file, or not all of it is there: {why}. Copy it again.")
-
-    with file.open("rb") as handle:
-        first = handle.read(8)
-        if len(first) < 8:
-            fail(f"it has {size} bytes")
-        (length,) = struct.unpack("<Q", first)
-        if length > min(MAX_HEADER_BYTES, size - 8):
-            fail(f"its header claims {length:,} bytes of a file of {size:,}")
-        raw = handle.read(length)
-    try:
-        header = json.loads(raw)
-        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-        end = max((operator.index(entry["data_offsets"][1]) for entry in tensors), default=0)
-        sizes_known = all(
-            all(isinstance(edge, int) and edge >= 0 for edge in entry["shape"])
-            and math.prod(entry["shape"]) <= 8 * size  # no type has less than a bit
-            for entry in tensors
-        )
-    except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError):
-        fail("its header cannot be read")
-    if not sizes_known or 8 + length + end != size:
-        fail(f"its tensors end at byte {8 + length + end:,} of {size:,}")
-    return {name: entry for name, entry in header.items() if name != "__metadata__"}
+    kind = pickle_kind(file)
+    if kind == TORN_ZIP:
+        raise ModelError(f"{file.name} is a zip file that cannot be read. Copy it again, or take it away.")
+    return kind is not None
 
 
 def _parameters(file: Path) -> int:
-    return sum(math.prod(entry["shape"]) for entry in _header(file).values())
+    return sum(math.prod(entry["shape"]) for entry in safetensors_header(file).values())
 
 
 def _check_index(folder: Path, weights: dict[str, Any]) -> None:

@@ -6,15 +6,17 @@ from pathlib import Path
 
 from cohort import artifacts
 from cohort.embedded.home import Home, HomeError
+from cohort.governance.models import Record
 from cohort.runs.models import Run, RunState
 from cohort.runs.models.evals import EvalResult
+from cohort.runs.selectors.standing import standing_evaluations
 from grpo_core.stats import wilson
 
 
 def accuracy(run: Run) -> list[str]:
-    """One line per evaluation, with its 95 % Wilson interval."""
+    """One line per evaluation that stands, with its 95 % Wilson interval."""
     lines = []
-    for result in EvalResult.objects.filter(run=run).order_by("seq"):
+    for result in standing_evaluations(EvalResult.objects.filter(run=run)).order_by("at", "seq"):
         interval = wilson(result.correct, result.problems)
         lines.append(
             f"{result.phase + ' training':<16} {result.correct / result.problems:.1%} right "
@@ -28,7 +30,7 @@ def save_card(run: Run, home: Home) -> Path:
     home.cards.mkdir(exist_ok=True)
     path = home.cards / f"run-{run.pk}.zip"
     with open(path, "wb") as handle:
-        for chunk in artifacts.read_chunks(run.record.card_artifact):
+        for chunk in artifacts.read_chunks(Record.objects.get(run=run, end=run.ends).card_artifact):
             handle.write(chunk)
     return path
 

@@ -25,6 +25,15 @@ SET_BY_UP = (
     "COHORT_SECRET_KEY",
     "COHORT_SECRET_KEY_FILE",
 )
+OF_THE_WORKER = (
+    "COHORT_LABELS",
+    "COHORT_MIN_FREE_BYTES",
+    "COHORT_SPOOL_CAP_BYTES",
+    "COHORT_UPLOAD_SECONDS",
+    "COHORT_HOSTS",
+    "COHORT_REMOTE_SHELL",
+)
+"""Of its own settings a person may give these to `cohort up` too."""
 
 
 class HomeError(GrpoError):
@@ -155,7 +164,13 @@ class Home:
 
     def worker_environment(self, url: str) -> dict[str, str]:
         """What the trainer's worker is told: no database, no secret key."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in OF_THE_WORKER or not name.startswith(("COHORT_", "DJANGO_"))
+        }
+        # The file broker reaches no other machine, so nobody else could go on from an uploaded checkpoint.
+        kept.setdefault("COHORT_UPLOAD_SECONDS", "0")
         return kept | {
             "COHORT_URL": url,
             "COHORT_NODE_TOKEN_FILE": str(self.node_token),

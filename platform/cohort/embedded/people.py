@@ -1,14 +1,16 @@
-"""People, their first project, and nodes, made from the command line of the machine that Cohort runs on."""
+"""People, their first project, and nodes, managed from the command line of the machine that Cohort runs on."""
+
+from collections.abc import Callable
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models.functions import Now
 
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import membership_set, password_hand_out, project_create, user_create
 from cohort.embedded.home import HomeError
-from cohort.runs.models import Node
-from cohort.runs.nodes import node_create
+from cohort.runs import nodes
+from cohort.runs.models import Draining, Node
+from cohort.runs.selectors.nodes import node_status_rows
 
 
 def password_renew(username: str) -> tuple[User, str]:
@@ -19,15 +21,16 @@ def password_renew(username: str) -> tuple[User, str]:
     return user, password_hand_out(user=user)
 
 
-def user_add(*, name: str, project: str | None, role: str | None, new_password: bool) -> list[str]:
+def user_add(*, name: str, project: str | None, role: str | None, new_password: bool, staff: bool = False) -> list[str]:
     """Make a person, or give one a new password, and put them in a project. Returns the lines to show.
 
-    Without a role a member keeps the one they have, and anyone else becomes an operator.
+    Without a role a member keeps the one they have, and anyone else becomes an operator. `staff` lets them manage the
+    server's nodes, whatever their role.
     """
     if role is not None and project is None:
         raise HomeError("--role is of no use alone: say with --project where it is to hold.")
     known = User.objects.filter(username=name).exists()
-    if known and not new_password and project is None:
+    if known and not new_password and project is None and not staff:
         raise HomeError(f"{name} is here already. --new-password gives them another password.")
     lines = []
     try:
@@ -37,6 +40,9 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
             else:
                 user, password = password_renew(name)
                 lines.append(f"{name} can log in with the password {password}")
+            if staff:
+                User.objects.filter(pk=user.pk).update(is_staff=True)
+                lines.append(f"{name} may manage the server's nodes")
             if project is not None:
                 lines.append(_join(user, project, role))
     except ValidationError as fault:
@@ -46,18 +52,64 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
 
 def node_add(*, name: str) -> str:
     """Register a machine that may train; returns its token, which is not shown again."""
-    if Node.objects.filter(name=name).exists():
-        raise HomeError(f"there is a node {name} already. Give this one another name.")
-    if not 1 <= len(name) <= 80:
-        raise HomeError("a node's name has 1 to 80 characters.")
-    _, token = node_create(name=name)
+    try:
+        _, token = nodes.node_create(name=name)
+    except ValidationError as fault:
+        said = " ".join(fault.messages)
+        raise HomeError(said[0].lower() + said[1:]) from None
     return token
 
 
-def node_revoke(*, name: str) -> None:
+def node_rotate(*, name: str) -> str:
+    """A new token for the node, which is not shown again; the old one is refused once the new one is used."""
+    return nodes.node_rotate(node=_node(name), actor=None)
+
+
+def node_revoke(*, name: str) -> str:
     """Refuse the node's token, and those of its attempts, from now on. Its name stays taken, for the record."""
-    if not Node.objects.filter(name=name, revoked_at=None).update(revoked_at=Now()):
-        raise HomeError(f"there is no node {name} with a token that is accepted.")
+    _done(lambda: nodes.node_revoke(node=_node(name), actor=None))
+    return f"the token of {name} is refused from now on"
+
+
+def node_drain(*, name: str, move: bool) -> str:
+    """Give the node no new run; with `move` what runs there goes on elsewhere."""
+    how = Draining.MOVE if move else Draining.FINISH
+    _done(lambda: nodes.node_drain(node=_node(name), actor=None, how=how))
+    return f"{name} is draining. {how.label}."
+
+
+def node_undrain(*, name: str) -> str:
+    _done(lambda: nodes.node_undrain(node=_node(name), actor=None))
+    return f"{name} takes runs again"
+
+
+def node_lines() -> list[str]:
+    """Every node in a line: name, what it does, since when it is silent, what runs there."""
+    rows = node_status_rows()
+    if not rows:
+        return ["There is no node yet. `cohort node NAME` makes one and prints the token that its worker needs."]
+    width = max(len(row.node.name) for row in rows)
+    lines = []
+    for row in rows:
+        words = [row.node.name.ljust(width), row.status.ljust(8)]
+        if row.node.last_seen_at is not None:
+            words.append(f"heard of {row.node.last_seen_at:%Y-%m-%d %H:%M:%S} UTC")
+        lines.append("  ".join([*words, *(f"run {one.run_id}, attempt {one.fence}" for one in row.attempts)]).rstrip())
+    return lines
+
+
+def _node(name: str) -> Node:
+    node = Node.objects.filter(name=name).first()
+    if node is None:
+        raise HomeError(f"there is no node {name}. `cohort node --list` shows those that there are.")
+    return node
+
+
+def _done(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except ValidationError as fault:
+        raise HomeError(" ".join(fault.messages)) from None
 
 
 def _join(user: User, slug: str, role: str | None) -> str:

@@ -82,6 +82,10 @@ class Up:
             if child.process is None or child.process.poll() is None:
                 continue
             end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
+            if child.name == "trainer-worker" and child.process.returncode == os.EX_NOPERM:  # its node was revoked
+                self.children.remove(child)
+                self.say(f"{end}\nNothing trains here until Cohort is started anew, which makes another node.")
+                return
             if not child.may_restart():
                 raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
             children.end_orphans(self._kept(), grace=10)
@@ -159,7 +163,11 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
     enter(environment)
     migrate()
     _collect_static(home)
-    up.children = [_web(home, listener, local, environment), _platform_worker(home, environment)]
+    up.children = [
+        _web(home, listener, local, environment),
+        _platform_worker(home, environment),
+        _seal_worker(home, environment),
+    ]
     if trainer:
         make_node(home)
         up.children.append(_trainer_worker(home, local))
@@ -217,8 +225,9 @@ def make_node(home: Home) -> None:
 def _web(home: Home, listener: socket.socket, local: str, environment: dict[str, str]) -> Child:
     # fmt: off
     words = [
-        sys.executable, "-m", "gunicorn", "cohort.wsgi:application", "--bind", f"fd://{listener.fileno()}",
-        "--workers", "2", "--threads", "4", "--graceful-timeout", "5", "--no-control-socket",
+        sys.executable, "-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application",
+        "--bind", f"fd://{listener.fileno()}", "--workers", "2", "--threads", "4", "--graceful-timeout", "5",
+        "--no-control-socket",
     ]
     # fmt: on
     return Child(
@@ -234,20 +243,29 @@ def _web(home: Home, listener: socket.socket, local: str, environment: dict[str,
 
 
 def _platform_worker(home: Home, environment: dict[str, str]) -> Child:
-    schedule = home.path / "beat-schedule"
+    """Reconciles, and nothing else: lost workers must not wait while records are made."""
+    beat = ("--beat", "--schedule", str(home.path / "beat-schedule"))
+    return _platform_celery(home, environment, "platform", "platform", "1", *beat)
+
+
+def _seal_worker(home: Home, environment: dict[str, str]) -> Child:
+    """Makes records, in a process of its own: neither their time nor their memory is the reconciler's."""
+    return _platform_celery(home, environment, "seal", "platform.seal", "2")
+
+
+def _platform_celery(home: Home, environment: dict[str, str], name: str, queue: str, threads: str, *more: str) -> Child:
     # fmt: off
     words = [
-        sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", "platform", "--beat",
-        "--schedule", str(schedule), "--pool", "threads", "--concurrency", "2", "--hostname", "platform@%h",
-        "--loglevel", "INFO", *_QUIET_CELERY,
+        sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", queue, *more,
+        "--pool", "threads", "--concurrency", threads, "--hostname", f"{name}@%h", "--loglevel", "INFO", *_QUIET_CELERY,
     ]
     # fmt: on
     return Child(
-        name="platform-worker",
+        name=f"{name}-worker",
         words=words,
         environment=environment,
         folder=home.path,
-        log=home.logs / "platform-worker.log",
+        log=home.logs / f"{name}-worker.log",
         grace=30,
         ready=_celery_is_ready,
     )
@@ -256,7 +274,7 @@ def _platform_worker(home: Home, environment: dict[str, str]) -> Child:
 def _trainer_worker(home: Home, local: str) -> Child:
     # fmt: off
     words = [
-        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--queues", "train",
+        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker",
         "--hostname", "train@%h", "--loglevel", "INFO", *_QUIET_CELERY,
     ]
     # fmt: on

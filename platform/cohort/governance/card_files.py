@@ -1,4 +1,5 @@
-"""What goes into a card beside the record: the run's data, one line a record, as bytes to be streamed.
+"""What goes into a card beside the record: the run's data, one line a record, as bytes to be streamed. Of steps, groups
+and evaluations those that stand; the record counts the superseded ones.
 
 Rows are read in portions; nothing here holds a whole run in memory.
 """
@@ -7,12 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from cohort.governance.facts import Facts, TracesInCard, eval_items
+from cohort.governance.facts import Facts, TracesInCard, eval_items, standing_groups, standing_steps
 from cohort.governance.schema import json_schema
 from cohort.review.models import Group
-from cohort.review.selectors import current_groups
 from cohort.runs.models import RunEvent
-from cohort.runs.selectors.series import current_steps
 
 TRACE_STEPS_A_FILE = 100
 
@@ -64,7 +63,7 @@ class Traces:
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """(block of a hundred steps, line) of each group, in order."""
         written = groups = samples = 0
-        for group in current_groups(self._run).prefetch_related("samples").iterator(chunk_size=50):
+        for group in standing_groups(self._run).prefetch_related("samples").iterator(chunk_size=50):
             line = _line(_group(group))
             written += len(line)
             if written > self._most:
@@ -139,7 +138,7 @@ def _event_lines(facts: Facts) -> Chunks:
 
 
 def _metric_lines(facts: Facts) -> Chunks:
-    for row in current_steps(facts.run).iterator(chunk_size=500):
+    for row in standing_steps(facts.run).iterator(chunk_size=500):
         yield _line({"step": row.step, "at": row.at.isoformat(), "metrics": row.metrics, "seconds": row.seconds})
 
 

@@ -1,4 +1,7 @@
-"""Everything the platform holds of an ended run, read once, as the record is made from it. Writes nothing."""
+"""Everything the platform holds of an ended run, read once, as the record is made from it. Writes nothing.
+
+What a later attempt superseded is only counted (`history`); everything else here is of what stands.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,16 +9,17 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from cohort import artifacts
 from cohort.catalog.models import PromptDataset
+from cohort.governance.history import History, history
 from cohort.governance.schema import Comparison
-from cohort.review.models import Sample
-from cohort.review.selectors import current_groups
+from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, Run, RunEvent, RunState, StepMetric
 from cohort.runs.selectors.evaluations import newest_results, result_items, suites
-from cohort.runs.selectors.series import current_steps
+from cohort.runs.selectors.standing import standing
 from grpo_core.config import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 
@@ -48,11 +52,11 @@ class Facts:
     state: State
     sealed_at: datetime
     config: RunConfig
-    attempt: Attempt | None
-    """The newest; earlier ones were superseded."""
-    attempts: int
-    manifest: dict[str, Any] | None
-    outcome: dict[str, Any] | None
+    history: History
+    told_by: Attempt | None
+    """The newest attempt whose work stands: one that only tried to begin, later, tells nothing of the run's work."""
+    last_words: str
+    """What the trainer said last, when the run ended with an attempt and not while it waited for another."""
     first: StepMetric | None
     last: StepMetric | None
     comparisons: list[Comparison]
@@ -66,8 +70,27 @@ class Facts:
     """None when there is no separate held-out file, or a file is no longer stored."""
 
     @property
+    def manifest(self) -> dict[str, Any] | None:
+        return self.told_by.manifest if self.told_by else None
+
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        return self.told_by.outcome if self.told_by else None
+
+    @property
     def totals(self) -> dict[str, float]:
-        return dict(self.outcome["totals"]) if self.outcome else {}
+        """Sums over the work that stands; empty when nobody told them. A trainer that ended before it had taken up
+        what was done before it has counted nothing, which is not the same as nothing done."""
+        told = dict(self.outcome["totals"]) if self.outcome else {}
+        return told if "samples" in told and (told["samples"] or not self.steps_done) else {}
+
+    @property
+    def tokens(self) -> float | None:
+        """Sampled in the steps that stand, with prompts: by the totals, else as counted at the last step."""
+        if self.totals:
+            return self.totals["tokens"]
+        counted = self.last.metrics.get("num_tokens") if self.last else None
+        return None if counted is None else float(counted)
 
     @property
     def steps_done(self) -> int:
@@ -76,9 +99,9 @@ class Facts:
 
 def collect(run: Run, *, state: State) -> Facts:
     config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
-    attempt = run.attempts.select_related("node").order_by("-fence").first()
-    steps = current_steps(run)
-    groups = current_groups(run)
+    attempts = list(run.attempts.order_by("-fence"))
+    steps = standing_steps(run)
+    groups = standing_groups(run)
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
     launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
     return Facts(
@@ -87,20 +110,53 @@ def collect(run: Run, *, state: State) -> Facts:
         state=state,
         sealed_at=Run.objects.annotate(moment=Now()).values_list("moment", flat=True).get(pk=run.pk),
         config=config,
-        attempt=attempt,
-        attempts=run.attempts.count(),
-        manifest=attempt.manifest if attempt else None,
-        outcome=attempt.outcome if attempt else None,
+        history=history(run),
+        told_by=_of_what_stands(run, attempts),
+        last_words=_last_words(run, attempts),
         first=steps.first(),
         last=steps.last(),
         comparisons=[suite.compared for suite in suites(run, margin=config.eval.margin)],
-        checkpoint=run.checkpoints.filter(final=True).order_by("-attempt_id", "-seq").first(),
+        checkpoint=_final(run),
         groups_kept=groups.count(),
         samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),
         events=len(events),
         last_event=max(events, default=0),
         overlap=_overlap(run, config),
     )
+
+
+def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
+    """Of attempts, newest first: the first that went on from a checkpoint, has a step that stands, or had nothing to go
+    on from."""
+    stepped = set(standing_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
+    for place, attempt in enumerate(attempts, start=1):
+        before = (earlier.valid_through for earlier in attempts[place:])
+        alone = all(through is not None and through < 0 for through in before)
+        if alone or attempt.resumed_step is not None or attempt.pk in stepped:
+            return attempt
+    return None
+
+
+def _last_words(run: Run, attempts: list[Attempt]) -> str:
+    newest = attempts[0] if attempts else None
+    if newest is None or newest.outcome is None or newest.ended_at is None:
+        return ""
+    queued_since = run.queued_at is not None and run.queued_at > newest.ended_at
+    return "" if queued_since else str(newest.outcome["message"])
+
+
+def standing_steps(run: Run) -> QuerySet[StepMetric]:
+    return standing(StepMetric.objects.filter(run=run)).order_by("step")
+
+
+def standing_groups(run: Run) -> QuerySet[Group]:
+    return standing(Group.objects.filter(run=run)).order_by("step", "index")
+
+
+def _final(run: Run) -> Checkpoint | None:
+    """The newest final weights that stand."""
+    saved = standing(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
+    return saved.order_by("-attempt__fence", "-seq").first()
 
 
 def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:

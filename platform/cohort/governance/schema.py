@@ -114,11 +114,17 @@ class Section(Part):
     def entries(self) -> Iterator[tuple[str, str, Entry]]:
         """(name, label, entry) of every field, in order."""
         for name, field in type(self).model_fields.items():
-            yield name, str(field.title), getattr(self, name)
+            if (entry := getattr(self, name)) is not None:
+                yield name, str(field.title), entry
 
 
 def _entry(title: str) -> Any:
     return Field(title=title)
+
+
+def _later_entry(title: str) -> Any:
+    """A field that the first records did not have: absent from them, and in every one that is sealed now."""
+    return Field(default=None, title=title)
 
 
 class Subject(Section):
@@ -126,6 +132,9 @@ class Subject(Section):
 
     run: Entry = _entry("Run")
     outcome: Entry = _entry("How it ended")
+    attempts: Entry | None = _later_entry("Attempts")
+    steering: Entry | None = _later_entry("Retries, extensions and pauses")
+    earlier_records: Entry | None = _later_entry("Earlier records of this run")
     training_method: Entry = _entry("Reinforcement learning used")
     base_model: Entry = _entry("Base model")
     before_grpo: Entry = _entry("What came before GRPO")
@@ -189,6 +198,7 @@ class Budget(Section):
     steps: Entry = _entry("Steps")
     time: Entry = _entry("Time and device")
     tokens: Entry = _entry("Completions and tokens")
+    superseded: Entry | None = _later_entry("Superseded work")
     compute: Entry = _entry("Training compute")
     energy: Entry = _entry("Energy")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cohort.governance import method_words
+from cohort.governance import method_words, sections_history
 from cohort.governance.facts import Facts, TracesInCard
 from cohort.governance.schema import Budget, Entry, Rejected, Subject
 from cohort.governance.words import (
@@ -21,13 +21,16 @@ from cohort.governance.words import (
 )
 
 NO_MANIFEST = "the trainer ended before it described its inputs"
-NO_TOTALS = "the trainer ended without an outcome"
+NO_TOTALS = "the trainer ended without telling its totals"
 
 
 def subject(facts: Facts) -> Subject:
     return Subject(
         run=_run(facts),
         outcome=_outcome(facts),
+        attempts=sections_history.attempts(facts),
+        steering=sections_history.steering(facts),
+        earlier_records=sections_history.earlier_records(facts),
         training_method=_training_method(facts),
         base_model=_base_model(facts),
         before_grpo=_before_grpo(facts),
@@ -54,16 +57,19 @@ def _run(facts: Facts) -> Entry:
         "created_at": run.created_at.isoformat(),
         "started_at": run.started_at.isoformat() if run.started_at else None,
         "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+        "cloned_from": {"id": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
     }
     text = f"{run.name}, run {run.pk} of the project {run.project.name}; launched by {facts.launched_by}"
     if run.created_by.username != facts.launched_by:
         text += f", defined by {run.created_by.username}"
+    if run.cloned_from is not None:
+        text += f"; cloned from {run.cloned_from.name}, run {run.cloned_from.pk}"
     return measured(value, f"{text}; started {moment(run.started_at)}")
 
 
 def _outcome(facts: Facts) -> Entry:
     run, planned = facts.run, facts.config.optim.steps
-    told = str(dig(facts.outcome, "message") or "")
+    told = facts.last_words
     value = {
         "state": facts.state,
         "code": run.error_code or ("ok" if facts.state == "succeeded" else facts.state),
@@ -148,8 +154,9 @@ def _trained(facts: Facts) -> Entry:
     text = f"{len(saved.files)} file{'' if len(saved.files) == 1 else 's'} written after step {saved.step}"
     if weights:
         text += f", weights {short(weights[0]['sha256'])}"
-    where = f"On the node {facts.attempt.node.name}; not part of this card." if facts.attempt else ""
-    return measured({"path": saved.path, "step": saved.step, "files": saved.files}, text, note=where)
+    where = f"On the node {saved.attempt.node.name}; not part of this card."
+    value = {"path": saved.path, "step": saved.step, "attempt": saved.attempt.fence, "files": saved.files}
+    return measured(value, text, note=where)
 
 
 def _code(facts: Facts) -> Entry:
@@ -286,33 +293,65 @@ def _traces(facts: Facts, in_card: TracesInCard) -> Entry:
 
 
 def budget(facts: Facts) -> Budget:
-    totals, planned = facts.totals, facts.config.optim.steps
+    """What was paid: by all attempts, told apart from what stands."""
+    planned, tries = facts.config.optim.steps, len(facts.history.tries)
     steps = measured(
         {"done": facts.steps_done, "planned": planned},
-        f"{facts.steps_done} of {planned} steps in {facts.attempts} attempt{'' if facts.attempts == 1 else 's'}",
+        f"{facts.steps_done} of {planned} steps in {tries} attempt{'' if tries == 1 else 's'}",
         evidence="recomputable",
     )
-    if not totals:
-        missing = not_stated(NO_TOTALS, text="not measured")
-        return Budget(steps=steps, time=missing, tokens=missing, compute=missing, energy=_ENERGY)
-    device = dig(facts.manifest, "platform", "device") or "a device not told"
-    seconds = totals["seconds"]
+    missing = not_stated(NO_TOTALS, text="not measured")
     return Budget(
         steps=steps,
-        time=measured({"seconds": round(seconds, 1), "device": device}, f"{span(seconds)} on {device}"),
-        tokens=measured(
-            {"completions": totals["samples"], "tokens": totals["tokens"]},
-            f"{count(totals['samples'])} completions, {count(totals['tokens'])} tokens with prompts",
-        ),
-        compute=_compute(facts),
+        time=_time(facts),
+        tokens=missing if facts.tokens is None else _tokens(facts, facts.tokens),
+        superseded=sections_history.superseded(facts),
+        compute=missing if facts.tokens is None else _compute(facts, facts.tokens),
         energy=_ENERGY,
     )
+
+
+def _time(facts: Facts) -> Entry:
+    past, seconds = facts.history, facts.totals.get("seconds")
+    if not past.tries:
+        return not_stated(NO_TOTALS, text="not measured")
+    device = dig(facts.manifest, "platform", "device") or "a device not told"
+    value = {
+        "seconds": None if seconds is None else round(seconds, 1),
+        "device": device,
+        "held_seconds": round(past.held_seconds, 1),
+        "device_seconds": round(past.device_seconds, 1),
+        "step_seconds": round(sum(one.seconds for one in past.tries), 1),
+        "superseded_step_seconds": round(sum(one.superseded_seconds for one in past.tries), 1),
+    }
+    if len(past.tries) == 1:
+        return measured(value, f"{span(past.held_seconds if seconds is None else seconds)} on {device}")
+    note = "From each claim of a node to its release: what was superseded or broken off is in it."
+    by = facts.told_by
+    which = "the newest" if by is None or by.fence == facts.run.fence else f"attempt {by.fence}"
+    return measured(value, f"{sections_history.held(facts)}; {which} on {device}", note=note)
+
+
+def _tokens(facts: Facts, tokens: float) -> Entry:
+    samples, besides = facts.totals.get("samples"), facts.history.superseded_tokens
+    value = {
+        "completions": samples,
+        "tokens": tokens,
+        "superseded_tokens": besides,
+        "tokens_with_superseded": None if besides is None else tokens + besides,
+    }
+    completions = "a number of completions not told" if samples is None else f"{count(samples)} completions"
+    text = f"{completions}, {count(tokens)} tokens with prompts"
+    if facts.history.superseded_steps:
+        text += f"; besides {'a number not told' if besides is None else count(besides)} in superseded steps"
+    note = f"As counted at the last step: {NO_TOTALS}." if samples is None else ""
+    return measured(value, text, note=note)
 
 
 _ENERGY = not_stated("No meter was read.", text="not measured")
 
 
-def _compute(facts: Facts) -> Entry:
+def _compute(facts: Facts, tokens: float) -> Entry:
     parameters = dig(facts.manifest, "model", "parameters")
     if not parameters:
         return not_stated(NO_MANIFEST, text="not measured")
@@ -321,7 +360,8 @@ def _compute(facts: Facts) -> Entry:
     reference = 2 if algorithm.needs_reference else 0
     critic = 2 + 6 * passes if algorithm.advantage == "gae" else 0
     factor = 2 + 6 * passes + reference + critic
-    flop = factor * parameters * facts.totals["tokens"]
+    superseded = facts.history.superseded_tokens or 0.0
+    flop = factor * parameters * (tokens + superseded)
     parts = ["2 to sample", "6 for each pass"]
     if reference:
         parts.append("2 for the reference")
@@ -333,9 +373,10 @@ def _compute(facts: Facts) -> Entry:
     if facts.config.model.lora.rank:
         cheaper.append("adapters")
     saved = " and ".join(cheaper)
+    work = " Superseded steps are counted." if superseded else ""
     return measured(
         {"flop_estimate": flop, "per_token": factor * parameters},
         f"about {scaled(flop, 'FLOP')}",
         note=f"Estimate: {factor} × parameters × tokens ({', '.join(parts)}). {saved.capitalize()} cost less; "
-        "evaluations are not counted.",
+        f"evaluations are not counted.{work}",
     )

@@ -6,6 +6,8 @@ from cohort.accounts.models import Project
 from cohort.governance.models import Record
 from cohort.governance.schema import Sealed
 from cohort.governance.shown import Compared, Shown, compared, shown
+from cohort.runs.models import Run
+from cohort.runs.transitions import WITH_A_RECORD
 
 PAGE = 50
 
@@ -18,6 +20,8 @@ class RecordRow:
     """The first suite, for one line."""
     suites: int
     seal: str
+    newest: bool
+    """Whether no later record took its place."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,18 @@ class RecordPage:
     total: int
     following: int | None
     """`before` of the next page; None at the end."""
+
+
+def record_of(run: Run) -> Record | None:
+    """The record of the end that the run is at; None while it waits or goes on again, and until it is sealed."""
+    if run.state not in WITH_A_RECORD:
+        return None
+    return Record.objects.filter(run=run, end=run.ends).defer("document").first()
+
+
+def records_of(run: Run) -> list[RecordRow]:
+    """Every record of the run, newest first."""
+    return [_row(record) for record in Record.objects.filter(run=run).select_related("run").order_by("-end")]
 
 
 def records(project: Project, *, before: int | None = None) -> RecordPage:
@@ -45,4 +61,7 @@ def opened(record: Record) -> tuple[Sealed, Shown]:
 def _row(record: Record) -> RecordRow:
     sealed = Sealed.model_validate_json(record.document)
     found = sealed.record.behaviour.performance.value or []
-    return RecordRow(record, sealed.record.state, compared(found[0]) if found else None, len(found), sealed.seal)
+    later = Record.objects.filter(run=record.run_id, end__gt=record.end).exists()
+    return RecordRow(
+        record, sealed.record.state, compared(found[0]) if found else None, len(found), sealed.seal, not later
+    )

@@ -34,20 +34,30 @@ class BeingSealed(Exception):
 
 
 def record_seal(*, run: Run) -> Record:
-    """Seal the record of an ended run and store its card; a run that has one keeps it. A run that only waited for it
-    has then succeeded.
+    """Seal the record of an ended run and store its card; an end that has one keeps it. A run that only waited for it
+    has then succeeded. Records of earlier ends stay as they are.
+
+    The run is not locked while it is read, which may take minutes. Should it go on meanwhile, what was read is of no
+    end any more, and nothing is stored.
 
     Raises NotEnded, BeingSealed and CardTooLarge.
     """
     with _alone(run.pk):
         run = Run.objects.select_related(
-            "project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"
+            "project",
+            "base_model",
+            "dataset",
+            "eval_dataset",
+            "verifier_version__verifier",
+            "created_by",
+            "cloned_from",
         ).get(pk=run.pk)
-        if existing := Record.objects.filter(run=run).first():
-            run_sealed(run=run)  # who stored it may have ended before the run was told
-            return existing
         if run.state not in _STATES:
             raise NotEnded(f"run {run.pk} is {run.get_state_display().lower()}; a record is sealed when it has ended")
+        end = run.ends
+        if existing := Record.objects.filter(run=run, end=end).first():
+            run_sealed(run=run)  # who stored it may have ended before the run was told
+            return existing
         facts = collect(run, state=_STATES[run.state])
         with tempfile.TemporaryDirectory(prefix="cohort-card-") as folder:
             path = Path(folder) / "card.zip"
@@ -56,7 +66,7 @@ def record_seal(*, run: Run) -> Record:
         try:
             return _store(facts, card, stored)
         except Exception:  # whatever it was, a card must not stay without its record; it is raised again below
-            kept = Record.objects.filter(run=run).first()
+            kept = Record.objects.filter(run=run, end=end).first()
             if kept is None or kept.card_artifact != stored.key:
                 artifacts.remove(stored.key)
             if kept is None:
@@ -67,9 +77,15 @@ def record_seal(*, run: Run) -> Record:
 @transaction.atomic
 def _store(facts: Facts, card: Card, stored: artifacts.Stored) -> Record:
     run = facts.run
+    read = (facts.state, run.ends, run.fence)
+    run_lock(run=run)
+    if (_STATES.get(run.state), run.ends, run.fence) != read:
+        raise NotEnded(f"run {run.pk} went on while its record was being made; another is sealed at its next end")
     filled, total = card.sealed.record.counts()
     record = Record.objects.create(
         run=run,
+        end=run.ends,
+        fence=run.fence,
         schema_version=SCHEMA,
         document=card.document.decode(),
         digest=card.sealed.record_digest,

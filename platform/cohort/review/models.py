@@ -10,8 +10,9 @@ from cohort.runs.models import Attempt, Run
 class Group(models.Model):
     """G completions of one problem at one step."""
 
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="groups")
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="groups")
+    # The constraint and the index below begin with them; so no index of each alone.
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="groups", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="groups", db_index=False)
     seq = models.BigIntegerField()
     step = models.PositiveIntegerField()
     index = models.PositiveIntegerField()
@@ -38,7 +39,7 @@ class Group(models.Model):
 class Sample(models.Model):
     """One completion with its reward."""
 
-    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="samples")
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="samples", db_index=False)
     index = models.PositiveIntegerField()
     completion = models.TextField()
     tokens = models.PositiveIntegerField()

@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from django.db.models import BooleanField, Count, Exists, Func, Max, Min, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefetch, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from cohort.review.arithmetic import Step
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Run
+from cohort.runs.selectors.standing import standing
 from grpo_core.config import RunConfig
 
 PAGE = 100
@@ -73,22 +74,22 @@ def right(sample: Sample, success: str) -> bool | None:
 
 
 def current_groups(run: Run) -> QuerySet[Group]:
-    """Groups in order, those of each step as the newest attempt that reached it has them."""
-    same = Group.objects.filter(run=run, step=OuterRef("step")).order_by("-attempt_id").values("attempt_id")
-    return Group.objects.filter(run=run, attempt_id=Subquery(same[:1])).order_by("step", "index")
+    """Groups in order: those that no later attempt took the place of."""
+    return standing(Group.objects.filter(run=run)).order_by("step", "index")
 
 
 def step_groups(
     run: Run, *, success: str, step: int | None = None, show: str = "all", start: int = 0, limit: int = PAGE
 ) -> StepGroups:
-    """Groups of `step`, or of the newest step that has any. A constant number of queries."""
-    held = Group.objects.filter(run=run)
-    newest = held.aggregate(newest=Max("step"))["newest"]
+    """Groups of `step`, or of the newest step that has any. A constant number of queries, each over one step."""
+    held = current_groups(run).values_list("step", flat=True)
+    newest = held.order_by("-step").first()  # by the index's end; an aggregate would read every group
     step = newest if step is None else step
     show = show if show in SHOWS | DISCARDED else "all"
     if step is None:
         return StepGroups(None, None, None, None, show, (), 0, 0, None, 0)
-    around = held.aggregate(earlier=Max("step", filter=Q(step__lt=step)), later=Min("step", filter=Q(step__gt=step)))
+    earlier = held.filter(step__lt=step).order_by("-step").first()
+    later = held.filter(step__gt=step).order_by("step").first()
     every = current_groups(run).filter(step=step)
     wanted = every
     if show == "mixed":
@@ -108,8 +109,8 @@ def step_groups(
     return StepGroups(
         step=step,
         newest=newest,
-        earlier=around["earlier"],
-        later=around["later"],
+        earlier=earlier,
+        later=later,
         show=show,
         rows=_rows(groups[:limit], success),
         matching=matching,
@@ -152,7 +153,8 @@ class Place:
 
 
 def group_of(run: Run, group_id: int) -> Group | None:
-    return Group.objects.filter(run=run, pk=group_id).prefetch_related("samples").first()
+    """Any group of the run, a superseded one too: its address stays good."""
+    return Group.objects.filter(run=run, pk=group_id).select_related("attempt").prefetch_related("samples").first()
 
 
 def place_of(group: Group) -> Place:

@@ -11,6 +11,7 @@ from cohort.review.arithmetic import Arithmetic, Variant, number, work_out
 from cohort.review.estimators import Own, own_of
 from cohort.review.models import Group, Sample
 from cohort.runs.selectors.header import run_header
+from cohort.runs.selectors.tries import successor
 from grpo_core.config import RunConfig
 
 
@@ -60,6 +61,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
             "run": run,
             "group": group,
             "remarks": selectors.remarks(group),
+            "successor": successor(group.attempt, step=group.step),
             "place": selectors.place_of(group),
             "variants": own.offered,
             "own": own.variant,

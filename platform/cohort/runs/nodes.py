@@ -1,15 +1,25 @@
-"""Machines that may run attempts, and the tokens that worker calls carry.
+"""Machines that may run attempts: made, drained, revoked, and the tokens that worker calls carry.
 
-A token is shown once and stored only as its SHA-256; a token is looked up by that digest.
+A token is shown once and stored only as its SHA-256; a token is looked up by that digest. Nodes serve every project,
+so who may change one is asked elsewhere (`access.keeps_nodes`); `actor` is None for commands run on the server.
 """
 
 import hashlib
+import logging
 import secrets
 
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
-from cohort.runs.models import Node
+from cohort.accounts.models import User
+from cohort.runs.models import Draining, Node
 from grpo_core.wire import NodeInfo
+
+NAME_CHARS = 80
+
+log = logging.getLogger(__name__)
 
 
 def token_new() -> tuple[str, str]:
@@ -22,12 +32,78 @@ def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def node_create(*, name: str) -> tuple[Node, str]:
-    """Register a machine; the token is returned here and never again."""
+def node_by_token(token: str) -> Node | None:
+    """The node that this token is of, unless it is revoked.
+
+    The first call with a token that was made to replace another puts it in the other's place, so that whoever still
+    holds the old one is refused from then on.
+    """
+    digest = token_digest(token)
+    node = Node.objects.filter(Q(token_digest=digest) | Q(next_token_digest=digest), revoked_at=None).first()
+    if node is not None and node.token_digest != digest:
+        Node.objects.filter(pk=node.pk, next_token_digest=digest).update(token_digest=digest, next_token_digest=None)
+        log.info("node %r uses its new token; the old one is refused", node.name)
+    return node
+
+
+def node_create(*, name: str, actor: User | None = None) -> tuple[Node, str]:
+    """Register a machine; the token is returned here and never again. Raises ValidationError on `name`."""
+    if not 1 <= len(name) <= NAME_CHARS or name != name.strip() or not name.isprintable():
+        raise ValidationError(
+            {"name": f"A node's name has 1 to {NAME_CHARS} letters, digits and signs, none of them unseen."}
+        )
     token, digest = token_new()
-    return Node.objects.create(name=name, token_digest=digest), token
+    try:
+        with transaction.atomic():
+            node = Node.objects.create(name=name, token_digest=digest)
+    except IntegrityError:
+        raise ValidationError(
+            {"name": f"There is a node {name} already. Give this one another name, or that one another token."}
+        ) from None
+    log.info("node %r made by %r", name, actor and actor.username)
+    return node, token
 
 
 def node_present(*, node: Node, info: NodeInfo) -> None:
     """The machine is here, waiting or working, and this is what it is."""
     Node.objects.filter(pk=node.pk).update(info=info.model_dump(mode="json"), last_seen_at=Now())
+
+
+def node_rotate(*, node: Node, actor: User | None) -> str:
+    """A new token, returned here and never again. The old one is accepted until the new one is first used.
+
+    A node that was revoked is let in again by the new token alone. One made before and never used no longer counts.
+    """
+    token, digest = token_new()
+    if not Node.objects.filter(pk=node.pk, revoked_at=None).update(next_token_digest=digest):
+        Node.objects.filter(pk=node.pk).update(token_digest=digest, next_token_digest=None, revoked_at=None)
+    log.info("node %r got a new token from %r", node.name, actor and actor.username)
+    return token
+
+
+def node_revoke(*, node: Node, actor: User | None) -> None:
+    """Refuse the node's tokens and those of its attempts from now on. Its name stays taken, for the record.
+
+    What runs there is stopped by its worker at the next call, and goes on elsewhere when its lease is over. Raises
+    ValidationError when the node is revoked already.
+    """
+    if not Node.objects.filter(pk=node.pk, revoked_at=None).update(revoked_at=Now(), next_token_digest=None):
+        raise ValidationError(f"{node.name} is revoked already.")
+    log.info("node %r revoked by %r", node.name, actor and actor.username)
+
+
+def node_drain(*, node: Node, actor: User | None, how: Draining) -> None:
+    """Give the node no new run; what runs there ends there (FINISH) or goes on elsewhere from a checkpoint (MOVE).
+
+    Raises ValidationError when the node is revoked.
+    """
+    if not Node.objects.filter(pk=node.pk, revoked_at=None).update(draining=how):
+        raise ValidationError(f"{node.name} is revoked, so nothing runs there.")
+    log.info("node %r drained (%s) by %r", node.name, how.value, actor and actor.username)
+
+
+def node_undrain(*, node: Node, actor: User | None) -> None:
+    """Let the node take runs again. Raises ValidationError when it was not draining."""
+    if not Node.objects.filter(pk=node.pk).exclude(draining=Draining.NO).update(draining=Draining.NO):
+        raise ValidationError(f"{node.name} is not draining.")
+    log.info("node %r takes runs again, by %r", node.name, actor and actor.username)

@@ -3,29 +3,36 @@
 Every move is written down as a RunEvent of kind `state` in the same transaction. Nothing else may write Run.state.
 """
 
+from typing import Any
+
 from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.runs.models import Run, RunEvent, RunState
+from cohort.runs.models.run import Desired
 
 S = RunState
 
 ALLOWED: dict[RunState, frozenset[RunState]] = {
     S.DRAFT: frozenset({S.QUEUED, S.CANCELLED}),
-    S.QUEUED: frozenset({S.STARTING, S.FAILED, S.CANCELLED}),
-    S.STARTING: frozenset({S.EVALUATING, S.TRAINING, S.QUEUED, S.SEALING, S.FAILED, S.CANCELLED}),
-    S.EVALUATING: frozenset({S.TRAINING, S.QUEUED, S.SEALING, S.FAILED, S.CANCELLED}),
+    S.QUEUED: frozenset({S.STARTING, S.PAUSED, S.FAILED, S.CANCELLED}),
+    S.STARTING: frozenset({S.EVALUATING, S.TRAINING, S.PAUSED, S.QUEUED, S.SEALING, S.FAILED, S.CANCELLED}),
+    S.EVALUATING: frozenset({S.TRAINING, S.PAUSED, S.QUEUED, S.SEALING, S.FAILED, S.CANCELLED}),
     S.TRAINING: frozenset({S.EVALUATING, S.PAUSED, S.QUEUED, S.SEALING, S.FAILED, S.CANCELLED}),
-    S.PAUSED: frozenset({S.QUEUED, S.FAILED, S.CANCELLED}),
+    S.PAUSED: frozenset({S.QUEUED, S.CANCELLED}),
     S.SEALING: frozenset({S.SUCCEEDED, S.FAILED}),
-    S.SUCCEEDED: frozenset(),
-    S.FAILED: frozenset(),
-    S.CANCELLED: frozenset(),
+    S.SUCCEEDED: frozenset({S.QUEUED}),
+    S.FAILED: frozenset({S.QUEUED}),
+    S.CANCELLED: frozenset({S.QUEUED}),
 }
-"""evaluating → evaluating does not exist: before and after are parted by training."""
+"""The same pairs stand in the database's table runs_transition, whose trigger refuses any other; a test compares them.
+An ended run goes back to the queue when a person retries or extends it. evaluating → evaluating does not exist: before
+and after are parted by training."""
 
 ENDED = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 ON_A_WORKER = frozenset({S.STARTING, S.EVALUATING, S.TRAINING})
+WITH_A_RECORD = ENDED | {S.SEALING}
+"""States in which the run has come to an end, of which there is a record or will be."""
 
 
 class IllegalTransition(Exception):
@@ -45,6 +52,11 @@ def run_lock(*, run: Run) -> Run:
     return run
 
 
+def run_event(*, run: Run, actor: str, kind: str, message: str, data: dict[str, Any] | None = None) -> RunEvent:
+    """Write down what happened to the run. `actor` is user:<name>, node:<name>, trainer or platform."""
+    return RunEvent.objects.create(run=run, at=Now(), actor=actor, kind=kind, message=message, data=data or {})
+
+
 @transaction.atomic
 def run_move(
     *, run: Run, to: RunState, actor: str, reason: str = "", error_code: str = "", log_tail: str = ""
@@ -62,20 +74,23 @@ def run_move(
     if reason or to not in (S.EVALUATING, S.TRAINING):  # a cancel on its way keeps its reason from phase to phase
         run.reason = reason
     fields = ["state", "reason", "error_code", "log_tail"]
-    event = RunEvent.objects.create(
-        run=run,
-        at=Now(),
-        actor=actor,
-        kind="state",
-        message=reason or f"{state.label} → {to.label}",
-        data={"from": state, "to": to},
-    )
+    words = reason or f"{state.label} → {to.label}"
+    event = run_event(run=run, actor=actor, kind="state", message=words, data={"from": state, "to": to})
     event.refresh_from_db(fields=["at"])
     if to == S.QUEUED:
-        run.queued_at, fields = event.at, [*fields, "queued_at"]
+        run.queued_at, run.ended_at = event.at, None
+        fields += ["queued_at", "ended_at"]
+    if to not in ON_A_WORKER:  # nobody is asked any more, and nothing can stand still
+        run.desired, run.stalled_at = Desired.RUN, None
+        fields += ["desired", "stalled_at"]
     if to == S.STARTING and run.started_at is None:
-        run.started_at, fields = event.at, [*fields, "started_at"]
+        run.started_at = event.at
+        fields.append("started_at")
+    if to in WITH_A_RECORD and state != S.SEALING:  # what waits for its record has ended before
+        run.ends += 1
+        fields.append("ends")
     if to in ENDED:
-        run.ended_at, fields = event.at, [*fields, "ended_at"]
+        run.ended_at = event.at
+        fields.append("ended_at")
     run.save(update_fields=fields)
     return event

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from cohort.runs.views import actions, downloads, form, listing, page
+from cohort.runs.views import actions, again, downloads, form, listing, page, queue
 
 urlpatterns = [
     path("runs/", listing.run_list, name="run_list"),
@@ -11,6 +11,7 @@ urlpatterns = [
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
     path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
+    path("runs/<int:run_id>/attempts/", page.run_attempts, name="run_attempts"),
     path("runs/<int:run_id>/logs/", page.run_logs, name="run_logs"),
     path("runs/<int:run_id>/config/", page.run_config, name="run_config"),
     path("runs/<int:run_id>/config.yaml", downloads.run_config_yaml, name="run_config_yaml"),
@@ -18,5 +19,13 @@ urlpatterns = [
     path("runs/<int:run_id>/events/", page.run_events, name="run_events"),
     path("runs/<int:run_id>/submit/", actions.run_submit, name="run_submit"),
     path("runs/<int:run_id>/cancel/", actions.run_cancel, name="run_cancel"),
+    path("runs/<int:run_id>/pause/", actions.run_pause, name="run_pause"),
+    path("runs/<int:run_id>/resume/", actions.run_resume, name="run_resume"),
+    path("runs/<int:run_id>/retry/", again.run_retry, name="run_retry"),
+    path("runs/<int:run_id>/extend/", again.run_extend, name="run_extend"),
+    path("runs/<int:run_id>/priority/", actions.run_priority, name="run_priority"),
+    path("runs/<int:run_id>/checkpoints/<int:checkpoint_id>/pin/", actions.checkpoint_pin, name="checkpoint_pin"),
+    path("queue/", queue.queue, name="queue"),
+    path("limits/", queue.limits, name="project_limits"),
     path("", include("cohort.review.urls")),
 ]

@@ -3,6 +3,7 @@
 Every 4xx body is a wire.Refusal. Nothing here trusts what a worker says beyond its own attempt.
 """
 
+import re
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -16,17 +17,32 @@ from ninja.security import HttpBearer
 from cohort import artifacts
 from cohort.runs.attempts import (
     NotWaiting,
+    OtherVersion,
     RecordsMissing,
     StaleFence,
     attempt_beat,
     attempt_claim,
     attempt_finish,
     attempt_inputs,
+    attempts_released,
 )
-from cohort.runs.ingest import BadRecord, records_ingest
-from cohort.runs.models import Attempt, Node, Run
-from cohort.runs.nodes import node_present, token_digest
-from grpo_core.wire import Beat, BeatReply, ClaimReply, ClaimRequest, Finish, IngestReply, NodeInfo, Refusal
+from cohort.runs.checkpoints import needless, removed
+from cohort.runs.models import Attempt, AttemptState, Node, Run
+from cohort.runs.nodes import node_by_token, node_present, token_digest
+from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
+from cohort.worker_api.records import refusal, unknown_token
+from grpo_core.wire import (
+    Beat,
+    BeatReply,
+    ClaimReply,
+    ClaimRequest,
+    Finish,
+    LostAttempts,
+    NodeInfo,
+    UploadReply,
+)
+
+_COUNT = re.compile(r"[0-9]{1,18}")
 
 api = NinjaAPI(
     title="Cohort worker API",
@@ -41,7 +57,7 @@ class NodeToken(HttpBearer):
     """The token of a machine; it may claim."""
 
     def authenticate(self, request: HttpRequest, token: str) -> Node | None:
-        return Node.objects.filter(token_digest=token_digest(token), revoked_at=None).first()
+        return node_by_token(token)
 
 
 class AttemptToken(HttpBearer):
@@ -62,7 +78,7 @@ class AttemptToken(HttpBearer):
 
 @api.post("/claim", auth=NodeToken(), response={201: ClaimReply})
 def claim(request: HttpRequest, body: ClaimRequest) -> Any:
-    claimed = attempt_claim(run_id=body.run_id, node=_auth(request), info=body.node)
+    claimed = attempt_claim(run_id=body.run_id, node=_auth(request), info=body.node, claim_id=body.claim_id)
     attempt = claimed.attempt
     return Status(
         201,
@@ -74,6 +90,7 @@ def claim(request: HttpRequest, body: ClaimRequest) -> Any:
             run_name=attempt.run.name,
             config=attempt.run.config,
             files=claimed.files,
+            resume=claimed.resume,
             heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
             lease_seconds=settings.COHORT_LEASE_SECONDS,
         ),
@@ -86,11 +103,25 @@ def node(request: HttpRequest, body: NodeInfo) -> Any:
     return Status(204, None)
 
 
+@api.post("/node/lost", auth=NodeToken(), response={204: None})
+def lost(request: HttpRequest, body: LostAttempts) -> Any:
+    """Attempts that the node's worker found dead when it started; those of other nodes in the list are passed over."""
+    attempts_released(node=_auth(request), lost=body)
+    return Status(204, None)
+
+
 @api.get("/attempts/{int:attempt_id}/files/{sha256}", auth=AttemptToken())
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
-    inputs = {file.sha256: dataset for dataset, file in attempt_inputs(run=_auth(request).run)}
+    """A dataset that the run reads, or a file of its checkpoints that the platform holds."""
+    attempt = _auth(request)
+    if attempt.state != AttemptState.RUNNING:
+        raise StaleFence(f"attempt {attempt.fence} of run {attempt.run_id} has ended: {attempt.state}")
+    inputs = {file.sha256: dataset for dataset, file in attempt_inputs(run=attempt.run)}
     if sha256 not in inputs:
-        return _refusal(404, "unknown_file", f"{sha256} is not one of this attempt's files")
+        held = checkpoint_file(attempt=attempt, sha256=sha256)
+        if held is None:
+            return refusal(404, "unknown_file", f"{sha256} is not one of this attempt's files")
+        return _stream(*held)
     dataset = inputs[sha256]
     try:
         handle = artifacts.open_read(dataset.artifact)
@@ -99,24 +130,34 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
             f"the file of the dataset {dataset.name} cannot be read from the platform's artifacts: {error}. "
             "Put it back from a backup, or upload the dataset again."
         )
-        return _refusal(404, "file_missing", message)
-    response = StreamingHttpResponse(_chunks(handle), content_type="application/octet-stream")
-    response["Content-Length"] = str(dataset.size)
-    return response
+        return refusal(404, "file_missing", message)
+    return _stream(dataset.size, _chunks(handle))
+
+
+@api.post("/attempts/{int:attempt_id}/uploads/{sha256}", auth=AttemptToken(), response=UploadReply)
+def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
+    """A part of a checkpoint's file, as it is; an empty body asks how much is held."""
+    fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
+    if not _COUNT.fullmatch(fence):
+        return refusal(422, "bad_request", "the header X-Cohort-Fence must hold the attempt's fence")
+    if request.body and not _COUNT.fullmatch(offset):
+        return refusal(422, "bad_request", "the header X-Cohort-Offset must say at which byte the part begins")
+    return checkpoint_part(
+        attempt=_auth(request),
+        fence=int(fence),
+        sha256=sha256,
+        offset=int(offset) if request.body else None,
+        body=request.body,
+    )
 
 
 @api.post("/attempts/{int:attempt_id}/heartbeat", auth=AttemptToken(), response=BeatReply)
 def heartbeat(request: HttpRequest, attempt_id: int, body: Beat) -> Any:
-    desired = attempt_beat(attempt=_auth(request), beat=body)
-    return BeatReply(desired=desired.value, lease_seconds=settings.COHORT_LEASE_SECONDS)
-
-
-@api.post("/attempts/{int:attempt_id}/records", auth=AttemptToken(), response=IngestReply)
-def records(request: HttpRequest, attempt_id: int) -> Any:
-    fence = request.headers.get("X-Cohort-Fence", "")
-    if not fence.isdecimal():
-        return _refusal(422, "bad_request", "the header X-Cohort-Fence must hold the attempt's fence")
-    return IngestReply(acked_seq=records_ingest(attempt=_auth(request), fence=int(fence), body=request.body))
+    attempt: Attempt = _auth(request)
+    desired, pinned = attempt_beat(attempt=attempt, beat=body)
+    removed(attempt, body.removed)
+    lease = settings.COHORT_LEASE_SECONDS
+    return BeatReply(desired=desired, lease_seconds=lease, pinned=pinned, needless=needless(attempt))
 
 
 @api.post("/attempts/{int:attempt_id}/finish", auth=AttemptToken(), response={204: None})
@@ -130,61 +171,79 @@ def _auth(request: HttpRequest) -> Any:
     return request.auth  # type: ignore[attr-defined]
 
 
+def _stream(size: int, chunks: Iterator[bytes]) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
+    response["Content-Length"] = str(size)
+    return response
+
+
 def _chunks(handle: IO[bytes]) -> Iterator[bytes]:
     with handle:
         while chunk := handle.read(1 << 20):
             yield chunk
 
 
-def _refusal(status: int, code: str, message: str) -> HttpResponse:
-    return HttpResponse(
-        Refusal(code=code, message=message).model_dump_json(), status=status, content_type="application/json"
-    )
-
-
 @api.exception_handler(AuthenticationError)
 def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    response = _refusal(401, "unknown_token", "the bearer token is missing, unknown, revoked, or of another attempt")
-    response["WWW-Authenticate"] = "Bearer"
-    return response
+    return unknown_token()
 
 
 @api.exception_handler(HttpError)
 def _unreadable(request: HttpRequest, error: HttpError) -> HttpResponse:
-    return _refusal(error.status_code, "bad_request", error.message)
+    return refusal(error.status_code, "bad_request", error.message)
 
 
 @api.exception_handler(ValidationError)
 def _bad_request(request: HttpRequest, error: ValidationError) -> HttpResponse:
     faults = "; ".join(f"{'.'.join(str(piece) for piece in fault['loc'])}: {fault['msg']}" for fault in error.errors)
-    return _refusal(422, "bad_request", faults)
+    return refusal(422, "bad_request", faults)
 
 
 @api.exception_handler(RequestDataTooBig)
 def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
-    return _refusal(413, "too_large", f"a body has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes")
+    return refusal(413, "too_large", f"a body has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes")
 
 
 @api.exception_handler(Run.DoesNotExist)
 def _unknown_run(request: HttpRequest, error: Run.DoesNotExist) -> HttpResponse:
-    return _refusal(404, "unknown_run", "there is no such run")
+    return refusal(404, "unknown_run", "there is no such run")
 
 
 @api.exception_handler(NotWaiting)
 def _not_waiting(request: HttpRequest, error: NotWaiting) -> HttpResponse:
-    return _refusal(409, "not_waiting", str(error))
+    return refusal(409, "not_waiting", str(error))
+
+
+@api.exception_handler(OtherVersion)
+def _other_version(request: HttpRequest, error: OtherVersion) -> HttpResponse:
+    return refusal(409, "other_version", str(error))
 
 
 @api.exception_handler(StaleFence)
 def _stale_fence(request: HttpRequest, error: StaleFence) -> HttpResponse:
-    return _refusal(409, "stale_fence", str(error))
+    return refusal(409, "stale_fence", str(error))
 
 
 @api.exception_handler(RecordsMissing)
 def _records_missing(request: HttpRequest, error: RecordsMissing) -> HttpResponse:
-    return _refusal(409, "records_missing", str(error))
+    return refusal(409, "records_missing", str(error))
 
 
-@api.exception_handler(BadRecord)
-def _bad_record(request: HttpRequest, error: BadRecord) -> HttpResponse:
-    return _refusal(422, "bad_record", str(error))
+@api.exception_handler(UnknownFile)
+def _unknown_file(request: HttpRequest, error: UnknownFile) -> HttpResponse:
+    return refusal(404, "unknown_file", str(error))
+
+
+@api.exception_handler(FileMissing)
+def _file_missing(request: HttpRequest, error: FileMissing) -> HttpResponse:
+    return refusal(404, "file_missing", str(error))
+
+
+@api.exception_handler(WrongOffset)
+def _wrong_offset(request: HttpRequest, error: WrongOffset) -> HttpResponse:
+    return refusal(409, "wrong_offset", str(error))
+
+
+@api.exception_handler(BadFile)
+def _bad_file(request: HttpRequest, error: BadFile) -> HttpResponse:
+    return refusal(422, "bad_file", str(error))

@@ -1,7 +1,7 @@
 """Fill the form from a RunConfig in YAML or JSON: the project's rows are found by what the text says of them."""
 
 from cohort.accounts.models import Project
-from cohort.runs.forms.run_form import Choices, RunForm
+from cohort.runs.forms.run_form import BESIDE, Choices, RunForm
 from cohort.runs.forms.values import texts_of
 from cohort.runs.services import input_path
 from grpo_core.config import RewardConfig, RunConfig
@@ -14,7 +14,7 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     """
     config = RunConfig.from_text(text, source="the text")
     choices = Choices.of(project)
-    form = RunForm(project, choices, texts_of(config.to_dict()))
+    form = RunForm(project, choices, {**BESIDE, **texts_of(config.to_dict())})
     model = next(
         (
             row

@@ -9,7 +9,8 @@ from statistics import median
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.values import lookup
 from cohort.runs.models import Run
-from cohort.runs.selectors.nodes import SILENT_AFTER, nodes_here
+from cohort.runs.selectors.nodes import SILENT_AFTER
+from cohort.runs.services import gpus_needed
 
 PAST_RUNS = 8
 _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
@@ -71,7 +72,7 @@ def outlook(form: RunForm) -> Outlook:
         epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
         models=_models(form),
         time=_time(form, completions) if completions else None,
-        checks=(*_choices_made(form), _valid(form), _node_seen()),
+        checks=(*_choices_made(form), _valid(form), _node_seen(form)),
     )
 
 
@@ -122,12 +123,20 @@ def _valid(form: RunForm) -> Check:
     return Check(False, True, f"{count} {'setting is' if count == 1 else 'settings are'} not valid")
 
 
-def _node_seen() -> Check:
-    names = list(nodes_here().order_by("name").values_list("name", flat=True)[:4])
-    if not names:
+def _node_seen(form: RunForm) -> Check:
+    """Whether a node that may take it is here: of any kind while the form is not valid."""
+    here = form.choices.seats
+    if not here:
         seconds = SILENT_AFTER.total_seconds()
         return Check(False, False, f"no worker was seen in the last {seconds:.0f} s: the run will wait for one")
-    more = ", …" if len(names) == 4 else ""
+    gpus = gpus_needed(form.config) if form.config else 0
+    label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
+    wanted = Run(gpus=gpus, node_label=label)
+    names = [seat.name for seat in here if seat.fits(wanted)]
+    if not names:
+        needed = " and ".join(filter(None, (f"the label {label}" if label else "", f"{gpus} GPUs" if gpus else "")))
+        return Check(False, False, f"no worker that is here has {needed}: the run will wait for one")
+    more = ", …" if len(names) > 3 else ""
     return Check(
         True, False, f"{'a worker is' if len(names) == 1 else 'workers are'} there: {', '.join(names[:3])}{more}"
     )

@@ -23,6 +23,8 @@ CHOICES = {
     "variant": "Normalization",
     "preset": "Preset",
     "name": "Name",
+    "priority": "Priority",
+    "node_label": "Node label",
 }
 
 _FROM_ROWS = (

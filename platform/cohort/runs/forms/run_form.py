@@ -13,12 +13,15 @@ from django.db.models import QuerySet
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.figures import natural
 from cohort.runs.forms.problems import CHOICES, by_field
 from cohort.runs.forms.schema import FROM_VARIANT
 from cohort.runs.forms.values import settings_of, texts_of
 from cohort.runs.forms.variants import ALL, DEFAULT, USUAL
-from cohort.runs.models import Run
+from cohort.runs.models import Priority, Run
+from cohort.runs.schedule import Seat, seats
 from cohort.runs.services import run_config
+from grpo_core.broker import LABEL, LABEL_RULE
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.presets import PRESETS, unknown_preset
@@ -26,6 +29,8 @@ from grpo_core.presets import PRESETS, unknown_preset
 Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
 ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
+BESIDE = {**dict.fromkeys(CHOICES, ""), "variant": DEFAULT, "priority": str(Priority.NORMAL.value), "cloned_from": ""}
+"""What the form says beside the config's own fields, and how it begins."""
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
 PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
 """Choosing a preset sets anew these parts, and whatever any preset sets: the form is then the same whatever stood there
@@ -34,11 +39,13 @@ before, another preset too."""
 
 @dataclass(frozen=True)
 class Choices:
-    """What the project's catalog offers; read once per form."""
+    """What the project's catalog and the machines offer; read once per form."""
 
     base_models: tuple[BaseModel, ...]
     datasets: tuple[PromptDataset, ...]
     verifier_versions: tuple[VerifierVersion, ...]
+    seats: tuple[Seat, ...]
+    """Nodes that are here."""
 
     @classmethod
     def of(cls, project: Project) -> "Choices":
@@ -47,6 +54,7 @@ class Choices:
             tuple(BaseModel.objects.filter(project=project).order_by("-id")),
             tuple(PromptDataset.objects.filter(project=project).order_by("-id")),
             tuple(versions.select_related("verifier").order_by("-id")),
+            seats(),
         )
 
     @property
@@ -59,18 +67,20 @@ class RunForm:
     project: Project
     choices: Choices
     texts: dict[str, str]
-    """By field name: the choices' own names, `variant`, and the dotted path of every other field."""
+    """By field name: those of BESIDE, and the dotted path of every field of the config."""
     strange: tuple[str, ...] = ()
     """Posted names that the form does not know."""
     problems: dict[str, list[str]] = field(default_factory=dict)
     general: list[str] = field(default_factory=list)
+    config: RunConfig | None = None
+    """What the last check made of it; None when it found faults."""
 
     # ------------------------------------------------------------------ ways in
 
     @classmethod
     def new(cls, project: Project, *, preset: str = "") -> "RunForm":
         choices = Choices.of(project)
-        texts = {**texts_of({}), **dict.fromkeys(CHOICES, ""), "variant": DEFAULT}
+        texts = {**texts_of({}), **BESIDE}
         form = cls(project, choices, texts)
         form.choose_rows()
         if form.dataset and not form.eval_dataset:
@@ -82,8 +92,11 @@ class RunForm:
 
     @classmethod
     def clone(cls, run: Run) -> "RunForm":
-        form = cls(run.project, Choices.of(run.project), texts_of(run.config))
+        form = cls(run.project, Choices.of(run.project), {**BESIDE, **texts_of(run.config)})
         form.texts |= {
+            "priority": str(run.priority),
+            "node_label": run.node_label,
+            "cloned_from": str(run.pk),
             "name": run.name,
             "preset": run.preset,
             "base_model": str(run.base_model_id),
@@ -97,7 +110,7 @@ class RunForm:
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how a checkbox says no."""
-        texts = {**texts_of({}), **dict.fromkeys(CHOICES, ""), "variant": DEFAULT}
+        texts = {**texts_of({}), **BESIDE}
         known = {name: str(data[name]) for name in data if name in texts}
         strange = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
         return cls(project, Choices.of(project), texts | known, strange)
@@ -149,6 +162,20 @@ class RunForm:
         """The nested part of a RunConfig that `services.run_create` takes."""
         return {**settings_of(self.texts), "preset": self.texts["preset"] or None}
 
+    @cached_property
+    def cloned_from(self) -> Run | None:
+        """The run that the form began with; none when it is gone or was never of this project."""
+        return Run.objects.filter(project=self.project, pk=natural(self.texts["cloned_from"]) or 0).first()
+
+    @property
+    def placing(self) -> dict[str, Any]:
+        """Where and when it runs, as `services.run_create` takes it. Of a form that has been checked."""
+        return {
+            "priority": int(self.texts["priority"]),
+            "node_label": self.texts["node_label"].strip(),
+            "cloned_from": self.cloned_from,
+        }
+
     def _row(self, name: str, rows: tuple[Row, ...]) -> Row | None:
         return next((row for row in rows if str(row.pk) == self.texts[name]), None)
 
@@ -173,12 +200,18 @@ class RunForm:
             self.problems["variant"] = [f"{CHOICES['variant']} must be one of: {'; '.join(usual)}."]
         if self.texts["preset"] and self.texts["preset"] not in PRESETS:
             self.problems["preset"] = [f"{unknown_preset(self.texts['preset'])}."]
+        if self.texts["priority"] not in map(str, Priority.values):
+            self.problems["priority"] = [f"Priority must be one of {', '.join(one.label.lower() for one in Priority)}."]
+        label = self.texts["node_label"].strip()
+        if label and not LABEL.fullmatch(label):
+            self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
         config = None
         try:
             config = self._config()
         except ConfigError as error:
             self.take(error)
-        return None if self.problems or self.general else config
+        self.config = None if self.problems or self.general else config
+        return self.config
 
     def take(self, error: ConfigError) -> None:
         """Put a refusal where it belongs; what the form has already said of a field stands."""

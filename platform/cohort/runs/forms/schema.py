@@ -97,7 +97,13 @@ LABELS = {
     "eval.margin": "Margin of regression",
     "sampling.max_completion_tokens": "Longest completion, tokens",
     "traces.groups_per_step": "Groups kept per step",
+    "checkpoints.every": "Checkpoint every, steps",
+    "checkpoints.cost": "Time for checkpoints, share",
+    "checkpoints.keep": "Newest checkpoints kept",
+    "checkpoints.best": "Keep the best checkpoint",
     "checkpoints.final": "Keep the trained weights",
+    "engine.devices": "Devices on each machine",
+    "engine.nodes": "Machines",
     "engine.threads": "CPU threads",
 }
 MULTILINE = frozenset({"data.template"})
@@ -217,8 +223,16 @@ GROUPS = (
         ),
     ),
     Group(
-        "rest", "Traces, checkpoints, seed", ("",), (("traces.groups_per_step", "{} groups kept"), ("seed", "seed {}"))
+        "checkpoints",
+        "Checkpoints",
+        ("checkpoints.",),
+        (
+            ("checkpoints.every", "every {} steps"),
+            ("checkpoints.keep", "newest {} kept"),
+            ("checkpoints.best", "best {}"),
+        ),
     ),
+    Group("rest", "Traces, seed", ("",), (("traces.groups_per_step", "{} groups kept"), ("seed", "seed {}"))),
 )
 
 

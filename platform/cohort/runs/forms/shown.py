@@ -5,7 +5,7 @@ sent with it, but not shown, unless it is at fault or holds something that a per
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cohort.figures import natural
 from cohort.runs.forms.problems import CHOICES, SUBJECTS
@@ -13,7 +13,9 @@ from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.schema import FIRST, GROUPS, FieldSpec, fields, group_of
 from cohort.runs.forms.values import lookup, preset_source, to_text
 from cohort.runs.forms.variants import ALL, DEFAULT, offered
+from cohort.runs.models import Priority
 from cohort.templatetags.cohort import num
+from grpo_core.broker import LABEL_RULE
 from grpo_core.config_meaning import idle
 from grpo_core.presets import FAMILIES, PRESETS, Preset, default_at
 
@@ -75,6 +77,8 @@ class FieldShown:
     """What would give the setting a meaning; empty when it has one."""
     kept: bool = False
     """Whether it is shown although it has no meaning now."""
+    suggestions: tuple[str, ...] = ()
+    """Texts offered as one types; others may be typed."""
 
     @property
     def state(self) -> str:
@@ -162,6 +166,27 @@ def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupS
             fields=held,
             open=any(field.errors for field in held),
         )
+
+
+def placing_shown(form: RunForm) -> GroupShown:
+    """The folded group of what is no part of the config: when the run's turn comes, and where it may run."""
+    priorities = [("", str(one.value), one.label.lower()) for one in sorted(Priority, reverse=True)]
+    about = "Runs of this project with a higher one go first. Against other projects it changes nothing."
+    priority = _choice(form, "priority", "choice", about, priorities)
+    labels = sorted({label for seat in form.choices.seats for label in seat.labels})
+    known = f"Here now: {', '.join(labels)}." if labels else "No node that is here has one."
+    about = f"Only a node with this label takes the run; empty: any. {known} A label takes {LABEL_RULE}."
+    label = _choice(form, "node_label", "text", about, ())
+    fields = (priority, replace(label, suggestions=tuple(labels)))
+    chosen = next((name for _, value, name in priorities if value == priority.text), priority.text)
+    return GroupShown(
+        id="placing",
+        title="Queue",
+        values=f"priority {chosen} · {f'nodes with the label {label.text}' if label.text else 'any node'}",
+        differences="",
+        fields=fields,
+        open=any(field.errors for field in fields),
+    )
 
 
 def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[FieldShown]:

@@ -1,18 +1,33 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
 from cohort.runs.models.evals import EvalItem, EvalResult
-from cohort.runs.models.run import Attempt, AttemptState, Node, Run, RunEvent, RunState
-from cohort.runs.models.series import Checkpoint, StepMetric
+from cohort.runs.models.run import (
+    Attempt,
+    AttemptState,
+    Draining,
+    Node,
+    Priority,
+    Run,
+    RunEvent,
+    RunState,
+    ServiceBeat,
+)
+from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, StepMetric
 
 __all__ = [
     "Attempt",
     "AttemptState",
+    "Bucket",
     "Checkpoint",
+    "CheckpointFile",
+    "Draining",
     "EvalItem",
     "EvalResult",
     "Node",
+    "Priority",
     "Run",
     "RunEvent",
     "RunState",
+    "ServiceBeat",
     "StepMetric",
 ]

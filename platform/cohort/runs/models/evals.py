@@ -31,8 +31,9 @@ class EvalResult(models.Model):
 
 
 class EvalItem(models.Model):
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_items")
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_items")
+    # The constraint and the index below begin with them; so no index of each alone.
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
     seq = models.BigIntegerField()
     phase = models.CharField(max_length=10)
     suite = models.CharField(max_length=80)

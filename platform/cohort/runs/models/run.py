@@ -38,11 +38,28 @@ class Desired(models.TextChoices):
     CANCEL = "cancel"
 
 
+class Draining(models.TextChoices):
+    NO = "", "Takes runs"
+    FINISH = "finish", "Takes no new run; what runs here ends here"
+    MOVE = "move", "Takes no new run; what runs here stops at a checkpoint and goes on elsewhere"
+
+
+class Priority(models.IntegerChoices):
+    """Order of one project's runs; between projects it says nothing."""
+
+    LOW = -10, "Low"
+    NORMAL = 0, "Normal"
+    HIGH = 10, "High"
+
+
 class Node(models.Model):
     """A machine that may run attempts. Its token is stored as a digest and shown once."""
 
     name = models.CharField(max_length=80, unique=True)
     token_digest = models.CharField(max_length=64, unique=True)
+    next_token_digest = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001
+    """A token made to replace the other, which is refused from the first call with this one on."""
+    draining = models.CharField(max_length=8, choices=Draining.choices, blank=True, default=Draining.NO)
     info = models.JSONField(default=dict)
     """wire.NodeInfo as last reported."""
     last_seen_at = models.DateTimeField(null=True)
@@ -88,6 +105,27 @@ class Run(models.Model):
     latest_metrics = models.JSONField(default=dict)
     fence = models.PositiveIntegerField(default=0)
     """Number of the newest attempt; writes with a smaller one are refused."""
+    ends = models.PositiveIntegerField(default=0)
+    """How often the run has ended: trained, failed or cancelled. Each end has a record of its own."""
+
+    priority = models.SmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
+    node_label = models.CharField(max_length=40, blank=True)
+    """Only a node with this label may take the run; empty: any."""
+    gpus = models.PositiveSmallIntegerField(default=0)
+    """How many GPUs a node needs to take the run, by its config."""
+    not_before = models.DateTimeField(null=True)
+    """A run that is tried again waits until then."""
+    retries = models.PositiveSmallIntegerField(default=0)
+    """Times the platform has put the run back into the queue after a failure, since a person last did."""
+    barren = models.PositiveSmallIntegerField(default=0)
+    """Failures in a row after which the run was no further than before."""
+    resume_from = models.ForeignKey("runs.Checkpoint", on_delete=models.SET_NULL, null=True, related_name="+")
+    """Checkpoint that a person chose for the next attempt; empty: the newest that stands."""
+    from_start = models.BooleanField(default=False)
+    """A person chose that the next attempt begins at the first step."""
+    stalled_at = models.DateTimeField(null=True)
+    """Since when nothing has moved although the worker lives; empty while something does."""
+    cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
 
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -100,6 +138,7 @@ class Run(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["project", "-id"], name="run_by_project"),
             models.Index(fields=["state"], name="run_by_state"),
+            models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="run_waiting"),
         ]
         constraints: ClassVar = [
             models.CheckConstraint(condition=models.Q(state__in=RunState.values), name="run_state_known"),
@@ -119,11 +158,27 @@ class Attempt(models.Model):
     """1 for the run's first attempt, and one more for each."""
     state = models.CharField(max_length=10, choices=AttemptState.choices, default=AttemptState.RUNNING)
     token_digest = models.CharField(max_length=64, unique=True)
+    claim_id = models.CharField(max_length=64, blank=True, default="")
+    """wire.ClaimRequest.claim_id of the claim that it came from."""
     claimed_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField(null=True)
     lease_until = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     end_reason = models.TextField(blank=True)
+    end_code = models.CharField(max_length=40, blank=True)
+    """`ok`, or the cause of the end as wire.Finish.code has it."""
+    gpus = models.PositiveSmallIntegerField(default=0)
+    """GPUs that the run held."""
+    resumed_step = models.IntegerField(null=True)
+    """Step of the checkpoint that the attempt went on from; null: it began at the beginning."""
+    valid_through = models.IntegerField(null=True)
+    """What this attempt recorded beyond this step is superseded: a later attempt went on from there. 0 leaves the
+    evaluation before training, -1 nothing; null: all of it stands."""
+    progress_at = models.DateTimeField(null=True)
+    """When a record or a unit of work was last reported."""
+    progress = models.JSONField(default=dict)
+    """wire.Progress as last reported."""
+    free_bytes = models.BigIntegerField(null=True)
     acked_seq = models.BigIntegerField(default=0)
     """Every record up to this one is stored."""
     spooled_bytes = models.BigIntegerField(default=0)
@@ -147,8 +202,9 @@ class Attempt(models.Model):
 class RunEvent(models.Model):
     """Append-only: what happened to a run, who did it, why. Trainer events carry the attempt and its seq."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, null=True, related_name="events")
+    # The constraint and the index below begin with them; so no index of each alone.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, null=True, related_name="events", db_index=False)
     seq = models.BigIntegerField(null=True)
     at = models.DateTimeField()
     actor = models.CharField(max_length=120)
@@ -164,3 +220,16 @@ class RunEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+
+class ServiceBeat(models.Model):
+    """Sign of life of a part of the platform itself, so that its own outage is not taken for that of its workers."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    """web or reconciler."""
+    beat_at = models.DateTimeField()
+    grace_until = models.DateTimeField(null=True)
+    """Nobody's lease runs out before then."""
+
+    def __str__(self) -> str:
+        return self.name

@@ -11,6 +11,7 @@ from cohort.governance.compare import Item, compare
 from cohort.governance.schema import Change, Comparison
 from cohort.governance.shown import tone
 from cohort.runs.models import EvalItem, EvalResult, Run
+from cohort.runs.selectors.standing import standing_evaluations
 
 CHANGES = ("changed", "fixed", "broken", "all")
 """Which problems a page may show."""
@@ -69,8 +70,8 @@ def suites(run: Run, *, margin: float) -> list[Suite]:
 
 
 def newest_results(run: Run) -> QuerySet[EvalResult]:
-    """One evaluation for each suite and phase: the newest attempt's."""
-    newest = EvalResult.objects.filter(run=run).order_by("suite", "phase", "-attempt_id", "-seq")
+    """One evaluation for each suite and phase: the newest that stands."""
+    newest = standing_evaluations(EvalResult.objects.filter(run=run)).order_by("suite", "phase", "-attempt_id", "-seq")
     return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
 
 

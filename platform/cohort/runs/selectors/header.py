@@ -1,24 +1,26 @@
-"""What stands above every tab of a run: what it is, how far, where, when last heard of, and the tiles."""
+"""What stands above every tab of a run: what it is, how far, where, when last heard of, why it waits or stands."""
 
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
 from cohort.context import LIVE
-from cohort.figures import MINUS
 from cohort.governance.models import Record
-from cohort.runs.charts import clips, holds_ratio
+from cohort.governance.selectors import record_of
+from cohort.runs.checkpoints import resumable
 from cohort.runs.forms.variants import variant_in_words
-from cohort.runs.models import Attempt, Node, Run, RunState
+from cohort.runs.models import Attempt, Checkpoint, Draining, Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
+from cohort.runs.retry import DELAYS
 from cohort.runs.rows import PHASE_WORDS
-from cohort.runs.selectors.nodes import nodes_here
-from cohort.runs.transitions import ON_A_WORKER
-from cohort.templatetags.cohort import exact, fixed, num, percent
+from cohort.runs.selectors.queue import WaitingRow, waiting_rows
+from cohort.runs.transitions import ENDED, ON_A_WORKER
+from cohort.templatetags.cohort import exact
 from grpo_core.config import RunConfig
 from grpo_core.config_meaning import idle
 from grpo_core.presets import PRESETS, Difference, Preset, diff
@@ -27,42 +29,8 @@ QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 """Three missed heartbeats of an attempt: said in words, before its lease runs out."""
 SEALED_WITHIN = timedelta(minutes=10)
 """For so long a page of an ended run waits for the record, to offer the card."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    label: str
-    value: float | None
-    kind: str
-    """number, share, or plain; how the value is written."""
-    change: float | None
-    better: str
-    """up, down or empty: which direction counts as good, for colour beside the sign."""
-    absent: str
-    """Said instead of a value."""
-
-    @property
-    def shown(self) -> str:
-        return percent(self.value, 0) if self.kind == "share" else num(self.value)
-
-    @property
-    def change_shown(self) -> str:
-        """With as many decimals as the value itself, three beside a plain 0; empty when that shows no change, or none
-        is known."""
-        if self.change is None:
-            return ""
-        places = 0 if self.kind == "share" else 3 if self.value == 0 else len(self.shown.partition(".")[2])
-        text = fixed(100 * self.change if self.kind == "share" else self.change, places)
-        if float(text.replace(",", "").replace(MINUS, "-")) == 0:
-            return ""
-        sign = "" if text.startswith(MINUS) else "+"
-        return f"{sign}{text} points" if self.kind == "share" else f"{sign}{text}"
-
-    @property
-    def tone(self) -> str:
-        if not self.change or not self.better:
-            return "muted"
-        return "right" if (self.change > 0) == (self.better == "up") else "wrong"
+STANDS = (RunState.PAUSED, RunState.QUEUED)
+"""States of a run that no worker has and that may go on from a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +38,12 @@ class Header:
     run: Run
     config: RunConfig
     attempt: Attempt | None
-    nodes: tuple[Node, ...]
-    """Machines that are here to take a waiting run, most recently seen first; empty unless it waits."""
+    waits: WaitingRow | None
+    """Place in the queue and what it waits for; None unless it waits."""
+    newest: Checkpoint | None
+    """What it would go on from; looked up only while no worker has it and it is to go on."""
+    moved: RunEvent | None
+    """Who paused it, and when; None unless it is paused."""
     preset: Preset | None
     differences: tuple[Difference, ...]
     variant: str
@@ -82,11 +54,16 @@ class Header:
     def version(self) -> str:
         """Changes when anything that the live parts show has changed; what counts up by itself is left to the page."""
         run, attempt = self.run, self.attempt
-        seen = [
-            *(run.state, run.desired, run.phase, run.step, run.reason, run.ended_at, self.record and self.record.pk),
-            *((attempt.pk, attempt.state, attempt.acked_seq, attempt.heartbeat_at, self.silent) if attempt else ()),
-            *((node.pk, node.last_seen_at) for node in self.nodes),
+        seen: list[Any] = [
+            *(run.state, run.phase, run.step, run.steps_total, run.reason, run.error_code, run.ended_at),
+            *(run.priority, run.retries, run.not_before, run.stalled_at, run.queued_at),
+            *(run.desired, self.record and self.record.pk, self.newest and self.newest.pk),
         ]
+        if self.waits is not None:
+            seen += [self.waits.place, self.waits.why]
+        if attempt is not None:
+            seen += [attempt.pk, attempt.state, attempt.acked_seq, attempt.heartbeat_at, self.silent]
+            seen += [attempt.resumed_step, attempt.progress, attempt.node.draining]
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
     @property
@@ -129,13 +106,32 @@ class Header:
         ended, unsealed = self.run.ended_at, self.attempt is not None and self.record is None
         return unsealed and ended is not None and self.now - ended < SEALED_WITHIN
 
+    # ------------------------------------------------------------------ what is wanted of it
+
     @property
     def waiting(self) -> bool:
         return self.run.state == RunState.QUEUED
 
     @property
+    def on_worker(self) -> bool:
+        return self.run.state in ON_A_WORKER and self.attempt is not None
+
+    @property
     def cancelling(self) -> bool:
         return self.run.desired == Desired.CANCEL and self.run.state in ON_A_WORKER
+
+    @property
+    def pausing(self) -> bool:
+        return self.run.desired == Desired.PAUSE and self.run.state in ON_A_WORKER
+
+    @property
+    def moving_on(self) -> bool:
+        """Its node is being emptied: it stops there at a checkpoint and goes on elsewhere."""
+        return self.on_worker and self.attempt is not None and self.attempt.node.draining == Draining.MOVE
+
+    @property
+    def stalled(self) -> bool:
+        return self.on_worker and self.run.stalled_at is not None
 
     @property
     def may_cancel(self) -> bool:
@@ -144,8 +140,74 @@ class Header:
         )
 
     @property
-    def on_worker(self) -> bool:
-        return self.run.state in ON_A_WORKER and self.attempt is not None
+    def may_give_up(self) -> bool:
+        """Trained, and its record could not be made."""
+        return self.run.state == RunState.SEALING and bool(self.run.reason)
+
+    @property
+    def may_pause(self) -> bool:
+        asked = self.run.desired != Desired.RUN
+        return self.run.state == RunState.QUEUED or (self.run.state in ON_A_WORKER and not asked)
+
+    @property
+    def may_resume(self) -> bool:
+        """Paused, or asked to pause and not there yet."""
+        return self.run.state == RunState.PAUSED or self.pausing
+
+    @property
+    def may_retry(self) -> bool:
+        return self.run.state in (RunState.FAILED, RunState.CANCELLED)
+
+    @property
+    def may_extend(self) -> bool:
+        return self.run.state in (*ENDED, RunState.PAUSED) and self.attempt is not None
+
+    # ------------------------------------------------------------------ how far, where, since when
+
+    @property
+    def again(self) -> bool:
+        """Waits, and a worker has had it before."""
+        return self.waiting and self.attempt is not None
+
+    @property
+    def tries(self) -> int:
+        """Most times that the platform puts a run back by itself."""
+        return len(DELAYS)
+
+    @property
+    def due(self) -> datetime | None:
+        """When a run that is tried again may be taken; None when it may be now."""
+        wanted = self.run.not_before
+        return wanted if self.waiting and wanted is not None and wanted > self.now else None
+
+    @property
+    def until_due(self) -> timedelta | None:
+        return self.due - self.now if self.due else None
+
+    @property
+    def origin(self) -> Run | None:
+        """The run that it was cloned from."""
+        return self.run.cloned_from
+
+    @property
+    def goes_on(self) -> str:
+        """Where the next attempt goes on from: "from step 40"."""
+        if self.newest is None or self.run.from_start:
+            return "at its first step"
+        if self.newest.step == 0:
+            return "at its first step, with the evaluation before training that it has"
+        return f"from step {self.newest.step:,}"
+
+    @property
+    def seam(self) -> str:
+        """Changes when an attempt goes on from a checkpoint, so that charts know to draw that."""
+        return f"{self.attempt.fence}:{self.attempt.resumed_step}" if self.attempt else ""
+
+    @property
+    def went_on(self) -> str:
+        """Where this attempt went on from; empty for one that began at the beginning."""
+        step = self.attempt.resumed_step if self.attempt else None
+        return "" if step is None else f"from step {step:,}" if step else "from before step 1"
 
     @property
     def heard_at(self) -> datetime | None:
@@ -161,24 +223,39 @@ class Header:
         return self.now - self.heard_at if self.heard_at else None
 
     @property
+    def moved_at(self) -> datetime | None:
+        """When a record or a unit of work last came."""
+        return (self.attempt.progress_at or self.attempt.claimed_at) if self.attempt else None
+
+    @property
+    def stillness(self) -> timedelta | None:
+        return self.now - self.moved_at if self.moved_at else None
+
+    @property
     def waited(self) -> timedelta | None:
         return self.now - self.run.queued_at if self.run.queued_at else None
 
     @property
     def doing(self) -> str:
+        """ "evaluating before training, 130 of 512"."""
         if self.run.state == RunState.SEALING:
             return "trained; the record is being made"
-        return PHASE_WORDS.get(self.run.phase, "starting")
+        said = PHASE_WORDS.get(self.run.phase, "starting")
+        inside = self.attempt.progress if self.attempt else {}
+        if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
+            said += f", {inside['done']:,} of {inside['total']:,}"
+        return said
 
     @property
     def seconds_left(self) -> float | None:
         """Of training; what comes after it is not counted."""
-        if self.run.state != RunState.TRAINING or self.run.seconds_per_step is None:
+        if self.run.state != RunState.TRAINING or self.run.seconds_per_step is None or self.stalled:
             return None
         return self.run.seconds_per_step * max(0, self.run.steps_total - self.run.step)
 
     @property
     def took(self) -> timedelta | None:
+        """From its first start to its end, waits between attempts too."""
         if self.run.started_at is None:
             return None
         return (self.run.ended_at or self.now) - self.run.started_at
@@ -189,16 +266,18 @@ class Header:
 
 
 def run_header(run: Run) -> Header:
-    """Two or three queries."""
+    """Two queries for a run on a worker; up to eight for one that waits."""
     config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
     attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
-    nodes = tuple(nodes_here().order_by("-last_seen_at")[:3]) if run.state == RunState.QUEUED else ()
-    record = Record.objects.filter(run=run).defer("document").first()
+    record = record_of(run)
+    stands = run.state in STANDS and attempt is not None
     return Header(
         run=run,
         config=config,
         attempt=attempt,
-        nodes=nodes,
+        waits=_waits(run) if run.state == RunState.QUEUED else None,
+        newest=(run.resume_from or resumable(run).first()) if stands else None,
+        moved=_paused(run) if run.state == RunState.PAUSED else None,
         preset=PRESETS.get(run.preset),
         differences=tuple(diff(config)) if config.preset in PRESETS else (),
         variant=variant_in_words(config.algorithm),
@@ -207,47 +286,10 @@ def run_header(run: Run) -> Header:
     )
 
 
-def tiles(header: Header) -> tuple[Tile, ...]:
-    """The newest numbers, with their change since the first step."""
-    run, algorithm = header.run, header.config.algorithm
-    beta = algorithm.kl.coef
-    speed = header.config.completions_per_step / run.seconds_per_step if run.seconds_per_step else None
-
-    def tile(
-        label: str, name: str, kind: str = "number", better: str = "", absent: str = "–", flip: bool = False
-    ) -> Tile:
-        now, start = run.latest_metrics.get(name), run.first_metrics.get(name)
-        if flip:
-            now, start = (None if value is None else 1 - value for value in (now, start))
-        change = now - start if now is not None and start is not None and run.step > 1 else None
-        return Tile(label, now, kind, change, better, absent)
-
-    return (
-        tile("Reward", "reward", better="up"),
-        tile("Groups with signal", "frac_reward_zero_std", kind="share", flip=True),
-        tile(
-            "KL to old policy" if beta and algorithm.kl.target == "old" else "KL to reference",
-            "kl",
-            absent="n/a, β 0" if beta == 0 else "–",
-        ),
-        _clipped(header),
-        tile("Entropy", "entropy"),
-        tile("Length, tokens", "completions/mean_length"),
-        Tile("Samples per second", speed, "number", None, "", "–"),
-    )
+def _waits(run: Run) -> WaitingRow | None:
+    """None when a worker has taken it since it was read."""
+    return next((row for row in waiting_rows(run.project) if row.run.pk == run.pk), None)
 
 
-def _clipped(header: Header) -> Tile:
-    """Share of tokens that the clip held back, below and above together; why there is none where there cannot be."""
-    run, config = header.run, header.config
-    names = ("clip_ratio/low_mean", "clip_ratio/high_mean")
-    if not holds_ratio(config.algorithm):
-        absent = f"n/a, loss {config.algorithm.loss.replace('_', ' ')}"
-    else:
-        absent = "–" if clips(config) else "n/a at μ 1"
-    now, start = ([found.get(name) for name in names] for found in (run.latest_metrics, run.first_metrics))
-    if None in now:
-        return Tile("Clipped tokens", None, "share", None, "", absent)
-    total = sum(value for value in now if value is not None)
-    change = total - sum(value for value in start if value is not None) if None not in start and run.step > 1 else None
-    return Tile("Clipped tokens", total, "share", change, "", absent)
+def _paused(run: Run) -> RunEvent | None:
+    return RunEvent.objects.filter(run=run, kind="state", data__to=RunState.PAUSED).order_by("-id").first()

@@ -11,15 +11,18 @@ from cohort.runs.forms.values import preset_source
 from cohort.runs.forms.variants import ALL
 from cohort.runs.models import Run, RunState
 from cohort.runs.text import storable
+from cohort.runs.transitions import ON_A_WORKER
 from grpo_core.presets import PRESETS
 
 PAGE = 50
 
 STATES = {
-    "live": ("live", LIVE),
-    **{state.value: (state.label.lower(), (state,)) for state in RunState},
+    "live": ("live", Q(state__in=LIVE)),
+    "again": ("queued again", Q(state=RunState.QUEUED, fence__gt=0)),
+    "stalled": ("stalled", Q(state__in=ON_A_WORKER, stalled_at__isnull=False)),
+    **{state.value: (state.label.lower(), Q(state=state)) for state in RunState},
 }
-"""Choices of the state filter: value → (word, states)."""
+"""Choices of the state filter: value → (word, which runs)."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class RunRow:
     @property
     def live(self) -> bool:
         return self.run.state in LIVE
+
+    @property
+    def again(self) -> bool:
+        """Waits, and a worker has had it before."""
+        return self.run.state == RunState.QUEUED and self.run.fence > 0
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,8 @@ class RunPage:
     def version(self) -> str:
         """Changes when anything that a row shows has changed."""
         parts = [
-            (row.run.pk, row.run.state, row.run.step, row.run.steps_total, row.run.desired, row.reward)
-            for row in self.rows
+            *((row.run.pk, row.run.state, row.run.step, row.run.steps_total, row.reward) for row in self.rows),
+            *((row.run.desired, row.run.retries, row.run.fence, row.run.stalled_at) for row in self.rows),
         ]
         return hashlib.sha256(repr((parts, self.matching)).encode()).hexdigest()[:16]
 
@@ -69,7 +77,7 @@ def run_page(
     total = runs.count()
     chosen = state if state in STATES else ""
     if chosen:
-        runs = runs.filter(state__in=STATES[chosen][1])
+        runs = runs.filter(STATES[chosen][1])
     if text := storable(text.strip()):
         runs = runs.filter(
             Q(name__icontains=text)

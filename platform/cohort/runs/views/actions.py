@@ -1,7 +1,9 @@
-"""What a person does to a run: launch a draft, cancel."""
+"""What a person does to a run with one press: launch, pause, resume, cancel; its priority, a checkpoint's pin."""
+
+from collections.abc import Callable
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -11,9 +13,11 @@ from cohort.access import run_for
 from cohort.accounts.models import Role
 from cohort.accounts.views import person
 from cohort.runs import services
-from cohort.runs.models import Run, RunState
+from cohort.runs.models import Checkpoint, Priority, Run, RunState
 from cohort.runs.text import storable
-from cohort.runs.transitions import IllegalTransition
+from cohort.runs.transitions import ENDED, IllegalTransition
+
+CHECKPOINTS = "#checkpoints"
 
 
 @require_POST
@@ -31,29 +35,125 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_POST
 def run_cancel(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    reason = storable(request.POST.get("reason", "").strip())
-    try:
-        services.run_cancel(run=run, actor=person(request), reason=reason)
-    except IllegalTransition as error:
-        messages.error(request, f"Nothing was done: {run.name} is {error.state.label.lower()}. {_why_not(error.state)}")
-    else:
-        messages.success(request, _what_happens(run))
-    if request.htmx:  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(reverse("run_detail", args=[slug, run.pk]))
-    return redirect("run_detail", slug, run.pk)
-
-
-def _what_happens(run: Run) -> str:
-    run.refresh_from_db(fields=["state"])
-    if run.state == RunState.CANCELLED:
-        return f"{run.name} is cancelled. It had not started."
-    return (
-        f"{run.name} is being cancelled: the worker stops the trainer at its next sign of life, within seconds. "
-        "What has been recorded stays."
+    had = run.fence
+    refused = attempted(
+        request, run, lambda: services.run_cancel(run=run, actor=person(request), reason=reason_of(request))
     )
+    if not refused and run.state == RunState.CANCELLED:
+        messages.success(
+            request, f"{run.name} is cancelled. " + ("No worker had it." if had else "It had not started.")
+        )
+    elif not refused and run.state == RunState.FAILED:
+        messages.success(request, f"{run.name} has ended without a record. Its weights and checkpoints stay.")
+    elif not refused:
+        messages.success(
+            request,
+            f"{run.name} is being cancelled: the worker stops the trainer at its next sign of life, within seconds. "
+            "What has been recorded stays.",
+        )
+    return back(request, run)
 
 
-def _why_not(state: RunState) -> str:
+@require_POST
+def run_pause(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    refused = attempted(
+        request, run, lambda: services.run_pause(run=run, actor=person(request), reason=reason_of(request))
+    )
+    if not refused and run.state == RunState.PAUSED:
+        messages.success(request, f"{run.name} is paused: it is out of the queue until somebody resumes it.")
+    elif not refused:
+        messages.success(
+            request,
+            f"{run.name} is being paused: the worker has the trainer write a checkpoint and stop. It goes on from "
+            "there when somebody resumes it.",
+        )
+    return back(request, run)
+
+
+@require_POST
+def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Of a paused run; or takes back a pause that its worker has not come to."""
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    refused = attempted(request, run, lambda: services.run_resume(run=run, actor=person(request)))
+    if not refused and run.state == RunState.QUEUED:
+        messages.success(request, f"{run.name} is in the queue again and goes on from its newest checkpoint.")
+    elif not refused:
+        messages.success(request, f"{run.name} goes on: the pause was taken back before the worker came to it.")
+    return back(request, run)
+
+
+@require_POST
+def run_priority(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """From the queue page, and back to it."""
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    asked = request.POST.get("priority", "")
+    chosen = next((one for one in Priority if str(one.value) == asked), None)
+    if chosen is None:
+        words = ", ".join(f"{one.value} ({one.label.lower()})" for one in Priority)
+        messages.error(request, f"Nothing was done: a priority is one of {words}.")
+    elif not attempted(
+        request, run, lambda: services.run_prioritise(run=run, actor=person(request), priority=chosen.value)
+    ):
+        messages.success(request, f"{run.name} has {chosen.label.lower()} priority among the runs of this project.")
+    return redirect("queue", slug)
+
+
+@require_POST
+def checkpoint_pin(request: HttpRequest, slug: str, run_id: int, checkpoint_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    checkpoint = Checkpoint.objects.filter(run=run, pk=checkpoint_id).select_related("run").first()
+    if checkpoint is None:
+        raise Http404
+    pinned = request.POST.get("pinned") == "true"
+    refused = attempted(
+        request, run, lambda: services.checkpoint_pin(checkpoint=checkpoint, actor=person(request), pinned=pinned)
+    )
+    if not refused:
+        told = "is pinned: it stays" if pinned else "is no longer pinned: it goes when newer ones need its room"
+        messages.success(request, f"The checkpoint at step {checkpoint.step:,} {told}.")
+    return redirect(reverse("run_attempts", args=[slug, run.pk]) + CHECKPOINTS)
+
+
+# ---------------------------------------------------------------- shared with retry and extend
+
+
+def reason_of(request: HttpRequest) -> str:
+    return storable(request.POST.get("reason", "").strip())
+
+
+def attempted(request: HttpRequest, run: Run, do: Callable[[], None]) -> str:
+    """Call the service and read the run anew. What stands in the way is told and returned; empty when nothing did."""
+    refused = ""
+    try:
+        do()
+    except IllegalTransition as error:
+        refused = f"{run.name} is {error.state.label.lower()}. {why_not(error.state)}"
+    except services.NotPossible as error:
+        refused = f"{error}."
+    if refused:
+        messages.error(request, f"Nothing was done: {refused}")
+    run.refresh_from_db(fields=["state", "desired", "fence"])
+    return refused
+
+
+def back(request: HttpRequest, run: Run) -> HttpResponse:
+    """To the run's page, also for htmx."""
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponseClientRedirect(reverse("run_detail", args=[run.project.slug, run.pk]))
+    return redirect("run_detail", run.project.slug, run.pk)
+
+
+def why_not(state: RunState) -> str:
+    """What a person can do instead, or what it waits for."""
     if state == RunState.SEALING:
         return "It has been trained and only waits for its record."
-    return "It has already ended."
+    if state in ENDED:
+        return "It has already ended."
+    if state == RunState.DRAFT:
+        return "It has not been launched."
+    if state == RunState.PAUSED:
+        return "Resume it, or cancel it."
+    if state == RunState.QUEUED:
+        return "It is waiting for a worker already."
+    return "A worker has it: pause or cancel it first."

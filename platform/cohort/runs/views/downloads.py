@@ -26,11 +26,11 @@ def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
 
 @require_safe
 def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """One line a step, one column a metric."""
+    """One line a step, one column a metric. `?all=1` gives superseded steps too, marked."""
     run = run_for(request, slug, run_id)
     buffer = io.StringIO()
     writer = csv.writer(buffer)
-    for row in metric_table(run):
+    for row in metric_table(run, everything=bool(request.GET.get("all"))):
         writer.writerow([_cell(value) for value in row])
     return _download(buffer.getvalue(), "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
 

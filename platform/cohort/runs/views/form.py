@@ -16,7 +16,7 @@ from cohort.runs.forms.from_yaml import form_from_yaml
 from cohort.runs.forms.outlook import outlook
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.schema import FIRST
-from cohort.runs.forms.shown import choices_shown, fields_shown, groups_shown
+from cohort.runs.forms.shown import choices_shown, fields_shown, groups_shown, placing_shown
 from cohort.runs.models import Run
 from grpo_core.errors import ConfigError
 
@@ -75,6 +75,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
             eval_dataset=form.eval_dataset,
             verifier_version=form.verifier_version,
             settings=form.settings,
+            **form.placing,
         )
     except ConfigError as error:
         form.take(error)
@@ -135,10 +136,10 @@ def _context(form: RunForm) -> dict[str, Any]:
 
 
 def _fields(form: RunForm) -> dict[str, Any]:
-    shown = fields_shown(form)
+    shown, placing = fields_shown(form), placing_shown(form)
     return {
-        "every_field": list(shown.values()),
+        "every_field": [*shown.values(), *placing.fields],
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
-        "groups": list(groups_shown(form, shown)),
+        "groups": [*groups_shown(form, shown), placing],
     }

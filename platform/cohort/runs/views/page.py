@@ -1,5 +1,6 @@
 """The tabs of a run, each a page of its own, and the parts of them that are polled while the run lives."""
 
+from dataclasses import asdict
 from typing import Any
 
 import yaml
@@ -11,11 +12,14 @@ from cohort.access import run_for
 from cohort.csp import charts_csp
 from cohort.figures import natural
 from cohort.review.selectors import step_groups
-from cohort.runs.charts import charts_of, series
+from cohort.runs.charts import charts_of, series, width_of
 from cohort.runs.models import Run, RunEvent
+from cohort.runs.selectors.checkpoints import checkpoint_page
 from cohort.runs.selectors.evaluations import CHANGES, changed_items, suites
-from cohort.runs.selectors.header import Header, run_header, tiles
-from cohort.runs.selectors.series import step_rows
+from cohort.runs.selectors.header import Header, run_header
+from cohort.runs.selectors.series import epoch, pieces, seams
+from cohort.runs.selectors.tiles import tiles
+from cohort.runs.selectors.tries import attempt_page, superseded_evaluations
 
 STOP_POLLING = 286
 """htmx swaps such an answer and polls no more."""
@@ -43,7 +47,7 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     tab = request.GET.get("tab", "overview")
     if header.polls and request.GET.get("v") == header.version:
         return HttpResponse(status=204)
-    context = _overview(header) if tab == "overview" else _frame(header)
+    context = {"overview": _overview, "attempts": _attempts}.get(tab, _frame)(header)
     return render(
         request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.polls else STOP_POLLING
     )
@@ -51,10 +55,23 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
-    """What the charts draw, of the steps beyond `after`."""
+    """What the charts draw, of the steps beyond `after`; of all when steps drawn before are superseded by now, which
+    shows in another `epoch`, or when much has come since."""
     run = run_for(request, slug, run_id)
-    rows = step_rows(run, after=natural(request.GET.get("after")) or 0)
-    return JsonResponse({"charts": series(rows), "steps": len(rows), "last": rows[-1][0] if rows else None})
+    now = epoch(run)
+    after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
+    after, found = pieces(run, after=after)
+    return JsonResponse(
+        {
+            "charts": series(found),
+            "steps": len(found),
+            "last": found[-1].last if found else None,
+            "after": after,
+            "epoch": now,
+            "width": width_of(found),
+            "seams": [asdict(seam) for seam in seams(run)],
+        }
+    )
 
 
 @require_safe
@@ -68,7 +85,16 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
         items, count = changed_items(suite, show=show, limit=None if request.GET.get("all") else ITEMS)
         listed.append({"suite": suite, "changes": items, "count": count})
     context = _frame(header) | {"tab": "evaluations", "suites": listed, "show": show, "changes": CHANGES}
+    context |= {"superseded": superseded_evaluations(header.run)}
     return render(request, "runs/evaluations.html", context)
+
+
+@require_safe
+def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Attempts, and the checkpoints that they cut."""
+    header = run_header(run_for(request, slug, run_id))
+    context = _attempts(header, every=bool(request.GET.get("all")))
+    return render(request, "runs/attempts.html", context | {"tab": "attempts"})
 
 
 @require_safe
@@ -104,6 +130,14 @@ def _with_data(events: list[RunEvent]) -> list[tuple[RunEvent, str]]:
 def _frame(header: Header) -> dict[str, Any]:
     run: Run = header.run
     return {"project": run.project, "run": run, "header": header}
+
+
+def _attempts(header: Header, *, every: bool = False) -> dict[str, Any]:
+    run = header.run
+    return _frame(header) | {
+        "tried": attempt_page(run, every=every),
+        "checkpoints": checkpoint_page(run, every=every),
+    }
 
 
 def _overview(header: Header) -> dict[str, Any]:

@@ -12,30 +12,40 @@
     names: panel.dataset.names.split("|"),
     colours: panel.dataset.colours.split(" "),
     plot: panel.querySelector(".plot"),
+    label: panel.querySelector(".plot").getAttribute("aria-label"),
     table: panel.querySelector(".plot-table"),
     button: panel.querySelector("[data-table]"),
     points: { step: [] },
   }));
-  let last = 0, loading = false;
+  const header = () => document.getElementById("live-header")?.dataset ?? {};
+  let last = 0, epoch = "", width = 1, seams = [], loading = false, { seam } = header();
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(4)).replace("-", "−"));
+
+  const words = ({ step, attempt, why }) =>
+    `resumed from ${step ? `step ${step}` : "the evaluation before training"}, attempt ${attempt} (${why})`;
 
   // ---------------------------------------------------------------- data
   const load = async () => {
     if (loading) return;
     loading = true;
     try {
-      const answer = await fetch(`${root.dataset.series}?after=${last}`, { headers: { Accept: "application/json" } });
+      const query = new URLSearchParams({ after: last, epoch });
+      const answer = await fetch(`${root.dataset.series}?${query}`, { headers: { Accept: "application/json" } });
       if (!answer.ok || answer.redirected) return; // signed out: the page itself goes to the sign-in
-      const { charts, last: newest } = await answer.json();
+      const told = await answer.json();
+      const anew = told.after === 0; // the first time, after a resume from an earlier step, or when much has come
       for (const chart of panels) {
-        const fresh = charts[chart.id];
-        if (last === 0) chart.points = fresh;
+        const fresh = told.charts[chart.id];
+        if (anew) chart.points = fresh;
         else for (const name of Object.keys(fresh)) chart.points[name].push(...fresh[name]);
       }
-      if (newest !== null || last === 0) draw();
-      if (newest !== null) last = newest;
+      if (anew) ({ width } = told);
+      const seamed = told.seams.length !== seams.length;
+      ({ epoch, seams } = told);
+      if (anew || seamed || told.last !== null) draw();
+      if (anew || told.last !== null) last = told.last ?? 0;
     } finally {
       loading = false;
     }
@@ -78,6 +88,15 @@
     }
     return drawn;
   };
+  const dashed = ({ step }) => ({
+    type: "line", xref: "x", yref: "paper", x0: step + 0.5, x1: step + 0.5, y0: 0, y1: 1,
+    line: { color: css("--muted"), width: 1, dash: "dash" },
+  });
+  const named = (seam) => ({
+    x: seam.step + 0.5, xref: "x", y: 1, yref: "paper", xanchor: "left", yanchor: "top", showarrow: false,
+    text: `attempt ${seam.attempt}`, hovertext: words(seam), font: { size: 10, color: css("--muted") },
+    hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
+  });
   const layout = ({ panel, unit, points }) => {
     const muted = css("--muted"), grid = css("--line");
     const axis = { color: muted, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, automargin: false };
@@ -92,8 +111,9 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },
       hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
-      xaxis: { ...axis, title: label("step"), showgrid: false, tickformat: ",d", nticks: 6, ...(points.step.at(-1) - points.step[0] < 6 ? { dtick: 1 } : {}), hoverformat: ",d" },
+      xaxis: { ...axis, title: label(width > 1 ? `step (lowest, highest and last of each ${width})` : "step"), showgrid: false, tickformat: ",d", nticks: 6, ...(points.step.at(-1) - points.step[0] < 6 ? { dtick: 1 } : {}), hoverformat: ",d" },
       yaxis: { ...axis, ...range, title: label(unit), nticks: 5, fixedrange: true },
+      shapes: seams.map(dashed), annotations: seams.map(named),
     };
   };
   const draw = () => {
@@ -101,6 +121,7 @@
       const empty = chart.points.step.length === 0;
       chart.panel.classList.toggle("is-empty", empty);
       chart.button.hidden = empty;
+      chart.plot.setAttribute("aria-label", [chart.label, ...seams.map(words)].join("; "));
       if (empty) continue;
       const first = !chart.plot.classList.contains("js-plotly-plot");
       if (!chart.panel.classList.contains("is-table")) {
@@ -138,10 +159,21 @@
     caption.className = "sr-only";
     caption.textContent = panel.querySelector("h2").textContent;
     for (const name of ["step", ...names]) head.append(cell("th", name, "col"));
+    const left = [...seams]; // the table goes from the newest step down, and a seam stands between two steps
+    const seamsFrom = (step) => {
+      while (left.length && left.at(-1).step >= step) {
+        const told = cell("th", words(left.pop()), "row");
+        told.colSpan = columns.length + 1;
+        told.className = "muted";
+        body.insertRow().append(told);
+      }
+    };
     for (let at = points.step.length - 1; at >= 0; at--) {
+      seamsFrom(points.step[at]);
       const row = body.insertRow();
       row.append(cell("th", String(points.step[at]), "row"), ...columns.map((column) => cell("td", number(points[column][at]))));
     }
+    seamsFrom(0);
     table.replaceChildren(made);
   };
   for (const chart of panels) {
@@ -157,8 +189,11 @@
   document.addEventListener("cohort:theme", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   document.addEventListener("cohort:live", () => {
-    const step = Number(document.getElementById("live-header")?.dataset.step ?? 0);
-    if (step > last) load();
+    const told = header();
+    // After a resume the run is further back than what is drawn, or has caught up by now with other numbers.
+    if (Number(told.step ?? 0) === last && told.seam === seam) return;
+    ({ seam } = told);
+    load();
   });
   load();
 })();

@@ -1,4 +1,4 @@
-// Polls what is live, fast while it changes and slower while it does not, and lets "3 s ago" grow by itself.
+// Polls what is live, fast while it changes and slower while it does not, lets "3 s ago" grow by itself, and opens dialogs.
 // Every page works without it: it then shows the moment it was loaded.
 (() => {
   const FAST = 2000, SLOWEST = 8000, TROUBLE = 30000;
@@ -49,12 +49,29 @@
       const text = time.dataset.ago === "for" ? span(seconds, 2) : seconds < 1 ? "now" : `${span(seconds, 1)} ago`;
       if (time.textContent !== text) time.textContent = text;
     }
+    for (const time of document.querySelectorAll("time[data-until]")) {
+      const text = span(Math.max(0, Math.ceil((Date.parse(time.dateTime) - Date.now() + skew) / 1000)), 2);
+      if (time.textContent !== text) time.textContent = text;
+    }
   };
   // A browser's clock may be wrong by minutes; the server's is in each answer's Date header.
   let skew = 0;
   document.addEventListener("htmx:afterRequest", (event) => {
     const served = Date.parse(event.detail.xhr.getResponseHeader("Date") ?? "");
     if (!Number.isNaN(served) && Math.abs(Date.now() - served) > 5000) skew = Date.now() - served;
+  });
+
+  // A form that is a page of its own opens in a dialog of this one; without scripts, or when it fails, the page opens.
+  const dialog = document.getElementById("dialog");
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-dialog]");
+    if (!link || !dialog || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    dialog.replaceChildren();
+    htmx.ajax("GET", link.getAttribute("href"), { target: dialog, swap: "innerHTML" }).then(() => {
+      if (!dialog.childElementCount) location.assign(link.href);
+      else if (!dialog.open) dialog.showModal();
+    });
   });
 
   setInterval(() => { if (!document.hidden) tick(); }, 1000);

@@ -1,21 +1,16 @@
-"""What a person, or the platform itself, does to a run: create, submit, launch, cancel, sealed.
-
-Each function checks, does one thing, and writes a RunEvent. Callers have already decided who may (`cohort.access`).
-What workers do to a run is in `attempts` and `ingest`.
-"""
+"""Making a run: its config put together and checked, a draft, a launch."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.runs import dispatch
-from cohort.runs.models import Run, RunEvent, RunState
-from cohort.runs.models.run import Desired
-from cohort.runs.transitions import ENDED, ON_A_WORKER, IllegalTransition, run_lock, run_move
+from cohort.runs.models import Priority, Run, RunState
+from cohort.runs.transitions import run_event, run_move
+from grpo_core.broker import LABEL, LABEL_RULE
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.rewards.rubric import Rubric
@@ -75,6 +70,14 @@ def run_config(
     return config
 
 
+def gpus_needed(config: RunConfig) -> int:
+    """GPUs that a node must have to take the run; 0 where one GPU would be used but a CPU does as well."""
+    engine = config.engine
+    if engine.device == "cpu" or (engine.device == "auto" and engine.devices == 1):
+        return 0
+    return engine.devices
+
+
 @transaction.atomic
 def run_create(
     *,
@@ -86,21 +89,28 @@ def run_create(
     eval_dataset: PromptDataset | None = None,
     verifier_version: VerifierVersion,
     settings: Mapping[str, Any],
+    priority: int = Priority.NORMAL,
+    node_label: str = "",
+    cloned_from: Run | None = None,
 ) -> Run:
-    """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project."""
+    """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
+
+    `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with.
+    """
     rows = {
         "base_model": base_model.project_id,
         "dataset": dataset.project_id,
         "eval_dataset": eval_dataset.project_id if eval_dataset else project.pk,
         "verifier_version": verifier_version.verifier.project_id,
+        "cloned_from": cloned_from.project_id if cloned_from else project.pk,
     }
     foreign = [
         FieldProblem(field, f"does not belong to the project {project.name}")
         for field, owner in rows.items()
         if owner != project.pk
     ]
-    if foreign:
-        raise _config_error(foreign)
+    if faults := [*foreign, *_placing(priority, node_label)]:
+        raise _config_error(faults)
     config = run_config(
         name=name,
         base_model=base_model,
@@ -120,9 +130,14 @@ def run_create(
         eval_dataset=eval_dataset,
         verifier_version=verifier_version,
         steps_total=config.optim.steps,
+        priority=priority,
+        node_label=node_label,
+        gpus=gpus_needed(config),
+        cloned_from=cloned_from,
         created_by=actor,
     )
-    _event(run, f"user:{actor.username}", "created", "Run created", {"config_digest": run.config_digest})
+    data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
+    run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)
     return run
 
 
@@ -130,7 +145,7 @@ def run_create(
 def run_submit(*, run: Run, actor: User) -> None:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition."""
     run_move(run=run, to=RunState.QUEUED, actor=f"user:{actor.username}")
-    dispatch.train_on_commit(run_id=run.pk)
+    dispatch.train_on_commit(run=run)
 
 
 @transaction.atomic
@@ -144,6 +159,9 @@ def run_launch(
     eval_dataset: PromptDataset | None = None,
     verifier_version: VerifierVersion,
     settings: Mapping[str, Any],
+    priority: int = Priority.NORMAL,
+    node_label: str = "",
+    cloned_from: Run | None = None,
 ) -> Run:
     """Create and submit together, or neither."""
     run = run_create(
@@ -155,57 +173,19 @@ def run_launch(
         eval_dataset=eval_dataset,
         verifier_version=verifier_version,
         settings=settings,
+        priority=priority,
+        node_label=node_label,
+        cloned_from=cloned_from,
     )
     run_submit(run=run, actor=actor)
     return run
 
 
-@transaction.atomic
-def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
-    """Cancel a waiting run at once; ask the worker of a live one to stop it. Asking again changes nothing.
-
-    Raises IllegalTransition when the run has ended, or has been trained and waits only for its record.
-    """
-    run_lock(run=run)
-    who = f"user:{actor.username}"
-    if run.state in ON_A_WORKER:
-        if run.desired == Desired.CANCEL:
-            return
-        run.desired, run.reason = Desired.CANCEL, reason
-        run.save(update_fields=["desired", "reason"])
-        _event(run, who, "cancel_asked", reason or "Cancel asked for; the worker stops the trainer", {})
-        return
-    if run.state == RunState.SEALING:
-        raise IllegalTransition(run.pk, RunState.SEALING, RunState.CANCELLED)
-    run_move(run=run, to=RunState.CANCELLED, actor=who, reason=_stopped(actor.username, "before it started", reason))
-
-
-def cancel_reason(*, run: Run) -> str:
-    """Why a run that was live is cancelled, for a person; empty when nobody asked for it."""
-    asked = RunEvent.objects.filter(run=run, kind="cancel_asked").order_by("-id").first()
-    if run.desired != Desired.CANCEL or asked is None:
-        return ""
-    when = f"after {run.step:,} step{'' if run.step == 1 else 's'}" if run.step else "before its first step"
-    return _stopped(asked.actor.removeprefix("user:"), when, run.reason)
-
-
-def _stopped(by: str, when: str, words: str) -> str:
-    return f"Stopped by {by} {when}" + (f": {words}" if words else "")
-
-
-@transaction.atomic
-def run_sealed(*, run: Run) -> None:
-    """The run's record is stored: a finished run becomes succeeded, every other ended one stays what it is.
-
-    Told twice, as by a doubled message, it changes nothing.
-    """
-    run_lock(run=run)
-    if run.state not in ENDED:
-        run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
-
-
-def _event(run: Run, actor: str, kind: str, message: str, data: dict[str, Any]) -> None:
-    RunEvent.objects.create(run=run, at=Now(), actor=actor, kind=kind, message=message, data=data)
+def _placing(priority: int, node_label: str) -> Iterator[FieldProblem]:
+    if priority not in Priority.values:
+        yield FieldProblem("priority", f"is one of {', '.join(map(str, Priority.values))}, not {priority}")
+    if node_label and not LABEL.fullmatch(node_label):
+        yield FieldProblem("node_label", f"{node_label!r} can be no label: one takes {LABEL_RULE}")
 
 
 def _unfit(config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDataset | None) -> Iterator[FieldProblem]:

@@ -1,0 +1,108 @@
+"""One run over several devices and machines: `grpo train` starts itself once for each device, through torchrun.
+
+On one machine the command becomes torchrun; over several, launch_hosts.py starts a part on each. Loads no torch: the
+part of each machine is grpo_core/training/torchrun.py.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from grpo_core.config import EngineConfig, RunConfig
+from grpo_core.errors import ConfigError
+
+PARENT = "GRPO_PARENT"
+"""Pid of the process without which this one must not go on."""
+_PR_SET_PDEATHSIG = 1
+
+
+def needed(engine: EngineConfig) -> bool:
+    """Whether this process is to start others in its place. Where torchrun has started it, False, after a check that
+    torchrun started as many as the config says. Raises ConfigError."""
+    wanted = engine.devices * engine.nodes
+    if "RANK" not in os.environ:
+        return wanted > 1
+    follow_parent()
+    started = int(os.environ["WORLD_SIZE"])
+    if started != wanted:
+        line = f"torchrun --nnodes {engine.nodes} --nproc-per-node {engine.devices} -m grpo_core.cli train …"
+        raise ConfigError(
+            f"torchrun started {started} processes, and the config says {wanted} (engine.devices {engine.devices} × "
+            f"engine.nodes {engine.nodes}). Set these to what is meant, or start it with: {line}; "
+            "`grpo train` alone starts what the config says"
+        )
+    return False
+
+
+def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: Sequence[Path] = ()) -> int:
+    """Run `grpo <words>` once for each device; returns the exit status of the first part that failed, or 0. Where a
+    process was killed by a signal, this one ends by the same. On one machine it does not return: it becomes torchrun.
+
+    `also`: what, beside the config and its inputs, every machine must find, such as a checkpoint. Raises ConfigError.
+    """
+    engine = config.engine
+    if engine.nodes == 1:
+        command = torchrun(engine, ["--standalone"], words)
+        os.environ.update(environment(engine))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(command[0], command)
+    from grpo_core.launch_hosts import over_hosts
+
+    status = over_hosts(config, words, inputs=[config_file, *_inputs(config, config_file), *also])
+    if status < 0:
+        end_by(-status)
+    return status
+
+
+def torchrun(engine: EngineConfig, meeting: Sequence[str], words: Sequence[str]) -> list[str]:
+    """torchrun with our exit status. Over machines it meets by fixed numbers, not by its elastic rendezvous, because
+    that one sorts the machines by name, and rank 0 must be on the first: it writes the run directory there."""
+    safe_path = ["-P"] if sys.flags.safe_path else []
+    shape = ["--nnodes", str(engine.nodes), "--nproc-per-node", str(engine.devices), "--max-restarts", "0"]
+    return [
+        *(sys.executable, *safe_path, "-m", "grpo_core.training.torchrun"),
+        *(*shape, *meeting, "-m", "grpo_core.cli", *words),
+    ]
+
+
+def environment(engine: EngineConfig) -> dict[str, str]:
+    """What torchrun and its processes find set. Threads of each, where nobody chose: the machine's cores shared out,
+    where torchrun would take one. torchrun's own log stays quiet: what it does on a stop is no error to a person."""
+    threads = engine.threads or max(1, (os.cpu_count() or 1) // engine.devices)
+    return {"LOGLEVEL": "CRITICAL", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+
+
+def _inputs(config: RunConfig, config_file: Path) -> list[Path]:
+    """Local files and folders that the config names and that are here; what is missing here the trainer says itself."""
+    base = config_file.resolve().parent
+    named = [base / Path(name).expanduser() for name in (config.data.path, config.eval.path) if name]
+    if config.model.revision is None:
+        model = Path(config.model.path).expanduser()
+        places = [base / model, Path(os.environ.get("GRPO_MODELS", base)) / model]  # as model.load.find_model looks
+        named += [place for place in places if place.is_dir()][:1]
+    return [path for path in named if path.exists()]
+
+
+def follow_parent() -> None:
+    """End at once when the process that GRPO_PARENT names, our parent, ends; does nothing without the variable."""
+    parent = os.environ.get(PARENT)
+    if parent is None:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != int(parent):  # it was gone before we asked
+        end_by(signal.SIGKILL)
+
+
+def end_by(number: int) -> NoReturn:
+    """End as a process does that this signal killed, so that whoever started us sees the cause."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # a signal that kills nobody

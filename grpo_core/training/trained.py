@@ -1,0 +1,108 @@
+"""Weights that an optimiser changes, with the optimiser: of the policy, or of the critic.
+
+bf16 weights are trained through fp32 copies: at small learning rates an update is less than bf16 can hold and would be
+rounded away. The copies and the optimiser's moments are what a checkpoint holds; the rest follows from them.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from grpo_core.config import OptimConfig
+from grpo_core.errors import CheckpointError
+
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+class TrainedWeights:
+    """Owns the fp32 copies and AdamW on them."""
+
+    weights: list[Tensor]
+    """What the optimiser changes, in fp32: the model's own weights where these are fp32."""
+
+    def __init__(self, named: Mapping[str, Tensor], *, lr: float, optim: OptimConfig) -> None:
+        """`named`: the model's weights, each once; they follow every step. `lr` may be changed by `set_rate`."""
+        self._names = list(named)
+        self._held = list(named.values())
+        self.weights = [p if p.dtype == torch.float32 else p.detach().float() for p in self._held]
+        self._optimizer = torch.optim.AdamW(
+            self.weights,
+            lr=lr,
+            betas=(optim.beta1, optim.beta2),
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            fused=True,
+        )
+
+    def zero_gradients(self) -> None:
+        """Zeros and not None: AdamW passes over a weight without a gradient, and its momentum would stand still."""
+        for weight in self.weights:
+            weight.grad = torch.zeros_like(weight)
+
+    def collect_gradients(self) -> None:
+        """Add a micro-batch's bf16 gradient to the fp32 sum: in bf16 the small ones of many micro-batches would be
+        rounded away."""
+        for held, weight in zip(self._held, self.weights, strict=True):
+            if held is not weight and held.grad is not None:
+                assert weight.grad is not None
+                weight.grad += held.grad
+                held.grad = None
+
+    def gradients(self) -> list[Tensor]:
+        return [weight.grad for weight in self.weights if weight.grad is not None]
+
+    def clip(self, max_norm: float) -> float:
+        """Scale the gradient down to `max_norm` when longer; returns its norm before."""
+        return torch.nn.utils.clip_grad_norm_(self.weights, max_norm).item()
+
+    def set_rate(self, lr: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+
+    def step(self) -> None:
+        self._optimizer.step()
+        self._follow()
+
+    # ------------------------------------------------------------------ into a checkpoint and back
+
+    def exact(self) -> dict[str, Tensor]:
+        """The weights as they are trained, by the model's names for them."""
+        return dict(zip(self._names, (weight.detach() for weight in self.weights), strict=True))
+
+    def moments(self) -> dict[str, Tensor]:
+        """AdamW's two moments and count of steps of every weight; empty before the first step."""
+        return {
+            f"{name}.{part}": self._optimizer.state[weight][part]
+            for name, weight in zip(self._names, self.weights, strict=True)
+            if weight in self._optimizer.state
+            for part in _MOMENTS
+        }
+
+    @torch.no_grad()
+    def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
+        """Take over what `exact` and `moments` gave. Raises CheckpointError when they are of another model."""
+        fit(exact, {name: weight.shape for name, weight in zip(self._names, self.weights, strict=True)})
+        if moments and moments.keys() != {f"{name}.{part}" for name in self._names for part in _MOMENTS}:
+            raise CheckpointError("the checkpoint's optimiser belongs to another model")
+        for name, weight in zip(self._names, self.weights, strict=True):
+            weight.copy_(exact[name])
+            if moments:
+                self._optimizer.state[weight] = {
+                    part: moments[f"{name}.{part}"].to(weight.device, copy=True) for part in _MOMENTS
+                }
+        self._follow()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        for held, weight in zip(self._held, self.weights, strict=True):
+            if held is not weight:
+                held.copy_(weight)
+
+
+def fit(found: Mapping[str, Tensor], wanted: Mapping[str, torch.Size]) -> None:
+    """Raise CheckpointError unless the tensors have exactly these names and shapes."""
+    shapes = {name: tensor.shape for name, tensor in found.items()}
+    if shapes != dict(wanted):
+        other = sorted(name for name in shapes.keys() | wanted.keys() if shapes.get(name) != wanted.get(name))
+        raise CheckpointError(f"the checkpoint's weights belong to another model: {other[0]} differs in name or shape")

@@ -1,0 +1,90 @@
+"""Checkpoints that a run can go on from: which are offered to its next attempt, which a person wants kept, and which
+of an earlier attempt only take up room.
+
+Imports nothing of `attempts`, whose claim and beat ask here. What workers send of a checkpoint is in `uploads`.
+"""
+
+from collections.abc import Iterable
+
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from cohort.runs.models import Attempt, Checkpoint, Run
+from cohort.runs.selectors.standing import standing
+from grpo_core.config import CheckpointConfig
+from grpo_core.wire import CheckpointOffer, OldCheckpoint
+
+
+def resumable(run: Run) -> QuerySet[Checkpoint]:
+    """The run's standing checkpoints that somebody still has, newest first: the node that wrote it, or the platform.
+
+    One that made room on its node stays resumable while the platform holds it.
+    """
+    held = Q(removed_at=None) | Q(stored_at__isnull=False)
+    return standing(Checkpoint.objects.filter(held, run=run, final=False)).order_by("-step", "-attempt__fence")
+
+
+def offers(run: Run) -> list[CheckpointOffer]:
+    """What the run's next attempt may go on from, best first; empty when it begins at the first step.
+
+    A checkpoint that a person chose comes first whatever became of it, and after it only older ones: an attempt that
+    can have none of them fails, and nobody's choice becomes a start from nothing in silence.
+    """
+    if run.from_start:
+        return []
+    found = list(resumable(run).select_related("attempt"))
+    chosen = run.resume_from
+    if chosen is not None:
+        found = [chosen, *(one for one in found if one.step < chosen.step)]
+    return [_offer(checkpoint) for checkpoint in found]
+
+
+def pinned(run: Run) -> list[int]:
+    """Steps whose checkpoints stay on the node, in order."""
+    rows = standing(Checkpoint.objects.filter(run=run, pinned=True, final=False))
+    return list(rows.order_by("step").values_list("step", flat=True).distinct())
+
+
+def needless(attempt: Attempt) -> list[OldCheckpoint]:
+    """What earlier attempts left on this attempt's node and nobody needs, once it has as many checkpoints of its own as
+    are kept. The best stays while it stands, and what a person pinned stays.
+    """
+    if attempt.fence == 1:
+        return []
+    stored = Run.objects.values_list("config__checkpoints__keep", flat=True).get(pk=attempt.run_id)
+    keep = stored or CheckpointConfig().keep  # a stored config may be of a version that had no such setting
+    if Checkpoint.objects.filter(attempt=attempt, removed_at=None, final=False).count() < keep:
+        return []
+    left = Checkpoint.objects.filter(
+        run_id=attempt.run_id,
+        attempt__node_id=attempt.node_id,
+        attempt__fence__lt=attempt.fence,
+        removed_at=None,
+        final=False,
+        pinned=False,
+    )
+    best = standing(left.filter(best=True))
+    rows = left.exclude(pk__in=best.values("pk")).order_by("step").values_list("attempt__fence", "path")
+    return [OldCheckpoint(fence=fence, path=path) for fence, path in rows]
+
+
+def removed(attempt: Attempt, gone: Iterable[OldCheckpoint]) -> None:
+    """The attempt's node no longer has these."""
+    for one in gone:
+        Checkpoint.objects.filter(
+            run_id=attempt.run_id,
+            attempt__node_id=attempt.node_id,
+            attempt__fence=one.fence,
+            path=one.path,
+            removed_at=None,
+        ).update(removed_at=Now())
+
+
+def _offer(checkpoint: Checkpoint) -> CheckpointOffer:
+    return CheckpointOffer(
+        step=checkpoint.step,
+        fence=checkpoint.attempt.fence,
+        path=checkpoint.path,
+        files=checkpoint.files,
+        stored=checkpoint.stored_at is not None,
+    )

@@ -1,0 +1,123 @@
+"""What a project may use at most: runs on workers at once, GPU-hours in 30 days.
+
+Both are checked when a run is claimed; a run that is on a worker is never stopped for them. Times are the database's.
+"""
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connection
+
+from cohort.accounts.models import Project, User
+from cohort.runs.models import Attempt, AttemptState
+from grpo_core.errors import ConfigError, FieldProblem
+
+log = logging.getLogger(__name__)
+
+WINDOW = timedelta(days=30)
+_HOURS = """
+    SELECT run.project_id,
+           SUM(GREATEST(1, attempt.gpus) / 3600.0
+               * EXTRACT(EPOCH FROM COALESCE(attempt.ended_at, clock.now) - GREATEST(attempt.claimed_at, clock.since)))
+    FROM runs_attempt AS attempt
+    JOIN runs_run AS run ON run.id = attempt.run_id
+    CROSS JOIN (
+        SELECT STATEMENT_TIMESTAMP() AS now, STATEMENT_TIMESTAMP() - make_interval(days => %(days)s) AS since
+    ) AS clock
+    WHERE run.project_id = ANY(%(projects)s) AND (attempt.ended_at IS NULL OR attempt.ended_at > clock.since)
+    GROUP BY run.project_id
+"""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a project uses and may use."""
+
+    running: int
+    """Attempts on workers now."""
+    max_running: int | None
+    gpu_hours: float
+    """In the last 30 days; a run without a GPU counts as one."""
+    gpu_hours_limit: int | None
+
+    @property
+    def no_place(self) -> bool:
+        return self.max_running is not None and self.running >= self.max_running
+
+    @property
+    def no_hours(self) -> bool:
+        return self.gpu_hours_limit is not None and self.gpu_hours >= self.gpu_hours_limit
+
+
+def uses(projects: Collection[Project]) -> dict[int, Use]:
+    """By project id. Two queries, however many projects."""
+    ids = [project.pk for project in projects]
+    with connection.cursor() as cursor:
+        cursor.execute(_HOURS, {"days": WINDOW.days, "projects": ids})
+        hours = {project_id: float(used) for project_id, used in cursor.fetchall()}
+    running: dict[int, int] = {}
+    found = Attempt.objects.filter(state=AttemptState.RUNNING, run__project__in=ids)
+    for project_id in found.values_list("run__project_id", flat=True):
+        running[project_id] = running.get(project_id, 0) + 1
+    return {
+        project.pk: Use(
+            running.get(project.pk, 0), project.max_running, hours.get(project.pk, 0.0), project.gpu_hours_limit
+        )
+        for project in projects
+    }
+
+
+def project_use(project: Project) -> Use:
+    return uses([project])[project.pk]
+
+
+def gpu_hours_used(project: Project) -> float:
+    """GPU-hours of the project's attempts in the last 30 days; a run without a GPU counts as one."""
+    return project_use(project).gpu_hours
+
+
+def hours_free_at(project: Project, *, now: datetime) -> datetime | None:
+    """When the last 30 days hold no more than the limit again, if nothing more is used; None without a limit."""
+    if project.gpu_hours_limit is None:
+        return None
+    spans = (
+        (max(1, gpus), claimed_at, ended_at or now)
+        for gpus, claimed_at, ended_at in Attempt.objects.filter(run__project=project).values_list(
+            "gpus", "claimed_at", "ended_at"
+        )
+    )
+    return falls_below(spans, project.gpu_hours_limit, now=now)
+
+
+def falls_below(spans: Iterable[tuple[int, datetime, datetime]], limit: float, *, now: datetime) -> datetime:
+    """The first time from `now` on at which (weight, begin, end) `spans` weigh at most `limit` hours in the 30 days
+    before it. As those days move on they lose hours at the weight of the spans that leave them."""
+    kept = [(weight, begin, end) for weight, begin, end in spans if end > now - WINDOW]
+    start = now - WINDOW
+    excess = sum(weight * (end - max(begin, start)).total_seconds() for weight, begin, end in kept) - limit * 3600
+    edges = sorted({edge for _, begin, end in kept for edge in (begin, end) if edge > start})
+    for edge in edges:
+        if excess <= 0:
+            break
+        rate = sum(weight for weight, begin, end in kept if begin <= start < end)
+        gone = rate * (edge - start).total_seconds()
+        if gone >= excess:
+            return start + timedelta(seconds=excess / rate) + WINDOW
+        excess, start = excess - gone, edge
+    return start + WINDOW
+
+
+def project_limits_set(*, project: Project, actor: User, max_running: int | None, gpu_hours: int | None) -> None:
+    """Set both limits; None is no limit. Raises ConfigError whose problems name `max_running` and `gpu_hours_limit`."""
+    faults = [
+        FieldProblem(path, f"is {least} or more, or empty for no limit; not {value}")
+        for path, value, least in (("max_running", max_running, 1), ("gpu_hours_limit", gpu_hours, 1))
+        if value is not None and value < least
+    ]
+    if faults:
+        raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
+    project.max_running, project.gpu_hours_limit = max_running, gpu_hours
+    project.save(update_fields=["max_running", "gpu_hours_limit"])
+    log.info("limits of %r set by %r: %s running, %s GPU-hours", project.slug, actor.username, max_running, gpu_hours)

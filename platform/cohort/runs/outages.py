@@ -1,0 +1,64 @@
+"""The platform's own outages, which are not its workers': while it was away itself, nobody loses a lease; and what a
+database's clock that was set back leaves behind: times that lie too far ahead.
+
+Reads and writes ServiceBeat by the database's clock alone.
+"""
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Case, F, Q, Value, When
+from django.db.models.functions import Now
+
+from cohort.runs.models import Attempt, AttemptState, Run, RunState, ServiceBeat
+from cohort.runs.retry import DELAYS
+
+RECONCILER = "reconciler"
+WEB = "web"
+GRACE = timedelta(seconds=60)
+"""After an outage nobody is ended for so long: every worker has time to beat again."""
+AWAY = timedelta(seconds=60)
+"""A reconciler that was silent for longer was away, and with it, perhaps, the database."""
+WEB_AWAY = timedelta(seconds=30)
+"""So was a web server, which beats every 10 s; while it is, no beat of a worker arrives."""
+_AT_ONCE = timedelta(seconds=5)
+"""A beat that lies less far ahead was made while this looked; one further ahead, before the clock was set back."""
+
+
+@transaction.atomic
+def leases_count() -> bool:
+    """Beat, and say whether a lease that is over ends its attempt: not within 60 s after an outage.
+
+    Called at every round of the reconciler. One that finds no beat of its own was never here, or its database is new;
+    one that finds it in the future knows that the clock was set back, and nothing of how long it was away.
+    """
+    with connection.cursor() as cursor:  # two rounds at once must not both find the beat of before
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('cohort reconciler beat', 0))")
+    own = ServiceBeat.objects.filter(name=RECONCILER)
+    web = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
+    silent = ServiceBeat.objects.filter(web, name=WEB).exists()
+    if not own.exists():
+        running = Attempt.objects.filter(state=AttemptState.RUNNING).exists()
+        ServiceBeat.objects.create(name=RECONCILER, beat_at=Now(), grace_until=Now() + GRACE if running else None)
+    elif silent or own.filter(Q(beat_at__lt=Now() - AWAY) | Q(beat_at__gt=Now())).exists():
+        own.update(beat_at=Now(), grace_until=Now() + GRACE)
+    else:
+        own.update(beat_at=Now())
+        own.filter(grace_until__gt=Now() + GRACE).update(grace_until=Now() + GRACE)
+    return own.filter(Q(grace_until=None) | Q(grace_until__lte=Now())).exists()
+
+
+def leases_capped() -> int:
+    """Bring back leases that lie more than two of their lengths ahead, which no beat can have made. How many."""
+    lease = timedelta(seconds=settings.COHORT_LEASE_SECONDS)
+    ahead = Attempt.objects.filter(state=AttemptState.RUNNING, lease_until__gt=Now() + 2 * lease)
+    return ahead.update(lease_until=Now() + lease)
+
+
+def tries_capped() -> int:
+    """Let no run wait longer for its next try than that try's delay from now. How many were brought back."""
+    delays = [When(retries=number, then=Value(delay)) for number, delay in enumerate(DELAYS, 1)]
+    after = Case(*delays, default=Value(max(DELAYS)))
+    ahead = Run.objects.filter(state=RunState.QUEUED).annotate(after=after).filter(not_before__gt=Now() + F("after"))
+    return ahead.update(not_before=Now() + after)

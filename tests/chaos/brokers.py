@@ -1,0 +1,160 @@
+"""Brokers that a test may stop, start and empty: a folder, and servers of the test's own on a free port.
+
+Never the machine's own Redis or RabbitMQ: others may be using them.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import redis
+from kombu import Connection
+
+from cohort.embedded import spawn
+from tests.processes import clean_environment, wait_for
+
+
+class Broker(Protocol):
+    url: str
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def empty(self) -> None:
+        """Throw every message away."""
+
+
+class FileBroker:
+    """Messages as files; there is no server, so stopping it changes nothing."""
+
+    url = "filesystem://"
+
+    def __init__(self, home: Path) -> None:
+        self._messages = home / "broker" / "messages"
+
+    def start(self) -> None:
+        return
+
+    def stop(self) -> None:
+        return
+
+    def empty(self) -> None:
+        for file in self._messages.glob("*.msg"):
+            file.unlink(missing_ok=True)
+
+
+class RedisBroker:
+    """A server without anything on disk: stopping it loses every message."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        # fmt: off
+        words = [
+            "redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+            "--dir", str(self._home),
+        ]
+        # fmt: on
+        with (self._home / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                spawn.command(words, death_signal=signal.SIGKILL), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        wait_for(self._answers, "the test's own Redis answers", self._process)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def empty(self) -> None:
+        with redis.Redis(port=self._port) as link:
+            link.flushall()
+
+    def _answers(self) -> bool:
+        with suppress(redis.ConnectionError), redis.Redis(port=self._port) as link:
+            return bool(link.ping())
+        return False
+
+
+class RabbitBroker:
+    """A RabbitMQ node of the test's own. Its queues survive a stop, as its administrators expect."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "rabbitmq"
+        self._folder.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(self._folder, "rabbitmq", "rabbitmq")
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"amqp://guest:guest@127.0.0.1:{self._port}//"
+
+    def start(self) -> None:
+        plugins = self._folder / "enabled_plugins"
+        plugins.write_text("[].\n")
+        config = self._folder / "rabbitmq.conf"
+        config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\n")
+        environment = clean_environment("RABBITMQ_") | {
+            "HOME": str(self._folder),
+            "RABBITMQ_NODENAME": f"chaos{self._port}@localhost",
+            "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_CONF_ENV_FILE": str(self._folder / "none"),
+            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_MNESIA_BASE": str(self._folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self._folder / "log"),
+            "RABBITMQ_PID_FILE": str(self._folder / "pid"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+        }
+        with (self._folder.parent / "rabbitmq.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [program()],
+                env=environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        wait_for(self._answers, "the test's own RabbitMQ answers", self._process)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def empty(self) -> None:
+        with Connection(self.url) as connection:
+            for queue in ("train", "platform", "platform.seal"):
+                with suppress(connection.channel_errors):
+                    connection.default_channel.queue_purge(queue)
+
+    def _answers(self) -> bool:
+        with suppress(OSError), Connection(self.url, connect_timeout=2) as connection:
+            connection.connect()
+            return True
+        return False
+
+
+def program() -> str | None:
+    """RabbitMQ's own start script; Debian's wrapper around it writes into the machine's own log folder."""
+    own = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    return str(own) if own.is_file() else shutil.which("rabbitmq-server")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -1,0 +1,28 @@
+"""Chances that can be had again, and how much of a long test is done.
+
+COHORT_CHAOS_SEED=… gives the same chances; each test prints the seed it ran with. COHORT_CHAOS_SCALE=0.1 does a tenth
+of the rounds of the long tests, and one of each test's cases, by chance.
+"""
+
+import os
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+Case = TypeVar("Case")
+
+SEED = int(os.environ.get("COHORT_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+SCALE = float(os.environ.get("COHORT_CHAOS_SCALE") or 1.0)
+FULL = SCALE >= 1
+LEASE = 2.0
+"""Seconds, where no test needs another: what a lease decides is decided soon."""
+
+
+def rounds(full: int) -> int:
+    """How many rounds of a full count to do."""
+    return max(1, round(full * SCALE))
+
+
+def some(name: str, cases: Sequence[Case]) -> list[Case]:
+    """All cases of the test called `name`, or one."""
+    return list(cases) if FULL else [random.Random(f"{SEED} {name}").choice(cases)]

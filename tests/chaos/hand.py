@@ -1,0 +1,107 @@
+"""What a person does, done by a process of the platform: one line of JSON in, one line of JSON out.
+
+It has the platform's settings, so that a launch publishes to the stand's broker and commits to the stand's database.
+"""
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import django
+
+django.setup()
+
+from django.core.management import call_command  # noqa: E402
+from django.db import close_old_connections  # noqa: E402
+
+from cohort.accounts.models import Project, User  # noqa: E402
+from cohort.accounts.services import project_create, user_create  # noqa: E402
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion  # noqa: E402
+from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create  # noqa: E402
+from cohort.celery import app  # noqa: E402
+from cohort.runs.models import Checkpoint, Run  # noqa: E402
+from cohort.runs.nodes import node_create  # noqa: E402
+from cohort.runs.reconcile import reconcile  # noqa: E402
+from cohort.runs.services import run_cancel, run_launch, run_pause, run_resume, run_retry  # noqa: E402
+from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE  # noqa: E402
+from tests.chaos.stand import PASSWORD  # noqa: E402
+
+# Digits come up by chance in a random model's bytes, so rewards differ inside a group and the weights move.
+PROBLEMS = b"".join(
+    json.dumps({"id": f"digit-{number}", "prompt": f"say {number % 10}", "answer": str(number % 10)}).encode() + b"\n"
+    for number in range(40)
+)
+REWARD = {"components": [{"name": "digit", "kind": "exact", "params": {"extract": "last_number"}}]}
+
+
+def prepare() -> None:
+    """Tables, a person with a project, and a model folder's catalog entry to start runs from."""
+    call_command("migrate", interactive=False, verbosity=0)
+    call_command("collectstatic", interactive=False, verbosity=0)
+    user = user_create(username="alice", password=PASSWORD)[0]
+    project = project_create(slug="ours", name="Our project", owner=user)
+    base_model_register(project=project, actor=user, name="tiny", path="tiny")
+    dataset_create(project=project, actor=user, name="digits", format="jsonl", chunks=[PROBLEMS], source="tests")
+    verifier_version_create(project=project, actor=user, name="digit", spec=REWARD)
+    reconcile()  # one that finds runs at its first round ever takes itself for one that was away, and spares them
+
+
+def node(name: str) -> str:
+    return node_create(name=name)[1]
+
+
+def launch(settings: dict[str, Any]) -> int:
+    run = run_launch(
+        project=Project.objects.get(),
+        actor=User.objects.get(),
+        name="a run",
+        base_model=BaseModel.objects.get(),
+        dataset=PromptDataset.objects.get(),
+        verifier_version=VerifierVersion.objects.get(),
+        settings=settings,
+    )
+    return run.pk
+
+
+def cancel(run: int) -> None:
+    run_cancel(run=Run.objects.get(pk=run), actor=User.objects.get())
+
+
+def pause(run: int) -> None:
+    run_pause(run=Run.objects.get(pk=run), actor=User.objects.get())
+
+
+def resume(run: int) -> None:
+    run_resume(run=Run.objects.get(pk=run), actor=User.objects.get())
+
+
+def retry(run: int, checkpoint: int | None = None) -> None:
+    chosen = Checkpoint.objects.get(pk=checkpoint) if checkpoint else None
+    run_retry(run=Run.objects.get(pk=run), actor=User.objects.get(), checkpoint=chosen)
+
+
+def publish(run: int, times: int) -> None:
+    """The same message again and again, as a broker that delivers twice."""
+    for _ in range(times):
+        app.send_task(RUN_ATTEMPT_TASK, args=[run], queue=TRAIN_QUEUE)
+
+
+DEEDS = {deed.__name__: deed for deed in (prepare, node, launch, cancel, pause, resume, retry, publish)}
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what Django's commands print is no answer
+    for line in sys.stdin:
+        asked = json.loads(line)
+        close_old_connections()
+        try:
+            told: dict[str, Any] = {"answer": DEEDS[asked.pop("do")](**asked)}
+        except Exception:  # noqa: BLE001  whatever it was, the test that asked is told
+            told = {"failed": traceback.format_exc()}
+        print(json.dumps(told), file=out, flush=True)
+
+
+main()

@@ -1,0 +1,122 @@
+"""One owner at a time: a supervisor that was asleep while another took its run writes nothing any more, and a message
+that comes ten times to three workers starts one trainer.
+"""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.chaos.chances import LEASE, rounds
+from tests.chaos.ledger import TABLES
+from tests.chaos.stand import STUB, Part, Stand, kind_of
+from tests.processes import wait_for
+
+ENDLESS = {"engine": {"device": "cpu"}, "eval": {"holdout": 4}, "optim": {"steps": 1_000_000}}
+SHORT = {**ENDLESS, "optim": {"steps": 3}}
+
+
+def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
+    """One round, and the stale writes in it. A random moment of a run, two leases asleep, another takes it."""
+    run = int(stand.hand.do("launch", settings=ENDLESS))
+    first = wait_for(
+        lambda: (live := stand.live_attempt(run)) and live["acked_seq"] > 0 and live,
+        lambda: f"it records\n{stand.story(run)}",
+    )
+    time.sleep(dice.uniform(0, 1))
+    (owner,) = [worker for worker in workers if stand.processes("supervisor", worker.name)]
+    before = stand.training_processes(owner.name)
+    sleepers = [process for process in before if kind_of(process) == "supervisor"]
+    for process in sleepers:
+        os.kill(process.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    second = wait_for(
+        lambda: (live := stand.live_attempt(run)) and live["fence"] > first["fence"] and live["acked_seq"] > 0 and live,
+        lambda: f"another worker takes it\n{stand.story(run)}",
+    )
+    assert second["node_id"] != first["node_id"]
+    time.sleep(max(0.0, 2 * LEASE - (time.monotonic() - began)))
+    held = everything_of(stand, first["id"])
+    for process in sleepers:
+        os.kill(process.pid, signal.SIGCONT)
+    wait_for(
+        lambda: all(kind_of(process) == "gone" for process in before),
+        lambda: f"the first owner ends\n{stand.story(run)}",
+    )
+    stale = sum((everything_of(stand, first["id"]) - held).values())
+    assert stand.run(run)["fence"] == second["fence"], stand.story(run)
+    assert stand.live_attempt(run), stand.story(run)
+    stand.hand.do("cancel", run=run)
+    stand.wait(run, lambda row: row["state"] == "cancelled", "it is cancelled")
+    # A supervisor of a message that came late may look in for a moment; what is left behind never ends.
+    wait_for(lambda: not stand.training_processes(), lambda: f"nothing is left of either\n{stand.story(run)}")
+    return stale
+
+
+def everything_of(stand: Stand, attempt: int) -> Counter[str]:
+    """Every row of the attempt, and what its own row says."""
+    found: Counter[str] = Counter()
+    for table in sorted(set(TABLES.values())):
+        (count,) = stand.rows(f"SELECT count(*) AS rows FROM {table} WHERE attempt_id = %s", attempt)
+        found[table] = count["rows"]
+    told: dict[str, Any] = stand.rows("SELECT * FROM runs_attempt WHERE id = %s", attempt)[0]
+    told.pop("valid_through")  # its successor's to say
+    return found + Counter({f"{name}={value}": 1 for name, value in told.items()})
+
+
+def sleep_rounds(stand: Stand, dice: random.Random, say: Callable[[str], None], count: int) -> None:
+    workers = [stand.add_worker(STUB), stand.add_worker(STUB)]
+    stale = sum(asleep(stand, workers, dice) for _ in range(count))
+    say(f"rounds {count}, stale writes {stale}, processes left 0")
+    for worker in workers:
+        worker.stop()
+    assert stale == 0
+
+
+def publish_rounds(stand: Stand, say: Callable[[str], None], count: int) -> None:
+    workers = [stand.add_worker(STUB) for _ in range(3)]
+    runs = []
+    for _ in range(count):
+        runs.append(run := int(stand.hand.do("launch", settings=SHORT)))
+        stand.hand.do("publish", run=run, times=9)
+        stand.wait(run, lambda row: row["ended_at"] is not None or row["state"] == "sealing", "it ends")
+    for worker in workers:
+        worker.stop()
+    attempts = Counter(
+        row["run_id"] for row in stand.rows("SELECT run_id FROM runs_attempt WHERE run_id = ANY(%s)", runs)
+    )
+    trainers = Counter(
+        int(folder.parent.name.removeprefix("run-"))
+        for worker in workers
+        for folder in stand.runs(worker.name).glob("run-*/attempt-*")
+    )
+    took = Counter(row["node_id"] for run in runs for row in stand.attempts(run))
+    say(
+        f"rounds {count}, messages {10 * count}, attempts {attempts.total()}, trainers {trainers.total()}, "
+        f"by worker {sorted(took.values())}, orphans {len(stand.training_processes())}"
+    )
+    assert attempts == trainers == Counter(dict.fromkeys(runs, 1))
+    assert stand.training_processes() == []
+
+
+def test_a_supervisor_that_slept_writes_nothing(stand: Stand, dice: random.Random, say: Callable[[str], None]) -> None:
+    sleep_rounds(stand, dice, say, 1)
+
+
+def test_a_message_that_comes_ten_times_starts_one_trainer(stand: Stand, say: Callable[[str], None]) -> None:
+    publish_rounds(stand, say, 2)
+
+
+@pytest.mark.chaos
+def test_supervisors_that_slept_write_nothing(stand: Stand, dice: random.Random, say: Callable[[str], None]) -> None:
+    sleep_rounds(stand, dice, say, rounds(50))
+
+
+@pytest.mark.chaos
+def test_messages_that_come_ten_times_start_one_trainer_each(stand: Stand, say: Callable[[str], None]) -> None:
+    publish_rounds(stand, say, rounds(200))

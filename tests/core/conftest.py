@@ -1,0 +1,36 @@
+"""Runs that several files of tests compare with or go on from: made once."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from .runs import KILLED, STEPS, Result, make_home, names_of_steps, result, setting
+
+
+@pytest.fixture(scope="session")
+def runs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def whole(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Result]:
+    """The run that nobody killed, of each setting."""
+
+    @cache
+    def of(name: str) -> Result:
+        out = tmp_path_factory.mktemp("whole") / "run"
+        assert setting(runs_home, name).train(out) == 0
+        return result(out)
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def stopped(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the plain setting that died in its last step, with the checkpoints of steps 2 and 3. To be copied."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    assert setting(runs_home, "plain").train(out, fault=f"updated:{STEPS}") == KILLED
+    assert names_of_steps(out) == ["step-000002", "step-000003"]
+    return out

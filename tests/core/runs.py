@@ -1,0 +1,208 @@
+"""Runs of the real command on a tiny model, each in a forked child of this process: torch is loaded once, and a child
+may die by SIGKILL wherever a test wants it to.
+
+The model is made with one thread, so nothing of torch's runs beside the process when it forks.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from grpo_core import faults
+from grpo_core.cli import main
+from grpo_core.model.tiny import byte_tokenizer
+
+from .tiny import SHAPE, config, tiny_folder
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+KILLED = -int(signal.SIGKILL)
+STEPS = 4
+
+PLAIN: dict[str, object] = {
+    "model": {"path": "base"},
+    "sampling": {"group_size": 8, "prompts_per_step": 3, "max_completion_tokens": 4},
+    "reward": {
+        "components": [
+            {"name": "answer", "kind": "exact", "params": {"extract": "whole"}, "weight": 0.3},
+            # Of four digits about half are near enough to one: groups carry a signal from the first step on.
+            {"name": "near", "kind": "numeric", "weight": 0.5, "params": {"extract": "last_number", "tolerance": 4000}},
+        ]
+    },
+    "optim": {"steps": STEPS, "lr": 0.0005},
+    "checkpoints": {"every": 1},
+    "eval": {"path": "heldout.jsonl", "before": True, "after": True},
+    "traces": {"groups_per_step": 2},
+}
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "plain": {},
+    # A third of the groups carry a signal, so steps are refilled and groups are left over.
+    "dynamic": {"algorithm": {"dynamic_sampling": {"enabled": True, "max_batches": 4}}, "sampling": {"group_size": 4}},
+    "adaptive": {
+        "algorithm": {
+            "kl": {"coef": 0.05, "controller": "adaptive", "target_nats": 0.01, "horizon": 100},
+            "reference": {"refresh": "average", "every": 2, "weight": 0.5},
+        }
+    },
+    "lora": {"model": {"dtype": "bfloat16", "lora": {"rank": 2}}},
+    "critic": {"algorithm": {"advantage": "gae", "scale": "batch_std", "critic": {"lr": 0.01}}},
+    "iterations": {"model": {"dtype": "bfloat16"}, "algorithm": {"inner_iterations": 2, "mini_batches": 2}},
+}
+
+
+def make_home(folder: Path) -> Path:
+    """A folder with a tiny model `base` that says hardly anything but digits, and problems whose answers are such."""
+    weights = tiny_folder(folder / "base") / "model.safetensors"
+    tensors = load_file(weights)
+    likely = [*byte_tokenizer().convert_tokens_to_ids(list("0123456789")), byte_tokenizer().eos_token_id]
+    directions = torch.randn((len(likely), SHAPE.hidden), generator=torch.Generator().manual_seed(1))
+    tensors["lm_head.weight"].zero_()[likely] = directions * 0.8
+    save_file(tensors, weights, metadata={"format": "pt"})
+    for name, letters in (("train", "abcdefg"), ("heldout", "hij")):
+        lines = [json.dumps({"prompt": f"say {letter}", "answer": str(ord(letter) % 10)}) for letter in letters]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+    """`other` over `one`, part by part."""
+    found = dict(one)
+    for name, value in other.items():
+        before = found.get(name)
+        found[name] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return found
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One config on one home."""
+
+    home: Path
+    name: str
+    parts: dict[str, object]
+
+    def write(self, **more: object) -> Path:
+        path = self.home / f"{self.name}.yaml"
+        path.write_text(config(**merged(self.parts, more)).to_yaml(), encoding="utf-8")
+        return path
+
+    def train(self, out: Path, *arguments: str, fault: str = "", **more: object) -> int:
+        """Exit status of `grpo train`, or minus the signal that ended it."""
+        return forked(["train", str(self.write(**more)), "--out", str(out), *arguments], fault=fault)
+
+    def told(self, out: Path, *arguments: str, log: Path | None = None, **more: object) -> tuple[int, str]:
+        """The same, with what it printed (by way of `log`)."""
+        log = log or out.with_name(f"{out.name}.said")
+        words = ["train", str(self.write(**more)), "--out", str(out), *arguments]
+        status = forked(words, log=log)
+        return status, log.read_text(encoding="utf-8")
+
+    def through(self, out: Path, points: list[str]) -> list[str]:
+        """Train to the end, killed at each of the points in turn and resumed; returns those that were met."""
+        met: list[str] = []
+        for point in points:
+            status = self.train(out, *(["--resume"] if started(out) else []), fault=point)
+            if status == KILLED:
+                met.append(point)
+            else:
+                assert status == 0, f"{point}: the trainer ended with {status}"
+                return met
+        assert self.train(out, *(["--resume"] if started(out) else [])) == 0
+        return met
+
+
+def setting(home: Path, name: str) -> Setting:
+    return Setting(home, name, merged(PLAIN, SETTINGS[name]))
+
+
+def names_of_steps(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "checkpoints").glob("step-*"))
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one bit of one byte."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def started(out: Path) -> bool:
+    return any((out / "checkpoints").glob("step-*"))
+
+
+def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) -> int:
+    """Run the command in a forked child; what it prints goes to `log`. Returns its exit status, or minus the signal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            out = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            faults.arm(fault)
+            status = main(arguments)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(ended)
+
+
+# ---------------------------------------------------------------------- what came out
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line)["record"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file, by path, and every folder; without log.txt, which tells of each attempt."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in folder.rglob("*")
+        if path.name != "log.txt"
+    }
+
+
+def untimed(row: dict[str, object]) -> dict[str, object]:
+    """A record without what the clock says."""
+    if row["kind"] == "step":
+        metrics = {name: value for name, value in row["metrics"].items() if name != "samples_per_second"}
+        return {**row, "metrics": metrics, "seconds": None}
+    if row["kind"] == "group":
+        return json.loads(json.dumps(row), object_hook=lambda part: {k: v for k, v in part.items() if k != "seconds"})
+    return {**row, "seconds": None}
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that a run says, without times; equal for two runs that did the same."""
+
+    weights: str
+    metrics: list[dict[str, object]]
+    samples: dict[str, list[dict[str, object]]]
+    evaluations: dict[str, list[dict[str, object]]]
+    totals: dict[str, float]
+
+
+def result(out: Path) -> Result:
+    outcome = json.loads((out / "outcome.json").read_text())
+    assert outcome["status"] == "finished", outcome
+    return Result(
+        hashlib.sha256((out / "checkpoints/final/model.safetensors").read_bytes()).hexdigest(),
+        [untimed(row) for row in rows(out / "metrics.jsonl")],
+        {path.name: [untimed(row) for row in rows(path)] for path in sorted((out / "samples").glob("*.jsonl"))},
+        {path.name: [untimed(row) for row in rows(path)] for path in sorted((out / "evals").glob("*.jsonl"))},
+        {name: value for name, value in outcome["totals"].items() if name != "seconds"},
+    )

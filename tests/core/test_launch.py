@@ -1,0 +1,250 @@
+"""`grpo train` over several devices and machines: it starts the processes itself, ends as they do, leaves none behind.
+
+Another machine is this one here, behind a remote shell that only drops the name; two real hosts are in
+tests/chaos/test_two_hosts.py.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from grpo_core import launch
+from grpo_core.config import EngineConfig
+from grpo_core.errors import ConfigError
+from tests.processes import clean_environment, wait_for
+
+from .tiny import config, tiny_folder
+
+HERE = "sh -c 'shift; exec \"$@\"' sh"
+"""A remote shell that reaches this machine by any name."""
+TWO_HOSTS = {"GRPO_HOSTS": "127.0.0.1,other", "GRPO_REMOTE_SHELL": HERE}
+ENDS = list(range(30))
+LONG = {"optim": {"steps": 100_000, "lr": 1e-4}}
+ON_ONE = pytest.param({"devices": 2}, {}, id="devices")
+ON_ONE_SLOW = pytest.param({"devices": 2}, {}, id="devices", marks=pytest.mark.slow)
+ON_TWO = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines")
+ON_TWO_SLOW = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    base = tiny_folder(folder / "base")
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": ENDS}))
+    problems = [{"prompt": "say " + "x" * (n % 7), "answer": "k"} for n in range(12)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
+    return folder
+
+
+def started(home, out, *, engine, environment=None, **parts):
+    """`grpo train`, with what it prints in one file."""
+    settings = {
+        "sampling": {"group_size": 4, "prompts_per_step": 4, "max_completion_tokens": 24},
+        # The reward falls with the length of long completions, so that there is something to learn.
+        "algorithm": {"overlong": {"buffer_tokens": 12}},
+        "optim": {"steps": 3, "lr": 1e-4},
+        **parts,
+    }
+    path = home / f"{out.name}.yaml"
+    path.write_text(config(**settings, engine={"threads": 1, **engine}).to_yaml(), encoding="utf-8")
+    with (home / f"{out.name}.txt").open("w") as printed:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(out)],
+            env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def printed(home, out):
+    return (home / f"{out.name}.txt").read_text(encoding="utf-8")
+
+
+def trained(home, out, **more):
+    status = started(home, out, **more).wait()
+    assert status == 0, printed(home, out)
+    weights = load_file(out / "checkpoints" / "final" / "model.safetensors")
+    return {name: tensor.double() for name, tensor in weights.items()}
+
+
+def in_training(home, out, process):
+    """Wait until a step is done."""
+    wait_for(lambda: "step 1/" in printed(home, out), lambda: printed(home, out), process)
+
+
+def ranks(process):
+    """The trainer's processes, by rank."""
+    found = {}
+    for one in psutil.Process(process.pid).children(recursive=True):
+        if "train" in one.cmdline() and "RANK" in one.environ() and "grpo_core.training.torchrun" not in one.cmdline():
+            found[int(one.environ()["RANK"])] = one
+    return found
+
+
+def family(process):
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def gone(processes):
+    return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes)
+
+
+def outcome(out):
+    return json.loads((out / "outcome.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def alone(home, tmp_path_factory):
+    return trained(home, tmp_path_factory.mktemp("alone") / "run", engine={})
+
+
+def test_two_devices_learn_what_one_does(home, alone, tmp_path):
+    two = trained(home, tmp_path / "two", engine={"devices": 2})
+    base = load_file(home / "base" / "model.safetensors")
+    assert max((alone[name] - base[name]).abs().max() for name in alone) > 1e-4  # it did learn something
+    assert max((alone[name] - two[name]).abs().max() for name in alone) < 1e-6
+    manifest = json.loads((tmp_path / "two" / "manifest.json").read_text())
+    assert manifest["platform"]["ranks"] == 2
+
+
+def test_two_machines_learn_what_one_does(home, alone, tmp_path):
+    two = trained(home, tmp_path / "machines", engine={"nodes": 2}, environment=TWO_HOSTS)
+    assert max((alone[name] - two[name]).abs().max() for name in alone) < 1e-6
+
+
+@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO])
+def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, environment):
+    out = tmp_path / "run"
+    process = started(home, out, engine=engine, environment=environment, **LONG)
+    in_training(home, out, process)
+    everything = family(process)
+    ranks(process)[1].kill()
+    assert process.wait() == -signal.SIGKILL, printed(home, out)
+    named = "rank 1 was killed by SIGKILL" if "devices" in engine else "the part on other ended by signal SIGKILL"
+    assert named in printed(home, out)
+    assert gone(everything)
+    ended = outcome(out)
+    assert (ended["status"], ended["code"]) == ("failed", "nccl_error")
+
+
+@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
+def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
+    out = tmp_path / "run"
+    process = started(home, out, engine=engine, environment=environment, **LONG)
+    in_training(home, out, process)
+    everything = family(process)
+    process.terminate()
+    assert process.wait() == 75, printed(home, out)
+    assert gone(everything)
+    ended = outcome(out)
+    assert (ended["status"], ended["code"]) == ("stopped", "interrupted")
+    kept = sorted((out / "checkpoints").glob("step-*"))
+    assert kept[-1].name == f"step-{ended['steps_done']:06d}"
+
+
+@pytest.mark.parametrize(("engine", "environment"), [ON_ONE_SLOW, ON_TWO])
+def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
+    out = tmp_path / "run"
+    process = started(home, out, engine=engine, environment=environment, **LONG)
+    in_training(home, out, process)
+    everything = family(process)
+    assert len(everything) >= 2
+    process.kill()
+    process.wait()
+    wait_for(lambda: gone(everything), lambda: str([one.cmdline() for one in everything if one.is_running()]))
+
+
+def test_a_failure_has_its_own_status(home, tmp_path):
+    """Not torchrun's 1."""
+    out = tmp_path / "run"
+    process = started(home, out, engine={"devices": 2}, model={"path": "nowhere"})
+    assert process.wait() == 4, printed(home, out)
+    assert "no model folder 'nowhere'" in printed(home, out)
+    assert "Traceback" not in printed(home, out)
+
+
+def test_a_first_rank_that_fails_early_leaves_nobody_waiting(home, tmp_path):
+    """The folder holds a run already: only the first rank looks. torchrun kills those that do not end, and then the
+    status would be another."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "metrics.jsonl").write_text("")
+    process = started(home, out, engine={"devices": 2})
+    assert process.wait() == 9, printed(home, out)
+    assert "already holds a run" in printed(home, out)
+    assert "Traceback" not in printed(home, out)
+
+
+def test_too_few_machines_are_refused(monkeypatch, tmp_path):
+    asked = config(engine={"nodes": 3})
+    monkeypatch.setenv("GRPO_HOSTS", "a, b")
+    with pytest.raises(ConfigError, match=re.escape("engine.nodes is 3, and GRPO_HOSTS names 2 (a, b). Name 3")):
+        launch.launch(asked, ["train"], config_file=tmp_path)
+    monkeypatch.delenv("GRPO_HOSTS")
+    with pytest.raises(ConfigError, match="GRPO_HOSTS is not set"):
+        launch.launch(asked, ["train"], config_file=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("engine", "started", "needs"),
+    [
+        ({}, None, False),
+        ({"devices": 2}, None, True),
+        ({"nodes": 2}, None, True),
+        ({"devices": 2, "nodes": 3}, 6, False),
+    ],
+)
+def test_who_starts_the_others(monkeypatch, engine, started, needs):
+    monkeypatch.delenv("RANK", raising=False)
+    if started is not None:
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", str(started))
+    assert launch.needed(EngineConfig(**engine)) is needs
+
+
+@pytest.mark.parametrize(("engine", "started"), [({}, 2), ({"devices": 2}, 3), ({"devices": 2, "nodes": 2}, 2)])
+def test_another_number_of_processes_is_refused(monkeypatch, engine, started):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", str(started))
+    devices, nodes = engine.get("devices", 1), engine.get("nodes", 1)
+    line = f"torchrun --nnodes {nodes} --nproc-per-node {devices} -m grpo_core.cli train"
+    with pytest.raises(ConfigError, match=f"started {started} processes.*{line}"):
+        launch.needed(EngineConfig(**engine))
+
+
+def test_a_machine_without_the_files_says_which(tmp_path):
+    there, other, absent = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "c.jsonl"
+    there.write_text("12345")
+    other.write_text("123")
+    inputs = [[str(tmp_path), None], [str(there), 5], [str(other), 5], [str(absent), 5]]
+    plan = {"host": "gpu-2", "folder": str(tmp_path), "environment": {}, "inputs": inputs, "command": ["false"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_core.launch_part"], input=json.dumps(plan) + "\n", capture_output=True, text=True
+    )
+    assert done.returncode == ConfigError.exit_status
+    told = f"{other} has 3 bytes here and 5 on the first machine; {absent} is not here. Every machine"
+    assert done.stderr.startswith(f"grpo: on gpu-2: {told}")
+
+
+def test_variables_reach_the_other_machine_and_the_first_one_s_own_do_not(home, tmp_path):
+    """The other machine's ranks are processes with an environment of their own to look at."""
+    out = tmp_path / "run"
+    given = {**TWO_HOSTS, "NCCL_SOCKET_IFNAME": "eth7", "HF_HUB_OFFLINE": "1", "SECRET": "x"}
+    # As over ssh: the other machine's login has nothing of ours.
+    given["GRPO_REMOTE_SHELL"] = f"sh -c 'shift; exec env -i PATH={os.environ['PATH']} \"$@\"' sh"
+    process = started(home, out, engine={"nodes": 2}, environment=given, **LONG)
+    in_training(home, out, process)
+    seen = ranks(process)[1].environ()
+    process.terminate()
+    process.wait()
+    assert (seen["NCCL_SOCKET_IFNAME"], seen["HF_HUB_OFFLINE"]) == ("eth7", "1")
+    assert "SECRET" not in seen
+    assert "GRPO_HOSTS" not in seen

@@ -1,0 +1,108 @@
+"""Nodes, attempts and their ends for the tests of run control, by the services that workers' calls reach."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Now
+
+from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
+from cohort.runs.models import Attempt, Node, Run
+from cohort.runs.nodes import node_create
+from cohort.runs.selectors.queue import WaitingRow, waiting_rows
+from grpo_core import records
+from grpo_core.wire import Beat, Finish, NodeInfo, Progress
+from tests.sealed_run import ingest
+from tests.web.run_rows import Maker
+
+DIGEST = "5" * 64
+
+
+def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInfo:
+    devices = [{"kind": "cuda", "name": "H200", "memory_bytes": 1} for _ in range(gpus)] or [{"kind": "cpu"}]
+    return NodeInfo(hostname="host", cpus=2, memory_bytes=1, devices=devices, labels=list(labels), **more)
+
+
+def node(name: str, *, gpus: int = 0, labels: tuple[str, ...] = ()) -> Node:
+    """A machine that is here."""
+    made = node_create(name=name)[0]
+    told = info(gpus=gpus, labels=labels).model_dump(mode="json")
+    Node.objects.filter(pk=made.pk).update(info=told, last_seen_at=Now())
+    made.refresh_from_db()
+    return made
+
+
+def claimed(on: Node, run_id: int = 0) -> Claimed:
+    return attempt_claim(run_id=run_id, node=on, info=NodeInfo.model_validate(on.info))
+
+
+def claim(on: Node, run_id: int = 0) -> Attempt:
+    return claimed(on, run_id).attempt
+
+
+def beat(attempt: Attempt, done: int | None = None, **more: Any) -> tuple[str, list[int]]:
+    progress = None if done is None else Progress(phase="training", done=done, total=100)
+    return attempt_beat(attempt=attempt, beat=Beat(fence=attempt.fence, progress=progress, **more))
+
+
+def finish(attempt: Attempt, end: str, code: str = "", message: str = "it happened") -> Run:
+    said = {"fence": attempt.fence, "end": end, "code": code or end, "message": message, "log_tail": f"tail of {code}"}
+    attempt_finish(attempt=attempt, finish=Finish.model_validate({**said, "last_seq": attempt.acked_seq}))
+    return Run.objects.get(pk=attempt.run_id)
+
+
+def checkpoint(step: int, *, final: bool = False) -> records.CheckpointManifest:
+    files = {"weights.safetensors": records.FileEntry(size=96, sha256=f"{step:064d}")}
+    path = "checkpoints/final" if final else f"checkpoints/step-{step:06d}"
+    return records.CheckpointManifest(step=step, path=path, files=files, final=final)
+
+
+def resumed(step: int) -> records.Resumed:
+    return records.Resumed(step=step, checkpoint=f"checkpoints/step-{step:06d}")
+
+
+def steps(first: int, last: int) -> list[records.Record]:
+    return [
+        records.StepMetrics(step=step, metrics={"reward": step / 100}, seconds={"total": 1.0})
+        for step in range(first, last + 1)
+    ]
+
+
+def train(attempt: Attempt, *found: records.Record) -> Attempt:
+    """Store what the trainer of a run in training reported."""
+    ingest(attempt, [records.PhaseStarted(phase="training", total=100), *found])
+    return attempt
+
+
+def let_pass(run: Run) -> None:
+    """The time that the run was to wait for its next try has gone by."""
+    Run.objects.filter(pk=run.pk).update(not_before=None)
+
+
+def waited_for_its_record(run: Run) -> Run:
+    """The run as if it had ended so long ago that its record is waited for no more: a person may have it go on."""
+    Run.objects.filter(pk=run.pk).update(ended_at=F("ended_at") - timedelta(minutes=11))
+    run.refresh_from_db()
+    return run
+
+
+def age(attempt: Attempt, seconds: float, *fields: str) -> None:
+    """Times of the attempt as if so many seconds more had gone by."""
+    back = timedelta(seconds=seconds)
+    Attempt.objects.filter(pk=attempt.pk).update(**{field: F(field) - back for field in fields})
+
+
+def waiting(maker: Maker, minutes: float = 0, **fields: object) -> Run:
+    """A run that has waited so long."""
+    run = maker.run(state="queued")
+    Run.objects.filter(pk=run.pk).update(queued_at=Now() - timedelta(minutes=minutes), **fields)
+    run.refresh_from_db()
+    return run
+
+
+def rows() -> dict[int, WaitingRow]:
+    return {row.run.pk: row for row in waiting_rows()}
+
+
+def why(run: Run) -> str:
+    return rows()[run.pk].why

@@ -1,0 +1,129 @@
+"""What a long chart is drawn from: steps joined by 16, 256 …, made as they arrive, the same however they arrived."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from cohort.runs.buckets import first_of
+from cohort.runs.charts import MAX_POINTS, series, width_of
+from cohort.runs.models import Attempt, Bucket, Run
+from cohort.runs.selectors.series import MOST_ROWS, pieces
+from grpo_core import records
+from tests.web.test_ingest import attempt, follow, resumed, run, saved, send
+from tests.worker.making import envelopes, phase
+
+__all__ = ["attempt", "run"]  # fixtures
+
+pytestmark = pytest.mark.django_db
+
+
+def numbered(number: int, **more: float) -> records.StepMetrics:
+    """The reward is the step's number, so that every lowest, highest and last value is known."""
+    return records.StepMetrics(step=number, metrics={"reward": float(number), **more}, seconds={"total": 1.0})
+
+
+def steps_sent(attempt: Attempt, first: int, last: int, *, size: int = 1000, **more: float) -> None:
+    for begin in range(first, last + 1, size):
+        attempt.refresh_from_db()
+        some = [numbered(number, **more) for number in range(begin, min(begin + size, last + 1))]
+        send(attempt, *envelopes(some, first=attempt.acked_seq + 1))
+
+
+def held(attempt: Attempt, width: int) -> dict[int, Any]:
+    rows = Bucket.objects.filter(attempt=attempt, width=width).order_by("first_step")
+    return {row.first_step: row.metrics for row in rows}
+
+
+def test_a_step_lies_in_the_bucket_that_its_number_says() -> None:
+    assert [first_of(step, 16) for step in (1, 16, 17, 32, 33)] == [1, 1, 17, 17, 33]
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 300])
+def test_buckets_are_the_same_however_the_steps_arrived(attempt: Attempt, size: int) -> None:
+    steps_sent(attempt, 1, 270, size=size)
+    narrow = {begin: {"reward": [begin, begin + 15, begin + 15, 16]} for begin in range(1, 257, 16)}
+    assert held(attempt, 16) == narrow, "steps 257 to 270 complete none"
+    assert held(attempt, 256) == {1: {"reward": [1, 256, 256, 256]}}
+    assert not Bucket.objects.filter(width__gt=256).exists()
+
+
+def test_a_metric_that_some_steps_lack_is_counted_where_it_is(attempt: Attempt) -> None:
+    sent = [numbered(number, **({"kl": -number / 4} if number in (3, 9) else {})) for number in range(1, 17)]
+    send(attempt, *envelopes([*sent, numbered(17)]))
+    assert held(attempt, 16) == {1: {"reward": [1, 16, 16, 16], "kl": [-2.25, -0.75, -2.25, 2]}}
+
+
+def test_a_short_run_is_drawn_step_by_step(attempt: Attempt, run: Run) -> None:
+    steps_sent(attempt, 1, MOST_ROWS)
+    after, found = pieces(run)
+    assert (after, len(found), width_of(found)) == (0, MOST_ROWS, 1)
+
+
+def test_a_long_run_is_drawn_from_buckets_and_keeps_its_spikes(attempt: Attempt, run: Run) -> None:
+    """5,003 steps: 312 buckets of 16 and 11 single steps. The spike of one step in the middle survives."""
+    steps_sent(attempt, 1, 2_499, entropy=1.0)
+    steps_sent(attempt, 2_500, 2_500, entropy=7.0)
+    steps_sent(attempt, 2_501, 5_003, entropy=1.0)
+    with CaptureQueriesContext(connection) as asked:
+        after, found = pieces(run)
+    assert len(asked) <= 5
+    assert (after, len(found)) == (0, 312 + 11)
+    assert [(piece.first, piece.last) for piece in found[:2]] == [(1, 16), (17, 32)]
+    assert [(piece.first, piece.last) for piece in found[-2:]] == [(5_002, 5_002), (5_003, 5_003)]
+    drawn = series(found)
+    assert len(drawn["reward"]["step"]) <= MAX_POINTS + 3
+    assert (min(drawn["reward"]["reward"]), max(drawn["reward"]["reward"])) == (1.0, 5_003.0)
+    assert (drawn["reward"]["step"][-1], drawn["reward"]["reward"][-1]) == (5_003, 5_003.0)
+    assert drawn["reward"]["step"] == sorted(set(drawn["reward"]["step"]))
+    assert max(drawn["entropy"]["entropy"]) == 7.0
+    at = drawn["entropy"]["step"][drawn["entropy"]["entropy"].index(7.0)]
+    assert abs(at - 2_500) < width_of(found)
+
+
+def test_shares_of_a_whole_still_add_up(attempt: Attempt, run: Run) -> None:
+    """Lowest shares do not add up to one, so shares are told as they last were."""
+    for number in range(1, 2_101):
+        mixed = (number % 4) / 4
+        sent = numbered(number, **{"groups/all_right": 1 - mixed, "groups/mixed": mixed, "groups/all_wrong": 0.0})
+        if number % 700 == 1:
+            batch: list[records.StepMetrics] = []
+        batch.append(sent)
+        if len(batch) == 700:
+            attempt.refresh_from_db()
+            send(attempt, *envelopes(batch, first=attempt.acked_seq + 1))
+    drawn = series(pieces(run)[1])["signal"]
+    shares = zip(drawn["groups/all_right"], drawn["groups/mixed"], drawn["groups/all_wrong"], strict=True)
+    assert {sum(three) for three in shares} == {1.0}
+
+
+def test_what_a_resume_superseded_is_not_drawn(attempt: Attempt, run: Run) -> None:
+    """The first attempt reached 3,000, its checkpoint was at 1,000: its bucket of 993 to 1,008 holds steps that no
+    longer stand, so 993 to 1,000 come one by one, and the second attempt's part of that bucket after them."""
+    send(attempt, *envelopes([phase("training", 9_000)]))
+    steps_sent(attempt, 1, 1_000)
+    attempt.refresh_from_db()
+    send(attempt, *envelopes([saved(1_000)], first=attempt.acked_seq + 1))
+    steps_sent(attempt, 1_001, 3_000)
+    second = follow(attempt, run)
+    send(second, *envelopes([resumed(1_000)]))
+    for begin in (1_001, 2_001):
+        sent = [numbered(number, kl=0.5) for number in range(begin, begin + 1_000)]
+        second.refresh_from_db()
+        send(second, *envelopes(sent, first=second.acked_seq + 1))
+    _, found = pieces(run)
+    covered = [step for piece in found for step in range(piece.first, piece.last + 1)]
+    assert covered == list(range(1, 3_001)), "every step once"
+    assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in found)
+    around = [(piece.first, piece.last) for piece in found if 976 < piece.first < 1_020]
+    assert around == [(977, 992), *((step, step) for step in range(993, 1_001)), (1_001, 1_008), (1_009, 1_024)]
+
+
+def test_when_much_has_come_all_is_told_anew(attempt: Attempt, run: Run) -> None:
+    """A page that slept: what it has drawn is replaced, because the two do not fit together."""
+    steps_sent(attempt, 1, MOST_ROWS + 50)
+    after, found = pieces(run, after=10)
+    assert (after, found[0].first) == (0, 1)
+    after, found = pieces(run, after=60)
+    assert (after, found[0].first, len(found)) == (60, 61, MOST_ROWS - 10)

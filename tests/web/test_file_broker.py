@@ -1,0 +1,48 @@
+"""Messages as files: whoever looks into the folder while they are sent finds whole ones only."""
+
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from kombu import Connection
+
+from cohort.celery import app
+from grpo_core.broker import celery_transport
+
+
+def test_a_message_is_whole_from_the_moment_it_is_there(tmp_path: Path) -> None:
+    told = celery_transport("filesystem://", tmp_path)
+    folder = Path(told["broker_transport_options"]["data_folder_in"])
+    torn: list[str] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            for file in folder.glob("*.msg"):
+                try:
+                    content = file.read_bytes()
+                except FileNotFoundError:
+                    continue  # taken
+                try:
+                    json.loads(content)
+                except ValueError:
+                    torn.append(f"{file.name}: {len(content)} bytes")
+
+    onlooker = threading.Thread(target=look)
+    onlooker.start()
+    try:
+        with Connection(told["broker_url"], transport_options=told["broker_transport_options"]) as connection:
+            assert type(connection.transport).__module__ == "cohort.file_broker", app.conf.broker_url
+            with closing(connection.SimpleQueue("much")) as queue:
+                for number in range(200):
+                    queue.put({"number": number, "much": "x" * 100_000})
+                messages = [queue.get(block=False) for _ in range(200)]
+                for message in messages:
+                    message.ack()
+    finally:
+        done.set()
+        onlooker.join()
+    assert torn == []
+    assert sorted(message.payload["number"] for message in messages) == list(range(200))
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,391 @@
+"""The lease as a state machine: nodes, people and the reconciler do what they may and what they may not, in any order,
+through the real services on PostgreSQL. After every step: no run has two owners, what is not an owner's has written
+nothing, every state followed from the one before and stands in the events, and no run is stuck.
+
+What must come of each step is worked out here on its own, from the rules in docs/worker-protocol.md.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from cohort.accounts.models import Project, User
+from cohort.accounts.services import project_create, user_create
+from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
+from cohort.runs.attempts import NotWaiting, StaleFence, attempts_released
+from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent, StepMetric
+from cohort.runs.reconcile import attempts_lost
+from cohort.runs.services import NotPossible, run_cancel, run_pause, run_resume, run_retry, run_sealed
+from cohort.runs.transitions import IllegalTransition
+from grpo_core import records
+from grpo_core.wire import LostAttempt, LostAttempts
+from tests.sealed_run import ingest
+from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT
+from tests.web.control import beat, checkpoint, claim, claimed, finish, node, resumed, waited_for_its_record
+from tests.web.run_rows import Maker
+
+RUNS, NODES, LIMIT = 5, 4, 3
+LIVE = {"starting", "training"}
+AUTOMATIC = {"worker_lost", "trainer_killed"}
+PEOPLE = {  # what a person may ask of a run in which state
+    "pause": {"queued", *LIVE},
+    "resume": {"paused"},
+    "cancel": {"queued", "paused", *LIVE},
+    "retry": {"failed", "cancelled"},
+}
+SEED = int(os.environ.get("COHORT_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+SCALE = float(os.environ.get("COHORT_CHAOS_SCALE", "1"))
+
+
+@dataclass
+class World:
+    user: User
+    nodes: list[Node]
+    runs: list[int]
+
+
+@dataclass
+class Expected:
+    """What a run must look like."""
+
+    state: str = "queued"
+    desired: str = "run"
+    fence: int = 0
+    owner: int | None = None
+    """The attempt that may write."""
+    waits: bool = False
+    """For its next try."""
+    retries: int = 0
+    checkpoint: int = -1
+    """Newest step with one."""
+    anew: bool = False
+    """A person wants it from the first step."""
+
+
+@dataclass
+class Try:
+    row: Attempt
+    acked: int = 0
+    began: int = -1
+    trains: bool = False
+    end: str = ""
+    outcome: bool = False
+
+
+@dataclass
+class Seen:
+    """Events so far."""
+
+    last: int = 0
+    state: dict[int, str] = field(default_factory=dict)
+
+
+class Lease(RuleBasedStateMachine):
+    world: ClassVar[World]
+    steps: ClassVar[int] = 0
+
+    @initialize()
+    def begin(self) -> None:
+        self.runs = {run_id: Expected() for run_id in self.world.runs}
+        self.tries: list[Try] = []
+        newest = RunEvent.objects.order_by("-id").values_list("id", flat=True)[0]
+        self.seen = Seen(newest, dict.fromkeys(self.world.runs, "queued"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transaction = transaction.atomic()
+        self.transaction.__enter__()
+
+    def teardown(self) -> None:
+        transaction.set_rollback(True)
+        self.transaction.__exit__(None, None, None)
+
+    # ------------------------------------------------------------------ nodes
+
+    @rule(which=st.integers(0, NODES - 1), hint=st.integers(0, RUNS - 1))
+    def a_node_claims(self, which: int, hint: int) -> None:
+        free = sum(run.owner is not None for run in self.runs.values()) < LIMIT
+        due = {key for key, run in self.runs.items() if run.state == "queued" and not run.waits and free}
+        on = self.world.nodes[which]
+        if not due:
+            self.refused(lambda: claim(on, self.world.runs[hint]), NotWaiting)
+            return
+        given = claimed(on, self.world.runs[hint])
+        attempt = given.attempt
+        assert attempt.run_id in due, "it was not waiting"
+        run = self.runs[attempt.run_id]
+        if run.anew:
+            run.checkpoint, run.anew = -1, False
+        assert max((offer.step for offer in given.resume), default=-1) == run.checkpoint
+        assert attempt.fence == run.fence + 1
+        run.state, run.desired, run.fence, run.owner = "starting", "run", attempt.fence, attempt.pk
+        self.tries.append(Try(attempt, began=run.checkpoint))
+
+    @precondition(lambda self: self.tries)
+    @rule(which=st.integers(0, 10**6))
+    def one_beats(self, which: int) -> None:
+        tried, run, owns = self.pick(which)
+        if owns:
+            assert beat(tried.row) == (run.desired, [])
+        else:
+            self.refused(lambda: beat(tried.row), StaleFence)
+
+    @precondition(lambda self: self.tries)
+    @rule(which=st.integers(0, 10**6), cut=st.booleans())
+    def one_writes_a_step(self, which: int, cut: bool) -> None:
+        tried, run, owns = self.pick(which)
+        step = max(tried.began, 0) + tried.acked + 1
+        found: list[records.Record] = []
+        if not tried.trains:
+            found += [resumed(tried.began)] if tried.began >= 0 else []
+            found.append(records.PhaseStarted(phase="training", total=100))
+        found.append(records.StepMetrics(step=step, metrics={"reward": 0.5}, seconds={"total": 1.0}))
+        if cut:
+            found.append(checkpoint(step))
+        if not owns:
+            tried.row.acked_seq, tried.row.state = tried.acked, "running"  # as its worker believes
+            self.refused(lambda: ingest(tried.row, found), StaleFence)
+            return
+        ingest(tried.row, found)
+        tried.acked += len(found)
+        assert tried.row.acked_seq == tried.acked
+        run.state, tried.trains = "training", True
+        if cut:
+            Checkpoint.objects.filter(attempt=tried.row, step=step).update(stored_at=Now())  # any node can have it
+            run.checkpoint = step
+
+    @precondition(lambda self: self.tries)
+    @rule(which=st.integers(0, 10**6))
+    def one_reports_success(self, which: int) -> None:
+        tried, _, owns = self.pick(which)
+        if owns and not tried.outcome:
+            done = records.Outcome(status="finished", message="done", steps_done=1, steps_planned=1)
+            ingest(tried.row, [done])
+            tried.acked += 1
+            tried.outcome = True
+
+    @precondition(lambda self: self.tries)
+    @rule(
+        which=st.integers(0, 10**6),
+        how=st.sampled_from(
+            [
+                *(("finished", "ok"), ("failed", "trainer_killed"), ("failed", "out_of_memory")),
+                *(("cancelled", "cancelled"), ("paused", "paused"), ("paused", "disk_full"), ("preempted", "drained")),
+            ]
+        ),
+    )
+    def one_finishes(self, which: int, how: tuple[str, str]) -> None:
+        tried, run, owns = self.pick(which)
+        end, code = how
+        if owns:
+            finish(tried.row, end, code)
+            self.ends(tried, run, end, "no_outcome" if end == "finished" and not tried.outcome else code)
+        elif tried.end == end:
+            self.unchanged(lambda: finish(tried.row, end, code))
+        else:
+            self.refused(lambda: finish(tried.row, end, code), StaleFence)
+
+    @precondition(lambda self: self.tries)
+    @rule(which=st.integers(0, 10**6))
+    def a_lease_runs_out(self, which: int) -> None:
+        tried, run, owns = self.pick(which)
+        Attempt.objects.filter(pk=tried.row.pk).update(lease_until=F("claimed_at"))
+        assert attempts_lost() == ([tried.row.run_id] if owns else [])
+        if owns:
+            self.ends(tried, run, "lost", "worker_lost")
+
+    @precondition(lambda self: self.tries)
+    @rule(which=st.integers(0, 10**6), off=st.sampled_from([0, 0, 1]))
+    def a_worker_starts_again(self, which: int, off: int) -> None:
+        tried, run, owns = self.pick(which)
+        told = LostAttempts(attempts=[LostAttempt(attempt_id=tried.row.pk, fence=tried.row.fence + off)])
+        released = attempts_released(node=tried.row.node, lost=told)
+        assert released == ([tried.row.run_id] if owns and not off else [])
+        if released:
+            self.ends(tried, run, "lost", "worker_lost")
+
+    # ------------------------------------------------------------------ people and time
+
+    @rule(which=st.integers(0, RUNS - 1), what=st.sampled_from(sorted(PEOPLE)), anew=st.booleans())
+    def a_person_asks(self, which: int, what: str, anew: bool) -> None:
+        key = self.world.runs[which]
+        run, row = self.runs[key], Run.objects.get(pk=key)
+        do = {
+            "pause": lambda: run_pause(run=row, actor=self.world.user),
+            "resume": lambda: run_resume(run=row, actor=self.world.user),
+            "cancel": lambda: run_cancel(run=row, actor=self.world.user),
+            "retry": lambda: run_retry(run=row, actor=self.world.user, from_start=anew),
+        }[what]
+        if what == "retry":
+            waited_for_its_record(row)  # records are made elsewhere
+        withdrawn = what == "resume" and run.state in LIVE and run.desired == "pause"
+        too_late = what == "pause" and run.state in LIVE and run.desired == "cancel"
+        if too_late or (run.state not in PEOPLE[what] and not withdrawn):
+            self.refused(do, (IllegalTransition, NotPossible))
+            return
+        do()
+        if withdrawn:
+            run.desired = "run"
+        elif run.state in LIVE:
+            run.desired = what
+        else:
+            run.state = {"pause": "paused", "cancel": "cancelled"}.get(what, "queued")
+            if what in ("resume", "retry"):
+                run.waits, run.retries = False, 0
+            if what == "retry":
+                run.anew = anew
+
+    @rule()
+    def time_goes_by(self) -> None:
+        Run.objects.filter(state="queued").update(not_before=None)
+        for run in self.runs.values():
+            run.waits = False
+
+    @rule(which=st.integers(0, RUNS - 1))
+    def a_record_is_sealed(self, which: int) -> None:
+        run = self.runs[self.world.runs[which]]
+        run_sealed(run=Run.objects.get(pk=self.world.runs[which]))
+        if run.state == "sealing":
+            run.state = "succeeded"
+
+    # ------------------------------------------------------------------ what must be
+
+    def ends(self, tried: Try, run: Expected, end: str, code: str) -> None:
+        """The owner's attempt has ended; the run goes where the cause and people's wishes send it."""
+        tried.end, run.owner = end, None
+        wanted, run.desired = run.desired, "run"
+        row = Run.objects.get(pk=tried.row.run_id)
+        if end == "finished" and code == "ok":
+            run.state = "sealing"
+        elif end in ("failed", "lost", "finished"):
+            if row.state == "failed":
+                assert code not in AUTOMATIC or run.retries == 5 or row.barren == 3
+                run.state = "failed"
+            else:
+                assert code in AUTOMATIC
+                run.state = {"cancel": "cancelled", "pause": "paused"}.get(wanted, "queued")
+                if run.state == "queued":
+                    run.retries += 1
+                    run.waits = run.retries > 1
+            assert row.retries == run.retries <= 5
+        elif end == "cancelled" or wanted == "cancel":
+            run.state = "cancelled"
+        elif wanted == "pause" or code == "disk_full":
+            run.state = "paused"
+        else:
+            run.state, run.waits = "queued", False
+
+    def pick(self, which: int) -> tuple[Try, Expected, bool]:
+        """Any attempt there ever was, half of the time the newest."""
+        tried = (
+            self.tries[-1 - which % 4 // 2]
+            if which % 2 and len(self.tries) > 1
+            else self.tries[which % len(self.tries)]
+        )
+        run = self.runs[tried.row.run_id]
+        return tried, run, run.owner == tried.row.pk
+
+    def refused(self, do: Callable[[], Any], error: Any) -> None:
+        def must() -> None:
+            with pytest.raises(error):
+                do()
+
+        self.unchanged(must)
+
+    def unchanged(self, do: Callable[[], Any]) -> None:
+        before = _everything()
+        do()
+        assert _everything() == before, "who may not write has written"
+
+    @invariant()
+    def each_run_is_as_it_must_be(self) -> None:
+        if not hasattr(self, "runs"):
+            return
+        type(self).steps += 1
+        found = {key: rest for key, *rest in Run.objects.values_list("pk", "state", "desired", "fence")}
+        must = {key: [run.state, run.desired, run.fence] for key, run in self.runs.items()}
+        assert found == must
+        owners = list(Attempt.objects.filter(state="running").values_list("run_id", "pk", "fence"))
+        assert sorted(owners) == sorted((key, run.owner, run.fence) for key, run in self.runs.items() if run.owner)
+        assert len(owners) <= LIMIT
+        for pk, run_id, data in RunEvent.objects.filter(pk__gt=self.seen.last, kind="state").values_list(
+            "pk", "run_id", "data"
+        ):
+            assert data["from"] == self.seen.state[run_id], "a move that no event tells of"
+            self.seen.state[run_id], self.seen.last = data["to"], pk
+        assert self.seen.state == {key: run.state for key, run in self.runs.items()}
+
+
+def _everything() -> list[Any]:
+    """All that a write to a run could change, but for when a node was last seen."""
+    return [
+        list(Run.objects.order_by("pk").values_list("pk", "state", "desired", "fence", "step", "reason", "retries")),
+        list(Attempt.objects.order_by("pk").values_list("pk", "state", "acked_seq", "heartbeat_at", "end_reason")),
+        RunEvent.objects.count(),
+        StepMetric.objects.count(),
+        Checkpoint.objects.count(),
+    ]
+
+
+@pytest.fixture
+def world(transactional_db: None, tiny_model_folder: str) -> World:
+    alice = user_create(username="alice", password=PASSWORD)[0]
+    project = project_create(slug="ours", name="ours", owner=alice)
+    Project.objects.update(max_running=LIMIT)
+    maker = Maker(
+        project,
+        alice,
+        base_model_register(project=project, actor=alice, name="tiny", path=tiny_model_folder),
+        dataset_create(project=project, actor=alice, name="d", format="jsonl", chunks=[PROBLEMS], source="tests"),
+        verifier_version_create(project=project, actor=alice, name="r", spec=R1_EXACT),
+    )
+    runs = [maker.run(state="queued").pk for _ in range(RUNS)]
+    return World(alice, [node(f"gpu-{number}") for number in range(NODES)], runs)
+
+
+def walk(world: World, *, steps: int, first_seed: int) -> int:
+    """At least so many steps, in walks of 100; how many it were."""
+    machine: Any = type("Lease", (Lease,), {"world": world, "steps": 0})
+    chosen = settings(
+        max_examples=10,
+        stateful_step_count=100,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    number = 0
+    while machine.steps < steps:
+        run_state_machine_as_test(seed(first_seed + number)(machine), settings=chosen)
+        number += 1
+    return int(machine.steps)
+
+
+def test_no_run_has_two_owners(world: World) -> None:
+    print(f"COHORT_CHAOS_SEED={SEED}")
+    print(f"{walk(world, steps=400, first_seed=SEED)} steps")
+
+
+@pytest.mark.chaos
+def test_no_run_has_two_owners_in_fifty_thousand_steps(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = walk(world, steps=int(50_000 * SCALE), first_seed=SEED)
+    with capsys.disabled():
+        print(f"\nlease machine: COHORT_CHAOS_SEED={SEED}, {steps:,} steps, two owners 0, stale writes 0, stuck runs 0")

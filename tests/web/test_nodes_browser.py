@@ -1,0 +1,184 @@
+"""The pages of nodes in a real browser: draining asks first, a token is copied, axe's rules, narrow screens."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
+from playwright.sync_api import Browser, Dialog, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from cohort import __version__
+from cohort.runs.models import Node, Run
+from cohort.runs.nodes import node_by_token
+from tests.web.conftest import PASSWORD
+from tests.web.run_rows import HOSTILE, Maker, add_steps
+
+H200 = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}
+CPU = {"kind": "cpu", "name": "AMD EPYC 9454 48-Core Processor", "memory_bytes": 1_080_000_000_000}
+
+
+@pytest.fixture
+def nodes(transactional_db: None, maker: Maker) -> dict[str, Node]:
+    """One of each kind: working for us, idle and hostile, draining, silent, never heard of, revoked."""
+    run = maker.run("add two digits", state="training", preset="demo")
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.5}] * 12)
+    attempt.spooled_bytes, attempt.free_bytes = 48_213, 1_832_000_000_000
+    attempt.save()
+    now = timezone.now()
+    versions = {"python": "3.11.15", "cohort-grpo": __version__, "torch": "2.13.0", "transformers": "5.3.0"}
+    info = {"hostname": "gpu-1.example", "cpus": 96, "memory_bytes": 1_080_000_000_000, "versions": versions}
+    whole = {**info, "devices": [H200] * 8 + [CPU], "labels": ["h200", "big"], "sandbox": "bubblewrap 0.11.0"}
+    Node.objects.filter(pk=attempt.node_id).update(info=whole, last_seen_at=now)
+
+    def node(name: str, **fields: object) -> Node:
+        return Node.objects.create(name=name, token_digest=name.ljust(64, "0"), **{"info": info, **fields})
+
+    hostile = {"hostname": HOSTILE, "devices": [{"kind": HOSTILE, "name": HOSTILE}], "labels": [HOSTILE] * 3}
+    old = {**info, "devices": [H200, CPU], "versions": {**versions, "cohort-grpo": "0.0.9"}}
+    made = [
+        node("hostile", info={**info, **hostile, "sandbox": HOSTILE}, last_seen_at=now),
+        node("gpu-2", info=old, last_seen_at=now, draining="finish", next_token_digest="n" * 64),
+        node("gpu-3", info=whole, last_seen_at=now - timedelta(minutes=14)),
+        node("new-machine", info={}),
+        node("gpu-0", last_seen_at=now, revoked_at=now),
+        attempt.node,
+    ]
+    return {one.name: one for one in made}
+
+
+@pytest.fixture
+def open_page(browser: Browser, nodes: dict[str, Node], live_server: LiveServer) -> Iterator[Callable[..., Page]]:
+    """A window signed in as alice, at an address below p/ours/. What the browser complains about fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def make(path: str, *, width: int = 1440, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.goto(f"{live_server.url}/login/")
+        page.get_by_label("Name").fill("alice")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/p/ours/runs/")
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def test_draining_asks_first_and_is_taken_back(open_page: Callable[..., Page], nodes: dict[str, Node]) -> None:
+    page = open_page("nodes/")
+    asked: list[str] = []
+
+    def no(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    drain = page.get_by_role("button", name="Drain node-a", exact=True)
+    page.once("dialog", no)
+    drain.click()
+    assert asked == ["Drain node-a? It takes no new run, of whatever project. What runs there ends there."]
+    node = nodes["node-a"]
+    node.refresh_from_db()
+    assert node.draining == ""
+    page.once("dialog", lambda dialog: dialog.accept())
+    drain.click()
+    expect(page.locator(".messages")).to_contain_text("node-a is draining")
+    node.refresh_from_db()
+    assert node.draining == "finish"
+    page.get_by_role("button", name="Undrain node-a").click()
+    expect(page.locator(".messages")).to_contain_text("node-a takes runs again")
+
+
+def test_runs_are_moved_away_and_a_node_is_revoked(open_page: Callable[..., Page], nodes: dict[str, Node]) -> None:
+    node = nodes["node-a"]
+    page = open_page(f"nodes/{node.pk}/")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Drain, move runs away").click()
+    expect(page.locator(".title")).to_contain_text("draining")
+    node.refresh_from_db()
+    assert node.draining == "move"
+    page.get_by_role("button", name="Revoke").click()
+    expect(page.locator(".title")).to_contain_text("revoked")
+    expect(page.get_by_role("button", name="Undrain")).to_have_count(0)
+    node.refresh_from_db()
+    assert node.revoked_at is not None
+
+
+def test_a_token_is_shown_once_and_copied(open_page: Callable[..., Page]) -> None:
+    page = open_page("nodes/")
+    page.get_by_role("link", name="Add a node").click()
+    page.get_by_label("Name").fill("gpu-9")
+    page.get_by_role("button", name="Make the token").click()
+    token = page.locator("#token").inner_text()
+    assert (found := node_by_token(token)) is not None
+    assert found.name == "gpu-9"
+    page.get_by_role("button", name="Copy").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == token
+    page.get_by_role("button", name="Copy", exact=True).click()
+    expect(page.get_by_role("button", name="Copied")).to_have_count(2)
+    lines = page.evaluate("navigator.clipboard.readText()")
+    assert f"export COHORT_NODE_TOKEN={token}\n" in lines
+    page.get_by_role("link", name="Done").click()
+    expect(page.locator("#nodes")).to_contain_text("gpu-9")
+    assert token not in page.content()
+    page.get_by_role("link", name="gpu-9").click()
+    assert token not in page.content()
+
+
+def test_the_list_is_asked_for_anew(open_page: Callable[..., Page], nodes: dict[str, Node]) -> None:
+    page = open_page("nodes/")
+    page.evaluate("document.querySelector('.page-head').dataset.kept = 'yes'")
+    Run.objects.update(step=57)
+    expect(page.locator("#nodes")).to_contain_text("step 57 of 120", timeout=60_000)
+    assert page.locator(".page-head").get_attribute("data-kept") == "yes", "the page was not loaded again"
+
+
+def pages(nodes: dict[str, Node]) -> list[str]:
+    return ["nodes/", "nodes/new/", *(f"nodes/{node.pk}/" for node in nodes.values())]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(
+    open_page: Callable[..., Page], live_server: LiveServer, nodes: dict[str, Node], dark: bool
+) -> None:
+    page, found = open_page("nodes/", dark=dark), []
+    for path in [*pages(nodes), "token"]:
+        if path == "token":
+            page.goto(f"{live_server.url}/p/ours/nodes/{nodes['node-a'].pk}/")
+            page.get_by_role("button", name="New token").click()
+            expect(page.locator("#token")).to_be_visible()
+        else:
+            page.goto(f"{live_server.url}/p/ours/{path}")
+        found += [
+            f"{path}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
+            for fault in Axe().run(page).response["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+    assert found == []
+
+
+def test_no_page_is_wider_than_a_phone(
+    open_page: Callable[..., Page], live_server: LiveServer, nodes: dict[str, Node]
+) -> None:
+    page = open_page("nodes/", width=360)
+    for path in pages(nodes):
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+    page.goto(f"{live_server.url}/p/ours/nodes/{nodes['node-a'].pk}/")
+    page.get_by_role("button", name="New token").click()
+    expect(page.locator("#token")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

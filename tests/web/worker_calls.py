@@ -1,0 +1,60 @@
+"""A worker by hand: a token and plain calls to the worker API."""
+
+import json
+from typing import Any
+
+from django.test import Client
+
+from cohort.runs.models import Run
+from grpo_core.wire import ClaimReply, Refusal
+from tests.worker.making import NODE
+
+API = "/api/worker/v1"
+
+
+class Caller:
+    """A worker by hand: one token, plain calls."""
+
+    def __init__(self, token: str) -> None:
+        self.client = Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}"})
+
+    def post(self, path: str, body: Any, **headers: str) -> Any:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = "application/zstd" if isinstance(body, bytes) else "application/json"
+        return self.client.post(f"{API}/{path}", content, content_type=kind, headers=headers)
+
+    def get(self, path: str) -> Any:
+        return self.client.get(f"{API}/{path}")
+
+
+class AttemptCaller(Caller):
+    def __init__(self, claimed: ClaimReply) -> None:
+        super().__init__(claimed.token)
+        self.at, self.fence = f"attempts/{claimed.attempt_id}", claimed.fence
+
+    def beat(self, fence: int | None = None) -> Any:
+        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, "shipped_seq": 0, "spooled_bytes": 7})
+
+    def records(self, body: bytes, fence: int | None = None) -> Any:
+        return self.post(f"{self.at}/records", body, **{"X-Cohort-Fence": str(fence or self.fence)})
+
+    def finish(self, end: str, *, last_seq: int, **more: Any) -> Any:
+        told = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
+        return self.post(f"{self.at}/finish", told)
+
+    def upload(self, sha256: str, part: bytes = b"", *, offset: int | None = None, fence: int | None = None) -> Any:
+        """A part of a checkpoint's file; without one, the question how much is held."""
+        headers = {"X-Cohort-Fence": str(fence or self.fence)}
+        if offset is not None:
+            headers["X-Cohort-Offset"] = str(offset)
+        return self.post(f"{self.at}/uploads/{sha256}", part, **headers)
+
+
+def claim(node: Caller, run: Run) -> ClaimReply:
+    answer = node.post("claim", {"run_id": run.pk, "node": NODE.model_dump(mode="json")})
+    assert answer.status_code == 201, answer.content
+    return ClaimReply.model_validate_json(answer.content)
+
+
+def refused(answer: Any) -> tuple[int, str]:
+    return answer.status_code, Refusal.model_validate_json(answer.content).code

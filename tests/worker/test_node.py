@@ -1,0 +1,99 @@
+"""What a worker tells of its runs folder, and why it takes no run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_core.wire import ClaimReply
+from tests.worker.making import NODE
+from worker import devices, node
+from worker.node import RUNS_ID, at_present, refusal, runs_id
+from worker.orphans import Held
+from worker.process import GroupSurvives
+
+_ASK = """
+import sys; from pathlib import Path
+sys.stdin.readline()
+from worker.node import runs_id
+print(runs_id(Path(sys.argv[1])))
+"""
+
+
+def test_a_runs_folder_keeps_the_id_it_was_given(tmp_path: Path) -> None:
+    first = runs_id(tmp_path / "not" / "there" / "yet")
+    assert len(first) == 32
+    assert runs_id(tmp_path / "not" / "there" / "yet") == first
+    assert runs_id(tmp_path / "other") not in ("", first)
+    (tmp_path / "by another path").symlink_to(tmp_path / "not" / "there" / "yet")
+    assert at_present(NODE, tmp_path / "by another path", 0).runs_id == first
+
+
+def test_workers_that_begin_together_agree(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _ASK, str(tmp_path / "runs")]
+    asked = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    for one in asked:  # all are at the line by now, or will find what the first made
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    told = {one.communicate()[0].strip() for one in asked}
+    assert len(told) == 1
+    assert told == {(tmp_path / "runs" / RUNS_ID).read_text()}
+
+
+@pytest.mark.parametrize("torn", ["", "0123456789abcdef", "x" * 32, "0" * 33])
+def test_an_id_that_was_not_written_whole_is_made_anew(tmp_path: Path, torn: str) -> None:
+    (tmp_path / RUNS_ID).write_text(torn)
+    made = runs_id(tmp_path)
+    assert len(made) == 32
+    assert (tmp_path / RUNS_ID).read_text() == made
+
+
+def test_an_id_that_another_wrote_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between this worker's first look and its lock."""
+    real, looks = node._read_id, []
+
+    def look(runs: Path) -> str:
+        looks.append(1)
+        if len(looks) == 1:
+            (runs / RUNS_ID).write_text("ab" * 16)
+            return ""
+        return real(runs)
+
+    monkeypatch.setattr(node, "_read_id", look)
+    assert runs_id(tmp_path) == "ab" * 16
+
+
+def test_a_folder_that_cannot_be_written_has_no_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "runs").write_text("a file")
+    assert runs_id(tmp_path / "runs") == ""
+    assert f"{tmp_path / 'runs'} cannot be given an id" in caplog.text
+
+
+def test_a_disk_that_is_nearly_full_is_told(tmp_path: Path) -> None:
+    assert at_present(NODE, tmp_path, 0).refuses == ""
+    assert "1152921504.6 GB must be free (COHORT_MIN_FREE_BYTES)" in at_present(NODE, tmp_path, 1 << 60).refuses
+
+
+def test_a_gpu_that_counts_ended_processes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "run-4" / "attempt-2").mkdir(parents=True)
+    claimed = ClaimReply(
+        attempt_id=1,
+        fence=2,
+        token="t",
+        run_id=4,
+        run_name="",
+        config={},
+        files=[],
+        heartbeat_seconds=1,
+        lease_seconds=9,
+    )
+    Held(tmp_path / "run-4" / "attempt-2", claimed).survived(GroupSurvives("held", holders=(ended.pid,)))
+    monkeypatch.setattr(devices, "gpu_users", lambda: {ended.pid, 1})
+    refused = refusal(tmp_path, 0)
+    assert f"process {ended.pid}, which has ended but which a GPU counts as its user of run 4 (attempt 2" in refused
+    monkeypatch.setattr(devices, "gpu_users", lambda: {1})
+    assert refusal(tmp_path, 0) == ""

@@ -1,0 +1,226 @@
+"""Which checkpoint an attempt goes on from: the newest that is whole, here or on the platform, and never none in
+silence.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cohort.runs.models import Attempt, Checkpoint, Run, RunState, StepMetric
+from cohort.runs.services import run_pause, run_resume
+from grpo_core.checkpoint_files import file_entries, verify_checkpoint, write_manifest
+from grpo_core.records import CheckpointManifest
+from grpo_core.wire import CheckpointOffer, ClaimReply, InputFile, Refusal
+from tests.processes import wait_for
+from tests.worker.conftest import Making, Site
+from tests.worker.stand_in import child
+from worker.client import BadFile, Refused, Unreachable
+from worker.resume import NoCheckpoint, choose
+
+
+class Store:
+    """The platform's files, by SHA-256; stands in for the link of an attempt."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.broken: Exception | None = None
+
+    def fetch(self, file: InputFile, target: Path, *, meanwhile: Callable[[], None], patience: float) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if file.sha256 not in self.held:
+            raise Refused(404, Refusal(code="file_missing", message=f"{file.path} is gone"))
+        meanwhile()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(self.held[file.sha256])
+
+
+class Place:
+    """A node's runs folder with what attempts of run 7 wrote there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs = folder / "runs"
+        self.store = Store()
+        self.looked = 0
+
+    def write(self, step: int, *, fence: int = 1, here: bool = True, stored: bool = False) -> CheckpointOffer:
+        path = f"checkpoints/step-{step:06d}"
+        folder = self.runs / "run-7" / f"attempt-{fence}" / path
+        (folder / "sub").mkdir(parents=True)
+        (folder / "weights.bin").write_bytes(bytes([step]) * 1000)
+        (folder / "sub" / "state.json").write_text("{}")
+        files = file_entries(folder)
+        write_manifest(folder, CheckpointManifest(step=step, path=path, files=files, best=True, seconds=1.5))
+        if stored:
+            self.store.held |= {entry.sha256: (folder / name).read_bytes() for name, entry in files.items()}
+        if not here:
+            shutil.rmtree(folder)
+        return CheckpointOffer(step=step, fence=fence, path=path, files=files, stored=stored)
+
+    def folder(self, offer: CheckpointOffer) -> Path:
+        return self.runs / "run-7" / f"attempt-{offer.fence}" / offer.path
+
+    def choose(self, *offers: CheckpointOffer) -> list[Path]:
+        claimed = ClaimReply(
+            attempt_id=3,
+            fence=3,
+            token="t",
+            run_id=7,
+            run_name="a run",
+            config={},
+            files=[],
+            resume=list(offers),
+            heartbeat_seconds=1,
+            lease_seconds=60,
+        )
+        target = self.runs / "run-7" / "attempt-3"
+        target.mkdir(parents=True, exist_ok=True)
+        link: Any = self.store
+        return choose(claimed, runs=self.runs, folder=target, link=link, meanwhile=self.look, patience=1.0)
+
+    def look(self) -> None:
+        self.looked += 1
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_nothing_offered_is_a_start_from_the_first_step(place: Place) -> None:
+    place.write(2)
+    assert place.choose() == []
+
+
+def test_the_newest_that_is_here(place: Place) -> None:
+    old, new = place.write(2), place.write(4, fence=2)
+    assert place.choose(new, old) == [place.folder(new)]
+    assert place.looked > 0
+
+
+@pytest.mark.parametrize("damage", ["flip", "missing", "added", "manifest", "no-manifest"])
+def test_a_damaged_one_is_passed_over_and_named_to_the_trainer(place: Place, damage: str) -> None:
+    old, new = place.write(2), place.write(4)
+    folder = place.folder(new)
+    match damage:
+        case "flip":
+            content = bytearray((folder / "weights.bin").read_bytes())
+            content[500] ^= 1
+            (folder / "weights.bin").write_bytes(content)
+        case "missing":
+            (folder / "sub" / "state.json").unlink()
+        case "added":
+            (folder / "more").write_text("")
+        case "manifest":
+            text = (folder / "checkpoint.json").read_text()
+            (folder / "checkpoint.json").write_text(text.replace('"best": true', '"best": false'))
+        case "no-manifest":
+            (folder / "checkpoint.json").unlink()
+    assert place.choose(new, old) == [folder, place.folder(old)]
+
+
+def test_a_damaged_one_is_fetched_where_the_platform_has_it(place: Place) -> None:
+    old, new = place.write(2), place.write(4, stored=True)
+    (place.folder(new) / "weights.bin").write_bytes(b"short")
+    (chosen,) = place.choose(new, old)
+    assert chosen == place.runs / "run-7" / "attempt-3" / "inputs" / "checkpoint-step-000004"
+    assert (verify_checkpoint(chosen).step, verify_checkpoint(chosen).files) == (4, new.files)
+
+
+def test_one_of_another_node_is_fetched(place: Place) -> None:
+    (chosen,) = place.choose(place.write(4, here=False, stored=True))
+    assert verify_checkpoint(chosen).step == 4
+
+
+def test_one_that_is_nowhere_is_passed_over(place: Place) -> None:
+    old, gone = place.write(2), place.write(4, here=False)
+    assert place.choose(gone, old) == [place.folder(gone), place.folder(old)]
+
+
+def test_one_that_the_platform_has_lost_is_passed_over(place: Place) -> None:
+    old, new = place.write(2), place.write(4, here=False, stored=True)
+    place.store.held.clear()
+    assert place.choose(new, old) == [place.folder(new), place.folder(old)]
+
+
+def test_when_none_can_be_had_the_attempt_does_not_begin_anew(place: Place) -> None:
+    gone, damaged = place.write(4, here=False), place.write(2)
+    (place.folder(damaged) / "weights.bin").unlink()
+    with pytest.raises(NoCheckpoint) as caught:
+        place.choose(gone, damaged)
+    assert "step 4: it was written on another node" in str(caught.value)
+    assert "step 2" in str(caught.value)
+    assert "weights.bin is missing" in str(caught.value)
+
+
+def test_one_of_another_database_is_not_even_shown_to_the_trainer(place: Place) -> None:
+    """Its folder has the same name, and it is whole."""
+    old, new = place.write(2), place.write(4)
+    foreign = new.model_copy(update={"files": old.files})
+    assert place.choose(foreign, old) == [place.folder(old)]
+
+
+def test_a_platform_that_is_away_is_no_reason_to_take_an_older_one(place: Place) -> None:
+    old, new = place.write(2), place.write(4, here=False, stored=True)
+    place.store.broken = Unreachable("nobody there")
+    with pytest.raises(Unreachable):
+        place.choose(new, old)
+
+
+@pytest.mark.parametrize("path", ["/etc", "../../x", ""])
+def test_an_offer_that_leads_out_of_its_folder(place: Place, path: str) -> None:
+    with pytest.raises(BadFile):
+        place.choose(place.write(2).model_copy(update={"path": path}))
+
+
+def test_a_wish_to_stop_is_met_while_a_large_checkpoint_is_read(place: Place) -> None:
+    def stop() -> None:
+        raise ZeroDivisionError
+
+    offer = place.write(2)
+    place.look = stop  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        place.choose(offer)
+
+
+# ---------------------------------------------------------------------- with the real platform
+
+
+def test_a_paused_run_goes_on_from_its_newest_checkpoint(site: Site, supervisor: Making, background: Any) -> None:
+    run = site.launch()
+    made = supervisor(child("checkpoints"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(lambda: Checkpoint.objects.filter(run=run).count() == 2, "its checkpoints are known")
+    run_pause(run=run, actor=site.user)
+    assert done.result(timeout=60).end == "paused"
+    run.refresh_from_db()
+    run_resume(run=run, actor=site.user)
+    second = background(lambda: supervisor(child("checkpoints")).run(run.pk))
+    wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
+    run.refresh_from_db()
+    run_pause(run=run, actor=site.user)
+    assert second.result(timeout=60).end == "paused"
+    steps = StepMetric.objects.filter(run=run).order_by("step").values_list("attempt__fence", "step")
+    assert list(steps) == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
+
+
+def test_a_run_whose_checkpoints_are_gone_fails_in_words(site: Site, supervisor: Making, background: Any) -> None:
+    run = site.launch()
+    made = supervisor(child("checkpoints"))
+    done = background(lambda: made.run(run.pk))
+    wait_for(lambda: Checkpoint.objects.filter(run=run).count() == 2, "its checkpoints are known")
+    run_pause(run=run, actor=site.user)
+    done.result(timeout=60)
+    Checkpoint.objects.update(stored_at=None)
+    shutil.rmtree(made.runs / f"run-{run.pk}" / "attempt-1" / "checkpoints")
+    run.refresh_from_db()
+    run_resume(run=run, actor=site.user)
+    finish = background(lambda: supervisor(child("finish")).run(run.pk)).result(timeout=60)
+    assert (finish.end, finish.code) == ("failed", "checkpoint_missing")
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "checkpoint_missing")
+    assert "step 3" in run.reason
+    assert Run.objects.get().retries == 0

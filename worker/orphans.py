@@ -1,0 +1,310 @@
+"""What a worker that died left behind: written down while an attempt lives, ended by that record afterwards.
+
+An attempt's folder holds `process.json`, and its supervisor a lock on `process.lock` beside it. A record whose lock is
+free has no supervisor any more: what lives of it is killed, and the platform told, so that the run goes on at once.
+What SIGKILL does not end hangs in the kernel, usually on a device: its record stays, and the worker takes no run until
+it is gone (`survivors`).
+Only what the record itself proves is touched: this host, this boot, this pid namespace, the trainer's start time, its
+control group, or the random mark in its environment. Never a name, never process 1. Another worker's runs folder is
+never looked into.
+"""
+
+import fcntl
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from grpo_core.errors import DiskFullError
+from grpo_core.run_dir import RunDir
+from grpo_core.wire import ClaimReply, LostAttempt
+from worker import devices, keeper
+from worker.cgroup import Cgroup
+from worker.client import Platform, PlatformError
+from worker.keeper import Process, process, processes
+from worker.process import Child, GroupSurvives
+
+RECORD = "process.json"
+LOCK = "process.lock"
+MARK = "GRPO_MARK"
+"""Variable in the trainer's environment, which all that it starts inherit."""
+_KILL_SECONDS = 20.0
+_KILL_AGAIN_SECONDS = 1.0
+"""For those that have outlived SIGKILL before: somebody waits for the rest of the worker."""
+_SWEEPING = threading.Lock()
+"""Whoever sweeps waits for another thread's sweep, or he would pass over what that one is ending."""
+
+log = logging.getLogger(__name__)
+
+
+class ProcessRecord(BaseModel):
+    """process.json."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_id: int
+    attempt_id: int
+    fence: int
+    host: str
+    boot_id: str
+    pid_namespace: str
+    worker_pid: int
+    """Celery's main process, whose task this is."""
+    worker_ticks: int
+    supervisor_pid: int
+    mark: str
+    pid: int | None = None
+    """The trainer; none before it was started."""
+    start_ticks: int | None = None
+    session: int | None = None
+    cgroup: str | None = None
+    survives: bool = False
+    """SIGKILL has not ended all of it."""
+    holders: tuple[int, ...] = ()
+    """Processes that have ended, and that a GPU counted as its users even so."""
+    told: bool = False
+    """The platform knows that the attempt is lost."""
+
+
+class Held:
+    """The record of an attempt that this process supervises."""
+
+    def __init__(self, folder: Path, claimed: ClaimReply) -> None:
+        self._folder = folder
+        self._lock = _locked(folder)
+        if self._lock is None:
+            raise RuntimeError(f"{folder / LOCK} is held by another supervisor")
+        worker = process(os.getppid())
+        self.record = ProcessRecord(
+            run_id=claimed.run_id,
+            attempt_id=claimed.attempt_id,
+            fence=claimed.fence,
+            host=socket.gethostname(),
+            boot_id=_boot_id(),
+            pid_namespace=_pid_namespace(),
+            worker_pid=worker.pid if worker else 0,
+            worker_ticks=worker.ticks if worker else 0,
+            supervisor_pid=os.getpid(),
+            mark=secrets.token_hex(16),
+        )
+        self._write()
+
+    def started(self, child: Child) -> None:
+        cgroup = str(child.group.folder) if child.group is not None else None
+        told = {"pid": child.pid, "start_ticks": child.ticks, "session": child.pid, "cgroup": cgroup}
+        self.record = self.record.model_copy(update=told)
+        self._write()
+
+    @property
+    def holds(self) -> bool:
+        return self._lock is not None
+
+    def ended(self) -> None:
+        """Nothing of the attempt is left, and the platform knows its end or would not hear it."""
+        (self._folder / RECORD).unlink(missing_ok=True)
+        self.release()
+
+    def survived(self, left: GroupSurvives) -> None:
+        """Not all of the attempt could be ended: whoever sweeps next tries again."""
+        self.record = self.record.model_copy(update={"survives": True, "holders": left.holders})
+        _note(self._folder, self.record)
+        self.release()
+
+    def release(self) -> None:
+        """Leave the record to whoever sweeps next."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _write(self) -> None:
+        RunDir.write_json(self._folder / RECORD, self.record.model_dump(mode="json"))
+
+
+def sweep(runs: Path) -> dict[Path, ProcessRecord]:
+    """End what lives of attempts that nobody supervises any more; those attempts, by folder. `survives` in a record
+    tells that not all of it is gone."""
+    found = {}
+    with _SWEEPING:
+        for folder, record in _records(runs):
+            with _unsupervised(folder) as free:
+                if free and record.host == socket.gethostname():
+                    survives = not _end(folder, record)
+                    found[folder] = record.model_copy(update={"survives": survives})
+                    if survives and not record.survives:
+                        _note(folder, found[folder])
+    return found
+
+
+def settle(runs: Path, platform: Platform) -> None:
+    """Sweep, and tell the platform. Raises PlatformError when it does not hear; the records then stay for next time."""
+    found = sweep(runs)
+    untold = [record for record in found.values() if not record.told]
+    if untold:
+        platform.lost([LostAttempt(attempt_id=record.attempt_id, fence=record.fence) for record in untold])
+    for folder, record in found.items():
+        if not record.survives:
+            (folder / RECORD).unlink(missing_ok=True)
+        elif not record.told:
+            _note(folder, record.model_copy(update={"told": True}))
+        if not record.told:
+            log.info("run %s: told the platform that attempt %s is lost", record.run_id, record.fence)
+
+
+def try_to_settle(runs: Path, platform: Platform) -> None:
+    """`settle`, for those who come back to it anyway."""
+    try:
+        settle(runs, platform)
+    except PlatformError as error:
+        log.warning("the platform was not told of attempts whose worker died, and will be: %s", error)
+
+
+def survivors(runs: Path) -> str:
+    """What has outlived SIGKILL here and still does, in words; empty when nothing does."""
+    found = []
+    for folder, record in _records(runs):
+        if not record.survives or record.host != socket.gethostname():
+            continue
+        if words := _words(*_left(record)):
+            found.append(f"{words} of run {record.run_id} (attempt {record.fence}, {folder})")
+    return "; ".join(found)
+
+
+def still_leaving(runs: Path) -> list[int]:
+    """Runs whose supervisor still lives though the worker that it belonged to is gone: they free their devices soon."""
+    found = []
+    for folder, record in _records(runs):
+        if record.boot_id != _boot_id() or record.pid_namespace != _pid_namespace():
+            continue
+        worker = process(record.worker_pid)
+        if worker is not None and worker.lives and worker.ticks == record.worker_ticks:
+            continue
+        with _unsupervised(folder) as free:
+            if not free:
+                found.append(record.run_id)
+    return found
+
+
+def _records(runs: Path) -> Iterator[tuple[Path, ProcessRecord]]:
+    for file in sorted(runs.glob(f"run-*/attempt-*/{RECORD}")):
+        try:
+            yield file.parent, _read(file.parent)
+        except FileNotFoundError:
+            continue  # its supervisor came to its end
+        except ValidationError as error:
+            log.error("%s cannot be read and is left alone: %s", file, error)
+
+
+def _read(folder: Path) -> ProcessRecord:
+    return ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
+
+
+def _note(folder: Path, record: ProcessRecord) -> None:
+    """Write the record anew. Where that fails the old one stays, and the next sweep comes to the same."""
+    try:
+        RunDir.write_json(folder / RECORD, record.model_dump(mode="json"))
+    except (DiskFullError, OSError) as error:
+        log.error("%s cannot be written anew: %s", folder / RECORD, error)
+
+
+def _end(folder: Path, record: ProcessRecord) -> bool:
+    """Kill all that the record proves to be the attempt's. False when some of it is still there."""
+    deadline = time.monotonic() + (_KILL_AGAIN_SECONDS if record.survives else _KILL_SECONDS)
+    while any(left := _left(record)):
+        living, _ = left
+        if time.monotonic() > deadline:
+            log.error("%s: still there after SIGKILL: %s", folder, _words(*left))
+            return False
+        if living:
+            log.warning("%s: killing what its dead supervisor left: %s", folder, [one.pid for one in living])
+        group = _group(record)
+        if group is not None:
+            group.kill()
+        for one in living:
+            keeper.kill(one)
+        time.sleep(0.1)
+    group = _group(record)
+    if group is not None and _here(record):
+        group.remove()
+    return True
+
+
+def _here(record: ProcessRecord) -> bool:
+    """Whether anything of it can live, and be seen from here: in this boot and this pid namespace."""
+    return record.boot_id == _boot_id() and record.pid_namespace == _pid_namespace()
+
+
+def _group(record: ProcessRecord) -> Cgroup | None:
+    return Cgroup(Path(record.cgroup)) if record.cgroup else None
+
+
+def _left(record: ProcessRecord) -> tuple[list[Process], list[int]]:
+    """What lives of the attempt, and which of its ended processes a GPU still counts as its users."""
+    if not _here(record):
+        return [], []
+    held = {pid for pid in record.holders if process(pid) is None}  # one that lives again is somebody else's
+    return _living(record, _group(record)), sorted(held & devices.gpu_users()) if held else []
+
+
+def _words(living: list[Process], holders: list[int]) -> str:
+    told = [f"process {one.pid} (state {one.state})" for one in living]
+    told += [f"process {pid}, which has ended but which a GPU counts as its user" for pid in holders]
+    return ", ".join(told)
+
+
+def _living(record: ProcessRecord, group: Cgroup | None) -> list[Process]:
+    table = processes()
+    grouped = set(group.pids()) if group is not None else set()
+    leader = process(record.pid) if record.pid is not None else None
+    # The session's number says something only while its leader holds it; then the mark and the group speak.
+    session = record.session if leader is not None and leader.ticks == record.start_ticks else None
+    return [
+        one
+        for one in table
+        if one.lives
+        and one.pid not in (1, os.getpid())
+        and (one.pid in grouped or (session is not None and one.session == session) or _marked(one.pid, record.mark))
+    ]
+
+
+def _marked(pid: int, mark: str) -> bool:
+    try:
+        told = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False  # ended while we looked, or another user's
+    return f"{MARK}={mark}".encode() in told.split(b"\0")
+
+
+@contextmanager
+def _unsupervised(folder: Path) -> Iterator[bool]:
+    """Whether nobody supervises the attempt; while entered, nobody else sweeps it."""
+    lock = _locked(folder)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _pid_namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")

@@ -1,0 +1,125 @@
+"""Finds the checkpoint that an attempt goes on from: on this machine, or on the platform.
+
+The platform's offers are tried newest first. One is taken only when every byte of it is what the platform was told
+when it was written. There is no way from here to a start from nothing: with offers, one is found or the attempt fails.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from grpo_core.checkpoint_files import read_manifest, step_folder, verify_checkpoint, write_manifest
+from grpo_core.errors import CheckpointError
+from grpo_core.records import CheckpointManifest
+from grpo_core.wire import CheckpointOffer, ClaimReply, InputFile
+from worker.client import AttemptLink, BadFile, Refused
+from worker.run_folder import NotPrepared
+
+_GLANCE = 0.2
+_GONE = ("file_missing", "unknown_file")
+
+log = logging.getLogger(__name__)
+
+
+class NoCheckpoint(NotPrepared):
+    """None of the offered checkpoints can be had here; the message names each with the reason."""
+
+
+def choose(
+    claimed: ClaimReply, *, runs: Path, folder: Path, link: AttemptLink, meanwhile: Callable[[], None], patience: float
+) -> list[Path]:
+    """Folders for `--resume-from`, newest first; empty when nothing was offered.
+
+    The last is whole; those before it are not, and are given so that the trainer can record that they were passed
+    over. `meanwhile` is called often, and what it raises ends the work. Raises NoCheckpoint, PlatformError.
+    """
+    faults: list[str] = []
+    passed_over: list[Path] = []
+    for offer in claimed.resume:
+        here = _place(runs / f"run-{claimed.run_id}" / f"attempt-{offer.fence}", offer.path)
+        fault = _fault(here, offer, meanwhile)
+        if fault is None:
+            return [*passed_over, here]
+        if offer.stored:
+            fetched = folder / "inputs" / f"checkpoint-{step_folder(offer.step)}"
+            try:
+                _fetch(offer, fetched, link, meanwhile=meanwhile, patience=patience)
+            except (BadFile, Refused) as error:
+                if isinstance(error, Refused) and error.code not in _GONE:
+                    raise
+                fault = f"{fault}; the platform's copy cannot be had: {error}"
+            else:
+                return [*passed_over, fetched]
+        log.warning("run %s: checkpoint of step %s not usable: %s", claimed.run_id, offer.step, fault)
+        faults.append(f"step {offer.step}: {fault}")
+        if not _is_another(here, offer):
+            passed_over.append(here)
+    if claimed.resume:
+        raise NoCheckpoint(
+            f"None of the {len(faults)} checkpoints of this run can be had on this node: {'; '.join(faults)}. Let the "
+            "run go on at a node that has one, retry it from an older checkpoint, or from the first step."
+        )
+    return []
+
+
+def _fault(here: Path, offer: CheckpointOffer, meanwhile: Callable[[], None]) -> str | None:
+    """Why the checkpoint at `here` cannot be used; None when it is the one that is offered, and whole."""
+    if not here.is_dir():
+        return "it was written on another node and is not stored on the platform" if not offer.stored else "not here"
+    if _is_another(here, offer):
+        return f"{here} holds another checkpoint, of another database"
+    try:
+        _aside(lambda: verify_checkpoint(here), meanwhile)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _is_another(here: Path, offer: CheckpointOffer) -> bool:
+    """Whether a readable manifest lies there that is not the offered one's."""
+    try:
+        return read_manifest(here).files != offer.files
+    except CheckpointError:
+        return False
+
+
+def _fetch(
+    offer: CheckpointOffer, target: Path, link: AttemptLink, *, meanwhile: Callable[[], None], patience: float
+) -> None:
+    for name, entry in offer.files.items():
+        wanted = InputFile(path=name, sha256=entry.sha256, size=entry.size)
+        link.fetch(wanted, _place(target, name), meanwhile=meanwhile, patience=patience)
+    write_manifest(target, CheckpointManifest(step=offer.step, path=offer.path, files=offer.files))
+    try:
+        _aside(lambda: verify_checkpoint(target), meanwhile)
+    except CheckpointError as error:
+        raise BadFile(str(error)) from None
+
+
+def _place(root: Path, relative: str) -> Path:
+    """Raises BadFile for a path that would lead out of `root`."""
+    place = PurePosixPath(relative)
+    if place.is_absolute() or ".." in place.parts or not place.parts:
+        raise BadFile(f"the platform offers a checkpoint with a file at {relative!r}, outside its folder")
+    return root / place
+
+
+def _aside(work: Callable[[], object], meanwhile: Callable[[], None]) -> None:
+    """Do it in a thread, because reading all of a large checkpoint takes longer than a lease; raises what it raises."""
+    failures: list[CheckpointError] = []
+
+    def run() -> None:
+        try:
+            work()
+        except CheckpointError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="verify", daemon=True)
+    thread.start()
+    meanwhile()
+    while thread.is_alive():
+        thread.join(_GLANCE)
+        meanwhile()
+    if failures:
+        raise failures[0]

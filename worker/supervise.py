@@ -1,0 +1,69 @@
+"""The supervisor as a process of its own: `python -m worker.supervise RUN_ID`, started by the worker's task.
+
+It dies apart from Celery's main process and that one apart from it. SIGTERM, which the kernel also sends when the
+starter is gone, means preempt: the trainer writes a checkpoint and the run goes on at another worker. When this process
+is killed, the trainer's keeper ends the trainer, and the worker's task tells the platform.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+
+from worker import disk
+from worker.client import Platform, Refused, Unreachable
+from worker.environment import environment
+from worker.node import refusal
+from worker.process import become_reaper, die_with_parent
+from worker.run_folder import trainer_command
+from worker.supervisor import Supervisor
+
+log = logging.getLogger("worker.supervise")
+
+_EXPECTED = ("not_waiting", "unknown_run")
+
+
+def main() -> int:
+    """0 also when there was nothing to do: what happened is in the log and at the platform."""
+    run_id, starter = int(sys.argv[1]), int(sys.argv[2])
+    logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/supervisor] %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if not die_with_parent(starter, signal.SIGTERM):
+        return 0
+    become_reaper()
+    settings = environment()
+    if why := refusal(settings.runs_folder, settings.min_free_bytes):
+        log.error("run %s not claimed: %s", run_id, why)
+        return 0
+    with Platform(settings.url, settings.resolved_node_token()) as platform:
+        supervisor = Supervisor(
+            platform,
+            settings.runs_folder,
+            settings.models_folder,
+            stop=stop,
+            command=trainer_command(settings.spool_cap_bytes),
+            labels=tuple(settings.label_list),
+            hosts=settings.hosts,
+            remote_shell=settings.remote_shell,
+            min_free_bytes=disk.least_free(settings.runs_folder, settings.min_free_bytes),
+            upload_seconds=settings.upload_seconds,
+        )
+        try:
+            if not stop.is_set():
+                supervisor.run(run_id)
+        except Refused as refused:
+            level = logging.INFO if refused.code in _EXPECTED else logging.ERROR
+            log.log(level, "run %s not claimed: %s", run_id, refused)
+        except Unreachable as error:
+            log.warning("run %s not claimed, the platform will offer it again: %s", run_id, error)
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    logging.shutdown()
+    os._exit(status)  # an upload that hangs in a call must not hold the worker

@@ -1,0 +1,153 @@
+"""Sends checkpoints to the platform, in a thread of its own, so that another node can go on where this one ends.
+
+Nothing waits for it while the trainer runs: it is niced, has connections of its own, and takes the newest checkpoint
+only now and then. What arrived stays, so a file goes on where it broke off. Final weights are not sent.
+"""
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from grpo_core.records import CheckpointManifest
+from worker.client import AttemptLink, Refused, Unreachable
+
+PART_BYTES = 8 * 1024 * 1024
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_ANEW = 2
+"""How often one file that arrived wrong is begun anew before its checkpoint is given up."""
+
+log = logging.getLogger(__name__)
+
+
+class Uploader:
+    """Sends the newest checkpoint at most every `every` seconds; 0 means never, not at the end either."""
+
+    def __init__(self, link: AttemptLink, folder: Path, *, every: float, run_id: int) -> None:
+        self._link = link
+        self._folder = folder
+        self._every = every
+        self._run_id = run_id
+        self._wake = threading.Condition()
+        self._newest: CheckpointManifest | None = None
+        self._settled: CheckpointManifest | None = None
+        """The newest that is on the platform, or cannot get there."""
+        self._hurry = False
+        self._over = False
+        self._thread: threading.Thread | None = None
+
+    def offer(self, checkpoint: CheckpointManifest) -> None:
+        """A checkpoint whose record the platform holds."""
+        if checkpoint.final or self._every <= 0:
+            return
+        with self._wake:
+            self._newest = checkpoint
+            self._wake.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
+            self._thread.start()
+
+    def hurry(self) -> None:
+        """Send the newest one now: the attempt ends."""
+        with self._wake:
+            self._hurry = True
+            self._wake.notify_all()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the newest checkpoint is still on its way."""
+        with self._wake:
+            return self._newest is not self._settled and not self._over
+
+    def close(self) -> None:
+        """Stop after the part in hand, without waiting for it."""
+        with self._wake:
+            self._over = True
+            self._wake.notify_all()
+        if self._thread is None:
+            self._link.close()
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        try:
+            while (checkpoint := self._next()) is not None:
+                if self._send(checkpoint):
+                    with self._wake:
+                        self._settled = checkpoint
+        except Refused as refused:
+            log.warning("run %s: no checkpoints are sent any more: %s", self._run_id, refused)
+        finally:
+            with self._wake:
+                self._over = True
+            self._link.close()
+
+    def _next(self) -> CheckpointManifest | None:
+        """The newest checkpoint, when its time has come; None when there will be none."""
+        earliest = time.monotonic() + self._every
+        with self._wake:
+            while not self._over:
+                wait = None if self._newest is self._settled else earliest - time.monotonic()
+                if wait is not None and (self._hurry or wait <= 0):
+                    return self._newest
+                self._wake.wait(wait)
+        return None
+
+    def _send(self, checkpoint: CheckpointManifest) -> bool:
+        """False when it was given up for a newer one or for the end. Raises Refused when the attempt is not ours."""
+        began = time.monotonic()
+        try:
+            for name, entry in sorted(checkpoint.files.items()):
+                if not self._send_file(self._folder / checkpoint.path / name, entry.sha256, checkpoint):
+                    return False
+        except FileNotFoundError:
+            log.info("run %s: checkpoint of step %s made room before it was sent", self._run_id, checkpoint.step)
+        except (OSError, Refused) as error:
+            if isinstance(error, Refused) and error.disowned:
+                raise
+            log.warning("run %s: checkpoint of step %s is not sent: %s", self._run_id, checkpoint.step, error)
+        else:
+            spent = time.monotonic() - began
+            log.info("run %s: checkpoint of step %s is on the platform (%.1f s)", self._run_id, checkpoint.step, spent)
+        return True
+
+    def _send_file(self, file: Path, sha256: str, checkpoint: CheckpointManifest) -> bool:
+        offset: int | None = None  # unknown: an empty part asks
+        pause, anew = _SHORTEST_PAUSE, 0
+        with file.open("rb") as handle:
+            while not self._given_up(checkpoint):
+                try:
+                    reply = self._link.upload(sha256, offset=offset or 0, part=_part(handle, offset))
+                except Unreachable as error:
+                    log.warning("run %s: checkpoint not sent, tried again: %s", self._run_id, error)
+                except Refused as refused:
+                    anew += refused.code == "bad_file"
+                    if refused.code not in ("wrong_offset", "bad_file") or anew > _ANEW:
+                        raise
+                else:
+                    if reply.done:
+                        return True
+                    offset, pause = reply.received, _SHORTEST_PAUSE
+                    continue
+                with self._wake:
+                    self._wake.wait(pause)
+                offset, pause = None, min(2 * pause, _LONGEST_PAUSE)
+        return False
+
+    def _given_up(self, checkpoint: CheckpointManifest) -> bool:
+        """A newer checkpoint is worth more once the end is near; before, what was begun is done first."""
+        with self._wake:
+            return self._over or (self._hurry and self._newest is not checkpoint)
+
+
+def _part(handle: IO[bytes], offset: int | None) -> bytes:
+    if offset is None:
+        return b""
+    handle.seek(offset)
+    part = handle.read(PART_BYTES)
+    if not part:
+        raise OSError(f"{handle.name} is shorter than its manifest says")
+    return part
