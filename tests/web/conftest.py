@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.test import Client
+from django.utils import timezone
 
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set, project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
-from cohort.runs.models import Run
+from cohort.runs.models import Node, Run
 from tests import sealed_run
 from tests.browser import chromium
-from tests.web.run_rows import Maker
+from tests.web.run_rows import Maker, add_checkpoint, add_steps
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -188,6 +189,18 @@ def maker(
 ) -> Maker:
     """Makes runs of `ours`, and what their trainers reported."""
     return Maker(ours, alice, base_model, dataset, verifier_version)
+
+
+@pytest.fixture
+def trained(maker: Maker) -> Run:
+    """Six of 120 steps trained by attempt 1 on node-a, with checkpoints before step 1 and at 2, 4 and 6."""
+    run = maker.run(state="training", optim={"steps": 120})
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.1 * step} for step in range(6)])
+    for step in (0, 2, 4, 6):
+        add_checkpoint(attempt, step, best=step == 4, removed=step == 2)
+    Node.objects.update(last_seen_at=timezone.now())
+    return run
 
 
 @pytest.fixture

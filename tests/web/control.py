@@ -1,18 +1,26 @@
-"""Nodes, attempts and their ends for the tests of run control, by the services that workers' calls reach."""
+"""Nodes, attempts and their ends for the tests of run control, by the services that workers' calls reach; and what
+people do to a run, by its pages."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.db.models import F
 from django.db.models.functions import Now
+from django.test import Client
+from django.utils import timezone
 
+from cohort.accounts.models import User
 from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
-from cohort.runs.models import Attempt, Node, Run
+from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
 from cohort.runs.nodes import node_create
 from cohort.runs.selectors.queue import WaitingRow, waiting_rows
+from cohort.runs.services import run_submit
 from grpo_core import records
 from grpo_core.wire import Beat, Finish, NodeInfo, Progress
 from tests.sealed_run import ingest
+from tests.web.run_page import words
 from tests.web.run_rows import Maker
 
 DIGEST = "5" * 64
@@ -49,6 +57,12 @@ def finish(attempt: Attempt, end: str, code: str = "", message: str = "it happen
     said = {"fence": attempt.fence, "end": end, "code": code or end, "message": message, "log_tail": f"tail of {code}"}
     attempt_finish(attempt=attempt, finish=Finish.model_validate({**said, "last_seq": attempt.acked_seq}))
     return Run.objects.get(pk=attempt.run_id)
+
+
+def ended(attempt: Attempt, state: str, **fields: Any) -> None:
+    """The attempt's row as its end leaves it, and nothing of what follows for its run."""
+    Attempt.objects.filter(pk=attempt.pk).update(state=state, ended_at=timezone.now(), **fields)
+    attempt.refresh_from_db()
 
 
 def checkpoint(step: int, *, final: bool = False) -> records.CheckpointManifest:
@@ -106,3 +120,59 @@ def rows() -> dict[int, WaitingRow]:
 
 def why(run: Run) -> str:
     return rows()[run.pk].why
+
+
+# ---------------------------------------------------------------------- a run that was submitted, as fixtures
+
+
+@pytest.fixture
+def run(maker: Maker, alice: User) -> Run:
+    run = maker.run()
+    run_submit(run=run, actor=alice)
+    return run
+
+
+@pytest.fixture
+def gpu1(db: None) -> Node:
+    return node("gpu-1")
+
+
+@pytest.fixture
+def attempt(run: Run, gpu1: Node) -> Attempt:
+    """Two steps in, with checkpoints at 0 and 2."""
+    return train(claim(gpu1), checkpoint(0), *steps(1, 2), checkpoint(2))
+
+
+@pytest.fixture
+def failed(attempt: Attempt) -> Run:
+    return waited_for_its_record(finish(attempt, "failed", "out_of_memory", "No memory"))
+
+
+def fresh(run: Run) -> Run:
+    run.refresh_from_db()
+    return run
+
+
+def kinds(run: Run) -> list[tuple[str, str, str]]:
+    """What people did: (kind, actor, message)."""
+    asked = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(kind__in=["created", "state"])
+    return list(asked.values_list("kind", "actor", "message"))
+
+
+def at(run: Run, step: int) -> Checkpoint:
+    return Checkpoint.objects.get(run=run, step=step, final=False)
+
+
+# ---------------------------------------------------------------------- by the pages
+
+
+def do(client: Client, run: Run, action: str, **data: str) -> str:
+    response = client.post(f"/p/ours/runs/{run.pk}/{action}/", data, follow=True)
+    run.refresh_from_db()
+    return words(response.content.decode())
+
+
+def poll_of(page: str) -> str:
+    found = re.search(r'data-poll hx-get="([^"]+)"', page)
+    assert found is not None
+    return found[1].replace("&amp;", "&")

@@ -14,7 +14,7 @@ from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
-from cohort.runs.services import run_create
+from cohort.runs.services import run_create, run_launch
 from cohort.runs.transitions import ALLOWED
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
@@ -33,17 +33,23 @@ class Maker:
     verifier_version: VerifierVersion
 
     def run(self, name: str = "adder", *, state: str = "draft", preset: str | None = None, **settings: Any) -> Run:
-        run = run_create(
-            project=self.project,
-            actor=self.actor,
-            name=name,
-            base_model=self.base_model,
-            dataset=self.dataset,
-            verifier_version=self.verifier_version,
-            settings={"preset": preset, "eval": {"holdout": 4}, **settings},
-        )
+        run = run_create(**self._named(name), settings={"preset": preset, "eval": {"holdout": 4}, **settings})
         put_in(run, state)
         return run
+
+    def launched(self, name: str, **settings: Any) -> Run:
+        """By the service that the form calls, so that it waits with its message in the queue."""
+        return run_launch(**self._named(name), settings=settings)
+
+    def _named(self, name: str) -> dict[str, Any]:
+        return {
+            "project": self.project,
+            "actor": self.actor,
+            "name": name,
+            "base_model": self.base_model,
+            "dataset": self.dataset,
+            "verifier_version": self.verifier_version,
+        }
 
     def attempt(self, run: Run, *, state: str = "running", beat_seconds_ago: float = 3) -> Attempt:
         now = timezone.now()

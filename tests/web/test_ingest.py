@@ -8,54 +8,26 @@ import pytest
 import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
-from django.utils import timezone
 
-from cohort.accounts.models import Project, User
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.review.models import Group, Sample
-from cohort.runs.attempts import StaleFence, attempt_claim, attempt_finish
+from cohort.runs.attempts import StaleFence, attempt_finish
 from cohort.runs.ingest import MAX_BATCH_BYTES, BadRecord, records_ingest
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
-from cohort.runs.nodes import node_create
-from cohort.runs.selectors.series import current_steps
-from cohort.runs.services import run_launch
 from grpo_core import records
 from grpo_core.wire import Finish
-from tests.worker.making import BEGAN, NODE, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
+from tests.web.batches import attempt, run, send
+from tests.worker.making import BEGAN, WHOLE_RUN, envelopes, group, packed, phase, step
+
+__all__ = ["attempt", "run"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
 TABLES: tuple[type[Model], ...] = (StepMetric, Group, Sample, EvalItem, EvalResult, Checkpoint)
 
 
-@pytest.fixture
-def run(
-    ours: Project, alice: User, base_model: BaseModel, dataset: PromptDataset, verifier_version: VerifierVersion
-) -> Run:
-    return run_launch(
-        project=ours,
-        actor=alice,
-        name="first",
-        base_model=base_model,
-        dataset=dataset,
-        verifier_version=verifier_version,
-        settings={"eval": {"holdout": 5}, "optim": {"steps": 50}},
-    )
-
-
-@pytest.fixture
-def attempt(run: Run) -> Attempt:
-    node, _ = node_create(name="gpu-1")
-    return attempt_claim(run_id=run.pk, node=node, info=NODE).attempt
-
-
 def rows() -> dict[str, int]:
     counts = {table.__name__: table._default_manager.count() for table in TABLES}
     return {**counts, "trainer events": RunEvent.objects.exclude(attempt=None).count()}
-
-
-def send(attempt: Attempt, *lines: records.Envelope | bytes) -> int:
-    return records_ingest(attempt=attempt, fence=attempt.fence, body=packed(lines))
 
 
 def test_every_kind_finds_its_table_and_the_run_follows(attempt: Attempt, run: Run) -> None:
@@ -244,145 +216,6 @@ def test_rows_and_count_go_together(attempt: Attempt, monkeypatch: Any) -> None:
     monkeypatch.undo()
     assert not any(rows().values())
     assert send(attempt, *envelopes(WHOLE_RUN)) == 17
-
-
-# ---------------------------------------------------------------------- going on from a checkpoint
-
-
-@pytest.fixture
-def second(attempt: Attempt, run: Run) -> Attempt:
-    """The first attempt wrote a checkpoint at step 2, went on to step 4 and was lost; this one is running."""
-    send(attempt, *envelopes([phase("training", 9), step(1, reward=0.1), step(2, reward=0.2), saved(2), group(3)]))
-    send(attempt, *envelopes([step(3, reward=0.3), step(4, reward=0.4)], first=6))
-    return follow(attempt, run)
-
-
-def saved(number: int, *, best: bool = False) -> records.CheckpointManifest:
-    entry = records.FileEntry(size=3, sha256="cd" * 32)
-    return records.CheckpointManifest(
-        step=number, path=f"checkpoints/step-{number:06d}", files={"state.json": entry}, best=best, seconds=0.5
-    )
-
-
-def resumed(number: int) -> records.Resumed:
-    skipped = (records.SkippedCheckpoint(path="checkpoints/step-000003", reason="one byte is wrong"),)
-    return records.Resumed(step=number, checkpoint=f"checkpoints/step-{number:06d}", skipped=skipped)
-
-
-def follow(attempt: Attempt, run: Run) -> Attempt:
-    """The attempt is lost and another one has claimed the run."""
-    Attempt.objects.filter(pk=attempt.pk).update(state="lost")
-    run.refresh_from_db()
-    Run.objects.filter(pk=run.pk).update(state="queued")
-    Run.objects.filter(pk=run.pk).update(state="starting", fence=run.fence + 1)
-    now = timezone.now()
-    return Attempt.objects.create(
-        run=run,
-        node=attempt.node,
-        fence=run.fence + 1,
-        token_digest=f"{run.fence + 1:064d}",
-        claimed_at=now,
-        lease_until=now,
-    )
-
-
-def test_what_came_after_the_checkpoint_is_superseded(attempt: Attempt, second: Attempt, run: Run) -> None:
-    assert send(second, *envelopes([manifest(), resumed(2), phase("training", 9), step(3, reward=0.9)])) == 4
-    attempt.refresh_from_db()
-    second.refresh_from_db()
-    run.refresh_from_db()
-    assert (attempt.valid_through, second.resumed_step, second.valid_through) == (2, 2, None)
-    assert (run.state, run.step) == ("training", 3)
-    assert (run.first_metrics, run.latest_metrics) == ({"reward": 0.1}, {"reward": 0.9})
-    assert [row.metrics["reward"] for row in current_steps(run)] == [0.1, 0.2, 0.9]
-    assert StepMetric.objects.count() == 5, "nothing is deleted"
-    told = RunEvent.objects.get(kind="resumed")
-    assert (told.attempt, told.actor, told.data["step"]) == (second, "trainer", 2)
-    assert told.message == (
-        "Goes on from the checkpoint of step 2; checkpoints/step-000003 was passed over: one byte is wrong"
-    )
-
-
-def test_until_the_next_step_the_run_is_where_the_checkpoint_is(second: Attempt, run: Run) -> None:
-    send(second, *envelopes([manifest(), resumed(2)]))
-    run.refresh_from_db()
-    assert (run.step, run.first_metrics, run.latest_metrics) == (2, {"reward": 0.1}, {"reward": 0.2})
-
-
-def test_a_later_resume_from_further_back_takes_both_back(attempt: Attempt, second: Attempt, run: Run) -> None:
-    """1 2 | 3 4 superseded; then 3 of the second is superseded by the third, which goes on from 2 as well."""
-    send(second, *envelopes([resumed(2), phase("training", 9), step(3, reward=0.9), saved(3)]))
-    third = follow(second, run)
-    send(third, *envelopes([resumed(2), step(3, reward=0.7)]))
-    run.refresh_from_db()
-    assert list(Attempt.objects.order_by("fence").values_list("valid_through", flat=True)) == [2, 2, None]
-    assert [row.metrics["reward"] for row in current_steps(run)] == [0.1, 0.2, 0.7]
-
-
-def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attempt, run: Run) -> None:
-    """As its claim leaves the run when there is no checkpoint to offer."""
-    Attempt.objects.filter(fence=1).update(valid_through=-1)
-    Run.objects.filter(pk=run.pk).update(step=0)
-    send(second, *envelopes([phase("training", 9), step(1, reward=0.6)]))
-    run.refresh_from_db()
-    assert (run.step, run.first_metrics, run.latest_metrics) == (1, {"reward": 0.6}, {"reward": 0.6})
-    assert [row.metrics["reward"] for row in current_steps(run)] == [0.6]
-
-
-@pytest.mark.parametrize(
-    ("bodies", "says"),
-    [
-        ([resumed(3)], "record 1 is not valid: step: the run has no checkpoint of step 3"),
-        ([resumed(2), resumed(2)], "record 2 is not valid: the attempt has begun or been resumed before"),
-        ([step(5), resumed(2)], "record 2 is not valid: the attempt has trained a step before"),
-        ([resumed(2), step(2)], "record 2 is not valid: step: 2 comes after step 2"),
-        ([step(4)], "record 1 is not valid: step: 4 comes after step 4"),
-    ],
-)
-def test_what_contradicts_the_run_is_refused(second: Attempt, run: Run, bodies: list[Any], says: str) -> None:
-    """Of an attempt that only says that it went on, or begins where it should not, nothing is superseded."""
-    with pytest.raises(BadRecord, match=says):
-        send(second, *envelopes(bodies))
-    run.refresh_from_db()
-    assert run.step == 4
-    assert set(Attempt.objects.values_list("resumed_step", "valid_through")) == {(None, None)}
-
-
-def test_a_checkpoint_that_no_longer_stands_is_none_to_go_on_from(second: Attempt, run: Run) -> None:
-    Attempt.objects.filter(fence=1).update(valid_through=1)
-    with pytest.raises(BadRecord, match="no checkpoint of step 2"):
-        send(second, *envelopes([resumed(2)]))
-
-
-def test_one_checkpoint_is_the_best_and_one_that_made_room_says_so(attempt: Attempt, run: Run) -> None:
-    gone = records.CheckpointRemoved(step=1, path="checkpoints/step-000001")
-    send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2, best=True), gone]))
-    found = {row.step: row for row in Checkpoint.objects.all()}
-    assert {number: row.best for number, row in found.items()} == {1: False, 2: True}
-    assert (found[1].removed_at is None, found[2].removed_at, found[2].seconds) == (False, None, 0.5)
-
-
-def test_going_back_before_the_best_checkpoint_makes_the_one_before_it_the_best_again(
-    attempt: Attempt, run: Run
-) -> None:
-    send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2), step(3)]))
-    send(attempt, *envelopes([saved(3, best=True)], first=7))
-    second = follow(attempt, run)
-    back = records.Resumed(step=2, checkpoint="checkpoints/step-000002", best=1)
-    send(second, *envelopes([back, phase("training", 9)]))
-    assert [row.step for row in Checkpoint.objects.filter(best=True)] == [1]
-
-
-def test_records_are_progress(attempt: Attempt, run: Run) -> None:
-    """Any record says that something moves; so a stall that was seen before is over."""
-    for bodies, first in (([records.Event(type="x", message="")], 1), ([phase("training", 9), step(1)], 2)):
-        Attempt.objects.filter(pk=attempt.pk).update(progress_at=None)
-        Run.objects.filter(pk=run.pk).update(stalled_at=timezone.now())
-        send(attempt, *envelopes(bodies, first=first))
-        attempt.refresh_from_db()
-        run.refresh_from_db()
-        assert attempt.progress_at is not None
-        assert run.stalled_at is None
 
 
 # ---------------------------------------------------------------------- what a batch costs

@@ -12,8 +12,8 @@ from pytest_django.live_server_helper import LiveServer
 from cohort import __version__
 from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_by_token
-from tests.web.conftest import PASSWORD
 from tests.web.run_rows import HOSTILE, Maker, add_steps
+from tests.web.windows import windows
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}
 CPU = {"kind": "cpu", "name": "AMD EPYC 9454 48-Core Processor", "memory_bytes": 1_080_000_000_000}
@@ -51,31 +51,8 @@ def nodes(transactional_db: None, maker: Maker) -> dict[str, Node]:
 
 @pytest.fixture
 def open_page(browser: Browser, nodes: dict[str, Node], live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    """A window signed in as alice, at an address below p/ours/. What the browser complains about fails the test."""
-    complaints: list[str] = []
-    contexts = []
-
-    def make(path: str, *, width: int = 1440, dark: bool = False) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-        )
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.goto(f"{live_server.url}/login/")
-        page.get_by_label("Name").fill("alice")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/p/ours/runs/")
-        page.goto(f"{live_server.url}/p/ours/{path}")
-        return page
-
-    yield make
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    with windows(browser, live_server.url, permissions=["clipboard-read", "clipboard-write"]) as opened:
+        yield opened
 
 
 def test_draining_asks_first_and_is_taken_back(open_page: Callable[..., Page], nodes: dict[str, Node]) -> None:

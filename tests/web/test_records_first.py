@@ -11,7 +11,7 @@ from django.test import Client
 from cohort.runs.models import Attempt, Node, StepMetric
 from cohort.runs.nodes import token_digest
 from cohort.wsgi import application
-from tests.web.test_ingest import attempt, run
+from tests.web.batches import attempt, run
 from tests.worker.making import envelopes, packed, phase, step
 
 __all__ = ["attempt", "run"]  # fixtures

@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.runs.models import Attempt, Node, Run
-from tests.web.conftest import PASSWORD
 from tests.web.control import waited_for_its_record
 from tests.web.run_rows import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
+from tests.web.windows import windows
 
 REASON = "node-a was lost. Goes back to the queue and tries again in 30 s from step 6 (2 of 5)"
 
@@ -47,30 +47,8 @@ def run(transactional_db: None, maker: Maker) -> Run:
 
 @pytest.fixture
 def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    """A window signed in as alice, at an address below p/ours/. What the browser complains about fails the test."""
-    complaints: list[str] = []
-    contexts = []
-
-    def make(path: str, *, width: int = 1440, dark: bool = False) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.goto(f"{live_server.url}/login/")
-        page.get_by_label("Name").fill("alice")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/p/ours/runs/")
-        page.goto(f"{live_server.url}/p/ours/{path}")
-        return page
-
-    yield make
-    for context in contexts:
-        context.close()
-    assert [text for text in complaints if "422" not in text] == []
+    with windows(browser, live_server.url, meant="422") as opened:
+        yield opened
 
 
 def end(run: Run, state: str, **fields: object) -> None:

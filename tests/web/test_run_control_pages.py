@@ -1,5 +1,5 @@
-"""Pause, resume, retry, extend, pin, priority and limits from the pages: what is offered when, to whom, and what is
-said; and that a run's header tells the truth about why it stands still."""
+"""Pause and resume from the pages: what is offered when, to whom, and what is said; and that a run's header and the
+list of runs tell the truth about why it stands still."""
 
 import re
 from collections.abc import Callable
@@ -10,21 +10,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import Project, User
-from cohort.runs.models import Attempt, Node, Run, RunEvent
+from cohort.accounts.models import User
+from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.services import run_pause
-from tests.web.control import waited_for_its_record
+from tests.web.control import do, ended, poll_of
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import (
-    HOSTILE,
-    HOSTILE_SHOWN,
-    Maker,
-    add_checkpoint,
-    add_evaluation,
-    add_group,
-    add_steps,
-    put_in,
-)
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 
 ClientFor = Callable[[User], Client]
 BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel")
@@ -32,29 +23,6 @@ BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel")
 
 def offered(page: str) -> set[str]:
     return {name for name in BUTTONS if f'id="{name}-run"' in page}
-
-
-def do(client: Client, run: Run, action: str, **data: str) -> str:
-    response = client.post(f"/p/ours/runs/{run.pk}/{action}/", data, follow=True)
-    run.refresh_from_db()
-    return words(response.content.decode())
-
-
-def ended(attempt: Attempt, state: str, **fields: Any) -> None:
-    Attempt.objects.filter(pk=attempt.pk).update(state=state, ended_at=timezone.now(), **fields)
-    attempt.refresh_from_db()
-
-
-@pytest.fixture
-def trained(maker: Maker) -> Run:
-    """Six of 120 steps trained by attempt 1 on node-a, with checkpoints before step 1 and at 2, 4 and 6."""
-    run = maker.run(state="training", optim={"steps": 120})
-    attempt = maker.attempt(run)
-    add_steps(attempt, [{"reward": 0.1 * step} for step in range(6)])
-    for step in (0, 2, 4, 6):
-        add_checkpoint(attempt, step, best=step == 4, removed=step == 2)
-    Node.objects.update(last_seen_at=timezone.now())
-    return run
 
 
 # ---------------------------------------------------------------- what is offered
@@ -189,168 +157,15 @@ def test_a_run_being_cancelled_is_not_paused(client_for: ClientFor, oscar: User,
     assert "Nothing was done: it is being cancelled; a cancel cannot be taken back." in text
 
 
-# ---------------------------------------------------------------- retry
-
-
-def test_a_retry_offers_checkpoints_newest_first_and_the_first_step_last(
-    client_for: ClientFor, oscar: User, trained: Run
-) -> None:
-    ended(trained.attempts.get(), "failed")
-    put_in(trained, "failed")
-    page = page_of(client_for(oscar), trained, "retry/")
-    labels = [words(label) for label in re.findall(r'<label class="option">(.*?)</label>', page, re.DOTALL)]
-    assert [label.split(" now")[0].split(" 0 s")[0].split(" 1 s")[0] for label in labels[:3]] == [
-        "step 6",
-        "step 4 best",
-        "before step 1",
-    ], "what was removed is not offered"
-    assert all("attempt 1 on node-a" in label.replace("·", "") for label in labels[:3])
-    assert labels[3].startswith("the first step Everything recorded so far is superseded")
-    checked = re.findall(r'value="(\w+)" checked', page)
-    assert checked == [str(trained.checkpoints.get(step=6).pk)]
-
-
-def test_a_checkpoint_of_a_node_that_is_gone_says_so_and_is_not_the_first_choice(
-    client_for: ClientFor, oscar: User, trained: Run
-) -> None:
-    ended(trained.attempts.get(), "lost")
-    trained.checkpoints.filter(step=4).update(stored_at=timezone.now())
-    put_in(trained, "failed")
-    Node.objects.update(last_seen_at=timezone.now() - timedelta(hours=1))
-    page = page_of(client_for(oscar), trained, "retry/")
-    assert "waits for its node" in page
-    assert "on node-a, which is not here now and stored on the platform" in words(page)
-    assert re.findall(r'value="(\w+)" checked', page) == [str(trained.checkpoints.get(step=4).pk)]
-
-
-def test_a_retry_goes_on_from_the_chosen_checkpoint(client_for: ClientFor, oscar: User, trained: Run) -> None:
-    ended(trained.attempts.get(), "failed")
-    put_in(trained, "failed", reason="not finite", error_code="not_finite", ended_at=timezone.now())
-    waited_for_its_record(trained)
-    chosen = trained.checkpoints.get(step=4)
-    text = do(client_for(oscar), trained, "retry", **{"from": str(chosen.pk), "reason": "the spike at 5"})
-    assert (trained.state, trained.resume_from, trained.error_code, trained.ended_at) == ("queued", chosen, "", None)
-    assert "adder is in the queue again and goes on from step 4." in text
-    assert "goes on from step 4" in text.split("step 6 of 120")[1]
-    event = RunEvent.objects.get(run=trained, kind="retried")
-    assert (event.actor, event.message) == ("user:oscar", "Retried from step 4: the spike at 5")
-
-
-def test_a_retry_from_the_first_step(client_for: ClientFor, oscar: User, trained: Run) -> None:
-    ended(trained.attempts.get(), "failed")
-    put_in(trained, "failed")
-    text = do(client_for(oscar), trained, "retry", **{"from": "start"})
-    assert (trained.state, trained.from_start) == ("queued", True)
-    assert "goes on at its first step" in text
-
-
-@pytest.mark.parametrize("asked", ["", "x", "999999", "9" * 30, "-1"])
-def test_a_checkpoint_that_is_not_there_is_refused(
-    client_for: ClientFor, oscar: User, trained: Run, asked: str
-) -> None:
-    ended(trained.attempts.get(), "failed")
-    put_in(trained, "failed")
-    response = client_for(oscar).post(f"/p/ours/runs/{trained.pk}/retry/", {"from": asked})
-    assert response.status_code == 422
-    assert "Choose a checkpoint of the list, or the first step." in response.content.decode()
-    trained.refresh_from_db()
-    assert trained.state == "failed"
-
-
-def test_a_removed_checkpoint_and_another_runs_are_refused(
-    client_for: ClientFor, oscar: User, maker: Maker, trained: Run
-) -> None:
-    other = maker.run("other", state="training")
-    foreign = add_checkpoint(maker.attempt(other), 6)
-    ended(trained.attempts.get(), "failed")
-    put_in(trained, "failed")
-    for checkpoint in (trained.checkpoints.get(step=2), foreign):
-        response = client_for(oscar).post(f"/p/ours/runs/{trained.pk}/retry/", {"from": str(checkpoint.pk)})
-        assert response.status_code == 422
-    trained.refresh_from_db()
-    assert trained.state == "failed"
-
-
-def test_the_dialog_is_the_form_alone(client_for: ClientFor, oscar: User, trained: Run) -> None:
-    ended(trained.attempts.get(), "failed")
-    put_in(trained, "failed")
-    for action in ("retry", "extend"):
-        page = client_for(oscar).get(f"/p/ours/runs/{trained.pk}/{action}/", headers={"HX-Request": "true"})
-        assert "<html" not in page.content.decode()
-        assert 'formmethod="dialog"' in page.content.decode()
-        whole = page_of(client_for(oscar), trained, f"{action}/")
-        assert "<html" in whole
-        assert "formmethod" not in whole
-
-
-# ---------------------------------------------------------------- extend
-
-
-@pytest.mark.parametrize(
-    ("schedule", "said"),
-    [
-        ("constant", "Constant: the added steps go on with 0.000001"),
-        ("linear", "Linear: from here on it is worked out for the new length"),
-    ],
-)
-def test_extend_says_what_becomes_of_the_learning_rate(
-    client_for: ClientFor, oscar: User, maker: Maker, schedule: str, said: str
-) -> None:
-    run = maker.run(state="succeeded", optim={"steps": 12, "schedule": schedule})
-    add_checkpoint(maker.attempt(run, state="finished"), 12)
-    text = words(page_of(client_for(oscar), run, "extend/"))
-    assert said.replace("0.000001", "1e−6") in text
-    assert "On top of the 12 planned." in text
-
-
-def test_a_run_is_extended(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run = maker.run(state="succeeded", optim={"steps": 12})
-    add_checkpoint(maker.attempt(run, state="finished"), 12)
-    digest = run.config_digest
-    text = do(client_for(oscar), run, "extend", steps="8")
-    assert (run.state, run.steps_total, run.config["optim"]["steps"]) == ("queued", 20, 20)
-    assert run.config_digest != digest
-    assert "adder is in the queue again and goes on to step 20." in text
-    assert "Extended by 8 steps, from 12 to 20" in RunEvent.objects.get(run=run, kind="extended").message
-
-
-@pytest.mark.parametrize(
-    ("steps", "said"),
-    [
-        ("", "Steps must be a whole number, 1 or more."),
-        ("many", "Steps must be a whole number, 1 or more; given many."),
-        ("0", "a run is extended by one step or more, not by 0."),
-        ("9" * 18, "Nothing was done: "),
-    ],
-)
-def test_steps_that_are_none_are_refused(
-    client_for: ClientFor, oscar: User, maker: Maker, steps: str, said: str
-) -> None:
-    run = maker.run(state="succeeded", optim={"steps": 12})
-    add_checkpoint(maker.attempt(run, state="finished"), 12)
-    response = client_for(oscar).post(f"/p/ours/runs/{run.pk}/extend/", {"steps": steps})
-    assert response.status_code == 422
-    assert said in words(response.content.decode())
-    run.refresh_from_db()
-    assert (run.state, run.steps_total) == ("succeeded", 12)
-
-
-def test_nothing_to_go_on_from_is_not_extended(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run = maker.run(state="succeeded")
-    add_checkpoint(maker.attempt(run, state="finished"), 12, final=True)
-    client = client_for(oscar)
-    assert "It has no checkpoint to go on from" in words(page_of(client, run, "extend/"))
-    assert "so more steps would train it anew" in do(client, run, "extend", steps="5")
-    assert run.state == "succeeded"
+def test_a_paused_run_is_cancelled(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    run = maker.run(state="queued")
+    run_pause(run=run, actor=oscar)
+    text = do(client_for(oscar), run, "cancel")
+    assert run.state == "cancelled"
+    assert "adder is cancelled. It had not started." in text
 
 
 # ---------------------------------------------------------------- what the header says
-
-
-def poll_of(page: str) -> str:
-    found = re.search(r'data-poll hx-get="([^"]+)"', page)
-    assert found is not None
-    return found[1].replace("&amp;", "&")
 
 
 def test_queued_again_says_why_when_and_from_where(client_for: ClientFor, bob: User, trained: Run) -> None:
@@ -442,117 +257,6 @@ def test_what_becomes_of_a_waiting_run_is_news(client_for: ClientFor, bob: User,
     assert "a node takes it within seconds" in client.get(address).content.decode()
 
 
-def test_a_clone_says_of_what(client_for: ClientFor, oscar: User, maker: Maker, chosen: dict[str, str]) -> None:
-    first = maker.run("first & best")
-    Run.objects.filter(pk=first.pk).update(priority=10, node_label="a100")
-    client = client_for(oscar)
-    page = client.get(f"/p/ours/runs/new/?clone={first.pk}").content.decode()
-    assert f'name="cloned_from" value="{first.pk}"' in page
-    assert '<option value="10" selected>high' in page
-    assert 'name="node_label" value="a100"' in page
-    data = chosen | {"cloned_from": str(first.pk), "priority": "10", "node_label": "a100", "action": "draft"}
-    client.post("/p/ours/runs/new/", data)
-    clone = Run.objects.get(name="adder")
-    assert (clone.cloned_from, clone.priority, clone.node_label) == (first, 10, "a100")
-    assert f'cloned from <a href="/p/ours/runs/{first.pk}/">first &amp; best</a>' in page_of(client, clone)
-
-
-# ---------------------------------------------------------------- attempts and checkpoints
-
-
-def test_attempts_say_from_to_how_they_ended_and_what_is_superseded(
-    client_for: ClientFor, bob: User, maker: Maker, trained: Run
-) -> None:
-    first = trained.attempts.get()
-    ended(first, "lost", end_code="worker_lost", end_reason=f"no sign of life {HOSTILE}", valid_through=4)
-    second = maker.attempt(trained)
-    Attempt.objects.filter(pk=second.pk).update(resumed_step=4)
-    second.refresh_from_db()
-    add_steps(second, [{"reward": 0.5}], first=5)
-    page = page_of(client_for(bob), trained, "attempts/")
-    rows = [words(row) for row in re.findall(r"<tr>(.*?)</tr>", page.split("Checkpoints</h2>")[0], re.DOTALL)][1:]
-    assert rows[0].startswith("2 node-a 5 to 5 ")
-    assert "superseded" not in rows[0]
-    assert rows[1].startswith("1 node-a 1 to 6 2 superseded ")
-    assert "✕ Lost worker_lost no sign of life &lt;script&gt;" in rows[1]
-    assert rows[1].endswith(" 10"), "six steps and four checkpoints"
-    assert "<script>alert" not in page
-    assert "showing 2 of 2" in words(page)
-
-
-def test_checkpoints_say_where_they_lie(client_for: ClientFor, bob: User, oscar: User, trained: Run) -> None:
-    trained.checkpoints.filter(step=6).update(stored_at=timezone.now(), pinned=True)
-    page = page_of(client_for(bob), trained, "attempts/")
-    text = words(page.split("Checkpoints</h2>")[1])
-    assert "showing 3 of 4; 1 made room for newer ones" in text
-    assert re.search(r"6 1 (now|\d s ago) in 400 ms 12.0 MB on node-a and stored on the platform pinned", text)
-    assert "★ best" in text
-    assert "Pin" not in text, "a viewer pins nothing"
-    every = words(page_of(client_for(oscar), trained, "attempts/", all="1").split("Checkpoints</h2>")[1])
-    assert "showing 4 of 4" in every
-    assert "removed" in every
-
-
-def test_a_checkpoint_is_pinned_and_let_go(client_for: ClientFor, oscar: User, bob: User, trained: Run) -> None:
-    checkpoint = trained.checkpoints.get(step=4)
-    address = f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk}/pin/"
-    assert client_for(bob).post(address, {"pinned": "true"}).status_code == 403
-    client = client_for(oscar)
-    for pinned, said in (("true", "is pinned: it stays"), ("false", "is no longer pinned")):
-        response = client.post(address, {"pinned": pinned}, follow=True)
-        assert f"The checkpoint at step 4 {said}" in response.content.decode()
-        assert response.redirect_chain[-1][0].endswith("/attempts/#checkpoints")
-        checkpoint.refresh_from_db()
-        assert checkpoint.pinned == (pinned == "true")
-    removed = trained.checkpoints.get(step=2)
-    text = client.post(f"/p/ours/runs/{trained.pk}/checkpoints/{removed.pk}/pin/", {"pinned": "true"}, follow=True)
-    assert "Nothing was done: the checkpoint at step 2 has been removed." in text.content.decode()
-    foreign = f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk + 1000}/pin/"
-    assert client.post(foreign, {"pinned": "true"}).status_code == 404
-
-
-def test_what_is_superseded_says_so_where_it_is_shown(
-    client_for: ClientFor, bob: User, maker: Maker, trained: Run
-) -> None:
-    first = trained.attempts.get()
-    stands, gone = add_group(first, [1.0, 0.0], step=4), add_group(first, [1.0, 0.0], step=5)
-    add_evaluation(first, "before", [1, 0, 1])
-    add_evaluation(first, "after", [1, 1, 0, 0])
-    ended(first, "lost", valid_through=4)
-    second = maker.attempt(trained)
-    Attempt.objects.filter(pk=second.pk).update(resumed_step=4)
-    client = client_for(bob)
-    said = "uperseded: attempt 2 went on from step 4"
-    assert said in words(page_of(client, trained, f"groups/{gone.pk}/"))
-    assert said not in words(page_of(client, trained, f"groups/{stands.pk}/"))
-    table = words(page_of(client, trained, "evaluations/").split("Superseded results")[-1])
-    assert f"held-out after 1 2 of 4 s{said}" in table
-    assert "before" not in table, "what was measured before training stands"
-
-
-def test_an_attempt_that_was_lost_before_it_went_on_supersedes_nothing(
-    client_for: ClientFor, bob: User, maker: Maker, trained: Run
-) -> None:
-    first = trained.attempts.get()
-    gone = add_group(first, [1.0, 0.0], step=5)
-    ended(first, "lost", valid_through=4)
-    ended(maker.attempt(trained), "lost")
-    third = maker.attempt(trained)
-    Attempt.objects.filter(pk=third.pk).update(resumed_step=4)
-    assert "uperseded: attempt 3 went on from step 4" in words(page_of(client_for(bob), trained, f"groups/{gone.pk}/"))
-
-
-def test_a_beginning_anew_supersedes_all(client_for: ClientFor, bob: User, maker: Maker, trained: Run) -> None:
-    first = trained.attempts.get()
-    gone = add_group(first, [1.0, 0.0], step=1)
-    add_evaluation(first, "before", [1, 0])
-    ended(first, "failed", valid_through=-1)
-    maker.attempt(trained)
-    client = client_for(bob)
-    assert "uperseded: attempt 2 began at the first step" in words(page_of(client, trained, f"groups/{gone.pk}/"))
-    assert "held-out before 1 1 of 2" in words(page_of(client, trained, "evaluations/").split("Superseded results")[-1])
-
-
 # ---------------------------------------------------------------- the list
 
 
@@ -572,128 +276,3 @@ def test_the_list_shows_and_finds_what_stands_still(client_for: ClientFor, bob: 
     for state, name in (("stalled", "stalled one"), ("again", "again"), ("paused", "held")):
         page = client.get("/p/ours/runs/", {"state": state}).content.decode()
         assert re.findall(r'<a id="run-\d+" href="[^"]+">([^<]*)</a>', page) == [name]
-
-
-# ---------------------------------------------------------------- queue and limits
-
-
-def test_an_empty_queue_says_what_comes_here(client_for: ClientFor, ours: Project, oscar: User, bob: User) -> None:
-    assert "Nothing waits. A run that is launched stands here" in words(
-        client_for(oscar).get("/p/ours/queue/").content.decode()
-    )
-    text = words(client_for(bob).get("/p/ours/queue/").content.decode())
-    assert "Nothing waits." in text
-    assert "No worker has a run now." in text
-    assert "0 running, no limit · 0.0 GPU-hours in 30 days, no limit" in text.replace("limit 0.0", "limit · 0.0")
-
-
-def test_the_queue_says_who_waits_for_what(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    busy = maker.run("busy", state="training")
-    maker.attempt(busy)
-    Node.objects.update(last_seen_at=timezone.now())
-    maker.run("plain", state="queued")
-    labelled = maker.run("labelled", state="queued")
-    Run.objects.filter(pk=labelled.pk).update(node_label="a100", priority=10)
-    client = client_for(oscar)
-    page = client.get("/p/ours/queue/").content.decode()
-    rows = [words(row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
-    assert re.match(r"1 labelled \w+.* a node with the label a100 no node that is here has the label a100", rows[1])
-    assert re.match(r"2 plain .* any node node-a, the only node that could take it, is busy", rows[2])
-    assert re.match(r"busy attempt 1 ● Training 0 of \d+ node-a", rows[4])
-    assert 'id="count-waiting">2<' in page
-    assert client.get(f"/p/ours/runs/{busy.pk}/priority/").status_code == 405
-    plain = Run.objects.get(name="plain")
-    text = do(client, plain, "priority", priority="-10")
-    assert plain.priority == -10
-    assert "plain has low priority among the runs of this project." in text
-    assert "a priority is one of" in do(client, plain, "priority", priority="77")
-
-
-def test_the_queue_polls_and_is_quiet_while_nothing_changes(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    run = maker.run(state="queued")
-    client = client_for(bob)
-    address = poll_of(client.get("/p/ours/queue/").content.decode())
-    assert client.get(address).status_code == 204
-    Run.objects.filter(pk=run.pk).update(priority=10)
-    changed = client.get(address)
-    assert changed.status_code == 200
-    assert "<html" not in changed.content.decode()
-
-
-def test_runs_of_another_project_have_no_name_here(
-    client_for: ClientFor, charlie: User, oscar: User, maker: Maker
-) -> None:
-    waits, runs = maker.run("secret one", state="queued"), maker.run("secret two", state="training")
-    Run.objects.filter(pk=waits.pk).update(node_label="a100")
-    maker.attempt(runs)
-    page = client_for(charlie).get("/p/theirs/queue/").content.decode()
-    assert "secret" not in page
-    assert "Our project" not in page
-    assert page.count("a run of another project") == 2
-    assert "a node with the label a100" in page
-    assert "/priority/" not in page
-    assert client_for(charlie).post(f"/p/theirs/runs/{waits.pk}/priority/", {"priority": "10"}).status_code == 404
-
-
-def test_limits_are_set_by_an_admin_and_seen_by_all(
-    client_for: ClientFor, alice: User, oscar: User, bob: User, ours: Project
-) -> None:
-    address = "/p/ours/limits/"
-    data = {"max_running": "3", "gpu_hours_limit": "100"}
-    assert client_for(oscar).post(address, data).status_code == 403
-    assert client_for(alice).post(address, data).url == "/p/ours/queue/"
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (3, 100)
-    text = words(client_for(bob).get("/p/ours/queue/").content.decode())
-    assert "0 of 3 running" in text
-    assert "0.0 of 100 GPU-hours in 30 days" in text
-    assert "Set limits" not in client_for(bob).get(address).content.decode()
-    refused = client_for(alice).post(address, {"max_running": "0", "gpu_hours_limit": "x"})
-    assert refused.status_code == 422
-    assert "greater than or equal to 1" in refused.content.decode()
-    client_for(alice).post(address, {"max_running": "", "gpu_hours_limit": ""})
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (None, None)
-
-
-def test_a_full_project_waits_and_says_so(client_for: ClientFor, bob: User, maker: Maker, ours: Project) -> None:
-    Project.objects.filter(pk=ours.pk).update(max_running=1)
-    maker.attempt(maker.run("busy", state="training"))
-    run = maker.run("next", state="queued")
-    said = "the project's limit of running runs is reached (1 of 1 run)".replace("'", "&#x27;")
-    assert said in page_of(client_for(bob), run)
-    assert said in client_for(bob).get("/p/ours/queue/").content.decode()
-
-
-# ---------------------------------------------------------------- the form
-
-
-def test_the_form_offers_labels_that_are_here_and_warns_of_others(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    info = {"hostname": "n", "devices": [{"kind": "cuda"}], "cpus": 4, "memory_bytes": 1, "labels": ["a100", "fast"]}
-    Node.objects.create(name="node-a", token_digest="1" * 64, last_seen_at=timezone.now(), info=info)
-    client = client_for(oscar)
-    page = client.get("/p/ours/runs/new/").content.decode()
-    assert '<option value="a100"></option><option value="fast"></option>' in page
-    assert "Here now: a100, fast." in page
-
-    def checked(**data: str) -> str:
-        answer = client.post("/p/ours/runs/new/", chosen | data | {"action": "check"}, headers={"HX-Request": "true"})
-        return words(answer.content.decode())
-
-    assert "a worker is there: node-a" in checked(node_label="fast")
-    assert "no worker that is here has the label slow: the run will wait for one" in checked(node_label="slow")
-    two = {"engine.device": "cuda", "engine.devices": "2", "node_label": "fast"}
-    assert "no worker that is here has the label fast and 2 GPUs" in checked(**two)
-    for wrong in ("a b", "A100", "gpu2", "train", "platform", "-a", "a" * 41):
-        assert "Node label takes lower-case letters, digits, - and _" in checked(node_label=wrong)
-    assert "Priority must be one of" in checked(priority="5")
-
-
-def test_a_paused_run_is_cancelled(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run = maker.run(state="queued")
-    run_pause(run=run, actor=oscar)
-    text = do(client_for(oscar), run, "cancel")
-    assert run.state == "cancelled"
-    assert "adder is cancelled. It had not started." in text

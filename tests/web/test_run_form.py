@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
-from cohort.runs.models import Run
+from cohort.runs.models import Node, Run
 from grpo_core.config import RunConfig
 from tests.web.form_page import error, said, value
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
@@ -257,6 +257,9 @@ def test_what_this_will_do(client_for: ClientFor, oscar: User, maker: Maker, cho
     assert "about 48\u00a0s" in page, "64 s for 32 completions is 2 s each, for 24"
     assert "from 1 past run of this model" in re.sub(r"\s+", " ", page)
     assert "a worker is there: node-a" in page
+    Node.objects.update(draining="finish")
+    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
+    assert "node-a is draining and takes no new run: the run will wait" in page
 
 
 def test_what_more_the_algorithm_asks_for(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:

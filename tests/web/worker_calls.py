@@ -1,12 +1,15 @@
-"""A worker by hand: a token and plain calls to the worker API."""
+"""A worker by hand: a token and plain calls to the worker API. As fixtures: a run, a node, and the worker with both."""
 
 import json
 from typing import Any
 
+import pytest
 from django.test import Client
 
 from cohort.runs.models import Run
+from cohort.runs.nodes import node_create
 from grpo_core.wire import ClaimReply, Refusal
+from tests.web.run_rows import Maker
 from tests.worker.making import NODE
 
 API = "/api/worker/v1"
@@ -58,3 +61,18 @@ def claim(node: Caller, run: Run) -> ClaimReply:
 
 def refused(answer: Any) -> tuple[int, str]:
     return answer.status_code, Refusal.model_validate_json(answer.content).code
+
+
+@pytest.fixture
+def run(maker: Maker) -> Run:
+    return maker.launched("first", eval={"holdout": 5})
+
+
+@pytest.fixture
+def node(db: None) -> Caller:
+    return Caller(node_create(name="gpu-1")[1])
+
+
+@pytest.fixture
+def worker(run: Run, node: Caller) -> AttemptCaller:
+    return AttemptCaller(claim(node, run))

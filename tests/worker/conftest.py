@@ -14,9 +14,10 @@ from cohort.accounts.services import project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
-from cohort.runs.models import Run
+from cohort.runs.models import Run, StepMetric
 from cohort.runs.nodes import node_create
 from cohort.runs.services import run_launch
+from grpo_core.wire import Finish
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
 from tests.worker.queues import take_all
 from worker.client import Platform
@@ -103,3 +104,21 @@ def supervisor(site: Site, tmp_path: Path, shutdown: threading.Event) -> Iterato
             )
 
         yield make
+
+
+@pytest.fixture
+def see_through(background: Any) -> Callable[[Supervisor, Run], Finish | None]:
+    """Sees one attempt through; a supervisor that does not come to an end fails the test."""
+    return lambda made, run: background(lambda: made.run(run.pk)).result(timeout=120)
+
+
+def folder_of(supervisor: Supervisor, run: Run) -> Path:
+    return supervisor.runs / f"run-{run.pk}" / "attempt-1"
+
+
+def pid_of(supervisor: Supervisor, run: Run) -> int:
+    return int((folder_of(supervisor, run) / "pid").read_text())
+
+
+def three_steps_stored(run: Run) -> Callable[[], bool]:
+    return lambda: StepMetric.objects.filter(run=run).count() == 3

@@ -10,6 +10,7 @@ from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.values import lookup
 from cohort.runs.models import Run
 from cohort.runs.selectors.nodes import SILENT_AFTER
+from cohort.runs.selectors.queue import none_takes
 from cohort.runs.services import gpus_needed
 
 PAST_RUNS = 8
@@ -132,10 +133,13 @@ def _node_seen(form: RunForm) -> Check:
     gpus = gpus_needed(form.config) if form.config else 0
     label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
     wanted = Run(gpus=gpus, node_label=label)
-    names = [seat.name for seat in here if seat.fits(wanted)]
-    if not names:
+    fitting = [seat for seat in here if seat.fits(wanted)]
+    if not fitting:
         needed = " and ".join(filter(None, (f"the label {label}" if label else "", f"{gpus} GPUs" if gpus else "")))
         return Check(False, False, f"no worker that is here has {needed}: the run will wait for one")
+    names = [seat.name for seat in fitting if not seat.obstacle]
+    if not names:
+        return Check(False, False, f"{none_takes(fitting)}: the run will wait")
     more = ", …" if len(names) > 3 else ""
     return Check(
         True, False, f"{'a worker is' if len(names) == 1 else 'workers are'} there: {', '.join(names[:3])}{more}"

@@ -55,7 +55,7 @@ def why_waiting(run: Run, found: Queue, here: Sequence[Seat], ahead: Sequence[Ru
     if not fitting:
         return _none_fits(run, here)
     if not taking:
-        return _none_takes(fitting)
+        return none_takes(fitting)
     if not open_to_it:
         return _kept(run, found)
     free = [seat for seat in open_to_it if not seat.busy]
@@ -94,7 +94,8 @@ def _none_fits(run: Run, here: Sequence[Seat]) -> str:
     return f"no node{where} that is here has {_count(run.gpus, 'GPU')} ({others})"
 
 
-def _none_takes(fitting: Sequence[Seat]) -> str:
+def none_takes(fitting: Sequence[Seat]) -> str:
+    """Of nodes that could take a run and all take none: why."""
     if len(fitting) > 1 and all(seat.draining for seat in fitting):
         return f"all {len(fitting)} nodes that could take it are draining and take no new run"
     return "; ".join(f"{seat.name} {seat.obstacle}" for seat in fitting)

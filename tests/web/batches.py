@@ -1,0 +1,56 @@
+"""Batches of records for one attempt, stored by ingest as the worker API has it done, and attempts that follow one."""
+
+import pytest
+from django.utils import timezone
+
+from cohort.runs.attempts import attempt_claim
+from cohort.runs.ingest import records_ingest
+from cohort.runs.models import Attempt, Run
+from cohort.runs.nodes import node_create
+from grpo_core import records
+from tests.web.run_rows import Maker
+from tests.worker.making import NODE, packed
+
+
+@pytest.fixture
+def run(maker: Maker) -> Run:
+    return maker.launched("first", eval={"holdout": 5}, optim={"steps": 50})
+
+
+@pytest.fixture
+def attempt(run: Run) -> Attempt:
+    node, _ = node_create(name="gpu-1")
+    return attempt_claim(run_id=run.pk, node=node, info=NODE).attempt
+
+
+def send(attempt: Attempt, *lines: records.Envelope | bytes) -> int:
+    return records_ingest(attempt=attempt, fence=attempt.fence, body=packed(lines))
+
+
+def saved(number: int, *, best: bool = False) -> records.CheckpointManifest:
+    entry = records.FileEntry(size=3, sha256="cd" * 32)
+    return records.CheckpointManifest(
+        step=number, path=f"checkpoints/step-{number:06d}", files={"state.json": entry}, best=best, seconds=0.5
+    )
+
+
+def resumed(number: int) -> records.Resumed:
+    skipped = (records.SkippedCheckpoint(path="checkpoints/step-000003", reason="one byte is wrong"),)
+    return records.Resumed(step=number, checkpoint=f"checkpoints/step-{number:06d}", skipped=skipped)
+
+
+def follow(attempt: Attempt, run: Run) -> Attempt:
+    """The attempt is lost and another one has claimed the run."""
+    Attempt.objects.filter(pk=attempt.pk).update(state="lost")
+    run.refresh_from_db()
+    Run.objects.filter(pk=run.pk).update(state="queued")
+    Run.objects.filter(pk=run.pk).update(state="starting", fence=run.fence + 1)
+    now = timezone.now()
+    return Attempt.objects.create(
+        run=run,
+        node=attempt.node,
+        fence=run.fence + 1,
+        token_digest=f"{run.fence + 1:064d}",
+        claimed_at=now,
+        lease_until=now,
+    )

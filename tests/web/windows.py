@@ -1,0 +1,41 @@
+"""Windows of a real browser on the pages of the project `ours`: signed in as a person is, and quiet."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, Page
+
+from tests.web.conftest import PASSWORD
+
+
+@contextmanager
+def windows(
+    browser: Browser, server: str, *, permissions: list[str] | None = None, meant: str | None = None
+) -> Iterator[Callable[..., Page]]:
+    """Opens windows signed in as alice, at an address below p/ours/. What the browser complains about fails the test,
+    except complaints with the text `meant`: it also reports answers that are meant, as of a form that is refused."""
+    complaints: list[str] = []
+    contexts = []
+
+    def make(path: str, *, width: int = 1440, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if dark else "light",
+            permissions=permissions,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.goto(f"{server}/login/")
+        page.get_by_label("Name").fill("alice")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/p/ours/runs/")
+        page.goto(f"{server}/p/ours/{path}")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert [text for text in complaints if meant is None or meant not in text] == []
