@@ -15,7 +15,7 @@ RUN_ATTEMPT_TASK: Final = "worker.run_attempt"
 
 LABEL: Final = re.compile(rf"(?!(?:gpu[0-9]+|{TRAIN_QUEUE}|{PLATFORM_QUEUE})\Z)[a-z0-9][a-z0-9_-]{{0,39}}")
 """What a node may be called where a run says which nodes it may use: part of a queue's name, whose parts have dots
-between them. On files, the end of such a name is what decides who takes a message."""
+between them. On files, a message's name is a time, a dot and the whole name of its queue."""
 LABEL_RULE: Final = (
     f"lower-case letters, digits, - and _, 40 at most, such as a100; not gpu with a number, {TRAIN_QUEUE} or "
     f"{PLATFORM_QUEUE}, which queues are called"

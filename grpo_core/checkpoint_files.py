@@ -135,21 +135,40 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
 
 
 def publish_folder(temporary: Path, folder: Path) -> None:
-    """Make `temporary` durable and give it its name. A folder already there is replaced."""
+    """Make `temporary` durable and give it its name. A folder already there is replaced; a kill on the way leaves it
+    aside, and `put_back` gives it its name again."""
+    put_back(folder)
     for path in sorted(temporary.rglob("*")):
         fsync(path)
     fsync(temporary)
     fault("checkpoint:synced")
     if folder.exists():
-        aside = folder.with_name(f".{folder.name}.old.tmp")
+        aside = _aside_of(folder)
         folder.rename(aside)
+        fault("replace:aside")
         temporary.rename(folder)
+        fault("replace:renamed")
         shutil.rmtree(aside)
     else:
         temporary.rename(folder)
     fault("checkpoint:renamed")
     fsync(folder.parent)
     fault("checkpoint:parent-synced")
+
+
+def put_back(folder: Path) -> None:
+    """End what a kill left of replacing `folder`: where neither had its name, the old one has it again."""
+    aside = _aside_of(folder)
+    if not aside.exists():
+        return
+    if folder.exists():
+        shutil.rmtree(aside)
+    else:
+        aside.rename(folder)
+
+
+def _aside_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old.tmp")
 
 
 def remove_folder(folder: Path) -> None:

@@ -8,8 +8,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +20,7 @@ from grpo_core.errors import GrpoError, Interrupted
 if TYPE_CHECKING:
     from grpo_core.progress import Progress
     from grpo_core.records import EvalResult, Outcome
+    from grpo_core.run_dir import RunDir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,25 +133,27 @@ def _train(options: argparse.Namespace) -> int:
     from grpo_core.progress import Progress
     from grpo_core.run_dir import RunDir
 
-    config = RunConfig.from_file(options.config)
-    if launch.needed(config.engine):
-        also = [*options.resume_from, *([options.out] if options.resume else [])]
-        return launch.launch(config, options.words, config_file=options.config, also=also)
-    # Under torchrun the first process alone writes. It makes the folder before the others wait for it.
-    writes = os.environ.get("RANK", "0") == "0"
-    run_dir = chosen = None
     if options.resume and options.spool:
         raise ConfigError("--spool starts a folder of its own; give --resume-from CHECKPOINT instead of --resume")
+    # Under torchrun the first process alone writes. It makes the folder before the others wait for it.
+    writes = os.environ.get("RANK", "0") == "0"
+
+    def unbegun() -> RunDir | None:
+        return RunDir.create(options.out, spool=True) if writes and options.spool else None
+
+    with _refusals_kept(unbegun, steps=0):
+        config = RunConfig.from_file(options.config)
+    run_dir = chosen = None
+    with _refusals_kept(unbegun, steps=config.optim.steps):
+        if launch.needed(config.engine):
+            also = [*options.resume_from, *([options.out] if options.resume else [])]
+            return launch.launch(config, options.words, config_file=options.config, also=also)
+        if writes and options.resume_from:
+            chosen = choose_from(options.resume_from, config)
     if writes and options.resume:
         run_dir = RunDir.reopen(options.out)
         chosen = choose_in(run_dir, config)
     elif writes:
-        try:
-            chosen = choose_from(options.resume_from, config) if options.resume_from else None
-        except GrpoError as error:
-            if options.spool:  # a worker, and the platform behind it, know an attempt's end by its records
-                RunDir.create(options.out, spool=True).fail(error, steps=config.optim.steps)
-            raise
         run_dir = RunDir.create(options.out, spool=options.spool, spool_cap=options.spool_cap)
     if run_dir is not None and options.config.resolve() != run_dir.config_file.resolve():
         run_dir.write_config(config.to_yaml())
@@ -165,7 +168,8 @@ def _train(options: argparse.Namespace) -> int:
         from grpo_core.trainer import Trainer
         from grpo_core.training.ranks import Ranks
 
-        ranks = Ranks.join(device=config.engine.device)
+        with _refusals_kept(lambda: run_dir, steps=config.optim.steps):
+            ranks = Ranks.join(device=config.engine.device)
         base = options.config.resolve().parent
         trainer = Trainer(
             config, run_dir, base=base, progress=progress, check=stop.raise_if_asked, ranks=ranks, resume=chosen
@@ -181,6 +185,19 @@ def _train(options: argparse.Namespace) -> int:
         if run_dir is not None:
             _tell_end(outcome, options.out, progress)
     return 0
+
+
+@contextmanager
+def _refusals_kept(where: "Callable[[], RunDir | None]", *, steps: int) -> Iterator[None]:
+    """What is refused before the trainer begins, which keeps its own, is kept as the run's outcome too, in the run
+    directory that `where` gives: a worker, and the platform behind it, know an attempt's end by its records. `steps`
+    were planned."""
+    try:
+        yield
+    except GrpoError as error:
+        if (run_dir := where()) is not None:
+            run_dir.fail(error, steps=steps)
+        raise
 
 
 def _export(options: argparse.Namespace) -> int:

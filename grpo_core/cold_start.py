@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from grpo_core.checkpoint_files import publish_folder
+from grpo_core.checkpoint_files import publish_folder, put_back
 from grpo_core.data.arithmetic import demo_split, worked_completion
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import ModelError
@@ -54,6 +54,10 @@ def cold_start(
 
     `progress` is told each step and its loss (nats per token). Raises ModelError when the folder holds something else.
     """
+    try:
+        put_back(folder)
+    except OSError as error:
+        raise ModelError(f"cannot write {folder}: {error.strerror}") from None
     if not force and (existing := _existing(folder)) is not None:
         if existing.get("recipe") == asdict(recipe) and _intact(folder, existing):
             tell(f"{folder} already holds this model (same recipe); nothing to build")

@@ -15,6 +15,8 @@ from typing import NoReturn
 from grpo_core.config import EngineConfig, RunConfig
 from grpo_core.errors import ConfigError
 
+MARKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""What torchrun tells each process that it starts: its number among all, how many there are, its number here."""
 PARENT = "GRPO_PARENT"
 """Pid of the process without which this one must not go on."""
 _PR_SET_PDEATHSIG = 1
@@ -24,10 +26,10 @@ def needed(engine: EngineConfig) -> bool:
     """Whether this process is to start others in its place. Where torchrun has started it, False, after a check that
     torchrun started as many as the config says. Raises ConfigError."""
     wanted = engine.devices * engine.nodes
-    if "RANK" not in os.environ:
+    if not any(mark in os.environ for mark in MARKS):
         return wanted > 1
+    started = _started()
     follow_parent()
-    started = int(os.environ["WORLD_SIZE"])
     if started != wanted:
         line = f"torchrun --nnodes {engine.nodes} --nproc-per-node {engine.devices} -m grpo_core.cli train …"
         raise ConfigError(
@@ -38,11 +40,30 @@ def needed(engine: EngineConfig) -> bool:
     return False
 
 
+def _started() -> int:
+    """How many processes torchrun says it has started. Raises ConfigError for marks that are no torchrun's."""
+    told = {mark: os.environ[mark] for mark in MARKS if mark in os.environ}
+    shown = ", ".join(f"{mark}={value!r}" for mark, value in told.items())
+    if absent := [mark for mark in MARKS if mark not in told]:
+        wrong = f"no {' and no '.join(absent)}"
+    elif odd := [f"{mark}={value!r}" for mark, value in told.items() if not value.isdecimal()]:
+        wrong = f"{', '.join(odd)} is no number"
+    elif int(told["RANK"]) >= (started := int(told["WORLD_SIZE"])):
+        wrong = f"there is no rank {told['RANK']} among {started}"
+    else:
+        return started
+    raise ConfigError(
+        f"the environment has {shown}, and {wrong}. These come from torchrun, all of them together; where something "
+        f"else has set them, take them away: env -u {' -u '.join(told)} grpo train …"
+    )
+
+
 def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: Sequence[Path] = ()) -> int:
     """Run `grpo <words>` once for each device; returns the exit status of the first part that failed, or 0. Where a
     process was killed by a signal, this one ends by the same. On one machine it does not return: it becomes torchrun.
 
-    `also`: what, beside the config and its inputs, every machine must find, such as a checkpoint. Raises ConfigError.
+    `also`: what, beside the config and its inputs, every machine must find that the first one has, such as a
+    checkpoint. Raises ConfigError.
     """
     engine = config.engine
     if engine.nodes == 1:
@@ -53,7 +74,8 @@ def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: 
         os.execv(command[0], command)
     from grpo_core.launch_hosts import over_hosts
 
-    status = over_hosts(config, words, inputs=[config_file, *_inputs(config, config_file), *also])
+    here = [path for path in also if path.exists()]  # of what is missing here the trainer speaks itself
+    status = over_hosts(config, words, inputs=[config_file, *_inputs(config, config_file), *here])
     if status < 0:
         end_by(-status)
     return status

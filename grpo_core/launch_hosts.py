@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, Interrupted
 from grpo_core.launch import PARENT, environment, torchrun
 from grpo_core.launch_part import GRACE, PAUSE
 
@@ -48,13 +48,14 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
         "inputs": _fingerprint(inputs),
     }
     shell = shlex.split(os.environ.get(REMOTE_SHELL, "ssh -o BatchMode=yes"))
-    parts[0].start({**os.environ, **environment(engine), PARENT: str(os.getpid())})
     try:
+        # The others first: one that cannot be started is told before the first machine has begun the run directory.
         for number, host in enumerate(hosts[1:], start=1):
             there = torchrun(engine, ["--node-rank", str(number), *meeting], words)
             part = _Part(host, [*shell, host, sys.executable, "-m", "grpo_core.launch_part"])
             parts.append(part)
             part.start(os.environ, told={**plan, "host": host, "command": there})
+        parts[0].start({**os.environ, **environment(engine), PARENT: str(os.getpid())})
         return _watch(parts)
     finally:
         for part in parts:
@@ -67,7 +68,7 @@ def _hosts(wanted: int) -> list[str]:
         told = f"{HOSTS} names {len(named)} ({', '.join(named)})" if named else f"{HOSTS} is not set"
         raise ConfigError(
             f"engine.nodes is {wanted}, and {told}. Name {wanted} machines, this one first, as the others reach it: "
-            f"{HOSTS}=gpu-1,gpu-2; or set engine.nodes: 1"
+            f"{HOSTS}=gpu-1,gpu-2 (for a worker: COHORT_HOSTS); or set engine.nodes: 1"
         )
     return named[:wanted]
 
@@ -105,8 +106,8 @@ class _Part:
             )
         except OSError as error:
             raise ConfigError(
-                f"cannot start {self._command[0]} for {self.host}: {error.strerror}. {REMOTE_SHELL} names the command "
-                "that reaches another machine"
+                f"cannot start {self._command[0]} for {self.host}: {error.strerror}. {REMOTE_SHELL} (for a worker: "
+                "COHORT_REMOTE_SHELL) names the command that reaches another machine"
             ) from None
         if told is not None:
             self._say(json.dumps(told))
@@ -165,7 +166,9 @@ def _watch(parts: Sequence[_Part]) -> int:
                         part.stop()
                     else:
                         part.kill()
-            failed = next((part for part in parts if part.status() not in (None, 0)), None)
+            # Where all are asked to stop, a part that does so is no failure: another may still write its checkpoint.
+            good = (None, 0, Interrupted.exit_status) if asked else (None, 0)
+            failed = next((part for part in parts if part.status() not in good), None)
             if first is None and failed is not None:
                 first = failed.status()
                 assert first is not None

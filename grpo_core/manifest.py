@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _TOKENIZER_FILES = (
     "vocab.json",
 )
 _TOKENIZER_MORE = ("merges.txt", "added_tokens.json", "chat_template.jinja")
+_SETTINGS = ("config.json", "generation_config.json")
+"""Of the model: rotary embedding, norms, tied weights, the ids that end a completion."""
 
 
 def build_manifest(
@@ -51,7 +54,7 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     """SHA-256 of each thing that a run stands on and that must not change when it goes on."""
     heldout = manifest.data["eval"]
     return {
-        **_model_inputs(manifest.model["weights"], manifest.model["tokenizer_sha256"]),
+        **_model_inputs(manifest.model),
         "the training problems": manifest.data["train"]["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
     }
@@ -59,14 +62,23 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
 
 def model_inputs(folder: Path) -> dict[str, str]:
     """The part of `inputs_of` that a model folder gives."""
-    return _model_inputs({path.name: file_sha256(path) for path in weight_files(folder)}, tokenizer_sha256(folder))
+    return _model_inputs(_model_hashes(folder))
 
 
-def _model_inputs(weights: dict[str, str], tokenizer: str) -> dict[str, str]:
-    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(weights.items()))
+def _model_inputs(model: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "the base model's weights": hashlib.sha256(lines.encode()).hexdigest(),
-        "the tokenizer's files": tokenizer,
+        "the base model's weights": _digest(model["weights"]),
+        "the model's settings": model["settings_sha256"],
+        "the tokenizer's files": model["tokenizer_sha256"],
+    }
+
+
+def _model_hashes(folder: Path) -> dict[str, Any]:
+    """Of all files of a model folder that decide a number."""
+    return {
+        "weights": {path.name: file_sha256(path) for path in weight_files(folder)},
+        "settings_sha256": settings_sha256(folder),
+        "tokenizer_sha256": tokenizer_sha256(folder),
     }
 
 
@@ -119,17 +131,29 @@ def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
         "architecture": type(policy.model).__name__,
         "parameters": policy.parameters(),
         "dtype": config.model.dtype,
-        "weights": {path.name: file_sha256(path) for path in weight_files(folder)},
-        "tokenizer_sha256": tokenizer_sha256(folder),
+        **_model_hashes(folder),
         "provenance": read_provenance(folder),
     }
 
 
 def tokenizer_sha256(folder: Path) -> str:
-    """One digest over the tokenizer's files: SHA-256 of the lines `<sha256>  <name>`, sorted by name."""
-    names = sorted((*_TOKENIZER_FILES, *_TOKENIZER_MORE))
-    lines = [f"{file_sha256(folder / name)}  {name}\n" for name in names if (folder / name).is_file()]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    """One digest over the tokenizer's files."""
+    return _digest(_present(folder, (*_TOKENIZER_FILES, *_TOKENIZER_MORE)))
+
+
+def settings_sha256(folder: Path) -> str:
+    """One digest over the files of a model's settings."""
+    return _digest(_present(folder, _SETTINGS))
+
+
+def _present(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    return {name: file_sha256(folder / name) for name in names if (folder / name).is_file()}
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    """SHA-256 of the lines `<sha256>  <name>`, sorted by name."""
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def read_provenance(folder: Path) -> dict[str, Any] | None:

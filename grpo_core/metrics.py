@@ -78,6 +78,17 @@ class Counts:
         """Wall time that went into the run."""
         return self.seconds_before + time.perf_counter() - self.began
 
+    def summary(self) -> str:
+        """What a finished run came to, in words."""
+        groups, mixed = self.totals.sums["groups"], self.totals.sums["groups_mixed"]
+        if mixed == 0 and self.informative == 0:
+            return (
+                f"No group carried a signal: the rewards of a group were equal in every one of {groups} groups; "
+                "the policy was not changed by rewards. Use easier problems, a reward with more steps between 0 and "
+                "full, or a base model that sometimes succeeds."
+            )
+        return f"Finished {self.steps} steps; {mixed} of {groups} groups carried a signal."
+
 
 def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> dict[str, float]:
     """Rewards, group shares and lengths of one step's groups; `success` is the component that decides right or wrong,

@@ -1,5 +1,5 @@
-"""Whether bytes are a pickle without a mark at its start (protocols 0 and 1). Executes nothing, and holds no more in
-memory than a line, however long the file.
+"""Whether bytes are a pickle that can do anything, of any protocol; those below 2 have no mark at the start. Executes
+nothing, and holds no more in memory than a line, however long the file.
 
 The opcodes are followed one by one as an unpickler would, with the height of its stack. Text may begin like some; it
 does not fetch a name and call it. This must never be stricter than an unpickler is: what it takes for text gets loaded.
@@ -21,7 +21,8 @@ _WIDTHS = {
 }
 _BY_NAME = {"GLOBAL", "INST"}
 _BY_VALUE = {"STACK_GLOBAL", "EXT1", "EXT2", "EXT4"}
-_CALLS = {"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD"}
+_METHOD_CALLS = {"BUILD", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS"}  # of what was fetched, as sys.path
+_CALLS = {"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"} | _METHOD_CALLS
 _MODULE = re.compile(r"[\w.-]+")
 _MARK, _SLICE = pickletools.markobject, pickletools.stackslice
 
@@ -30,9 +31,9 @@ class _Ended(Exception):
     """The file ends inside an opcode's argument, or the argument has no length."""
 
 
-def is_old_pickle(stream: IO[bytes]) -> bool:
-    """Whether the stream, from where it stands, fetches a class or function and then calls it or ends as a pickle does.
-    Without that a pickle holds only plain values, as some text happens to."""
+def fetches_names(stream: IO[bytes]) -> bool:
+    """Whether the stream, from where it stands, fetches something by its name and then calls it or a method of it, or
+    ends as a pickle does. Without that a pickle holds only plain values, as some text happens to."""
     heights = [0]  # of the stack above each mark
     imports = False
     for _ in range(_MOST):

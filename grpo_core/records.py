@@ -49,7 +49,8 @@ class Manifest(Body):
     platform: dict[str, Any]
     """Python, operating system, processor, device, threads."""
     model: dict[str, Any]
-    """source, revision, parameters, dtype, weights: {file: sha256}, tokenizer_sha256, provenance (or null)."""
+    """source, revision, parameters, dtype, weights: {file: sha256}, settings_sha256, tokenizer_sha256,
+    provenance (or null)."""
     data: dict[str, Any]
     """train and eval: {path, sha256, problems, dropped, prompt_tokens: {min, mean, max}}."""
     seeds: dict[str, int]

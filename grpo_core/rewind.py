@@ -22,9 +22,8 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
     with told_when_full(folder, "what a resume puts aside"):
         for name in ("outcome.json", "progress.json"):
             _move(folder, folder / name, aside)
-        if (folder / "manifest.json").exists():
-            _make(aside)
-            shutil.copyfile(folder / "manifest.json", aside / "manifest.json")  # the next one replaces it whole
+        for name in ("manifest.json", "config.yaml"):
+            _copy(folder, folder / name, aside)  # the next one replaces it whole
         for path in sorted((folder / "samples").glob("step-*.jsonl")):
             if int(path.stem.removeprefix("step-")) > step:
                 _move(folder, path, aside)
@@ -87,8 +86,7 @@ def _cut(folder: Path, path: Path, kept: int, aside: Path) -> None:
     if kept == 0:
         _move(folder, path, aside)
         return
-    target = aside / path.relative_to(folder)
-    _make(target.parent)
+    target = _place(folder, path, aside)
     target.write_bytes(rest)
     fsync(target)
     fsync(target.parent)
@@ -99,15 +97,29 @@ def _cut(folder: Path, path: Path, kept: int, aside: Path) -> None:
 
 def _move(folder: Path, path: Path, aside: Path) -> None:
     if path.exists():
-        target = aside / path.relative_to(folder)
-        _make(target.parent)
+        target = _place(folder, path, aside)
         path.rename(target)
         fsync(target.parent)
         fsync(path.parent)
 
 
-def _make(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def _copy(folder: Path, path: Path, aside: Path) -> None:
+    if path.exists():
+        target = _place(folder, path, aside)
+        shutil.copyfile(path, target)
+        fsync(target)
+        fsync(target.parent)
+
+
+def _place(folder: Path, path: Path, aside: Path) -> Path:
+    """Where a file of the run's `folder` goes, with the folders on the way there made durable up to the run's own."""
+    target = aside / path.relative_to(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for made in target.parents:
+        if made == folder:
+            break
+        fsync(made.parent)
+    return target
 
 
 def _next(superseded: Path) -> int:

@@ -31,7 +31,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from grpo_core import records
-from grpo_core.disk import append_all, append_each, disk_full, is_full, told_when_full
+from grpo_core.disk import append_all, append_each, disk_full, fsync, is_full, told_when_full
 from grpo_core.errors import DiskFullError, GrpoError, RunDirError
 from grpo_core.spool import frame, spool_bytes
 
@@ -198,8 +198,7 @@ class RunDir:
         if self._held is not None:
             self._config = text
             return
-        with told_when_full(self.path, "config.yaml"):
-            self.config_file.write_text(text, encoding="utf-8")
+        self._write_whole(self.config_file, text)
 
     def append(self, record: "records.Record") -> int:
         """Write one record to its readable file and, when spooling, to the spool. Returns its seq. Raises DiskFullError
@@ -212,8 +211,8 @@ class RunDir:
                 self._dropped.append(record.step)
                 self._write_readable(record)  # under the seq before it: it has no place in the spool
                 return self._seq
-            case records.Group() | records.Outcome() if self._dropped:
-                self._tell_dropped()
+            case records.Outcome() if self._dropped:
+                self._tell_dropped()  # before it: nothing comes after the last record
             case _:
                 pass
         self._seq += 1
@@ -232,6 +231,8 @@ class RunDir:
         none, the spool as much as found room; the rest is tried again at the next commit."""
         if self._held is not None:
             return
+        if self._dropped:  # told with the files that hold them, so that a kill leaves no gap untold
+            self._tell_dropped()
         try:
             append_all(self._pending)
             self._pending.clear()
@@ -282,15 +283,17 @@ class RunDir:
 
     @staticmethod
     def write_json(path: Path, content: object) -> None:
-        """Write a small file whole: a reader sees the old one or the new one."""
+        """Write a small JSON file whole and durably: a reader sees the old one or the new one."""
+        RunDir._write_whole(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+
+    @staticmethod
+    def _write_whole(path: Path, text: str) -> None:
         temporary = path.with_name(path.name + ".tmp")
         with told_when_full(path.parent, path.name):
-            with temporary.open("w", encoding="utf-8") as handle:
-                json.dump(content, handle, ensure_ascii=False, indent=2)
-                handle.write("\n")
-                handle.flush()
-                os.fsync(handle.fileno())
+            temporary.write_text(text, encoding="utf-8")
+            fsync(temporary)
             temporary.replace(path)
+            fsync(path.parent)
 
     def _readable_file(self, record: "records.Record") -> Path | None:
         match record:
@@ -337,9 +340,11 @@ class RunDir:
         """A gap in the samples is told, never silent."""
         first, last, groups = min(self._dropped), max(self._dropped), len(self._dropped)
         self._dropped.clear()
+        which = "1 group" if groups == 1 else f"{groups} groups"
+        steps = f"step {first}" if first == last else f"steps {first} to {last}"
         message = (
-            f"{groups} groups of steps {first} to {last} were not sent: the records that wait for the platform had "
-            f"grown beyond {self._cap:,} bytes. They are in samples/ of the run directory"
+            f"{which} of {steps} could not be sent: the records that wait for the platform had grown beyond "
+            f"{self._cap:,} bytes. samples/ of the run directory holds all"
         )
         data = {"first_step": first, "last_step": last, "groups": groups}
         self.append(records.Event(type="samples_dropped", message=message, data=data))

@@ -14,6 +14,8 @@ from google_crc32c import value as crc32c
 
 from grpo_core.errors import RunDirError
 
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The platform takes no larger record, so a head that tells of one is damaged, or its record cannot be shipped."""
 _HEAD = 18  # "llllllll cccccccc " : length and CRC32C of the body, in hex
 
 
@@ -23,9 +25,11 @@ def frame(body: bytes) -> bytes:
 
 
 def unframe(buffer: bytes, start: int) -> tuple[bytes, int] | None:
-    """The body that starts at `start` and where the next one does; None when it is not there in full yet.
+    """The body that starts at `start` and where the next one does; None when it is not there in full: still being
+    written, or torn by a kill.
 
-    Raises RunDirError when the bytes are there and wrong.
+    Raises RunDirError when the bytes are there and wrong. A body has no newline in it, so a newline before the stated
+    end says that the length is wrong, and more than one torn frame would be waited for.
     """
     head = buffer[start : start + _HEAD]
     if len(head) < _HEAD:
@@ -34,8 +38,15 @@ def unframe(buffer: bytes, start: int) -> tuple[bytes, int] | None:
         length, checksum = int(head[0:8], 16), int(head[9:17], 16)
     except ValueError:
         raise RunDirError(f"spool frame at byte {start} has no valid head: {head!r}") from None
+    if length > MAX_BODY_BYTES:
+        raise RunDirError(
+            f"spool frame at byte {start} states {length} bytes, and a record has at most {MAX_BODY_BYTES}: its head "
+            "is damaged, or the record is too large to be shipped"
+        )
     end = start + _HEAD + length
     if len(buffer) < end + 1:
+        if b"\n" in buffer[start:]:
+            raise RunDirError(f"spool frame at byte {start} states {length} bytes and ends before them")
         return None
     body = buffer[start + _HEAD : end]
     if crc32c(body) != checksum or buffer[end : end + 1] != b"\n":
@@ -87,21 +98,22 @@ class SpoolReader:
 
     def drop_through(self, seq: int) -> None:
         """Delete the segments whose records the platform all holds. The newest segment stays until it is finished."""
-        segments = self._segments()
-        for segment, following in pairwise(segments):
+        for segment, following in pairwise(self._segments()):
             if int(following.stem) - 1 <= seq:
                 segment.unlink()
+                if segment == self._segment:
+                    self._segment = None  # read to its end, where a batch ended too
 
     def _segments(self) -> list[Path]:
         return sorted(self.folder.glob("*.log")) if self.folder.is_dir() else []
 
     def _frames(self) -> Iterator[Spooled]:
         while True:
+            segments = self._segments()  # before the bytes are read: a segment with one after it is finished by then
+            if not segments:
+                return
             if self._segment is None:
-                following = [s for s in self._segments() if int(s.stem) == self._last_seq + 1]
-                if not following:
-                    return
-                self._segment, self._offset = following[0], 0
+                self._segment, self._offset = self._following(segments), 0
             with self._segment.open("rb") as handle:
                 handle.seek(self._offset)
                 buffer = handle.read()
@@ -114,6 +126,20 @@ class SpoolReader:
                 self._last_seq, self._offset = seq, self._offset + after - start
                 start = after
                 yield Spooled(seq, body)
-            if not any(int(s.stem) == self._last_seq + 1 for s in self._segments()):
+            if self._segment == segments[-1]:
                 return
+            if start < len(buffer):
+                raise RunDirError(
+                    f"spool {self._segment.name} breaks off in record {self._last_seq + 1}, and others come after it"
+                )
             self._segment = None
+
+    def _following(self, segments: list[Path]) -> Path:
+        """The segment that begins with the next record. Raises RunDirError when it is missing."""
+        for segment in segments:
+            if int(segment.stem) == self._last_seq + 1:
+                return segment
+        raise RunDirError(
+            f"spool {self.folder} has no segment that begins with record {self._last_seq + 1}; "
+            f"the newest is {segments[-1].name}"
+        )

@@ -20,7 +20,7 @@ from grpo_core.clock import Clock
 from grpo_core.config import RunConfig
 from grpo_core.disk import disk_full, is_full
 from grpo_core.draw import Drawer, StepDraw
-from grpo_core.errors import GrpoError, Interrupted
+from grpo_core.errors import ExchangeError, GrpoError, Interrupted
 from grpo_core.evaluate.loop import evaluate
 from grpo_core.faults import fault
 from grpo_core.groups import records_of
@@ -33,7 +33,8 @@ from grpo_core.records import Event, Manifest, Outcome, Phase, PhaseStarted, Rec
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.ranked import RankedRollout
 from grpo_core.run_dir import RunDir
-from grpo_core.training.causes import known_cause
+from grpo_core.training.alike import check_checkpoint_alike, check_inputs_alike
+from grpo_core.training.causes import Defect, known_cause
 from grpo_core.training.ranks import Ranks
 from grpo_core.training.single import SingleTraining
 
@@ -79,19 +80,30 @@ class Trainer:
             self._end("stopped", stop.code, f"Stopped after {self._counts.steps} steps: {stop}")
             raise
         except GrpoError as error:
-            self._end("failed", error.code, str(error))
+            self._fail(error)
             raise
         except Exception as error:
-            cause = known_cause(error)
-            if self.run_dir is not None and is_full(error):
-                cause = disk_full(self.run_dir.path, "what the run writes")
+            cause = self._cause(error)
             if cause is not None:
-                self._end("failed", cause.code, str(cause))
+                self._fail(cause)
                 raise cause from error
             self._progress.line(traceback.format_exc())
-            self._end("failed", "internal_error", f"{type(error).__name__}: {error} (a defect; the log has the trace)")
+            where = "the log" if self.run_dir is not None else "what it printed"
+            self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
             raise
-        return self._end("finished", "ok", self._summary())
+        return self._end("finished", "ok", self._counts.summary())
+
+    def _cause(self, error: Exception) -> GrpoError | None:
+        """The error that says what happened; None for a defect. That others are gone is a cause only where none of them
+        told its own."""
+        if self.run_dir is not None and is_full(error):
+            return disk_full(self.run_dir.path, "what the run writes")
+        cause = known_cause(error)
+        return (self._ranks.told() or cause) if isinstance(cause, ExchangeError) else cause
+
+    def _fail(self, error: GrpoError) -> None:
+        self._ranks.tell(error)
+        self._end("failed", error.code, str(error))
 
     # ------------------------------------------------------------------ the loop
 
@@ -108,6 +120,7 @@ class Trainer:
             heldout=inputs.heldout_facts,
             ranks=self._ranks.world,
         )
+        check_inputs_alike(self._ranks, manifest)
         if self._resume is None:
             self._write(manifest)
         self._set_up(inputs, manifest)
@@ -190,6 +203,7 @@ class Trainer:
         (folder, *_) = self._ranks.gather(str(chosen.folder) if chosen is not None else None)
         if folder is None:
             return None
+        check_checkpoint_alike(self._ranks, Path(folder))
         state = self._ranks.together(lambda: self._restore(Path(folder), manifest))
         chosen = self._ranks.together(self._take_back)
         if chosen is not None:
@@ -359,17 +373,6 @@ class Trainer:
                 self._progress.line(message)
         self._commit()
         self._progress.line(text)
-
-    def _summary(self) -> str:
-        totals = self._counts.totals.as_dict()
-        groups, mixed = int(totals["groups"]), int(totals["groups_mixed"])
-        if mixed == 0 and self._counts.informative == 0:
-            return (
-                f"No group carried a signal: the rewards of a group were equal in every one of {groups} groups; "
-                "the policy was not changed by rewards. Use easier problems, a reward with more steps between 0 and "
-                "full, or a base model that sometimes succeeds."
-            )
-        return f"Finished {self._counts.steps} steps; {mixed} of {groups} groups carried a signal."
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
         totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}

@@ -54,6 +54,18 @@ import django  # noqa: E402  after the environment it reads
 
 django.setup()
 
+from django.db.backends.base.base import BaseDatabaseWrapper  # noqa: E402
+from django.db.backends.signals import connection_created  # noqa: E402
+
+
+def _tables_may_be_emptied(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """After a test with transactions of its own every table is emptied, events too, which nobody else may do."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET cohort.tests_empty_tables = on")
+
+
+connection_created.connect(_tables_may_be_emptied)
+
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:

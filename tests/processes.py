@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import psutil
 
+from worker.keeper import processes
+
 DEADLINE = 300.0
 """Seconds for what comes at once on a quiet machine; starting Celery and torch takes long on a busy one."""
 Found = TypeVar("Found")
@@ -109,6 +111,11 @@ def belonging_to(home: Path) -> list[psutil.Process]:
             if process.pid != os.getpid() and any(str(home) in word for word in told):
                 found.append(process)
     return found
+
+
+def session_members(session: int) -> list[int]:
+    """Process ids of the session that are not zombies."""
+    return [one.pid for one in processes() if one.session == session and one.lives]
 
 
 def people(home: Path) -> int:

@@ -48,6 +48,10 @@ app.conf.update(
     worker_concurrency=1,
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,
+    # The broker may be away for hours. And RabbitMQ closes the channel of a message that waits too long behind a run
+    # (consumer_timeout, 30 minutes): the worker connects again, and the message goes to whoever is free.
+    broker_connection_max_retries=None,
+    broker_channel_error_retry=True,
     timezone="UTC",
 )
 
@@ -70,8 +74,9 @@ def _stay_present(**_: Any) -> None:
 
 
 def _refused() -> None:
-    """Take no more messages, which other workers could answer; end what trains at a checkpoint; exit with a status of
-    its own, for whoever starts workers again by itself."""
+    """Take no more messages, which other workers could answer; tell the supervisor to end what trains, which it kills
+    without a checkpoint once the platform refuses the attempt's token too, as it does a revoked node's; exit with a
+    status of its own, for whoever starts workers again by itself."""
     SHUTDOWN.set()
     state.should_stop = os.EX_NOPERM  # as Celery's own handlers of signals do it; but there the status is 0
 

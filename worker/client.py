@@ -2,10 +2,11 @@
 
 Connection errors, 5xx, 429 and answers that are not the platform's own (a proxy's page, a redirect) are tried again
 with growing pauses for as long as the caller has patience; a Refusal is the platform's word and is raised at once.
+No try lasts longer than its time: 25 s, and for a large body what a slow line needs.
 """
 
 import hashlib
-import ipaddress
+import logging
 import random
 import secrets
 import time
@@ -13,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from grpo_core.wire import (
@@ -32,14 +32,22 @@ from grpo_core.wire import (
     Refusal,
     UploadReply,
 )
+from worker.calls import GLANCE, Answer, Calls, Meanwhile, NoAnswer
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
-_TIMEOUT = httpx.Timeout(20.0, connect=5.0)
-_UPLOAD_TIMEOUT = httpx.Timeout(20.0, read=300.0)  # the call with a file's last byte waits until all was checked
+_SECONDS = 25.0
+"""For one try of a call, its body apart; for the next byte of a file. Well below a lease, because nothing is heard of
+the worker while it waits for the answer to a beat."""
+_SLOWEST_LINE = 32 * 1024
+"""Bytes a second; on a line that is slower the largest bodies do not arrive in their time."""
+_CHECK_SECONDS = 300.0
+"""The call with a file's last byte waits until the platform has read all of it again."""
 _LONGEST_PAUSE = 10.0
-_GLANCE = 0.25
-"""Seconds between two looks at what else there is to do, while a try that failed is waited out."""
+_ANEW_AFTER = (2.0, 8.0, 30.0)
+"""Seconds before each further try to fetch a file that arrived wrong, such as a proxy's page with status 200."""
+
+log = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
@@ -51,7 +59,11 @@ class PlatformError(Exception):
 
 
 class Unreachable(PlatformError):
-    """No answer, or none that was the platform's own. Trying later may help."""
+    """No answer, or none that was the platform's own. Trying later may help. `begun`: bytes of a file had arrived."""
+
+    def __init__(self, message: str, *, begun: bool = False) -> None:
+        super().__init__(message)
+        self.begun = begun
 
 
 class Refused(PlatformError):
@@ -71,12 +83,17 @@ class BadFile(PlatformError):
     """An input file that did not arrive as it was announced."""
 
 
+def node_of(token: str) -> str:
+    """Names the node among those that share a runs folder, and tells nothing of its token."""
+    return hashlib.sha256(f"cohort node {token}".encode()).hexdigest()[:16]
+
+
 class Platform:
     """Calls made with the node's token."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
-        self._http = _client(url)
+        self._http = Calls(url)
         self._token = token
 
     def __enter__(self) -> Self:
@@ -85,8 +102,13 @@ class Platform:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
+    @property
+    def node(self) -> str:
+        """Names this node among those that share a runs folder."""
+        return node_of(self._token)
+
     def claim(
-        self, run_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Callable[[], None] = _nothing
+        self, run_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Meanwhile = _nothing
     ) -> ClaimReply:
         """`meanwhile` is called between tries; what it raises ends them."""
         body = ClaimRequest(run_id=run_id, claim_id=secrets.token_hex(16), node=node)  # one id for all tries
@@ -104,13 +126,13 @@ class Platform:
 
     def attempt_aside(self, claimed: ClaimReply) -> "AttemptLink":
         """The same on connections of its own, for another thread; the caller closes it."""
-        return AttemptLink(_client(self._url), claimed)
+        return AttemptLink(Calls(self._url), claimed)
 
 
 class AttemptLink:
     """Calls of one attempt, with its own token."""
 
-    def __init__(self, http: httpx.Client, claimed: ClaimReply) -> None:
+    def __init__(self, http: Calls, claimed: ClaimReply) -> None:
         self._http = http
         self._token = claimed.token
         self._fence = claimed.fence
@@ -138,9 +160,12 @@ class AttemptLink:
         )
         return _understood(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
 
-    def records(self, compressed: bytes) -> IngestReply:
+    def records(self, compressed: bytes, *, meanwhile: Meanwhile) -> IngestReply:
+        """`meanwhile` is called while the batch is on its way, which on a slow line takes longer than a lease; what it
+        raises ends the call."""
         headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
-        answer = _call(self._http, f"{self._at}/records", self._token, content=compressed, headers=headers)
+        place, token = f"{self._at}/records", self._token
+        answer = _call(self._http, place, token, aside=meanwhile, content=compressed, headers=headers)
         return _understood(IngestReply, answer)
 
     def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
@@ -152,46 +177,68 @@ class AttemptLink:
         }
         # fmt: on
         place = f"{self._at}/uploads/{sha256}"
-        answer = _call(self._http, place, self._token, content=part, headers=headers, timeout=_UPLOAD_TIMEOUT)
+        answer = _call(self._http, place, self._token, content=part, headers=headers, check=_CHECK_SECONDS)
         return _understood(UploadReply, answer)
 
-    def finish(self, finish: Finish, *, patience: float, meanwhile: Callable[[], None]) -> None:
+    def finish(self, finish: Finish, *, patience: float, meanwhile: Meanwhile) -> None:
         """`meanwhile` is called between tries, and while the next is waited for."""
         _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, json=_json(finish))
 
-    def fetch(self, file: InputFile, target: Path, *, meanwhile: Callable[[], None], patience: float) -> None:
+    def fetch(self, file: InputFile, target: Path, *, meanwhile: Meanwhile, patience: float) -> None:
         """Store the file at `target`, which then holds exactly the announced bytes. Raises BadFile when it cannot.
 
-        `meanwhile` is called at every chunk and between tries; what it raises ends the fetch.
+        `patience` counts from the last byte that arrived. `meanwhile` is called often, and what it raises ends the
+        fetch. Nothing of a file that did not arrive stays.
         """
+        meanwhile()
         if target.is_file() and _sha256(target) == file.sha256:
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(target.name + ".part")
-        _retry(lambda: self._fetch_once(file, aside, meanwhile), patience, meanwhile)
-        aside.replace(target)
-
-    def _fetch_once(self, file: InputFile, aside: Path, meanwhile: Callable[[], None]) -> None:
-        digest, size = hashlib.sha256(), 0
-        request = self._http.build_request(
-            "GET", f"{self._at}/files/{file.sha256}", headers={"Authorization": f"Bearer {self._token}"}
-        )
         try:
-            answer = self._http.send(request, stream=True)
+            self._fetch_right(file, aside, meanwhile, patience)
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _fetch_right(self, file: InputFile, aside: Path, meanwhile: Meanwhile, patience: float) -> None:
+        for pause in _ANEW_AFTER:
             try:
-                if not answer.is_success:
-                    answer.read()
-                    _raise_for(answer)
-                with aside.open("wb") as handle:
-                    for chunk in answer.iter_bytes():
-                        handle.write(chunk)
-                        digest.update(chunk)
-                        size += len(chunk)
-                        meanwhile()
-            finally:
-                answer.close()
-        except httpx.TransportError as error:
-            raise Unreachable(f"fetching {file.path}: {error}") from None
+                return _retry(lambda: self._fetch_once(file, aside, meanwhile), patience, meanwhile)
+            except BadFile as error:
+                log.warning("%s. It is fetched again in %.0f s", error, pause)
+            _pause(pause, meanwhile)
+        try:
+            _retry(lambda: self._fetch_once(file, aside, meanwhile), patience, meanwhile)
+        except BadFile as error:
+            raise BadFile(
+                f"{error}. It was fetched {len(_ANEW_AFTER) + 1} times: either the platform's copy is damaged, or "
+                "something between it and this worker answers in its place"
+            ) from None
+
+    def _fetch_once(self, file: InputFile, aside: Path, meanwhile: Meanwhile) -> None:
+        digest, size = hashlib.sha256(), 0
+        headers = {"Authorization": f"Bearer {self._token}"}
+        with aside.open("wb") as handle:
+
+            def write(chunk: bytes) -> None:
+                nonlocal size
+                size += len(chunk)
+                if size > file.size:
+                    raise BadFile(f"{file.path} arrived with more than the announced {file.size} bytes")
+                handle.write(chunk)
+                digest.update(chunk)
+
+            try:
+                place = f"{self._at}/files/{file.sha256}"
+                answer = self._http.get(place, headers=headers, write=write, seconds=_SECONDS, meanwhile=meanwhile)
+            except NoAnswer as error:
+                why = f"fetching {file.path}: {error}, after {size} of {file.size} bytes"
+                if error.begun:
+                    log.warning("%s", why)
+                raise Unreachable(why, begun=error.begun) from None
+        if not answer.is_success:
+            _raise_for(answer)
         if digest.hexdigest() != file.sha256:
             raise BadFile(
                 f"{file.path} arrived as {size} bytes with SHA-256 {digest.hexdigest()}; "
@@ -200,20 +247,25 @@ class AttemptLink:
 
 
 def _call(
-    http: httpx.Client,
+    http: Calls,
     path: str,
     token: str,
     patience: float = 0.0,
-    meanwhile: Callable[[], None] = _nothing,
+    meanwhile: Meanwhile = _nothing,
+    *,
+    aside: Meanwhile = _nothing,
+    check: float = 0.0,
     **request: Any,
-) -> httpx.Response:
+) -> Answer:
+    """`meanwhile` is called between tries, `aside` while one is made, which may take `check` seconds longer."""
     headers = {**request.pop("headers", {}), "Authorization": f"Bearer {token}"}
+    seconds = _SECONDS + check + len(request.get("content", b"")) / _SLOWEST_LINE
 
-    def once() -> httpx.Response:
+    def once() -> Answer:
         try:
-            answer = http.post(path, headers=headers, **request)
-        except httpx.TransportError as error:
-            raise Unreachable(f"{path}: {type(error).__name__}: {error}") from None
+            answer = http.post(path, seconds=seconds, check=check, meanwhile=aside, headers=headers, **request)
+        except NoAnswer as error:
+            raise Unreachable(f"{path}: {error}") from None
         if not answer.is_success:
             _raise_for(answer)
         return answer
@@ -224,53 +276,50 @@ def _call(
 Result = TypeVar("Result")
 
 
-def _retry(once: Callable[[], Result], patience: float, meanwhile: Callable[[], None]) -> Result:
+def _retry(once: Callable[[], Result], patience: float, meanwhile: Meanwhile) -> Result:
     """Call until it succeeds; give up with its Unreachable when the next pause would outlast the patience."""
     began, pause = time.monotonic(), 0.5
     while True:
         try:
             return once()
-        except Unreachable:
+        except Unreachable as error:
+            if error.begun:
+                began, pause = time.monotonic(), 0.5
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() - began + wait > patience:
                 raise
-        over = time.monotonic() + wait
-        meanwhile()
-        while (left := over - time.monotonic()) > 0:
-            time.sleep(min(left, _GLANCE))
-            meanwhile()
+        _pause(wait, meanwhile)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _raise_for(answer: httpx.Response) -> None:
-    if answer.status_code >= 500 or answer.status_code == 429:
-        raise Unreachable(f"{answer.url.path}: the platform answered {answer.status_code}")
+def _pause(seconds: float, meanwhile: Meanwhile) -> None:
+    over = time.monotonic() + seconds
+    meanwhile()
+    while (left := over - time.monotonic()) > 0:
+        time.sleep(min(left, GLANCE))
+        meanwhile()
+
+
+def _raise_for(answer: Answer) -> None:
+    if answer.status >= 500 or answer.status == 429:
+        raise Unreachable(f"{answer.url.path}: the platform answered {answer.status}")
     try:
         refusal = Refusal.model_validate_json(answer.content)
     except ValidationError:
         # Not the platform's own words: a proxy, a redirect to https, another server at this address.
+        if answer.status == 413:
+            raise Unreachable(
+                f"{answer.url} answered 413, which is not the platform's own answer: a proxy before the platform takes "
+                "no body of this size. Let it take 40 MiB (nginx: client_max_body_size 40m)"
+            ) from None
         raise Unreachable(
-            f"{answer.url} answered {answer.status_code}, which is not the platform's own answer; "
+            f"{answer.url} answered {answer.status}, which is not the platform's own answer; "
             "is COHORT_URL the platform's address?"
         ) from None
-    raise Refused(answer.status_code, refusal)
+    raise Refused(answer.status, refusal)
 
 
-def _client(url: str) -> httpx.Client:
-    # Another machine's proxy cannot reach this machine's own addresses.
-    direct = dict.fromkeys(("http://", "https://")) if _on_this_machine(url) else None
-    return httpx.Client(base_url=f"{url.rstrip('/')}/api/worker/v1/", timeout=_TIMEOUT, mounts=direct)
-
-
-def _on_this_machine(url: str) -> bool:
-    host = httpx.URL(url).host
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _understood(kind: type[Reply], answer: httpx.Response) -> Reply:
+def _understood(kind: type[Reply], answer: Answer) -> Reply:
     try:
         return kind.model_validate_json(answer.content)
     except ValidationError as error:

@@ -14,6 +14,11 @@ from typing import Any
 from grpo_core.wire import NodeInfo
 
 _PACKAGES = ("cohort-grpo", "torch", "transformers", "vllm", "deepspeed")
+_SECONDS = 20.0
+_KILLED_SECONDS = 1.0
+_hanging: dict[str, "subprocess.Popen[str]"] = {}
+"""Programs that SIGKILL did not end at once: they hang in a driver."""
+_shown = False
 
 
 def node_info(labels: Sequence[str] = ()) -> NodeInfo:
@@ -46,23 +51,39 @@ def gpus() -> list[dict[str, Any]]:
     nvidia-smi shows every device of the machine, whatever CUDA_VISIBLE_DEVICES says, so that is read here, as CUDA
     reads it. A slice of a device (MIG) that is named in it counts as one device, and CUDA takes no second one.
     """
+    global _shown
+    found = _gpus()
+    _shown = _shown or bool(found)
+    return found
+
+
+def has_shown_gpus() -> bool:
+    """Whether `gpus` has found any in this process. Then an nvidia-smi that answers no more says that they are in
+    trouble, and not that this machine has none."""
+    return _shown
+
+
+def _gpus() -> list[dict[str, Any]]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None and named.strip().startswith("MIG-"):
-        return _slices(_answer([program, "-L"]), named)[:1]
-    answer = _answer([program, "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"])
+        return _slices(_answer([program, "-L"]) or "", named)[:1]
+    answer = _answer([program, "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]) or ""
     rows = [row for line in answer.splitlines() if (row := _row(line)) is not None]
     return [gpu for _, _, gpu in (rows if named is None else _visible(rows, named))]
 
 
-def gpu_users() -> set[int]:
-    """Process ids that compute on NVIDIA devices, as far as nvidia-smi shows them here."""
+def gpu_users(seconds: float = 10.0) -> set[int] | None:
+    """Process ids that compute on NVIDIA devices, as far as nvidia-smi shows them here. None when it fails, or does not
+    answer in time: then nobody knows, and least of all that there are none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return set()
-    answer = _answer([program, "--query-compute-apps=pid", "--format=csv,noheader"])
+    answer = _answer([program, "--query-compute-apps=pid", "--format=csv,noheader"], seconds)
+    if answer is None:
+        return None
     return {int(line) for line in answer.splitlines() if line.strip().isdecimal()}
 
 
@@ -74,15 +95,42 @@ def sandbox() -> str:
     apart = ["--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev"]
     if _answer([program, *apart, "--proc", "/proc", "--", "/bin/sh", "-c", "echo apart"]) != "apart\n":
         return ""
-    return _answer([program, "--version"]).strip()
+    return (_answer([program, "--version"]) or "").strip()
 
 
-def _answer(words: list[str]) -> str:
-    """What a program prints; nothing when it fails or does not answer."""
+def _answer(words: list[str], seconds: float = _SECONDS) -> str | None:
+    """What a program prints; None when it fails or does not answer in time.
+
+    One that hangs in a driver is not waited for, as even SIGKILL does not end it, and while it is there no other one is
+    started to hang beside it.
+    """
+    before = _hanging.get(words[0])
+    if before is not None and before.poll() is None:
+        return None
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+        asked = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+        )
+    except OSError:
+        return None
+    try:
+        told, _ = asked.communicate(timeout=seconds)
+        return told if asked.returncode == 0 else None
+    except subprocess.TimeoutExpired:
+        asked.kill()
+        try:
+            asked.wait(_KILLED_SECONDS)
+        except subprocess.TimeoutExpired:
+            _hanging[words[0]] = asked
+        return None
+    finally:
+        assert asked.stdout is not None
+        asked.stdout.close()
 
 
 _Row = tuple[int, str, dict[str, Any]]

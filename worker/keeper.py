@@ -10,6 +10,7 @@ orphans are given to it (sub-reaper); the trainer itself dies with it (parent-de
 """
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -68,11 +69,32 @@ def below(root: int, table: list[Process]) -> list[Process]:
 
 
 def kill(one: Process, number: int = signal.SIGKILL) -> None:
-    """Signal the very process that was seen, not one that has its id by now."""
+    """Signal the very process that was seen, not one that has its id by now. One that may not be signalled, because it
+    is another user's, stays: whoever looks again finds it.
+
+    A kernel or sandbox without pidfds leaves a moment between look and signal in which the id could change hands.
+    """
+    handle = None
+    try:
+        handle = os.pidfd_open(one.pid)
+        if _is_still(one):
+            signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # an old kernel; not allowed
+            raise
+        with suppress(ProcessLookupError, PermissionError):
+            if _is_still(one):
+                os.kill(one.pid, number)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _is_still(one: Process) -> bool:
     now = process(one.pid)
-    if now is not None and now.ticks == one.ticks:
-        with suppress(ProcessLookupError):
-            os.kill(one.pid, number)
+    return now is not None and now.ticks == one.ticks
 
 
 def prctl(option: int, value: int) -> None:

@@ -19,24 +19,31 @@ RUNS_ID = ".runs-id"
 log = logging.getLogger(__name__)
 
 
-def node_info(labels: Sequence[str], runs: Path, min_free_bytes: int | None) -> NodeInfo:
-    return at_present(devices.node_info(labels), runs, min_free_bytes)
+def node_info(labels: Sequence[str], runs: Path, min_free_bytes: int | None, node: str) -> NodeInfo:
+    return at_present(devices.node_info(labels), runs, min_free_bytes, node)
 
 
-def at_present(info: NodeInfo, runs: Path, min_free_bytes: int | None) -> NodeInfo:
+def at_present(info: NodeInfo, runs: Path, min_free_bytes: int | None, node: str) -> NodeInfo:
     """The same machine, with what may have changed since."""
-    return info.model_copy(update={"runs_id": runs_id(runs), "refuses": refusal(runs, min_free_bytes)})
+    return info.model_copy(update={"runs_id": runs_id(runs), "refuses": refusal(runs, min_free_bytes, node)})
 
 
-def refusal(runs: Path, min_free_bytes: int | None) -> str:
-    """Why this worker takes no run now; empty when it takes them."""
+def refusal(runs: Path, min_free_bytes: int | None, node: str) -> str:
+    """Why this worker takes no run now; empty when it takes them. `node` as `client.node_of` says."""
+    try:
+        return _refusal(runs, min_free_bytes, node)
+    except OSError as error:
+        return f"{runs} cannot be looked at: {error}. Runs wait until it can; look at the disk that it lies on"
+
+
+def _refusal(runs: Path, min_free_bytes: int | None, node: str) -> str:
     free, least = disk.free_bytes(runs), disk.least_free(runs, min_free_bytes)
     if free < least:
         return (
             f"the disk of {runs} has {disk.size_in_words(free)} left, and at least {disk.size_in_words(least)} must be "
             "free (COHORT_MIN_FREE_BYTES). Runs wait until there is room"
         )
-    if left := orphans.survivors(runs):
+    if left := orphans.survivors(runs, node):
         return (
             f"SIGKILL has not ended {left}. What hangs in the kernel so may hold a GPU or memory, and runs wait until "
             "it is gone. Look at the device and the disks it uses; often only starting the machine anew helps"

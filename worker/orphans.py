@@ -6,7 +6,12 @@ What SIGKILL does not end hangs in the kernel, usually on a device: its record s
 it is gone (`survivors`).
 Only what the record itself proves is touched: this host, this boot, this pid namespace, the trainer's start time, its
 control group, or the random mark in its environment. Never a name, never process 1. Another worker's runs folder is
-never looked into.
+never looked into. Where workers share one, each ends what lives of any dead attempt on its machine, but only the node
+whose attempt it was tells the platform, removes the record, and takes no run because of it. It knows its own by its
+token: what died before the token was replaced is nobody's to tell, and the lease tells it.
+
+What goes wrong with one folder is logged, and the others are seen to; OSError is raised when the runs folder itself
+cannot be listed.
 """
 
 import fcntl
@@ -43,6 +48,9 @@ _SWEEPING = threading.Lock()
 
 log = logging.getLogger(__name__)
 
+_said: set[tuple[Path, str]] = set()
+"""What was logged of folders that cannot be read: the sweeps come back to them every few seconds."""
+
 
 class ProcessRecord(BaseModel):
     """process.json."""
@@ -52,6 +60,8 @@ class ProcessRecord(BaseModel):
     run_id: int
     attempt_id: int
     fence: int
+    node: str = ""
+    """Whose attempt it is, as `client.node_of` says; empty in an older worker's record: anybody's own."""
     host: str
     boot_id: str
     pid_namespace: str
@@ -67,16 +77,21 @@ class ProcessRecord(BaseModel):
     cgroup: str | None = None
     survives: bool = False
     """SIGKILL has not ended all of it."""
+    left: tuple[tuple[int, int], ...] = ()
+    """What it had not ended when the supervisor left: process ids and start times."""
     holders: tuple[int, ...] = ()
-    """Processes that have ended, and that a GPU counted as its users even so."""
+    """Processes that have ended, and that a GPU counted as its users even so, or that nobody said it did not."""
     told: bool = False
     """The platform knows that the attempt is lost."""
+
+    def is_of(self, node: str) -> bool:
+        return self.node in ("", node)
 
 
 class Held:
     """The record of an attempt that this process supervises."""
 
-    def __init__(self, folder: Path, claimed: ClaimReply) -> None:
+    def __init__(self, folder: Path, claimed: ClaimReply, node: str) -> None:
         self._folder = folder
         self._lock = _locked(folder)
         if self._lock is None:
@@ -86,6 +101,7 @@ class Held:
             run_id=claimed.run_id,
             attempt_id=claimed.attempt_id,
             fence=claimed.fence,
+            node=node,
             host=socket.gethostname(),
             boot_id=_boot_id(),
             pid_namespace=_pid_namespace(),
@@ -113,7 +129,8 @@ class Held:
 
     def survived(self, left: GroupSurvives) -> None:
         """Not all of the attempt could be ended: whoever sweeps next tries again."""
-        self.record = self.record.model_copy(update={"survives": True, "holders": left.holders})
+        known = tuple((one.pid, one.ticks) for one in left.left)
+        self.record = self.record.model_copy(update={"survives": True, "left": known, "holders": left.holders})
         _note(self._folder, self.record)
         self.release()
 
@@ -133,8 +150,10 @@ def sweep(runs: Path) -> dict[Path, ProcessRecord]:
     found = {}
     with _SWEEPING:
         for folder, record in _records(runs):
-            with _unsupervised(folder) as free:
-                if free and record.host == socket.gethostname():
+            if record.host != socket.gethostname():
+                continue
+            with _passing_over(folder), _unsupervised(folder) as free:
+                if free:
                     survives = not _end(folder, record)
                     found[folder] = record.model_copy(update={"survives": survives})
                     if survives and not record.survives:
@@ -143,14 +162,16 @@ def sweep(runs: Path) -> dict[Path, ProcessRecord]:
 
 
 def settle(runs: Path, platform: Platform) -> None:
-    """Sweep, and tell the platform. Raises PlatformError when it does not hear; the records then stay for next time."""
-    found = sweep(runs)
+    """Sweep, and tell the platform of this node's attempts. Raises PlatformError when it does not hear; the records
+    then stay for next time."""
+    found = {folder: record for folder, record in sweep(runs).items() if record.is_of(platform.node)}
     untold = [record for record in found.values() if not record.told]
     if untold:
         platform.lost([LostAttempt(attempt_id=record.attempt_id, fence=record.fence) for record in untold])
     for folder, record in found.items():
         if not record.survives:
-            (folder / RECORD).unlink(missing_ok=True)
+            with _passing_over(folder):
+                (folder / RECORD).unlink(missing_ok=True)
         elif not record.told:
             _note(folder, record.model_copy(update={"told": True}))
         if not record.told:
@@ -165,44 +186,69 @@ def try_to_settle(runs: Path, platform: Platform) -> None:
         log.warning("the platform was not told of attempts whose worker died, and will be: %s", error)
 
 
-def survivors(runs: Path) -> str:
-    """What has outlived SIGKILL here and still does, in words; empty when nothing does."""
+def survivors(runs: Path, node: str) -> str:
+    """What has outlived SIGKILL of this node's attempts and still does, in words; empty when nothing does."""
     found = []
     for folder, record in _records(runs):
-        if not record.survives or record.host != socket.gethostname():
+        if not record.survives or record.host != socket.gethostname() or not record.is_of(node):
             continue
-        if words := _words(*_left(record)):
-            found.append(f"{words} of run {record.run_id} (attempt {record.fence}, {folder})")
+        with _passing_over(folder):
+            if words := _words(*_left(record)):
+                found.append(f"{words} of run {record.run_id} (attempt {record.fence}, {folder})")
     return "; ".join(found)
 
 
-def still_leaving(runs: Path) -> list[int]:
-    """Runs whose supervisor still lives though the worker that it belonged to is gone: they free their devices soon."""
+def still_leaving(runs: Path, node: str) -> list[int]:
+    """This node's runs whose supervisor still lives though the worker that it belonged to is gone: they free their
+    devices soon."""
     found = []
     for folder, record in _records(runs):
+        if not record.is_of(node):
+            continue
         if record.boot_id != _boot_id() or record.pid_namespace != _pid_namespace():
             continue
         worker = process(record.worker_pid)
         if worker is not None and worker.lives and worker.ticks == record.worker_ticks:
             continue
-        with _unsupervised(folder) as free:
+        with _passing_over(folder), _unsupervised(folder) as free:
             if not free:
                 found.append(record.run_id)
     return found
 
 
 def _records(runs: Path) -> Iterator[tuple[Path, ProcessRecord]]:
-    for file in sorted(runs.glob(f"run-*/attempt-*/{RECORD}")):
-        try:
-            yield file.parent, _read(file.parent)
-        except FileNotFoundError:
-            continue  # its supervisor came to its end
-        except ValidationError as error:
-            log.error("%s cannot be read and is left alone: %s", file, error)
+    """Those that can be read."""
+    for folder in _attempts(runs):
+        record = None
+        with _passing_over(folder):
+            record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
+        if record is not None:
+            yield folder, record
 
 
-def _read(folder: Path) -> ProcessRecord:
-    return ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
+def _attempts(runs: Path) -> list[Path]:
+    try:
+        found = [folder for folder in runs.iterdir() if folder.name.startswith("run-")]
+    except FileNotFoundError:
+        return []  # nothing was ever trained here
+    attempts = []
+    for folder in sorted(found):
+        with _passing_over(folder):
+            attempts += sorted(attempt for attempt in folder.iterdir() if attempt.name.startswith("attempt-"))
+    return attempts
+
+
+@contextmanager
+def _passing_over(folder: Path) -> Iterator[None]:
+    """What goes wrong with the folder is logged, once, and is no reason to leave the others alone."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        return  # no attempt, or its supervisor came to its end, or somebody has just removed it
+    except (OSError, ValidationError) as error:
+        if (folder, str(error)) not in _said:
+            log.error("what an attempt left in %s cannot be looked at and is left alone: %s", folder, error)
+        _said.add((folder, str(error)))
 
 
 def _note(folder: Path, record: ProcessRecord) -> None:
@@ -244,18 +290,25 @@ def _group(record: ProcessRecord) -> Cgroup | None:
     return Cgroup(Path(record.cgroup)) if record.cgroup else None
 
 
-def _left(record: ProcessRecord) -> tuple[list[Process], list[int]]:
-    """What lives of the attempt, and which of its ended processes a GPU still counts as its users."""
+def _left(record: ProcessRecord) -> tuple[list[Process], list[str]]:
+    """What lives of the attempt, and what is to be said of its ended processes that a GPU still counts as its users."""
     if not _here(record):
         return [], []
+    living = _living(record, _group(record))
     held = {pid for pid in record.holders if process(pid) is None}  # one that lives again is somebody else's
-    return _living(record, _group(record)), sorted(held & devices.gpu_users()) if held else []
+    if not held:
+        return living, []
+    users = devices.gpu_users()
+    if users is None:
+        words = "which has ended, though nvidia-smi does not answer whether a GPU still counts it as its user"
+    else:
+        held &= users
+        words = "which has ended but which a GPU counts as its user"
+    return living, [f"process {pid}, {words}" for pid in sorted(held)]
 
 
-def _words(living: list[Process], holders: list[int]) -> str:
-    told = [f"process {one.pid} (state {one.state})" for one in living]
-    told += [f"process {pid}, which has ended but which a GPU counts as its user" for pid in holders]
-    return ", ".join(told)
+def _words(living: list[Process], held: list[str]) -> str:
+    return ", ".join([f"process {one.pid} (state {one.state})" for one in living] + held)
 
 
 def _living(record: ProcessRecord, group: Cgroup | None) -> list[Process]:
@@ -269,7 +322,12 @@ def _living(record: ProcessRecord, group: Cgroup | None) -> list[Process]:
         for one in table
         if one.lives
         and one.pid not in (1, os.getpid())
-        and (one.pid in grouped or (session is not None and one.session == session) or _marked(one.pid, record.mark))
+        and (
+            one.pid in grouped
+            or (session is not None and one.session == session)
+            or (one.pid, one.ticks) in record.left
+            or _marked(one.pid, record.mark)
+        )
     ]
 
 

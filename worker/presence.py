@@ -1,13 +1,14 @@
 """Says that this machine is here, while it waits as well as while it works, and what it found dead.
 
-Without it an idle worker calls nobody, and people could not tell one that waits from one that is gone. A call that
-fails is only logged and made again: runs are offered by message and owned by claim.
+Without it an idle worker calls nobody, and people could not tell one that waits from one that is gone. Whatever fails
+is only logged and done again: runs are offered by message and owned by claim.
 """
 
 import logging
 import threading
 from collections.abc import Callable
 
+from grpo_core.wire import NodeInfo
 from worker.client import Platform, PlatformError, Refused
 from worker.environment import Environment
 from worker.node import at_present, node_info
@@ -28,15 +29,18 @@ def stay_present(settings: Environment, stop: threading.Event, refused: Callable
 
 def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> None:
     runs, least = settings.runs_folder, settings.min_free_bytes
-    info = node_info(settings.label_list, runs, least)
-    was_heard = True
+    info: NodeInfo | None = None
+    was_heard, failure = True, ""
     with Platform(settings.url, settings.resolved_node_token()) as platform:
         while not stop.is_set():
             try:
-                info = at_present(info, runs, least)
+                if info is None:
+                    info = node_info(settings.label_list, runs, least, platform.node)
+                else:
+                    info = at_present(info, runs, least, platform.node)
                 platform.present(info)
                 settle(runs, platform)
-                was_heard = True
+                was_heard, failure = True, ""
             except PlatformError as error:
                 if isinstance(error, Refused) and error.code == "unknown_token":
                     log.error(
@@ -49,4 +53,8 @@ def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], No
                 if was_heard:  # once for each outage
                     log.warning("the platform does not hear this node: %s", error)
                 was_heard = False
+            except Exception as error:  # whatever it is: without this thread the node would count as gone for ever
+                if repr(error) != failure:  # once for each
+                    log.exception("this node's sign of life, or its look at what died here, failed and is tried again")
+                failure = repr(error)
             stop.wait(SECONDS)

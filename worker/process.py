@@ -23,16 +23,19 @@ _KILL_SECONDS = 20.0
 _START_SECONDS = 60.0
 _LET_GO_SECONDS = 3.0
 _COUNT_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
+"""Least time that nvidia-smi is given to say who uses the GPUs, however late it is: the platform waits for a beat."""
 
 
 class GroupSurvives(Exception):
-    """Processes that are still there after SIGKILL: they hang in the kernel, usually on a device or a network disk.
+    """Processes that are still there after SIGKILL: they hang in the kernel, usually on a device or a network disk, or
+    may not be signalled, because they are another user's.
 
-    `holders` have ended, and a GPU counts them as its users even so.
+    `left` are those. `holders` have ended, and a GPU counts them as its users even so, or nobody says that none does.
     """
 
-    def __init__(self, message: str, *, holders: tuple[int, ...] = ()) -> None:
-        self.holders = holders
+    def __init__(self, message: str, *, left: Sequence[Process] = (), holders: tuple[int, ...] = ()) -> None:
+        self.left, self.holders = left, holders
         super().__init__(message)
 
 
@@ -120,7 +123,8 @@ class Child:
     def reap(self) -> int:
         """Kill what is left, wait until nothing is, return the trainer's status (−signal if killed).
 
-        Raises GroupSurvives when processes cannot be killed, or a GPU still counts one of them as its user.
+        Raises GroupSurvives when processes cannot be killed, or a GPU still counts one of them as its user, or
+        nvidia-smi, which has shown GPUs before, does not say that none does.
         """
         if self._reaped:
             assert self._status is not None
@@ -128,7 +132,8 @@ class Child:
         deadline = time.monotonic() + _KILL_SECONDS
         while left := self._left():
             if time.monotonic() > deadline:
-                raise GroupSurvives(f"still there {_KILL_SECONDS:.0f} s after SIGKILL: {_words(left)}")
+                words = f"still there {_KILL_SECONDS:.0f} s after SIGKILL: {_words(left)}"
+                raise GroupSurvives(words, left=left)
             if self.group is not None:
                 self.group.kill()
             for one in left:
@@ -214,11 +219,20 @@ class Child:
         return left
 
     def _prove_devices_free(self, deadline: float) -> None:
-        # An id that lives again by now is somebody else's.
-        while holders := {pid for pid in self._seen & devices.gpu_users() if process(pid) is None}:
+        while True:
+            users = devices.gpu_users(max(deadline - time.monotonic(), _ANSWER_SECONDS))
+            if users is None and not devices.has_shown_gpus():
+                return  # nvidia-smi is here, and has nothing to show
+            counted = self._seen if users is None else self._seen & users
+            # An id that lives again by now is somebody else's.
+            holders = tuple(sorted(pid for pid in counted if process(pid) is None))
+            if not holders:
+                return
             if time.monotonic() > deadline:
-                words = f"a GPU still counts processes {sorted(holders)} as its users, which have ended"
-                raise GroupSurvives(words, holders=tuple(sorted(holders)))
+                who = f"processes {list(holders)}, which have ended"
+                if users is None:
+                    raise GroupSurvives(f"nvidia-smi does not say whether a GPU still counts {who}", holders=holders)
+                raise GroupSurvives(f"a GPU still counts {who}", holders=holders)
             time.sleep(0.5)
 
     def _collect_adopted(self) -> None:
@@ -230,11 +244,6 @@ class Child:
             if one.parent == me and not one.lives and one.pid != self._keeper.pid:
                 with suppress(ChildProcessError):
                     os.waitpid(one.pid, os.WNOHANG)
-
-
-def session_members(session: int) -> list[int]:
-    """Process ids of the session that are not zombies."""
-    return [one.pid for one in processes() if one.session == session and one.lives]
 
 
 def _words(left: list[Process]) -> str:

@@ -5,14 +5,17 @@ when it was written. There is no way from here to a start from nothing: with off
 """
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from grpo_core.checkpoint_files import read_manifest, step_folder, verify_checkpoint, write_manifest
+from grpo_core.disk import need_room
 from grpo_core.errors import CheckpointError
 from grpo_core.records import CheckpointManifest
 from grpo_core.wire import CheckpointOffer, ClaimReply, InputFile
+from worker.calls import Meanwhile
 from worker.client import AttemptLink, BadFile, Refused
 from worker.run_folder import NotPrepared
 
@@ -27,13 +30,16 @@ class NoCheckpoint(NotPrepared):
 
 
 def choose(
-    claimed: ClaimReply, *, runs: Path, folder: Path, link: AttemptLink, meanwhile: Callable[[], None], patience: float
+    claimed: ClaimReply, *, runs: Path, folder: Path, link: AttemptLink, meanwhile: Meanwhile, patience: float
 ) -> list[Path]:
     """Folders for `--resume-from`, newest first; empty when nothing was offered.
 
     The last is whole; those before it are not, and are given so that the trainer can record that they were passed
-    over. `meanwhile` is called often, and what it raises ends the work. Raises NoCheckpoint, PlatformError.
+    over. `meanwhile` is called often, and what it raises ends the work. Raises NoCheckpoint, PlatformError, and
+    DiskFullError when one that has to be fetched finds no room. What earlier attempts fetched is removed first; what
+    this one fetches is for it alone, and the caller removes it by `clear_fetched`.
     """
+    _clear_of_earlier(folder.parent, claimed.fence)
     faults: list[str] = []
     passed_over: list[Path] = []
     for offer in claimed.resume:
@@ -48,6 +54,7 @@ def choose(
             except (BadFile, Refused) as error:
                 if isinstance(error, Refused) and error.code not in _GONE:
                     raise
+                clear_fetched(folder)
                 fault = f"{fault}; the platform's copy cannot be had: {error}"
             else:
                 return [*passed_over, fetched]
@@ -63,7 +70,24 @@ def choose(
     return []
 
 
-def _fault(here: Path, offer: CheckpointOffer, meanwhile: Callable[[], None]) -> str | None:
+def clear_fetched(attempt: Path) -> None:
+    """Remove the checkpoint that an attempt fetched to begin from. No later attempt looks for one there."""
+    for fetched in attempt.glob("inputs/checkpoint-*"):
+        try:
+            shutil.rmtree(fetched)
+        except OSError as error:  # no reason to end a run: the run's next attempt here tries again
+            log.warning("%s: cannot remove a fetched checkpoint: %s", fetched, error)
+
+
+def _clear_of_earlier(run_folder: Path, fence: int) -> None:
+    """The same for attempts before this fence: one whose worker was killed could not do it."""
+    for attempt in run_folder.glob("attempt-*"):
+        number = attempt.name.removeprefix("attempt-")
+        if number.isdigit() and int(number) < fence:
+            clear_fetched(attempt)
+
+
+def _fault(here: Path, offer: CheckpointOffer, meanwhile: Meanwhile) -> str | None:
     """Why the checkpoint at `here` cannot be used; None when it is the one that is offered, and whole."""
     if not here.is_dir():
         return "it was written on another node and is not stored on the platform" if not offer.stored else "not here"
@@ -84,9 +108,10 @@ def _is_another(here: Path, offer: CheckpointOffer) -> bool:
         return False
 
 
-def _fetch(
-    offer: CheckpointOffer, target: Path, link: AttemptLink, *, meanwhile: Callable[[], None], patience: float
-) -> None:
+def _fetch(offer: CheckpointOffer, target: Path, link: AttemptLink, *, meanwhile: Meanwhile, patience: float) -> None:
+    size = sum(entry.size for entry in offer.files.values())
+    target.mkdir(parents=True, exist_ok=True)
+    need_room(target, size, f"fetching the checkpoint of step {offer.step}")
     for name, entry in offer.files.items():
         wanted = InputFile(path=name, sha256=entry.sha256, size=entry.size)
         link.fetch(wanted, _place(target, name), meanwhile=meanwhile, patience=patience)
@@ -105,7 +130,7 @@ def _place(root: Path, relative: str) -> Path:
     return root / place
 
 
-def _aside(work: Callable[[], object], meanwhile: Callable[[], None]) -> None:
+def _aside(work: Callable[[], object], meanwhile: Meanwhile) -> None:
     """Do it in a thread, because reading all of a large checkpoint takes longer than a lease; raises what it raises."""
     failures: list[CheckpointError] = []
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from grpo_core.records import ENVELOPE, CheckpointManifest
 from grpo_core.spool import Spooled, SpoolReader
+from worker.calls import Meanwhile
 from worker.client import AttemptLink
 
 
@@ -20,7 +21,6 @@ class RecordsLost(Exception):
 class Shipper:
     def __init__(self, link: AttemptLink, spool: Path) -> None:
         self._link = link
-        self._spool = spool
         self._reader = SpoolReader(spool)
         self._pending: list[Spooled] = []
         self._compressor = zstandard.ZstdCompressor(level=3)
@@ -30,8 +30,8 @@ class Shipper:
         self.checkpoints: list[CheckpointManifest] = []
         """Those whose records the platform holds, oldest first; the reader takes them out."""
 
-    def ship(self) -> bool:
-        """Send one batch; False when there is nothing to send.
+    def ship(self, meanwhile: Meanwhile) -> bool:
+        """Send one batch; False when there is nothing to send. `meanwhile` is called while it is on its way.
 
         What could not be sent stays and is sent next time. Raises PlatformError, RunDirError for a corrupt spool,
         RecordsLost.
@@ -42,7 +42,7 @@ class Shipper:
             return False
         first, self.read_seq = self._pending[0].seq, self._pending[-1].seq
         lines = b"".join(record.body + b"\n" for record in self._pending)
-        acked = self._link.records(self._compressor.compress(lines)).acked_seq
+        acked = self._link.records(self._compressor.compress(lines), meanwhile=meanwhile).acked_seq
         if acked < first:
             raise RecordsLost(f"records from {acked + 1} to {first} were acknowledged or sent, and are not held")
         self.acked_seq = acked
@@ -52,9 +52,6 @@ class Shipper:
         self._pending = [record for record in self._pending if record.seq > acked]
         self._reader.drop_through(acked)
         return True
-
-    def spooled_bytes(self) -> int:
-        return sum(segment.stat().st_size for segment in self._spool.glob("*.log"))
 
 
 def _checkpoint(record: Spooled) -> CheckpointManifest | None:

@@ -12,7 +12,7 @@ import sys
 import threading
 
 from worker import disk
-from worker.client import Platform, Refused, Unreachable
+from worker.client import Platform, Refused, Unreachable, node_of
 from worker.environment import environment
 from worker.node import refusal
 from worker.process import become_reaper, die_with_parent
@@ -36,10 +36,11 @@ def main() -> int:
         return 0
     become_reaper()
     settings = environment()
-    if why := refusal(settings.runs_folder, settings.min_free_bytes):
+    token = settings.resolved_node_token()
+    if why := refusal(settings.runs_folder, settings.min_free_bytes, node_of(token)):
         log.error("run %s not claimed: %s", run_id, why)
         return 0
-    with Platform(settings.url, settings.resolved_node_token()) as platform:
+    with Platform(settings.url, token) as platform:
         supervisor = Supervisor(
             platform,
             settings.runs_folder,

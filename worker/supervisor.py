@@ -1,8 +1,8 @@
 """One attempt from claim to finish: start the trainer, ship its records, beat, obey, and never leave it running.
 
 One thread does it all, in turns, so that nothing needs a lock; only checkpoints are sent by a thread of their own.
-Every call in the loop is tried once; what failed is tried again on a later turn, while the trainer goes on. No time
-of the platform's is ever compared with this machine's clock: only durations are.
+Every call in the loop is tried once; what failed is tried again on a later turn, while the trainer goes on. While a
+batch of records is on its way, on a slow line for minutes, it beats and obeys. Durations alone are compared, no times.
 """
 
 import logging
@@ -18,8 +18,10 @@ from typing import Literal
 from grpo_core.disk import is_full
 from grpo_core.errors import CheckpointMissing, DiskFullError, GrpoError, RunDirError
 from grpo_core.run_dir import RunDir
+from grpo_core.spool import spool_bytes
 from grpo_core.wire import AttemptEnd, BeatReply, ClaimReply, Finish
 from worker import disk, orphans, resume, run_folder
+from worker.calls import Meanwhile
 from worker.cgroup import Cgroup
 from worker.client import AttemptLink, BadFile, Platform, PlatformError, Refused, Unreachable
 from worker.leftovers import Leftovers
@@ -80,7 +82,7 @@ class Supervisor:
 
         Raises Refused when nothing can be claimed, Unreachable when the platform cannot be asked.
         """
-        info = node_info(self.labels, self.runs, self.min_free_bytes)
+        info = node_info(self.labels, self.runs, self.min_free_bytes, self.platform.node)
         claimed = self.platform.claim(run_id, info, meanwhile=self._unless_stopped)
         log.info("run %s: attempt %s claimed", claimed.run_id, claimed.fence)
         return _Attempt(self, claimed).see_through()
@@ -121,7 +123,7 @@ class _Attempt:
         held: orphans.Held | None = None
         try:
             folder = self._folder = run_folder.make(self._claimed, self._with.runs)
-            held = orphans.Held(folder, self._claimed)
+            held = orphans.Held(folder, self._claimed, self._with.platform.node)
             self._pins = Pins(folder)
             finish = self._train(folder, held)
             self._link.finish(finish, patience=self._patience, meanwhile=self._still_here)
@@ -161,6 +163,8 @@ class _Attempt:
         finally:
             if self._uploader is not None:
                 self._uploader.close()
+            if self._folder is not None:
+                resume.clear_fetched(self._folder)
             if held is not None and held.holds:
                 held.ended()
         log.info("run %s: %s", self._claimed.run_id, finish.end)
@@ -196,7 +200,9 @@ class _Attempt:
         try:
             held.started(child)
             while not child.ended():
-                self._turn(child)
+                self._mind(child)
+                if self._ship(lambda: self._mind(child)) != "sent":
+                    time.sleep(self._limits.tick)
         finally:
             status = child.reap()
         out_of_memory = child.ran_out_of_memory()
@@ -269,9 +275,9 @@ class _Attempt:
 
     # ------------------------------------------------------------------ one turn of the loop
 
-    def _turn(self, child: Child) -> None:
+    def _mind(self, child: Child) -> None:
+        """Beat, and stop the trainer when there is a cause to."""
         self._beat()
-        shipped = self._ship()
         cause = self._cause()
         if cause is not None and self._stopped_for is None:
             log.info("run %s: stopping the trainer (%s)", self._claimed.run_id, cause)
@@ -280,11 +286,9 @@ class _Attempt:
             child.terminate()
         elif cause == "cancel":
             self._stopped_for = cause  # whatever it was stopped for before
-        if time.monotonic() > self._kill_at:
+        if time.monotonic() > self._kill_at and not child.ended():
             log.warning("run %s: the trainer did not stop in time and is killed", self._claimed.run_id)
             child.reap()
-        elif shipped != "sent":
-            time.sleep(self._limits.tick)
 
     def _cause(self) -> StopCause | None:
         if self._wanted in ("cancel", "pause"):
@@ -315,7 +319,7 @@ class _Attempt:
         try:
             reply = self._link.beat(
                 shipped_seq=self._shipper.acked_seq if self._shipper else 0,
-                spooled_bytes=self._shipper.spooled_bytes() if self._shipper else 0,
+                spooled_bytes=spool_bytes(RunDir(self._folder).spool_folder) if self._folder else 0,
                 free_bytes=disk.free_bytes(self._with.runs),
                 progress=run_folder.progress(self._folder) if self._folder else None,
                 removed=self._leftovers.removed,
@@ -335,13 +339,13 @@ class _Attempt:
             self._pins.pin(reply.pinned)
         self._leftovers.clear(reply.needless)
 
-    def _ship(self) -> Literal["sent", "empty", "failed"]:
+    def _ship(self, meanwhile: Meanwhile) -> Literal["sent", "empty", "failed"]:
         """Send one batch. After a try that failed, nothing is tried for a moment: that is failed, too."""
         assert self._shipper is not None
         if time.monotonic() < self._ship_at:
             return "failed"
         try:
-            sent = self._shipper.ship()
+            sent = self._shipper.ship(meanwhile)
         except Unreachable as error:
             self._pause = min(max(2 * self._pause, 0.5), 10.0)
             self._ship_at = time.monotonic() + self._pause
@@ -368,7 +372,7 @@ class _Attempt:
 
     def _ship_rest(self) -> None:
         """After the trainer's end: send all that is left. Raises Unreachable when patience is over."""
-        while (shipped := self._ship()) != "empty":
+        while (shipped := self._ship(self._beat)) != "empty":
             self._beat()
             if shipped == "sent":
                 continue
@@ -385,9 +389,10 @@ class _Attempt:
         self._uploader.hurry()
         # A worker that shuts down has one grace for all; the others may take as long again.
         deadline = self._kill_at if self._stopped_for == "shutdown" else time.monotonic() + self._limits.grace
-        while self._uploader.busy and self._cause() != "cancel":
+        while self._uploader.busy and time.monotonic() <= deadline:
             self._beat()
-            if time.monotonic() > deadline:
-                log.warning("run %s: the newest checkpoint did not reach the platform", self._claimed.run_id)
+            if self._cause() == "cancel":
                 return
             time.sleep(self._limits.tick)
+        if not self._uploader.settled:
+            log.warning("run %s: the newest checkpoint did not reach the platform", self._claimed.run_id)

@@ -8,9 +8,9 @@ import sys
 
 from grpo_core.broker import RUN_ATTEMPT_TASK
 from worker.celery_app import SHUTDOWN, app
-from worker.client import Platform
+from worker.client import Platform, node_of
 from worker.environment import Environment, environment
-from worker.orphans import still_leaving, survivors, try_to_settle
+from worker.orphans import still_leaving, try_to_settle
 
 _GLANCE = 0.2
 
@@ -21,20 +21,31 @@ log = logging.getLogger(__name__)
 def run_attempt(run_id: int, **_: object) -> None:
     """Try to run one attempt, in a process of its own. Keywords that a newer platform may add are ignored."""
     settings = environment()
-    told = False
-    while not SHUTDOWN.is_set() and (leaving := still_leaving(settings.runs_folder)):
-        if not told:
-            log.info("waiting for the supervisors of an earlier worker to end runs %s", leaving)
-        told = True
-        SHUTDOWN.wait(1.0)
+    try:
+        _clear(settings)
+    except OSError as error:
+        log.error("run %s not taken: what died in %s cannot be looked at: %s", run_id, settings.runs_folder, error)
+        return  # as after a shutdown: the platform publishes the run again
     if SHUTDOWN.is_set():
-        return  # the platform publishes the run again
-    if survivors(settings.runs_folder):
-        _settle(settings)  # it may be gone by now; the supervisor sees whether it is, and claims nothing if not
+        return
     status = _supervise(run_id)
     if status != 0:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         log.error("the supervisor of run %s ended by %s", run_id, how)
+        _settle(settings)
+
+
+def _clear(settings: Environment) -> None:
+    """Before a run: wait for the supervisors that an earlier worker left, then end what has none. What outlives even
+    that keeps this worker's supervisor from claiming."""
+    node = node_of(settings.resolved_node_token())
+    told = False
+    while not SHUTDOWN.is_set() and (leaving := still_leaving(settings.runs_folder, node)):
+        if not told:
+            log.info("waiting for the supervisors of an earlier worker to end runs %s", leaving)
+        told = True
+        SHUTDOWN.wait(1.0)
+    if not SHUTDOWN.is_set():
         _settle(settings)
 
 

@@ -56,6 +56,12 @@ class Uploader:
             self._wake.notify_all()
 
     @property
+    def settled(self) -> bool:
+        """Whether the newest checkpoint is on the platform, or was given up with a word in the log."""
+        with self._wake:
+            return self._newest is self._settled
+
+    @property
     def busy(self) -> bool:
         """Whether the newest checkpoint is still on its way."""
         with self._wake:
@@ -72,14 +78,25 @@ class Uploader:
     # ------------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        pause = _SHORTEST_PAUSE
         try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             while (checkpoint := self._next()) is not None:
-                if self._send(checkpoint):
+                try:
+                    sent = self._send(checkpoint)
+                except Refused as refused:
+                    log.warning("run %s: no checkpoints are sent any more: %s", self._run_id, refused)
+                    return
+                except Exception:  # a defect of ours, which must not keep this checkpoint and all later ones here
+                    log.exception("run %s: checkpoint of step %s not sent, tried again", self._run_id, checkpoint.step)
+                    with self._wake:
+                        self._wake.wait(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    continue
+                pause = _SHORTEST_PAUSE
+                if sent:
                     with self._wake:
                         self._settled = checkpoint
-        except Refused as refused:
-            log.warning("run %s: no checkpoints are sent any more: %s", self._run_id, refused)
         finally:
             with self._wake:
                 self._over = True

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from grpo_core import records
-from grpo_core.errors import DiskFullError
+from grpo_core.errors import DiskFullError, ExchangeError
 from grpo_core.run_dir import RunDir
 from grpo_core.wire import AttemptEnd, Finish
 from worker.disk import free_bytes, size_in_words
@@ -67,6 +67,8 @@ def verdict(
         message = _full(folder, told)
     elif told is not None and told.status == "failed":
         end, code, message = "failed", told.code, told.message
+        if out_of_memory and code == ExchangeError.code:  # one of the run's processes was killed; another says this
+            code, message = "out_of_memory", f"The system killed a process of the run because memory ran out. {message}"
     elif stopped_for is not None:
         end, code = ENDS[stopped_for]
         message = _stopped(stopped_for, told, status)

@@ -13,7 +13,7 @@ import torch
 
 from grpo_core.checkpoint_files import PINNED, pruning, remove_folder, step_folder, step_folders
 from grpo_core.checkpoints import random_state
-from grpo_core.checkpoints.state import Best, RandomState, RunState
+from grpo_core.checkpoints.state import Best, RandomState, RunState, best_beside
 from grpo_core.checkpoints.write import save_state
 from grpo_core.config import RunConfig
 from grpo_core.draw import Drawer, Position
@@ -90,7 +90,8 @@ class Keeper:
         self._drawer.restore(state.draw)
         if self._ranks.rank < len(state.random):
             random_state.give(state.random[self._ranks.rank], self._device)
-        self._recent, self._best = state.recent, state.best
+        self._recent = state.recent
+        self._best = best_beside(state, self._run_dir.checkpoints) if self._run_dir is not None else state.best
         self.newest = state.step
         self._remember(state.step)
 
@@ -167,6 +168,7 @@ class Keeper:
             threads=self._manifest.platform["threads"],
             device=self._manifest.platform["device"],
             packages=self._manifest.packages,
+            code=self._manifest.code,
         )
         folder = self._run_dir.checkpoint_folder(step_folder(mark.step))
         saved = save_state(folder, self._training.state(), state, run_folder=self._run_dir.path, best=best)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.checkpoint_files import step_folders, sweep, verify_checkpoint
-from grpo_core.checkpoints.state import RunState, read_state
+from grpo_core.checkpoints.state import RunState, best_beside, read_state
 from grpo_core.config import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, FieldProblem, RunDirError
 from grpo_core.records import CheckpointManifest, CheckpointRemoved, Manifest, Resumed, SkippedCheckpoint
@@ -24,6 +24,13 @@ results may have been seen."""
 
 BATCHING = ("micro_batch_tokens", "rollout_batch", "layout", "skip_zero_advantage")
 """Fields of engine that decide what is added up together, and so in which order numbers are rounded."""
+
+_CODE = {
+    "version": "Cohort's version",
+    "git_commit": "Cohort's commit",
+    "dirty_sha256": "Cohort's uncommitted changes (SHA-256)",
+}
+"""How the fields of a manifest's code are told."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +47,13 @@ class Chosen:
     """Of the run directory's own: removed after what it is taken back to, and so to be told again."""
 
     def record(self) -> Resumed:
-        best = self.state.best.step if self.state.best is not None else None
-        return Resumed(step=self.manifest.step, checkpoint=self.manifest.path, best=best, skipped=self.skipped)
+        best = best_beside(self.state, self.folder.parent) if self.own else self.state.best
+        return Resumed(
+            step=self.manifest.step,
+            checkpoint=self.manifest.path,
+            best=best.step if best is not None else None,
+            skipped=self.skipped,
+        )
 
 
 def choose_from(folders: Sequence[Path], config: RunConfig) -> Chosen:
@@ -105,21 +117,26 @@ def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Ch
     for folder in folders:
         shown = "/".join(folder.parts[-2:] if own else folder.parts[-3:])
         try:
-            manifest, state = verify_checkpoint(folder), read_state(folder)
+            manifest = verify_checkpoint(folder)
+            if manifest.final:
+                raise CheckpointError(
+                    f"{folder} holds plain weights, which a run cannot go on from; give a step-… folder beside it"
+                )
+            state = read_state(folder)
         except CheckpointError as error:
             skipped.append(SkippedCheckpoint(path=shown, reason=str(error)))
             continue
         check_config(config, state, shown)
         return Chosen(folder, manifest, state, tuple(skipped), own)
     told = "; ".join(one.reason for one in skipped)
-    raise CheckpointMissing(f"no checkpoint to go on from is whole: {told}. Give an older one, or start the run anew")
+    raise CheckpointMissing(f"there is no checkpoint to go on from: {told}. Give another one, or start the run anew")
 
 
 def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> None:
     """Raise CheckpointError when model or problems are not those that the checkpoint in `folder` was made with. `now`:
-    as `grpo_core.manifest.inputs_of` gives it."""
+    as `grpo_core.manifest.inputs_of` gives it; what an earlier version did not write down is not compared."""
     for what, digest in now.items():
-        if state.inputs.get(what) != digest:
+        if what in state.inputs and state.inputs[what] != digest:
             raise CheckpointError(
                 f"{what} changed since {folder} was written, so the run cannot go on from it. Put the file back as it "
                 "was, or start a new run"
@@ -128,13 +145,14 @@ def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> N
 
 def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> list[str]:
     """What decides the last bits of numbers and is not as it was when the checkpoint was written: one sentence each."""
-    engine = config.to_dict()["engine"]
+    engine_then, engine = _config_of(state)["engine"], config.to_dict()["engine"]
     pairs: list[tuple[str, Any, Any]] = [
         ("ranks", len(state.random), manifest.platform["ranks"]),
         ("CPU threads", state.threads, manifest.platform["threads"]),
         ("device", state.device, manifest.platform["device"]),
-        *((f"engine.{name}", state.config["engine"].get(name), engine[name]) for name in BATCHING),
+        *((f"engine.{name}", engine_then.get(name), engine[name]) for name in BATCHING),
         *((name, version, manifest.packages.get(name)) for name, version in state.packages.items()),
+        *((told, state.code[name], manifest.code[name]) for name, told in _CODE.items() if name in state.code),
     ]
     return [
         f"the checkpoint was written with {what} {before}; it goes on with {now}: not bit by bit"
@@ -145,7 +163,7 @@ def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> li
 
 def check_config(config: RunConfig, state: RunState, shown: str) -> None:
     """Raise ConfigError listing every field that must be as it was and is not."""
-    before, now = _flat(state.config), _flat(config.to_dict())
+    before, now = _flat(_config_of(state)), _flat(config.to_dict())
     problems = [
         FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}")
         for path in sorted(before.keys() | now.keys())
@@ -160,6 +178,15 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
             "Set them back, or start a new run",
             tuple(problems),
         )
+
+
+def _config_of(state: RunState) -> dict[str, Any]:
+    """The checkpoint's config in the fields of today: one that it was written before has its default, which changes
+    nothing. As it was stored where today's version refuses it, so that the difference is listed."""
+    try:
+        return RunConfig.from_whole(state.config).to_dict()
+    except ConfigError:
+        return state.config
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from grpo_core.checkpoint_files import STATE
+from grpo_core.checkpoint_files import STATE, step_folder
 from grpo_core.errors import CheckpointError
 from grpo_core.records import Body, ComponentScore, FinishReason
 
@@ -65,7 +65,7 @@ class Best(Body):
 
 
 class RunState(Body):
-    """state.json."""
+    """state.json. A field added from now on has a default, so that checkpoints written before it still load."""
 
     format: Literal[1] = 1
     step: int = Field(ge=0)
@@ -100,6 +100,18 @@ class RunState(Body):
     device: str
     """Name of its GPU, or cpu."""
     packages: dict[str, str]
+    code: dict[str, str | None] = Field(default_factory=dict)
+    """Cohort's own version, commit and hash of the uncommitted difference, as the manifest has them. Empty in
+    checkpoints written before it was kept."""
+
+
+def best_beside(state: RunState, checkpoints: Path) -> Best | None:
+    """The best checkpoint so far. Where `state` lies in `checkpoints` itself, None once the best is no longer there: a
+    better one took its place, and was then found damaged."""
+    best = state.best
+    if best is None or not (checkpoints / step_folder(state.step)).is_dir():
+        return best
+    return best if (checkpoints / step_folder(best.step)).is_dir() else None
 
 
 def read_state(folder: Path) -> RunState:

@@ -8,9 +8,15 @@ import torch.distributed as dist
 
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory
 
-_MEMORY = ("out of memory", "can't allocate memory")
+_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
 _DEVICE = ("CUDA error", "CUDA driver error", "cuDNN error")
 _EXCHANGE = ("NCCL", "gloo")
+
+
+class Defect(GrpoError):
+    """A defect of ours, for whom its trace does not reach: the run's outcome, and the other ranks."""
+
+    code = "internal_error"
 
 
 def known_cause(error: Exception) -> GrpoError | None:

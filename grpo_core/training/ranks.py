@@ -2,37 +2,63 @@
 
 Started by `torchrun`, which tells every process its rank. What ranks exchange is JSON or numbers, never a pickle.
 Gradients and counts are summed, never averaged: each rank already weighs its tokens by the whole step's denominators.
+
+A rank that fails alone leaves its cause in torchrun's store, which outlives it: the others only see that it is gone.
 """
 
 import json
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from grpo_core import errors
-from grpo_core.errors import ConfigError, GrpoError
+from grpo_core.errors import ConfigError, ExchangeError, GrpoError
 from grpo_core.model.load import pick_device
+from grpo_core.training.causes import Defect
 
 T = TypeVar("T")
 
 BUCKET = 2**24
 """Most numbers in one all-reduce (64 MiB of fp32)."""
+TOLD_WITHIN = 2.0
+"""Seconds in which a rank that fails tells why: for the rare one that is seen to be gone before."""
+_CAUSE = "cause"
 
 
 class Ranks:
     """This process's place among those of its run. A run of one process exchanges nothing."""
 
-    def __init__(self, rank: int = 0, world: int = 1, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        world: int = 1,
+        device: torch.device | None = None,
+        *,
+        local: int = 0,
+        hosts: Sequence[str] = ("",),
+        store: Store | None = None,
+    ) -> None:
         self.rank = rank
         self.world = world
         self.device = device
         """The rank's own device among several; None where the config alone decides."""
+        self.first_here = local == 0
+        """Whether this is the first rank of its machine."""
         self._device = device or torch.device("cpu")
+        self._hosts = hosts
+        """Name of each rank's machine."""
+        self._store = store
+        """What torchrun keeps for its processes; None for a rank alone."""
 
     @classmethod
     def join(cls, *, device: str) -> Self:
@@ -40,25 +66,27 @@ class Ranks:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1:
             return cls()
-        use_gpu = pick_device(device).type == "cuda"
-        own = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if use_gpu else torch.device("cpu")
-        if use_gpu:
-            if (here := torch.cuda.device_count()) <= (own.index or 0):
-                raise ConfigError(f"engine.devices asks for more GPUs than the {here} that this machine has")
-            torch.cuda.set_device(own)
+        rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         # Waiting for the first rank is not done in Python, where a wish to stop would be met: so SIGTERM ends a rank
         # that waits. Otherwise a first rank that fails before it comes here would leave the others waiting.
-        waits = os.environ["RANK"] != "0"
+        waits = rank != 0
         before = signal.signal(signal.SIGTERM, signal.SIG_DFL) if waits else None
-        dist.init_process_group("nccl" if use_gpu else "gloo")
+        met, _, _ = next(rendezvous("env://"))
+        store = PrefixStore("grpo", met)
+        own, hosts = _meet(store, rank, world, lambda: _own_device(device, local))
+        dist.init_process_group("nccl" if own.type == "cuda" else "gloo", store=met, rank=rank, world_size=world)
         if waits:
             signal.signal(signal.SIGTERM, before)
-        return cls(dist.get_rank(), world, own)
+        return cls(rank, world, own, local=local, hosts=hosts, store=store)
 
     @property
     def main(self) -> bool:
         """Whether this process writes the run's records."""
         return self.rank == 0
+
+    def name(self, rank: int) -> str:
+        """What a person calls the rank: with its machine where there are several."""
+        return _name(rank, self._hosts)
 
     def share(self, count: int) -> list[int]:
         """Which of `count` pieces of work are this rank's."""
@@ -119,13 +147,36 @@ class Ranks:
         told = self.gather(None if failure is None else [type(failure).__name__, str(failure)])
         if failure is not None:
             raise failure
-        for name, message in filter(None, told):
-            raise getattr(errors, name)(message)
+        for rank, fault in enumerate(told):
+            if fault is not None:
+                raise _again(*fault, who=self.name(rank))
         return result[0]
 
     def any(self, flag: bool) -> bool:
         """Whether any rank says so."""
         return self.sums({"flag": float(flag)})["flag"] > 0
+
+    def tell(self, error: GrpoError) -> None:
+        """Before this rank leaves: why, for the others, who find it gone. The first to tell is believed; that others
+        were lost is no cause."""
+        if self._store is None or isinstance(error, ExchangeError):
+            return
+        with suppress(RuntimeError):  # the store went with the first machine: nobody is left to tell
+            self._store.compare_set(_CAUSE, "", json.dumps([self.rank, type(error).__name__, str(error)]))
+
+    def told(self) -> GrpoError | None:
+        """After others were lost: why the first of them left, if it could still say so."""
+        if self._store is None:
+            return None
+        until = time.monotonic() + TOLD_WITHIN
+        with suppress(RuntimeError):  # as above
+            while not self._store.check([_CAUSE]):
+                if time.monotonic() > until:
+                    return None
+                time.sleep(0.05)
+            rank, name, message = json.loads(self._store.get(_CAUSE))
+            return _again(name, message, who=self.name(rank))
+        return None
 
     def leave(self) -> None:
         if self.world > 1:
@@ -150,3 +201,44 @@ def _reduce(bucket: Sequence[Tensor]) -> None:
     for tensor in bucket:
         tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
         start += tensor.numel()
+
+
+def _own_device(wanted: str, local: int) -> torch.device:
+    """The device of this machine's rank `local`. Raises ConfigError, ModelError."""
+    if pick_device(wanted).type != "cuda":
+        return torch.device("cpu")
+    if (here := torch.cuda.device_count()) <= local:
+        raise ConfigError(f"engine.devices asks for more GPUs than the {here} that this machine has")
+    own = torch.device("cuda", local)
+    torch.cuda.set_device(own)
+    return own
+
+
+def _meet(store: Store, rank: int, world: int, work: Callable[[], T]) -> tuple[T, list[str]]:
+    """What `together` is before anything can be exchanged but words in the store; and every rank's machine."""
+    failure: GrpoError | None = None
+    result: list[T] = []
+    try:
+        result.append(work())
+    except GrpoError as error:
+        failure = error
+    fault = None if failure is None else [type(failure).__name__, str(failure)]
+    store.set(f"met/{rank}", json.dumps([socket.gethostname(), fault]))
+    if failure is not None:
+        raise failure
+    everyone = [json.loads(store.get(f"met/{other}")) for other in range(world)]  # waits for each
+    hosts = [host for host, _ in everyone]
+    for other, (_, told) in enumerate(everyone):
+        if told is not None:
+            raise _again(*told, who=_name(other, hosts))
+    return result[0], hosts
+
+
+def _name(rank: int, hosts: Sequence[str]) -> str:
+    return f"rank {rank}" if len(set(hosts)) == 1 else f"rank {rank} on {hosts[rank]}"
+
+
+def _again(name: str, message: str, *, who: str) -> GrpoError:
+    """The error that another rank has met, as one of this rank."""
+    kind: type[GrpoError] = Defect if name == Defect.__name__ else getattr(errors, name)
+    return kind(f"{who}: {message}")

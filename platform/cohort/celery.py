@@ -1,17 +1,20 @@
 """The platform's Celery app: `celery -A cohort.celery worker -B -Q platform`, and `-Q platform.seal` for records.
 
-Sends runs to workers by task name and runs the platform's own short tasks. Never runs a training task.
+Sends runs to workers by task name and runs the platform's own short tasks. Never runs a training task. The worker that
+takes the queue `platform` also looks at the leases, whether or not there is a broker.
 """
 
 import os
+import threading
 from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.signals import beat_embedded_init, beat_init
 
 from cohort import file_broker
 from cohort.environment import environment
 from cohort.settings import CELERY
+from grpo_core.broker import PLATFORM_QUEUE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cohort.settings")  # Celery sets Django up when it finds this
 
@@ -22,6 +25,30 @@ app = Celery("cohort")
 app.conf.update(CELERY)
 app.conf.beat_schedule_filename = str(_SCHEDULE)
 app.autodiscover_tasks()
+
+
+class Leases(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Begins before the worker connects to its broker, and after what it forks."""
+
+    requires = ("celery.worker.components:Beat",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        self._stop = threading.Event()
+        super().__init__(worker, **options)
+
+    def include_if(self, worker: Any) -> bool:
+        return PLATFORM_QUEUE in worker.app.amqp.queues.consume_from
+
+    def start(self, worker: Any) -> None:
+        from cohort.runs.reconcile import leases_watch  # Django is set up only now
+
+        self._stop = leases_watch()
+
+    def stop(self, worker: Any) -> None:
+        self._stop.set()
+
+
+app.steps["worker"].add(Leases)
 
 
 @beat_init.connect  # type: ignore[untyped-decorator]

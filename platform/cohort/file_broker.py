@@ -17,7 +17,8 @@ from kombu.utils.json import dumps
 
 class Channel(filesystem.Channel):
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        # Readers take names in order, and only those that end in `QUEUE.msg`.
+        # Readers take names in order, and only those that end in .msg and have the queue's name between that and the
+        # first dot.
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
         folder = Path(self.data_folder_out)
         aside = folder / f"{name}.part"

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from grpo_core import faults
+from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manifest, write_manifest
 from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 
@@ -131,6 +132,18 @@ def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
+
+
+def state_of(checkpoint: Path) -> dict[str, object]:
+    """Its state.json."""
+    return json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+
+
+def write_state(checkpoint: Path, state: dict[str, object]) -> None:
+    """Put another state.json into a whole checkpoint, so that it is whole again: as another version would write it."""
+    (checkpoint / STATE).write_text(json.dumps(state), encoding="utf-8")
+    files = {name: entry for name, entry in file_entries(checkpoint).items() if name != MANIFEST}
+    write_manifest(checkpoint, read_manifest(checkpoint).model_copy(update={"files": files}))
 
 
 def started(out: Path) -> bool:

@@ -17,6 +17,8 @@ from grpo_core.training.causes import known_cause
         (MemoryError(), "out_of_memory"),
         (torch.AcceleratorError("CUDA error: out of memory"), "out_of_memory"),
         (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), "device_error"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out_of_memory"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out_of_memory"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasSgemm"), "device_error"),
         (dist.DistBackendError("NCCL error in: ProcessGroupNCCL.cpp:1"), "nccl_error"),
         (dist.DistNetworkError("the client socket has timed out"), "nccl_error"),

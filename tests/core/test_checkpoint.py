@@ -83,3 +83,13 @@ def test_publishing_replaces_the_old_folder(tmp_path):
     publish_folder(tmp_path / "new", tmp_path / "old")
     assert [path.name for path in (tmp_path / "old").iterdir()] == ["b"]
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_publishing_is_not_kept_by_what_a_kill_left_aside(tmp_path, replaced):
+    aside = tmp_path / ".old.old.tmp"
+    for folder in (aside, tmp_path / "new", *([tmp_path / "old"] if replaced else [])):
+        folder.mkdir()
+        (folder / f"of-{folder.name}").write_text("1")
+    publish_folder(tmp_path / "new", tmp_path / "old")
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["old", "old/of-new"]

@@ -13,6 +13,7 @@ from grpo_core import __version__
 from grpo_core.cli import main
 from grpo_core.data.loaders import load_problems
 from grpo_core.presets import PRESETS
+from grpo_core.spool import SpoolReader
 
 from .tiny import config, tiny_folder
 
@@ -123,6 +124,58 @@ def test_bad_reward_parameter(home, tmp_path, capsys):
 def test_missing_config_file(tmp_path, capsys):
     assert main(["train", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "run")]) == 2
     assert "no such config file" in capsys.readouterr().err
+
+
+def spooled(path, out, *words):
+    """Exit status of `grpo train --spool`, and the outcome that a worker finds: in its file and in the spool."""
+    status = main(["train", str(path), "--out", str(out), "--spool", *words])
+    end = json.loads((out / "outcome.json").read_text())
+    (only,) = SpoolReader(out / "spool").read_new()
+    assert json.loads(only.body)["record"] == end
+    return status, end
+
+
+@pytest.mark.parametrize(
+    ("parts", "variables", "status", "code", "steps", "words"),
+    [
+        ({"colour": "red"}, {}, 2, "config_error", 0, "colour: unknown field"),
+        ({"engine": {"nodes": 2}}, {}, 2, "config_error", 2, "COHORT_HOSTS"),
+        (
+            {"engine": {"nodes": 2}},
+            {"GRPO_HOSTS": "a,b", "GRPO_REMOTE_SHELL": "/no/shell"},
+            2,
+            "config_error",
+            2,
+            "for b",
+        ),
+        ({"engine": {"devices": 2}}, {"RANK": "0"}, 2, "config_error", 2, "and no WORLD_SIZE"),
+    ],
+    ids=["config", "hosts", "shell", "marks"],
+)
+def test_every_refusal_before_training_leaves_an_outcome_for_a_worker(
+    home, tmp_path, monkeypatch, parts, variables, status, code, steps, words
+):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GRPO_HOSTS", "GRPO_REMOTE_SHELL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    path = home / "given.yaml"
+    path.write_text(yaml.safe_dump({**config().to_dict(), **parts}), encoding="utf-8")
+    ended, end = spooled(path, tmp_path / "run")
+    assert ended == status
+    assert (end["status"], end["code"], end["steps_planned"]) == ("failed", code, steps)
+    assert words in end["message"]
+
+
+def test_a_refusal_in_a_folder_that_holds_a_run_leaves_it_alone(home, tmp_path, capsys):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "metrics.jsonl").write_text("")
+    path = home / "given.yaml"
+    path.write_text(config().to_yaml(), encoding="utf-8")
+    assert main(["train", str(path), "--out", str(out), "--spool"]) == 9
+    assert "already holds a run" in capsys.readouterr().err
+    assert sorted(one.name for one in out.iterdir()) == ["metrics.jsonl"]
 
 
 def test_missing_model(home, tmp_path, capsys):

@@ -12,6 +12,7 @@ from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import Interrupted, ModelError
 from grpo_core.manifest import read_provenance
 
+from .runs import KILLED, forked
 from .tiny import load
 
 RECIPE = Recipe(steps=3, batch=4)
@@ -102,6 +103,22 @@ def test_stopped_half_way_leaves_nothing_that_looks_finished(tmp_path):
     with pytest.raises(Interrupted):
         cold_start(tmp_path / "base", RECIPE, progress=stop, threads=1)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("point", ["replace:aside", "replace:renamed"])
+def test_killed_while_it_replaces_a_model_the_next_finds_one(tmp_path, point):
+    """The old one as long as the new one has no name, then the new one; and what was left aside is in nobody's way."""
+    arguments = ["cold-start", "--out", str(tmp_path / "base"), "--batch", "2", "--threads", "1", "--steps"]
+    assert main([*arguments, "1"]) == 0
+    old = file_sha256(tmp_path / "base/model.safetensors")
+    assert forked([*arguments, "2", "--force"], fault=point) == KILLED
+    there = "1" if point == "replace:aside" else "2"
+    assert main([*arguments, there]) == 0  # the same recipe, so it is used again
+    assert (file_sha256(tmp_path / "base/model.safetensors") == old) == (there == "1")
+    assert forked([*arguments, "3", "--force"], fault=point) == KILLED
+    assert main([*arguments, "4", "--force"]) == 0
+    assert read_provenance(tmp_path / "base")["recipe"]["steps"] == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["base"]
 
 
 def test_a_run_records_where_its_base_came_from(built, tmp_path):

@@ -144,6 +144,7 @@ def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
     process.terminate()
     assert process.wait() == 75, printed(home, out)
     assert gone(everything)
+    assert "all others are ended" not in printed(home, out), "what was asked for is told as a failure"
     ended = outcome(out)
     assert (ended["status"], ended["code"]) == ("stopped", "interrupted")
     kept = sorted((out / "checkpoints").glob("step-*"))
@@ -189,8 +190,34 @@ def test_too_few_machines_are_refused(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match=re.escape("engine.nodes is 3, and GRPO_HOSTS names 2 (a, b). Name 3")):
         launch.launch(asked, ["train"], config_file=tmp_path)
     monkeypatch.delenv("GRPO_HOSTS")
-    with pytest.raises(ConfigError, match="GRPO_HOSTS is not set"):
+    with pytest.raises(ConfigError, match=r"GRPO_HOSTS is not set.*\(for a worker: COHORT_HOSTS\)"):
         launch.launch(asked, ["train"], config_file=tmp_path)
+
+
+def marks(monkeypatch, told):
+    """What torchrun, or something else, has set for this process."""
+    for mark in launch.MARKS:
+        monkeypatch.delenv(mark, raising=False)
+    for mark, value in told.items():
+        monkeypatch.setenv(mark, str(value))
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ({"RANK": 3}, "has RANK='3', and no WORLD_SIZE and no LOCAL_RANK. "),
+        ({"RANK": 0, "WORLD_SIZE": 1}, "has RANK='0', WORLD_SIZE='1', and no LOCAL_RANK. "),
+        ({"LOCAL_RANK": 0}, "has LOCAL_RANK='0', and no RANK and no WORLD_SIZE. "),
+        ({"RANK": "x", "WORLD_SIZE": 1, "LOCAL_RANK": 0}, "and RANK='x' is no number. "),
+        ({"RANK": 1, "WORLD_SIZE": 1, "LOCAL_RANK": 0}, "and there is no rank 1 among 1. "),
+    ],
+)
+def test_a_rank_that_torchrun_did_not_give_is_refused(monkeypatch, told, wrong):
+    marks(monkeypatch, told)
+    with pytest.raises(ConfigError) as refused:
+        launch.needed(EngineConfig())
+    assert wrong in str(refused.value)
+    assert f"env -u {' -u '.join(told)} grpo train" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -203,17 +230,13 @@ def test_too_few_machines_are_refused(monkeypatch, tmp_path):
     ],
 )
 def test_who_starts_the_others(monkeypatch, engine, started, needs):
-    monkeypatch.delenv("RANK", raising=False)
-    if started is not None:
-        monkeypatch.setenv("RANK", "0")
-        monkeypatch.setenv("WORLD_SIZE", str(started))
+    marks(monkeypatch, {"RANK": 0, "WORLD_SIZE": started, "LOCAL_RANK": 0} if started is not None else {})
     assert launch.needed(EngineConfig(**engine)) is needs
 
 
 @pytest.mark.parametrize(("engine", "started"), [({}, 2), ({"devices": 2}, 3), ({"devices": 2, "nodes": 2}, 2)])
 def test_another_number_of_processes_is_refused(monkeypatch, engine, started):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", str(started))
+    marks(monkeypatch, {"RANK": 0, "WORLD_SIZE": started, "LOCAL_RANK": 0})
     devices, nodes = engine.get("devices", 1), engine.get("nodes", 1)
     line = f"torchrun --nnodes {nodes} --nproc-per-node {devices} -m grpo_core.cli train"
     with pytest.raises(ConfigError, match=f"started {started} processes.*{line}"):
@@ -232,6 +255,34 @@ def test_a_machine_without_the_files_says_which(tmp_path):
     assert done.returncode == ConfigError.exit_status
     told = f"{other} has 3 bytes here and 5 on the first machine; {absent} is not here. Every machine"
     assert done.stderr.startswith(f"grpo: on gpu-2: {told}")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--resume", "--out", "missing"], 9, "missing holds no run to go on with"),
+        (
+            ["--resume-from", "missing", "--out", "new"],
+            7,
+            "missing is not a finished checkpoint",
+        ),
+    ],
+    ids=["resume", "resume-from"],
+)
+def test_what_is_missing_here_is_said_as_on_one_machine(home, tmp_path, words, status, said):
+    path = tmp_path / "run.yaml"
+    path.write_text(config(engine={"threads": 1, "nodes": 2}, model={"path": str(home / "base")}).to_yaml())
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(path), *words],
+        env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **TWO_HOSTS},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_variables_reach_the_other_machine_and_the_first_one_s_own_do_not(home, tmp_path):

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from grpo_core import __version__
-from grpo_core.manifest import code_state, package_versions, read_provenance, tokenizer_sha256
+from grpo_core.manifest import code_state, model_inputs, package_versions, read_provenance, tokenizer_sha256
 
 from .tiny import tiny_folder
 
@@ -71,3 +71,27 @@ def test_tokenizer_hash_follows_its_files(tmp_path):
         handle.write(" ")
     assert tokenizer_sha256(folder) != before
     assert read_provenance(folder) is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_the_models_settings_are_both_files(tmp_path, name):
+    folder = tiny_folder(tmp_path / "base")
+    before = model_inputs(folder)
+    with (folder / name).open("a") as handle:
+        handle.write(" ")
+    after = model_inputs(folder)
+    assert [what for what in before if after[what] != before[what]] == ["the model's settings"]
+    (folder / name).unlink()
+    assert model_inputs(folder)["the model's settings"] not in (
+        before["the model's settings"],
+        after["the model's settings"],
+    )
+
+
+def test_the_settings_digest_by_hand(tmp_path):
+    folder = tiny_folder(tmp_path / "base")
+    lines = "".join(
+        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("config.json", "generation_config.json")
+    )
+    assert model_inputs(folder)["the model's settings"] == hashlib.sha256(lines.encode()).hexdigest()

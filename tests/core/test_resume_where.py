@@ -10,11 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from grpo_core.checkpoints.resume import not_bit_by_bit
 from grpo_core.checkpoints.state import read_state
+from grpo_core.cli import main
 from grpo_core.config import RunConfig
 from grpo_core.records import Manifest
 from grpo_core.spool import SpoolReader
 
-from .runs import KILLED, STEPS, result, rows, setting, tree
+from .runs import KILLED, STEPS, names_of_steps, result, rows, setting, state_of, tree, write_state
 
 # ---------------------------------------------------------------------- where a run goes on
 
@@ -95,11 +96,79 @@ def test_a_config_that_would_be_another_run_is_refused(
 def test_what_changes_nothing_trained_may_change(runs_home: Path, stopped: Path, tmp_path: Path, whole) -> None:
     out = shutil.copytree(stopped, tmp_path / "run")
     more = {"name": "other", "engine": {"micro_batch_tokens": 4096}, "checkpoints": {"keep": 5}}
+    before = (out / "config.yaml").read_bytes()
     assert setting(runs_home, "plain").train(out, "--resume", **more) == 0
     assert result(out).weights == whole("plain").weights
+    assert (out / "superseded/1/config.yaml").read_bytes() == before
+    assert RunConfig.from_file(out / "config.yaml").name == "other"
 
 
-@pytest.mark.parametrize("what", ["the training problems", "the held-out problems", "the base model's weights"])
+def test_a_checkpoint_of_an_earlier_version_is_gone_on_from(
+    runs_home: Path, stopped: Path, tmp_path: Path, whole
+) -> None:
+    """One that knows fewer fields of the config, wrote no digest of the model's settings and nothing of its code."""
+    out = shutil.copytree(stopped, tmp_path / "run")
+    checkpoint = out / "checkpoints/step-000003"
+    state = state_of(checkpoint)
+    del state["config"]["eval"]["margin"], state["config"]["algorithm"]["correction"]
+    del state["config"]["engine"]["skip_zero_advantage"]
+    del state["inputs"]["the model's settings"], state["code"]
+    write_state(checkpoint, state)
+    made = ["export", str(checkpoint), "--out", str(tmp_path / "made"), "--model", str(runs_home / "base")]
+    assert main(made) == 0
+    assert setting(runs_home, "plain").train(out, "--resume") == 0
+    (resumed,) = [row for row in rows(out / "events.jsonl") if row["kind"] == "resumed"]
+    assert (resumed["step"], resumed["skipped"]) == (3, [])
+    assert not [row for row in rows(out / "events.jsonl") if row.get("type") == "warning"]
+    assert result(out) == whole("plain")
+
+
+def test_a_field_that_is_no_longer_there_is_named(runs_home: Path, stopped: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(stopped, tmp_path / "run")
+    state = state_of(out / "checkpoints/step-000003")
+    state["config"]["algorithm"]["twist"] = 0.5
+    write_state(out / "checkpoints/step-000003", state)
+    status, said = setting(runs_home, "plain").told(out, "--resume")
+    assert status == 2
+    assert "algorithm.twist: was 0.5 and is not there" in said
+    assert said.count(": was ") == 1
+
+
+def test_a_best_checkpoint_that_is_gone_is_not_named_again(runs_home: Path, stopped: Path, tmp_path: Path) -> None:
+    """As after a step back over a damaged newest one, which was the best and for which the one before was removed."""
+    out = shutil.copytree(stopped, tmp_path / "run")
+    for name in names_of_steps(out):
+        best = {"step": 1, "reward": 100.0}  # which no later one is above
+        checkpoint = out / "checkpoints" / name
+        write_state(checkpoint, state_of(checkpoint) | {"best": best, "recent": [0.1] * 10})
+    new, run = tmp_path / "new", setting(runs_home, "plain")
+    assert run.train(new, "--resume-from", str(out / "checkpoints/step-000003")) == 0
+    assert run.train(out, "--resume") == 0
+    told = {}
+    for folder in (out, new):
+        (resumed,) = [row for row in rows(folder / "events.jsonl") if row["kind"] == "resumed"]
+        last = next(row for row in rows(folder / "events.jsonl") if row.get("path") == "checkpoints/step-000004")
+        told[folder.name] = resumed["best"], last["best"], state_of(folder / last["path"])["best"]["step"]
+    # In another folder the best may well lie where the run came from.
+    assert told == {"run": (None, True, 4), "new": (1, False, 1)}
+
+
+def test_plain_weights_are_no_place_to_go_on_from(runs_home: Path, stopped: Path, tmp_path: Path, whole) -> None:
+    done, run = shutil.copytree(stopped, tmp_path / "done"), setting(runs_home, "plain")
+    assert run.train(done, "--resume") == 0
+    final = ["--resume-from", str(done / "checkpoints/final")]
+    status, said = run.told(tmp_path / "new", *final)
+    assert status == 7
+    assert "checkpoints/final holds plain weights, which a run cannot go on from; give a step-… folder beside" in said
+    assert "whole" not in said
+    assert run.train(tmp_path / "new", *final, "--resume-from", str(done / "checkpoints/step-000003")) == 0
+    assert result(tmp_path / "new").weights == whole("plain").weights
+
+
+INPUTS = ["the training problems", "the held-out problems", "the base model's weights", "the model's settings"]
+
+
+@pytest.mark.parametrize("what", INPUTS)
 @pytest.mark.parametrize("ended", ["stopped", "finished"])
 def test_inputs_that_changed_are_refused_and_nothing_is_touched(
     runs_home: Path, stopped: Path, tmp_path: Path, what: str, ended: str
@@ -118,11 +187,16 @@ def test_inputs_that_changed_are_refused_and_nothing_is_touched(
 
 
 def change(home: Path, what: str) -> None:
-    """Another letter in each problem, or another number in the weights."""
+    """Another letter in each problem, or another number in the weights or settings."""
     if what == "the base model's weights":
         weights = load_file(home / "base/model.safetensors")
         weights["lm_head.weight"][0, 0] += 1
         save_file(weights, home / "base/model.safetensors", metadata={"format": "pt"})
+        return
+    if what == "the model's settings":
+        settings = json.loads((home / "base/config.json").read_text())
+        settings["rms_norm_eps"] *= 2
+        (home / "base/config.json").write_text(json.dumps(settings))
         return
     path = home / ("train.jsonl" if what == "the training problems" else "heldout.jsonl")
     path.write_text(path.read_text().replace("say ", "Say "))
@@ -149,6 +223,7 @@ def test_what_may_change_the_last_bits_is_told(runs_home: Path, stopped: Path, t
     status, said = setting(runs_home, "plain").told(out, "--resume", engine=engine)
     assert status == 0
     told = [row["message"] for row in rows(out / "events.jsonl") if row.get("type") == "warning"]
+    told = [one for one in told if "Cohort's" not in one]  # the checkout may be worked on meanwhile
     assert told == [
         f"the checkpoint was written with {what}: not bit by bit"
         for what in (
@@ -167,6 +242,22 @@ def test_a_checkpoint_of_another_device_is_told(stopped: Path) -> None:
     assert not_bit_by_bit(manifest, config, state) == []
     assert not_bit_by_bit(manifest, config, state.model_copy(update={"device": "NVIDIA H200"})) == [
         "the checkpoint was written with device NVIDIA H200; it goes on with cpu: not bit by bit"
+    ]
+
+
+def test_a_checkpoint_of_other_code_is_told(stopped: Path) -> None:
+    state = read_state(stopped / "checkpoints/step-000003")
+    manifest = Manifest.model_validate_json((stopped / "manifest.json").read_bytes())
+    assert state.code == manifest.code
+    code = {"version": "0.0.1", "git_commit": "a" * 40, "dirty_sha256": "b" * 64}
+    told = not_bit_by_bit(manifest, RunConfig.from_whole(state.config), state.model_copy(update={"code": code}))
+    assert told == [
+        f"the checkpoint was written with Cohort's {what}: not bit by bit"
+        for what in (
+            f"version 0.0.1; it goes on with {manifest.code['version']}",
+            f"commit {'a' * 40}; it goes on with {manifest.code['git_commit']}",
+            f"uncommitted changes (SHA-256) {'b' * 64}; it goes on with {manifest.code['dirty_sha256']}",
+        )
     ]
 
 

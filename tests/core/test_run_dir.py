@@ -30,7 +30,7 @@ def test_torn_frame_is_not_there_yet() -> None:
     assert all(unframe(whole[:length], 0) is None for length in range(len(whole)))
 
 
-def test_any_flipped_bit_of_a_whole_frame_raises_or_leaves_it_incomplete() -> None:
+def test_any_flipped_bit_of_a_whole_frame_raises_or_changes_nothing() -> None:
     whole = frame(b'{"seq": 1, "text": "abc"}')
     for place in range(len(whole)):
         for bit in range(8):
@@ -40,9 +40,10 @@ def test_any_flipped_bit_of_a_whole_frame_raises_or_leaves_it_incomplete() -> No
                 taken = unframe(bytes(damaged), 0)
             except RunDirError:
                 continue
-            # Not caught: the length grew, so that the frame waits for bytes; or the same head written otherwise
-            # (a capital hex digit, another separator), with the body untouched.
-            assert taken is None or taken[0] == b'{"seq": 1, "text": "abc"}'
+            # Not caught: the same head written otherwise (a capital hex digit, another separator), with the body
+            # untouched.
+            assert taken is not None
+            assert taken[0] == b'{"seq": 1, "text": "abc"}'
 
 
 def test_writer_and_reader_agree_and_nothing_comes_twice(tmp_path: Path) -> None:
@@ -196,12 +197,37 @@ def test_a_spool_over_its_cap_takes_all_but_groups_and_tells_the_gap(tmp_path: P
     assert [one["seq"] for one in spooled] == list(range(1, len(spooled) + 1))
     kinds = [one["record"]["kind"] for one in spooled]
     # Groups of steps 1 and 2 fit under 3,000 bytes, that of step 3 crosses them.
-    assert kinds == ["step", "group", "step", "group", "step", "group", "step", "step", "event", "outcome"]
+    assert kinds == [*("step", "group") * 3, *("step", "event") * 2, "outcome"]
     assert size > 3000
-    gap = spooled[-2]["record"]
-    assert gap["type"] == "samples_dropped"
-    assert gap["data"] == {"first_step": 4, "last_step": 5, "groups": 2}
+    gaps = [one["record"] for one in spooled if one["record"]["kind"] == "event"]
+    assert [gap["type"] for gap in gaps] == ["samples_dropped"] * 2
+    assert [gap["data"] for gap in gaps] == [{"first_step": n, "last_step": n, "groups": 1} for n in (4, 5)]
+    assert gaps[0]["message"].startswith("1 group of step 4 could not be sent: ")
     assert len(list((folder.path / "samples").iterdir())) == 5
+
+
+def test_a_gap_is_told_in_the_commit_that_makes_it(tmp_path: Path) -> None:
+    """So that a kill after it, without another group and without an outcome, leaves no gap untold."""
+    folder = RunDir.create(tmp_path / "run", spool=True, spool_cap=0)
+    folder.append(event(1))
+    for step in (1, 1, 2):
+        folder.append(group(step))
+    folder.commit()
+    (told,) = [row for row in folder.events() if row.type == "samples_dropped"]
+    assert told.data == {"first_step": 1, "last_step": 2, "groups": 3}
+    assert told.message.startswith("3 groups of steps 1 to 2 could not be sent: ")
+    assert [one.seq for one in SpoolReader(folder.spool_folder).read_new()] == [1, 2]
+
+
+def test_an_outcome_comes_after_the_gap_before_it(tmp_path: Path) -> None:
+    folder = RunDir.create(tmp_path / "run", spool=True, spool_cap=0)
+    folder.append(event(1))
+    folder.append(group(1))
+    folder.append(records.Outcome(status="stopped", message="", steps_done=1, steps_planned=2))
+    folder.close()
+    spooled = [json.loads(one.body)["record"] for one in SpoolReader(folder.spool_folder).read_new()]
+    assert [one["kind"] for one in spooled] == ["event", "event", "outcome"]
+    assert spooled[1]["type"] == "samples_dropped"
 
 
 def test_groups_go_on_once_the_spool_was_emptied(tmp_path: Path) -> None:
@@ -217,8 +243,9 @@ def test_groups_go_on_once_the_spool_was_emptied(tmp_path: Path) -> None:
     folder.close()
     (segment,) = folder.spool_folder.glob("*.log")
     told = [json.loads(line[18:])["record"] for line in segment.read_bytes().splitlines()]
-    assert [one["kind"] for one in told] == ["event", "event", "group"]
-    assert told[1]["data"] == {"first_step": 3, "last_step": 3, "groups": 1}
+    assert [one["kind"] for one in told] == ["event", "group"]
+    (gap,) = [row for row in folder.events() if row.type == "samples_dropped"]
+    assert gap.data == {"first_step": 3, "last_step": 3, "groups": 1}
 
 
 def test_two_trainers_cannot_write_one_directory(tmp_path: Path) -> None:
@@ -261,6 +288,17 @@ def test_a_reopened_folder_stays_as_it_is_until_it_is_gone_on_with(tmp_path: Pat
     lines = (again.path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["seq"] for line in lines] == [1, 2, 3]
     assert again.config_file.read_text() == "name: b"
+
+
+def test_a_config_is_replaced_whole(tmp_path: Path) -> None:
+    """Whoever has the old one open reads it to its end; a file cut off in place would read as empty."""
+    folder = RunDir.create(tmp_path / "run")
+    folder.write_config("name: a")
+    with folder.config_file.open() as old:
+        folder.write_config("name: b")
+        assert old.read() == "name: a"
+    assert folder.config_file.read_text() == "name: b"
+    assert [path.name for path in folder.path.glob("config*")] == ["config.yaml"]
 
 
 def test_unreadable_events_at_the_end_are_left_out_and_others_named(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """What is a pickle, by its bytes: whatever the file is called, and nothing that only looks like one."""
 
-import collections
 import contextlib
 import importlib.util
 import io
 import json
+import os
 import pickle
+import re
 import struct
+import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,57 +22,15 @@ from safetensors.torch import save_file
 
 from grpo_core.checkpoint_files import file_entries, read_manifest, verify_checkpoint, write_manifest
 from grpo_core.checkpoints.write import save_weights
+from grpo_core.cli import main
 from grpo_core.errors import CheckpointError, ModelError
-from grpo_core.pickle_bytes import is_old_pickle
+from grpo_core.model.load import weight_files
+from grpo_core.pickle_bytes import fetches_names
 from grpo_core.weight_bytes import TORN_ZIP, pickle_kind
 
+from .pickles import CALL, HARMFUL, PACKERS, PICKLES, numpy_file, torch_file, two_directories, zipped
 from .tiny import load, tiny_folder
 
-HARMFUL = collections.OrderedDict(a=1)
-"""Stands for any object whose pickle fetches a name."""
-
-
-def torch_file(**how: object) -> bytes:
-    buffer = io.BytesIO()
-    torch.save({"weight": torch.zeros(3)}, buffer, **how)
-    return buffer.getvalue()
-
-
-def numpy_file(array: np.ndarray, *, packed: bool = False) -> bytes:
-    buffer = io.BytesIO()
-    if packed:
-        np.savez(buffer, array=array)
-    else:
-        np.save(buffer, array, allow_pickle=True)
-    return buffer.getvalue()
-
-
-def zipped(content: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("data", content)
-    return buffer.getvalue()
-
-
-CALL = b"cposix\ngetpid\n(tR"
-"""Fetches a name and calls it; protocol 0."""
-PICKLES = {
-    **{f"protocol {number}": pickle.dumps(HARMFUL, protocol=number) for number in range(6)},
-    "an import behind a MiB of plain values": b"I1\n0" * 300_000 + CALL + b".",
-    "an import behind a long text": b"V" + b"a" * (2 << 20) + b"\n0" + CALL + b".",
-    "an import behind many bytes": b"B" + struct.pack("<I", 2 << 20) + bytes(2 << 20) + b"0" + CALL + b".",
-    "a call, and then anything": CALL + b"\xff\xffanything",
-    "a call by another opcode": b"(S'a'\niposix\nstat\n\xff",
-    "numbers that only an unpickler reads": b"I0x10\n0" + CALL + b".",
-    "plain values without an end": b"I1\n0" * 600_000,
-    "packed, behind a MiB of plain values": zipped(b"I1\n0" * 300_000 + CALL + b"."),
-    "plain values, protocol 4": pickle.dumps({"a": 1}, protocol=4),
-    "torch.save": torch_file(),
-    "torch.save of old": torch_file(_use_new_zipfile_serialization=False),
-    "numpy objects": numpy_file(np.array([HARMFUL], dtype=object)),
-    "numpy fields of objects": numpy_file(np.zeros(2, dtype=[("a", "f4"), ("b", "O")])),
-    "numpy objects, packed": numpy_file(np.array([HARMFUL], dtype=object), packed=True),
-}
 OTHERS = {
     "nothing": b"",
     "JSON": json.dumps({"a": [1, 2]}).encode(),
@@ -89,14 +50,65 @@ OTHERS = {
     "numpy numbers": numpy_file(np.arange(4)),
     "numpy numbers, packed": numpy_file(np.arange(4), packed=True),
     "numpy text": numpy_file(np.array(["O", "|O"])),
+    "numpy fields": numpy_file(np.zeros(2, dtype=[("O", "f4", (2,)), ("b", [("c", "S3"), ("d", "M8[25s]")])])),
+    "numpy truth, complex numbers, packed": zipped(numpy_file(np.array([True])), numpy_file(np.zeros(2, "c16"))),
+    "an empty zip": zipped(),
+    "zip, each packing": zipped(b"text", packing=zipfile.ZIP_BZIP2),
+    "zip, stored": zipped(b"text", packing=zipfile.ZIP_STORED),
+    "text that begins like zlib": b"x^2 + y^2 = z^2 for whole numbers\n",
+    "text that begins like zlib, packed": zipped(b"xy^2"),
+    "two letters that begin like zlib": b"x^",
+    "text that begins like bzip2": b"BZh9 is how bzip2 begins",
+    "text that begins like joblib": b"ZFS keeps checksums of all that it stores",
+    "text that begins like lzma": b"]\n" + b"words\n" * 9,
+    "a sentencepiece model": b"".join(
+        b"\n" + bytes([len(piece) + 9, 10, len(piece)]) + piece + b"\x15" + struct.pack("<f", -number) + b"\x18\x01"
+        for number, piece in enumerate([b"<unk>", b"<s>", b"</s>", "\u2581the".encode(), b"P", b"cos"])
+    ),
+    "a picture (PNG)": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17) + b"\0\0\0\x0cIDAT" + zlib.compress(bytes(99)),
+    "a picture (JPEG)": b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(range(256)),
+    "GGUF": b"GGUF\x03\0\0\0" + bytes(64) + b"general.architecture",
+    "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(600),
+    "ONNX": b"\x08\x08\x12\x07pytorch\x1a\x052.0.0" + bytes(range(256)),
+    "msgpack (flax)": b"\x81\xa6params\x81\xa5embed\xc7\x10\x01" + bytes(16),
+    "a page": b"---\nlicense: mit\n---\n# changelog\n\nA (small) model.\n",
+    "a page that begins with a word": b"changelog\n\n(small)\nand more.\n",
+    "a template": b"{%- for message in messages %}{{ message.content }}{% endfor %}",
+    "git's attributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n",
+    "words in lines": b"cat\ndog\nemu\nant\nsow\nRat\n",
+    "zeros": bytes(2048),
+    "a short file of every byte": bytes(range(256)) * 3,
 }
 
 
 @pytest.mark.parametrize("name", PICKLES)
 def test_pickles_are_known_by_their_bytes(tmp_path: Path, name: str) -> None:
-    for called in ("model.safetensors", "notes.txt"):
+    save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors")
+    assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
+    for called in ("another.safetensors", "notes.txt", "config.json"):
         (tmp_path / called).write_bytes(PICKLES[name])
-        assert pickle_kind(tmp_path / called) is not None
+        with pytest.raises(ModelError, match=rf"/{called} is a .*, which can run code"):
+            weight_files(tmp_path)
+        (tmp_path / called).unlink()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 5), st.lists(st.sampled_from(sorted(PACKERS)), max_size=4))
+def test_however_packed(protocol: int, packers: list[str]) -> None:
+    content = pickle.dumps(HARMFUL, protocol)
+    for name in packers:
+        content = PACKERS[name](content)
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(content)
+        assert pickle_kind(Path(file.name)) is not None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text())
+def test_text_is_accepted_though_it_begins_like_zlib(text: str) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(b"x^" + text.encode("utf-8"))
+        assert pickle_kind(Path(file.name)) is None
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -115,22 +127,85 @@ def test_a_safetensors_file_that_begins_like_a_pickle(tmp_path: Path) -> None:
     assert pickle_kind(tmp_path / "w") == "a pickle"
 
 
+@pytest.mark.parametrize("length", [376, 0x0280])  # as zlib begins, and as a pickle does
+def test_large_weights_are_not_read_through(tmp_path: Path, length: int) -> None:
+    size = 5 << 30
+    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode().ljust(length)
+    (tmp_path / "w").write_bytes(struct.pack("<Q", length) + header)
+    os.truncate(tmp_path / "w", 8 + length + size)  # zeros that take no room
+    before = bytes_read()
+    assert pickle_kind(tmp_path / "w") is None
+    assert bytes_read() - before < 1 << 20
+
+
+def bytes_read() -> int:
+    """By this process, from anywhere (Linux: proc_pid_io(5))."""
+    found = re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())
+    assert found is not None
+    return int(found[1])
+
+
 def test_a_torn_zip_is_told_apart(tmp_path: Path) -> None:
-    content = bytearray(torch_file())
-    content[content.rindex(b"PK\x01\x02")] = 0
-    (tmp_path / "w").write_bytes(content)
+    whole = torch_file()
+    unlisted = bytearray(whole)
+    unlisted[whole.rindex(b"PK\x01\x02")] = 0
+    for content in (unlisted, whole[:-1], whole[:-30], whole[:80], whole[:4], two_directories()):
+        (tmp_path / "w").write_bytes(content)
+        assert pickle_kind(tmp_path / "w") == TORN_ZIP
+
+
+def test_two_directories_are_no_torn_zip_to_zipfile() -> None:
+    """It finds nothing wrong, and only text; torch's reader goes to the other directory."""
+    with zipfile.ZipFile(io.BytesIO(two_directories())) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {"a/read.me0": b"text"}
+
+
+@pytest.mark.parametrize("place", [5, 1 << 62, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_zip_with_a_member_where_none_is(tmp_path: Path, place: int) -> None:
+    with zipfile.ZipFile(tmp_path / "w", "w") as archive:
+        archive.writestr("a", "text")
+        archive.writestr("b", "text")
+        archive.infolist()[1].header_offset = place
     assert pickle_kind(tmp_path / "w") == TORN_ZIP
+
+
+PACKINGS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PACKINGS), st.lists(st.tuples(st.integers(4), st.integers(0, 255)), max_size=4))
+def test_a_damaged_zip_is_judged_too(packing: int, damages: list[tuple[int, int]]) -> None:
+    """Whatever is wrong with it, it is told as such, and no other error comes of it."""
+    content = bytearray(zipped(b"text " * 9, b"more", packing=packing))
+    for place, value in damages:
+        content[4 + place % (len(content) - 4)] = value
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(content)
+        assert pickle_kind(Path(file.name)) in (None, TORN_ZIP)
 
 
 def calls(content: bytes) -> bool:
     """Whether Python's unpickler calls anything of an installed module when it loads this."""
     called: list[str] = []
 
+    class Fetched:
+        def __init__(self, name: str) -> None:
+            def call(*arguments: object) -> None:
+                called.append(name)
+
+            self.append = self.extend = self.add = self.__setstate__ = call
+
+        def __call__(self, *arguments: object) -> None:
+            self.append()
+
+        def __setitem__(self, *arguments: object) -> None:
+            self.append()
+
     class Listening(pickle.Unpickler):
         def find_class(self, module: str, function: str) -> object:
             if importlib.util.find_spec(module) is None:
                 raise ImportError(module)
-            return lambda *arguments: called.append(f"{module}.{function}")
+            return Fetched(f"{module}.{function}")
 
     with contextlib.suppress(Exception):
         Listening(io.BytesIO(content)).load()
@@ -155,7 +230,7 @@ PIECES = [
 def test_whatever_calls_is_taken_for_a_pickle(pieces: list[bytes]) -> None:
     content = b"".join(pieces)
     if calls(content):
-        assert is_old_pickle(io.BytesIO(content))
+        assert fetches_names(io.BytesIO(content))
 
 
 def test_files_of_a_model_are_no_pickles(tmp_path: Path) -> None:
@@ -172,7 +247,7 @@ def test_a_zip_whose_packed_bytes_are_torn(tmp_path: Path) -> None:
     assert pickle_kind(tmp_path / "w") == TORN_ZIP
 
 
-@pytest.mark.parametrize("name", ["protocol 0", "protocol 5", "torch.save", "numpy objects"])
+@pytest.mark.parametrize("name", ["protocol 0", "protocol 5", "torch.save", "numpy objects", "packed by xz"])
 def test_a_model_folder_with_a_pickle_in_it_is_refused(tmp_path: Path, name: str) -> None:
     folder = tiny_folder(tmp_path / "model")
     load(folder)
@@ -181,16 +256,22 @@ def test_a_model_folder_with_a_pickle_in_it_is_refused(tmp_path: Path, name: str
         load(folder)
 
 
-def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["protocol 0", "torch.save", "packed by gzip", "packed by tar"])
+def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     policy = load(tiny_folder(tmp_path / "model"))
     folder = tmp_path / "checkpoints/final"
     save_weights(folder, policy, step=1, run_folder=tmp_path)
     manifest = read_manifest(folder)
-    (folder / "optimizer.safetensors").write_bytes(pickle.dumps(HARMFUL))
-    files = {name: entry for name, entry in file_entries(folder).items() if name != "checkpoint.json"}
+    (folder / "optimizer.safetensors").write_bytes(PICKLES[name])
+    files = {path: entry for path, entry in file_entries(folder).items() if path != "checkpoint.json"}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
-    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is a pickle"):
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is a .*pickle.*Cohort writes none"):
         verify_checkpoint(folder)
+    assert main(["export", str(folder), "--out", str(tmp_path / "made")]) == 7
+    assert re.search(r"optimizer\.safetensors is a .*pickle", capsys.readouterr().err)
+    assert not (tmp_path / "made").exists()
 
 
 def test_zip_archives_without_pickles_are_let_be(tmp_path: Path) -> None:

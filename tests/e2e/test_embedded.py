@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from psutil import Process
 
 from tests.processes import answers, belonging_to, cohort, people, up
 
@@ -126,4 +127,20 @@ def test_a_second_interrupt_does_not_wait(home: Path) -> None:
         assert started.process.poll() is None, "after one interrupt the worker is waited for"
         assert started.end(signal.SIGINT) == 0
         assert "trainer-worker was killed: asked to hurry" in started.printed
+    assert belonging_to(home) == []
+
+
+def test_an_interrupt_of_a_stop_that_a_fault_began_does_not_wait_either(home: Path) -> None:
+    """The database is gone, so everything is stopped; the trainer's worker is halted and would use all its time."""
+    with up(home) as (started, _):
+        for process in belonging_to(home):
+            if "worker.celery_app" in process.cmdline():
+                process.suspend()
+        Process(int((home / "pg" / "postmaster.pid").read_text().split()[0])).kill()
+        started.until(lambda: "Stopping" in started.printed)
+        time.sleep(1)
+        assert started.end(signal.SIGINT) == 1
+        assert "trainer-worker was killed: asked to hurry" in started.printed
+        assert "the database ended by itself" in started.printed
+        assert "Traceback" not in started.printed
     assert belonging_to(home) == []

@@ -1,5 +1,6 @@
 """Registering a base model: folder or Hub repository, safetensors only, never outside the models folder."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -98,11 +99,12 @@ def test_a_scalar_tensor_is_one_parameter(root: Path) -> None:
         ("model.safetensors", torch_zip()),
         ("training_args.bin", b"anything"),
         ("model.PT", b"anything"),
+        ("vocab.txt", gzip.compress(b"words", mtime=0)),
     ],
 )
 def test_pickles_are_found_by_their_bytes(root: Path, name: str, content: bytes) -> None:
     (root / "good" / name).write_bytes(content)
-    with pytest.raises(ModelError, match=rf"{name} holds pickled.*save_pretrained"):
+    with pytest.raises(ModelError, match=rf"{name} (holds pickled|is .*pickle).*save_pretrained.*take away"):
         read_model_folder(root, "good")
 
 
@@ -165,9 +167,15 @@ def test_what_cannot_be_opened_is_a_fault_of_the_folder(root: Path, monkeypatch:
         read_model_folder(root, "good")
 
 
-def test_a_torn_zip_is_named(root: Path) -> None:
-    torn = bytearray(torch_zip())
+def unlisted(content: bytes) -> bytes:
+    """The zip with a broken directory."""
+    torn = bytearray(content)
     torn[torn.rindex(b"PK\x01\x02")] = 0
+    return bytes(torn)
+
+
+@pytest.mark.parametrize("torn", [unlisted(torch_zip()), torch_zip()[:-30], torch_zip()[:80]], ids=[*"abc"])
+def test_a_torn_zip_is_named(root: Path, torn: bytes) -> None:
     (root / "good" / "weights.dat").write_bytes(torn)
     with pytest.raises(ModelError, match=r"weights\.dat is a zip file that cannot be read"):
         read_model_folder(root, "good")

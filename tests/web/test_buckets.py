@@ -127,3 +127,19 @@ def test_when_much_has_come_all_is_told_anew(attempt: Attempt, run: Run) -> None
     assert (after, found[0].first) == (0, 1)
     after, found = pieces(run, after=60)
     assert (after, found[0].first, len(found)) == (60, 61, MOST_ROWS - 10)
+
+
+def test_a_run_that_went_back_far_is_a_short_one_again(attempt: Attempt, run: Run) -> None:
+    """Of 3,000 steps 100 stand, and 50 new ones came: they are drawn step by step, and only the newest are told."""
+    send(attempt, *envelopes([phase("training", 9_000)]))
+    steps_sent(attempt, 1, 100)
+    attempt.refresh_from_db()
+    send(attempt, *envelopes([saved(100)], first=attempt.acked_seq + 1))
+    steps_sent(attempt, 101, 3_000)
+    second = follow(attempt, run)
+    send(second, *envelopes([resumed(100)]))
+    steps_sent(second, 101, 150)
+    after, found = pieces(run)
+    assert (after, [piece.first for piece in found], width_of(found)) == (0, list(range(1, 151)), 1)
+    after, found = pieces(run, after=140)
+    assert (after, [piece.first for piece in found]) == (140, list(range(141, 151)))

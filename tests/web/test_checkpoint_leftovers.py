@@ -3,13 +3,19 @@ as removed when the node says so.
 """
 
 import pytest
+from django.db import connection
+from django.utils import timezone
 
-from cohort.runs.models import Checkpoint, Run
+from cohort.runs.checkpoints import needless as needless_of
+from cohort.runs.checkpoints import pinned, resumable
+from cohort.runs.models import Attempt, Checkpoint, Run
 from cohort.runs.nodes import node_create
 from grpo_core import records
 from tests.web.run_rows import Maker
-from tests.web.worker_calls import AttemptCaller, Caller, claim
+from tests.web.worker_calls import AttemptCaller, Caller, claim, node
 from tests.worker.making import envelopes, packed, phase, step
+
+__all__ = ["node"]  # fixture
 
 pytestmark = pytest.mark.django_db
 
@@ -17,11 +23,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def run(maker: Maker) -> Run:
     return maker.run(state="queued")
-
-
-@pytest.fixture
-def node(db: None) -> Caller:
-    return Caller(node_create(name="gpu-1")[1])
 
 
 def trains(worker: AttemptCaller, *steps: int, resumed: int | None = None, best: int | None = None) -> None:
@@ -106,3 +107,45 @@ def test_what_lies_on_another_node_is_not_named_and_cannot_be_marked(node: Calle
     trains(later, 3, 4, resumed=2)
     assert needless(later, removed=((1, "checkpoints/step-000001"),)) == []
     assert not Checkpoint.objects.filter(run=run, removed_at__isnull=False).exists()
+
+
+def test_a_beat_reads_few_of_many_checkpoints(node: Caller, run: Run) -> None:
+    """Rows that the database reads, by its own count, for what a beat asks of 20,000 checkpoints, of which 3 are still
+    on the node and one of them is pinned."""
+    worker = AttemptCaller(claim(node, run))
+    trains(worker, 1, 2, 3)
+    worker = moved(node, run, worker, 7)
+    attempt = Attempt.objects.get(run=run, fence=2)
+    now = timezone.now()
+    Checkpoint.objects.bulk_create(
+        Checkpoint(
+            attempt=attempt,
+            run=run,
+            seq=100 + number,
+            step=number,
+            at=now,
+            path=f"checkpoints/step-{number:06d}",
+            files={},
+            removed_at=None if number > 19_997 else now,
+            pinned=number == 20_000,
+        )
+        for number in range(1, 20_001)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE runs_checkpoint")
+
+    def read() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT sum(seq_tup_read) + sum(idx_tup_fetch) FROM pg_stat_xact_user_tables "
+                "WHERE relname = 'runs_checkpoint'"
+            )
+            return int(cursor.fetchone()[0])
+
+    before = read()
+    assert pinned(run) == [20_000]
+    assert len(needless_of(attempt)) == 3, "those of the first attempt, now that the second has enough"
+    newest = resumable(run).first()
+    assert newest is not None
+    assert newest.step == 20_000
+    assert 0 < read() - before < 100

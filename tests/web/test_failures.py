@@ -10,9 +10,11 @@ from cohort.runs.attempts import StaleFence, attempts_released
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.reconcile import attempts_lost, queued_republish
 from grpo_core.wire import LostAttempt, LostAttempts
-from tests.web.control import age, beat, checkpoint, claim, claimed, finish, let_pass, node, resumed, steps, train
+from tests.web.control import age, beat, checkpoint, claim, claimed, finish, gpu1, let_pass, node, resumed, steps, train
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
+
+__all__ = ["gpu1"]  # fixture
 
 pytestmark = pytest.mark.django_db
 
@@ -20,11 +22,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def run(maker: Maker) -> Run:
     return maker.run(state="queued")
-
-
-@pytest.fixture
-def gpu1(db: None) -> Node:
-    return node("gpu-1")
 
 
 @pytest.fixture

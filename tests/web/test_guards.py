@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.db.models import ProtectedError
 
 from cohort.runs.models import Attempt, Run, RunEvent, RunState
 from cohort.runs.transitions import ALLOWED
@@ -62,6 +63,43 @@ def test_a_run_has_one_running_attempt_at_most(maker: Maker) -> None:
     run = maker.run(state="training")
     maker.attempt(run)
     refused(lambda: maker.attempt(run), "one_running_attempt_per_run")
+
+
+def test_events_are_not_emptied(maker: Maker) -> None:
+    """But by the tests' own cleaning, whose connections say who they are."""
+    maker.run()
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW cohort.tests_empty_tables")
+        assert cursor.fetchone() == ("on",)
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table with checks that wait is emptied, whoever asks
+        cursor.execute("SET LOCAL cohort.tests_empty_tables = off")
+        refused(lambda: cursor.execute("TRUNCATE runs_runevent"), "events_are_only_added")
+        refused(lambda: cursor.execute("TRUNCATE runs_run CASCADE"), "events_are_only_added")
+        cursor.execute("SET LOCAL cohort.tests_empty_tables TO DEFAULT")
+        refused(lambda: cursor.execute("TRUNCATE runs_runevent"), "events_are_only_added")
+    assert RunEvent.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO runs_transition VALUES ('succeeded', 'draft')",
+        "UPDATE runs_transition SET to_state = 'draft' WHERE from_state = 'succeeded'",
+        "DELETE FROM runs_transition",
+        "TRUNCATE runs_transition",
+    ],
+)
+def test_the_pairs_change_by_a_migration_alone(db: None, statement: str) -> None:
+    with connection.cursor() as cursor:
+        refused(lambda: cursor.execute(statement), "pairs_are_fixed")
+
+
+def test_what_has_events_is_not_deleted(maker: Maker) -> None:
+    run = maker.run()
+    for row in (run, run.project):
+        with pytest.raises(ProtectedError):
+            row.delete()
+    assert RunEvent.objects.filter(run=run).exists()
 
 
 def test_events_are_only_added(maker: Maker) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
 from cohort.review.models import Group, Sample
+from cohort.runs import transitions
 from cohort.runs.attempts import StaleFence, attempt_finish
 from cohort.runs.ingest import MAX_BATCH_BYTES, BadRecord, records_ingest
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.transitions import OWN_KINDS
 from grpo_core import records
 from grpo_core.wire import Finish
 from tests.web.batches import attempt, run, send
@@ -138,6 +142,31 @@ def test_one_bad_line_stores_nothing_of_the_batch(attempt: Attempt, line: bytes,
     attempt.refresh_from_db()
     assert attempt.acked_seq == 0
     assert rows()["trainer events"] == 0
+
+
+@pytest.mark.parametrize("kind", sorted(OWN_KINDS))
+def test_a_trainer_writes_no_event_of_the_platform_s_own_kinds(attempt: Attempt, kind: str) -> None:
+    forged = records.Event(type=kind, message="Extended by 5 steps", data={"to": "succeeded"})
+    with pytest.raises(BadRecord, match=f"record 2 is not valid: type: '{kind}' is of the platform's own events"):
+        send(attempt, *envelopes([phase("training"), forged]))
+    assert rows()["trainer events"] == 0
+
+
+def test_the_kinds_of_the_platform_s_own_events_are_all_listed() -> None:
+    """By the code that writes them: a kind in quotes, as an argument or in steering's table of what is asked."""
+    platform = Path(transitions.__file__).parents[1]
+    files = [*(platform / "runs").rglob("*.py"), *(platform / "governance").rglob("*.py")]
+    text = "".join(file.read_text() for file in files)
+    calls = "".join(re.findall(r"(?:run_event|RunEvent\.objects\.create)\((?:[^()]|\([^()]*\))*\)", text))
+    written = set(re.findall(r'kind="(\w+)"', calls)) | set(re.findall(r'"(\w+_asked)"', text))
+    written |= {"checkpoint_pinned", "checkpoint_unpinned"} | set(re.findall(r'_event\(place, envelope, "(\w+)"', text))
+    assert written == OWN_KINDS
+
+
+def test_what_trainers_tell_today_is_taken(attempt: Attempt) -> None:
+    told = [records.Event(type=kind, message="m") for kind in ("loaded", "data", "warning", "samples_dropped")]
+    assert send(attempt, *envelopes(told)) == 4
+    assert set(RunEvent.objects.filter(attempt=attempt).values_list("actor", flat=True)) == {"trainer"}
 
 
 def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:

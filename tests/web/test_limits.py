@@ -3,10 +3,13 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from cohort.accounts.models import Project, User
-from cohort.runs.limits import falls_below, gpu_hours_used, project_limits_set, project_use
+from cohort.runs.limits import falls_below, gpu_hours_used, hours_free_at, project_limits_set, project_use
 from cohort.runs.models import Attempt
 from grpo_core.errors import ConfigError
 from tests.web.run_rows import Maker
@@ -59,6 +62,45 @@ def test_a_span_that_is_leaving_already_counts_with_what_is_left() -> None:
     """10 hours that began 30 days and 4 hours ago: 6 are left, and 5 in an hour."""
     began = NOW - DAYS_30 - 4 * HOUR
     assert falls_below([(1, began, began + 10 * HOUR)], 5, now=NOW) == NOW + HOUR
+
+
+class Weight(int):
+    """A weight that counts how often a sum was taken with it."""
+
+    sums = 0
+
+    def __add__(self, other: int) -> "Weight":
+        Weight.sums += 1
+        return Weight(int(self) + int(other))
+
+    __radd__ = __add__
+
+
+def test_the_work_grows_with_the_spans_and_not_with_their_square() -> None:
+    """600 attempts side by side, each begun an hour after the one before, all ended just now: the last of their hours
+    leaves in 30 days."""
+    Weight.sums = 0
+    spans = [(Weight(1), NOW - hours * HOUR, NOW) for hours in range(1, 601)]
+    assert falls_below(spans, 0, now=NOW) == NOW + DAYS_30
+    assert 0 < Weight.sums < 10 * 600
+
+
+@pytest.mark.django_db
+def test_what_ended_before_the_thirty_days_is_not_read(maker: Maker, ours: Project) -> None:
+    for _ in range(3):
+        spent(maker, gpus=8, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 + HOUR)
+    spent(maker, gpus=2, began_ago=20 * HOUR, ended_ago=10 * HOUR)
+    spent(maker, gpus=1, began_ago=2 * HOUR, ended_ago=None)
+    ours.gpu_hours_limit = 12
+    now = timezone.now()
+    with CaptureQueriesContext(connection) as asked:
+        free_at = hours_free_at(ours, now=now)
+    assert free_at is not None
+    # 22 are used, and 10 of them leave with the first 5 hours of the two GPUs
+    assert abs(free_at - (now + DAYS_30 - 15 * HOUR)) < timedelta(minutes=1)
+    with connection.cursor() as cursor:
+        cursor.execute(asked[0]["sql"])
+        assert (len(asked), len(cursor.fetchall())) == (1, 2)
 
 
 @pytest.mark.django_db

@@ -17,6 +17,7 @@ from cohort.embedded import people
 from cohort.embedded.home import HomeError
 from cohort.runs import nodes
 from cohort.runs.models import Draining, Node, Run
+from cohort.runs.revoke import node_revoke
 from tests.web.run_rows import Maker
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 from tests.worker.making import NODE
@@ -218,7 +219,7 @@ def test_the_button_s_answer_takes_the_page_back(client_for: ClientFor, made: tu
 
 
 def test_a_revoked_node_is_not_drained(made: tuple[Node, str], alice: User) -> None:
-    nodes.node_revoke(node=made[0], actor=alice)
+    node_revoke(node=made[0], actor=alice)
     with pytest.raises(ValidationError, match="revoked"):
         nodes.node_drain(node=made[0], actor=alice, how=Draining.FINISH)
 

@@ -21,8 +21,9 @@ BEATS = """
 import sys
 import django
 django.setup()
+from django.conf import settings
 from cohort.runs import pulse
-pulse.SECONDS = 0.05
+settings.COHORT_PULSE_SECONDS = 0.05
 stop = pulse.pulse_start()
 sys.stdin.read()
 stop.set()

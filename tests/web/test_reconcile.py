@@ -1,21 +1,21 @@
 """The reconciler against its own outages, against silence of the trainer, and against messages that were lost."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from cohort.runs import reconcile
 from cohort.runs.models import Attempt, Node, Run, RunEvent, ServiceBeat
-from cohort.runs.outages import leases_capped, leases_count, tries_capped
-from cohort.runs.pulse import pulse
+from cohort.runs.outages import leases_count
 from grpo_core import records
 from tests.sealed_run import ingest
-from tests.web.control import age, beat, claim, finish, node, steps, train
+from tests.web.control import age, beat, claim, finish, gpu1, node, steps, train
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
+
+__all__ = ["gpu1"]  # fixture
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -29,171 +29,9 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def gpu1(db: None) -> Node:
-    return node("gpu-1")
-
-
-@pytest.fixture
 def attempt(maker: Maker, gpu1: Node) -> Attempt:
     maker.run(state="queued")
     return train(claim(gpu1), *steps(1, 3))
-
-
-def move(name: str, seconds: float) -> None:
-    """So many seconds go by for this part of the platform."""
-    found = ServiceBeat.objects.get(name=name)
-    back = timedelta(seconds=seconds)
-    ServiceBeat.objects.filter(name=name).update(
-        beat_at=found.beat_at - back, grace_until=None if found.grace_until is None else found.grace_until - back
-    )
-
-
-def silent(attempt: Attempt) -> None:
-    age(attempt, 90, "lease_until")
-
-
-# ---------------------------------------------------------------------- outages
-
-
-def test_the_first_round_of_a_new_platform_may_end_leases(db: None) -> None:
-    assert leases_count()
-    assert leases_count()
-
-
-def test_a_first_round_that_finds_attempts_running_gives_them_a_minute(attempt: Attempt) -> None:
-    silent(attempt)
-    reconcile.reconcile()
-    attempt.refresh_from_db()
-    assert attempt.state == "running"
-    move("reconciler", 59)
-    assert not leases_count()
-    move("reconciler", 2)
-    reconcile.reconcile()
-    attempt.refresh_from_db()
-    assert attempt.state == "lost"
-
-
-def test_after_its_own_outage_nobody_is_ended_for_a_minute(attempt: Attempt) -> None:
-    leases_count()
-    move("reconciler", 3600)  # away, and the minute after its very first round over
-    silent(attempt)
-    reconcile.reconcile()
-    assert Attempt.objects.get().state == "running"
-    move("reconciler", 30)
-    reconcile.reconcile()
-    assert Attempt.objects.get().state == "running"
-    assert beat(attempt)[0] == "run", "the worker is there after all"
-    move("reconciler", 31)
-    reconcile.reconcile()
-    assert Attempt.objects.get().state == "running"
-
-
-def test_a_short_pause_is_no_outage(db: None) -> None:
-    leases_count()
-    move("reconciler", 55)
-    assert leases_count()
-
-
-def test_while_the_web_server_is_away_and_a_minute_longer_nobody_is_ended(attempt: Attempt) -> None:
-    leases_count()
-    ServiceBeat.objects.update(grace_until=None)
-    pulse()
-    assert leases_count()
-    move("web", 31)
-    silent(attempt)
-    for _ in range(3):
-        reconcile.reconcile()
-        move("reconciler", 40)
-    assert Attempt.objects.get().state == "running"
-    pulse()
-    reconcile.reconcile()
-    assert Attempt.objects.get().state == "running", "back, and the workers had no time yet"
-    move("reconciler", 30)
-    reconcile.reconcile()
-    assert Attempt.objects.get().state == "lost"
-
-
-def ahead(attempt: Attempt) -> None:
-    """As after the database's clock was set back by an hour: what it wrote before lies so far ahead."""
-    for row in ServiceBeat.objects.all():
-        move(row.name, -3600)
-    age(attempt, -3600, "lease_until", "claimed_at")
-
-
-def test_a_clock_that_was_set_back_is_an_outage_of_a_minute_and_no_longer(attempt: Attempt) -> None:
-    """The worker is gone: when the minute of grace and one lease are over, its attempt ends, not an hour later."""
-    leases_count()
-    move("reconciler", 3600)
-    leases_count()  # grace has begun
-    pulse()
-    ahead(attempt)
-    silent(attempt)
-    assert not leases_count()
-    assert ServiceBeat.objects.get(name="reconciler").grace_until <= in_a_minute()  # type: ignore[operator]
-    reconcile.reconcile()
-    lease = Attempt.objects.get().lease_until
-    assert lease <= in_a_minute(), "brought back to one lease from now"
-    age(attempt, 61, "lease_until")
-    for state in ("running", "lost"):
-        move("reconciler", 31)
-        pulse()
-        reconcile.reconcile()
-        assert Attempt.objects.get().state == state
-
-
-def test_the_reconciler_s_own_beat_in_the_future_is_an_outage(db: None) -> None:
-    leases_count()
-    assert leases_count()
-    move("reconciler", -3600)
-    assert not leases_count()
-
-
-def test_grace_that_lies_far_ahead_is_brought_back_to_a_minute(db: None) -> None:
-    leases_count()
-    ServiceBeat.objects.update(grace_until=Now() + timedelta(hours=1))
-    assert not leases_count()
-    assert ServiceBeat.objects.get().grace_until <= in_a_minute()  # type: ignore[operator]
-
-
-def test_a_web_server_s_beat_of_before_the_clock_was_set_back_does_not_hide_its_silence(attempt: Attempt) -> None:
-    leases_count()
-    ServiceBeat.objects.update(grace_until=None)
-    pulse()
-    assert leases_count()
-    move("web", -3600)
-    assert not leases_count()
-
-
-def test_a_lease_is_brought_back_only_from_where_no_beat_puts_it(attempt: Attempt) -> None:
-    """A lease is 60 s here; one of up to two may be of a platform that gave longer ones."""
-    beat(attempt)
-    before = Attempt.objects.get().lease_until
-    assert leases_capped() == 0
-    age(attempt, -50, "lease_until")
-    assert leases_capped() == 0
-    assert Attempt.objects.get().lease_until == before + timedelta(seconds=50)
-    age(attempt, -50, "lease_until")
-    assert leases_capped() == 1
-    assert before <= Attempt.objects.get().lease_until <= in_a_minute()
-
-
-def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(maker: Maker) -> None:
-    """The third try waits 30 s."""
-    run = maker.run(state="queued")
-    Run.objects.update(retries=3, not_before=Now() + timedelta(seconds=30))
-    assert tries_capped() == 0
-    Run.objects.update(not_before=Now() + timedelta(seconds=3630))
-    reconcile.reconcile()
-    run.refresh_from_db()
-    assert run.not_before is not None
-    assert in_a_minute() - timedelta(seconds=33) <= run.not_before <= in_a_minute() - timedelta(seconds=30)
-
-
-def in_a_minute() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT STATEMENT_TIMESTAMP() + interval '60 s'")
-        found: datetime = cursor.fetchone()[0]
-    return found
 
 
 # ---------------------------------------------------------------------- what fails
@@ -214,7 +52,7 @@ def test_what_fails_keeps_nothing_else_from_being_put_right(
 ) -> None:
     leases_count()
     ServiceBeat.objects.update(grace_until=None)
-    silent(attempt)
+    age(attempt, 90, "lease_until")
     waiting = maker.run(state="queued")
     Run.objects.filter(pk=waiting.pk).update(queued_at=Now() - timedelta(seconds=11))
     take_all("train")

@@ -18,7 +18,7 @@ from cohort.governance.schema import Sealed
 from cohort.governance.selectors import record_of
 from cohort.governance.services import record_seal
 from cohort.governance.verify import verify_card
-from cohort.runs.models import Node, Run, RunState
+from cohort.runs.models import Node, Run, RunEvent, RunState
 from cohort.runs.reconcile import seals_republish
 from cohort.runs.services import run_extend, run_pause, run_resume, run_retry
 from grpo_core import records
@@ -264,6 +264,15 @@ def test_pause_and_resume_are_told(launch: Launch, alice: User) -> None:
     what = [one["what"] for one in said.subject.steering.value]
     assert what == ["paused", "resumed"]
     assert said.subject.steering.value[0]["words"].endswith("not yet")
+
+
+def test_what_a_trainer_says_of_steering_is_in_no_record(launch: Launch) -> None:
+    """Such events are refused; older versions of the platform stored them."""
+    run = launch()
+    for kind in ("retried", "extended", "pause_asked"):
+        RunEvent.objects.create(run=run, at=sealed_run.AT, actor="trainer", kind=kind, message="forged")
+    said = document(record_seal(run=sealed_run.finished(run)))
+    assert said.subject.steering.text == "none"
 
 
 def test_a_clone_names_where_it_is_from(launch: Launch) -> None:

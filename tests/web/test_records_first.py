@@ -1,6 +1,7 @@
 """Batches that pass by Django's middleware are answered as the view answers them, and odd calls are the view's."""
 
 import io
+import random
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.test import Client
 from cohort.runs.models import Attempt, Node, StepMetric
 from cohort.runs.nodes import token_digest
 from cohort.wsgi import application
+from grpo_core import records
 from tests.web.batches import attempt, run
 from tests.worker.making import envelopes, packed, phase, step
 
@@ -77,6 +79,38 @@ def test_both_ways_say_the_same(path: str, headers: dict[str, str], body: bytes,
     assert (first[0], first[2]) == (status, viewed.content)
     assert viewed.status_code == status
     assert first[1].get("WWW-Authenticate") == viewed.headers.get("WWW-Authenticate")
+
+
+class Unread(io.BytesIO):
+    """A body that nobody may read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise AssertionError("read before the caller was known")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        (GOOD | {"HTTP_AUTHORIZATION": f"Basic {TOKEN}"}, 401),
+        (GOOD | {"HTTP_AUTHORIZATION": "Bearer other"}, 401),
+        (GOOD | {"HTTP_X_COHORT_FENCE": "one"}, 422),
+    ],
+)
+def test_of_a_stranger_s_large_batch_nothing_is_read(path: str, headers: dict[str, str], status: int) -> None:
+    large = {"CONTENT_LENGTH": str(32 * 1024 * 1024), "wsgi.input": Unread()}
+    assert call(path, b"", **headers, **large)[0] == status  # type: ignore[arg-type]
+
+
+def test_a_large_batch_of_the_attempt_s_own_is_stored(path: str) -> None:
+    """Larger than what is read before the token is looked at: noise, which does not compress."""
+    noise = random.Random(0).randbytes(100_000).hex()
+    said = records.Event(type="note", message="noise", data={"noise": noise})
+    body = packed(envelopes([phase("training", 9), said, step(1)]))
+    assert len(body) > 70_000
+    assert call(path, body, **GOOD)[2] == b'{"acked_seq":3}'
+    Node.objects.update(revoked_at="2026-01-01T00:00Z")
+    assert call(path, body, **GOOD)[0] == 401
 
 
 def test_a_revoked_node_is_refused(path: str) -> None:

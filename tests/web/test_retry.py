@@ -1,9 +1,14 @@
 """What follows a failure, by a table worked out by hand."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
 from grpo_core import errors
+
+ROOT = Path(__file__).parents[2]
 
 
 def codes_of(root: type[errors.GrpoError]) -> set[str]:
@@ -36,6 +41,7 @@ def test_the_third_failure_in_a_row_without_a_newer_step_ends_it(
 def test_only_causes_that_may_not_come_again_are_tried_again() -> None:
     """Both lists are written out: a new error class must be put into one of them."""
     again = {"worker_lost", "platform_unreachable", "not_answered", "worker_error", "trainer_killed"}
+    again |= {"node_revoked"}
     again |= {"trainer_crashed", "interrupted", "device_error", "nccl_error"}
     assert set(AUTOMATIC) == again
     for code in (codes_of(errors.GrpoError) - again) | {"no_outcome", "trainer_died", "checkpoint_missing", "", "x"}:
@@ -54,6 +60,21 @@ def test_the_words_say_what_happens_next() -> None:
     )
     assert told(End("", 1), message="No memory", place="") == "No memory"
     assert told(End("It is not tried again.", 3), message="Lost.", place="") == "Lost. It is not tried again."
+
+
+def test_the_table_of_causes_has_every_code_and_says_what_follows() -> None:
+    """In docs/operations.md: those that the platform tries again say yes, those that end a run do not."""
+    docs = (ROOT / "docs/operations.md").read_text()
+    table = docs.split("### Which failures are tried again")[1].split("\n\nA run on")[0]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| ")][2:]
+    said = {code: follows for _, codes, follows in rows for code in re.findall(r"`(\w+)`", codes)}
+    assert {code for code, follows in said.items() if follows == "yes"} == set(AUTOMATIC)
+    writers = ("worker/supervisor.py", "platform/cohort/runs/services/steering.py")
+    codes = {
+        code for path in writers for code in re.findall(r'(?:_fail\(|error_code=)"(\w+)"', (ROOT / path).read_text())
+    }
+    assert {"not_prepared", "records_lost", "platform_refused", "not_sealed", "worker_error"} <= codes
+    assert codes <= set(said)
 
 
 def decide_delay(retries: int):  # type: ignore[no-untyped-def]

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from cohort.accounts.models import User
 from cohort.runs.models import Attempt, Run
-from tests.web.control import ended
+from tests.web.control import ended, poll_of
 from tests.web.run_page import page_of, words
 from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps
 
@@ -106,3 +106,15 @@ def test_a_beginning_anew_supersedes_all(client_for: ClientFor, bob: User, maker
     client = client_for(bob)
     assert "uperseded: attempt 2 began at the first step" in words(page_of(client, trained, f"groups/{gone.pk}/"))
     assert "held-out before 1 1 of 2" in words(page_of(client, trained, "evaluations/").split("Superseded results")[-1])
+
+
+def test_all_of_a_live_run_stay_shown(client_for: ClientFor, bob: User, maker: Maker, trained: Run) -> None:
+    """The poll of a page that shows all brings all again."""
+    client = client_for(bob)
+    for tab, shown in (("attempts/", 3), ("attempts/?all=1", 4)):
+        address = poll_of(client.get(f"/p/ours/runs/{trained.pk}/{tab}").content.decode())
+        for step in (7, 8):
+            add_steps(trained.attempts.get(), [{"reward": 0.5}], first=step)
+            page = client.get(address).content.decode()
+            assert f"Checkpoints showing {shown} of 4" in words(page), (tab, step)
+            address = poll_of(page)

@@ -1,13 +1,15 @@
 """Cancelling a run and launching a draft: who may, what happens, what is said."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.governance.services import seal_failed
-from cohort.runs.models import Run, RunEvent
+from cohort.runs.models import Attempt, Run, RunEvent
 from tests.web.run_rows import Maker
 
 ClientFor = Callable[[User], Client]
@@ -67,6 +69,27 @@ def test_a_run_whose_record_cannot_be_made_is_ended_without_one(
         "Trained; ended without a record by oscar. The record could not be sealed: the card is too large"
     )
     assert "has ended without a record" in page
+
+
+def test_a_run_whose_record_nobody_makes_is_ended_without_one(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+    """As when the process that makes it is killed, or there is none: then no reason is ever written."""
+    run = maker.run(state="sealing")
+    attempt, client, address = maker.attempt(run, state="finished"), client_for(oscar), f"/p/ours/runs/{run.pk}/"
+    Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=9))
+    assert 'id="give-up-run"' not in client.get(address).content.decode()
+    assert "only waits for its record" in cancel(client, run).content.decode()
+    Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=11))
+    page = client.get(address).content.decode()
+    assert 'id="give-up-run"' in page
+    assert "Its record was asked for, and nobody has answered for" in page
+    assert "its record was asked for and has not come" in page
+    cancel(client, run, reason="enough")
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == ("failed", "not_sealed")
+    assert run.reason.startswith(
+        "Trained; ended without a record by oscar: enough. Its record was asked for, and within 10 minutes nobody "
+        "answered"
+    )
 
 
 def test_htmx_gets_a_redirect_that_it_follows(client_for: ClientFor, oscar: User, maker: Maker) -> None:

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from cohort.accounts.models import User
 from cohort.governance.models import Record
 from cohort.governance.services import record_seal
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.checkpoints import offers
-from cohort.runs.models import Attempt, Checkpoint, Node, Run
+from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
 from cohort.runs.services import NotPossible, run_cancel, run_pause, run_resume, run_retry
 from cohort.runs.transitions import IllegalTransition
 from tests.web.control import (
@@ -24,13 +25,14 @@ from tests.web.control import (
     fresh,
     gpu1,
     kinds,
+    let_pass,
     resumed,
     run,
     steps,
     train,
     waited_for_its_record,
 )
-from tests.web.run_rows import Maker
+from tests.web.run_rows import Maker, put_in
 from tests.worker.queues import take_all
 
 __all__ = ["attempt", "failed", "gpu1", "run"]  # fixtures
@@ -85,6 +87,15 @@ def test_a_run_whose_worker_was_lost_before_it_paused_is_paused(run: Run, attemp
     run_pause(run=run, actor=alice)
     run = finish(attempt, "lost", "worker_lost", "Silence")
     assert (run.state, run.reason, run.retries) == ("paused", "Paused by alice after 2 steps. Silence", 0)
+
+
+def test_who_asked_is_a_person(run: Run, attempt: Attempt, alice: User) -> None:
+    """Events of that kind which a trainer wrote, as older versions of the platform stored them, say nothing."""
+    run_pause(run=run, actor=alice, reason="lunch")
+    RunEvent.objects.create(
+        run=run, at=timezone.now(), actor="trainer", kind="pause_asked", message="x", data={"reason": "forged"}
+    )
+    assert finish(attempt, "paused").reason == "Paused by alice after 2 steps: lunch"
 
 
 def test_a_full_disk_pauses_with_that_reason(run: Run, attempt: Attempt) -> None:
@@ -144,6 +155,29 @@ def test_cancel_of_a_paused_run_is_sealed_and_of_one_that_never_ran_is_not(
         run_cancel(run=maker.run(state="queued"), actor=alice)
     assert take_all("platform.seal") == [[run.pk]]
     assert fresh(run).reason == "Stopped by alice after 2 steps"
+
+
+# ---------------------------------------------------------------------- failures in a row
+
+
+@pytest.mark.parametrize(("end", "code"), [("preempted", "worker_shutdown"), ("paused", "disk_full")])
+@pytest.mark.parametrize("further", [True, False])
+def test_failures_with_progress_between_them_are_not_in_a_row(
+    run: Run, attempt: Attempt, gpu1: Node, alice: User, end: str, code: str, further: bool
+) -> None:
+    """Two failures that brought nothing, then an attempt that ends otherwise, then a third failure. It is the run's
+    third in a row only when that attempt brought nothing either; a resume by a person is left out of this."""
+    finish(attempt, "preempted", "worker_shutdown")
+    for _ in range(2):
+        let_pass(finish(train(claim(gpu1), resumed(2)), "failed", "nccl_error"))
+    assert fresh(run).barren == 2
+    between = train(claim(gpu1), resumed(2), *(steps(3, 9) if further else []))
+    finish(between, end, code)
+    assert fresh(run).barren == (0 if further else 2)
+    if run.state == "paused":
+        put_in(run, "queued")
+    last = train(claim(gpu1), resumed(2))
+    assert finish(last, "failed", "nccl_error").state == ("queued" if further else "failed")
 
 
 # ---------------------------------------------------------------------- retry

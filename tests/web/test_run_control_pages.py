@@ -111,7 +111,21 @@ def test_a_waiting_run_is_paused_at_once_and_resumed(client_for: ClientFor, osca
     assert HOSTILE_SHOWN in page
     text = do(client, run, "resume")
     assert run.state == "queued"
-    assert "adder is in the queue again" in text
+    assert "adder is in the queue again. " in text, "there is nothing to go on from"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"), [("", "from step 6"), ("4", "from step 4"), ("start", "at its first step")]
+)
+def test_a_resumed_run_goes_on_where_it_was_to(
+    client_for: ClientFor, oscar: User, trained: Run, chosen: str, said: str
+) -> None:
+    ended(trained.attempts.get(), "paused")
+    place = trained.checkpoints.get(step=4) if chosen == "4" else None
+    put_in(trained, "paused", resume_from=place, from_start=chosen == "start")
+    text = do(client_for(oscar), trained, "resume")
+    assert f"adder is in the queue again and goes on {said}." in text
+    assert trained.state == "queued"
 
 
 def test_a_paused_run_says_where_it_goes_on(client_for: ClientFor, bob: User, maker: Maker) -> None:
@@ -163,6 +177,13 @@ def test_a_paused_run_is_cancelled(client_for: ClientFor, oscar: User, maker: Ma
     text = do(client_for(oscar), run, "cancel")
     assert run.state == "cancelled"
     assert "adder is cancelled. It had not started." in text
+
+
+def test_a_paused_run_that_was_trained_is_cancelled(client_for: ClientFor, oscar: User, trained: Run) -> None:
+    ended(trained.attempts.get(), "paused")
+    put_in(trained, "paused")
+    text = do(client_for(oscar), trained, "cancel")
+    assert "adder is cancelled. No worker has it now." in text
 
 
 # ---------------------------------------------------------------- what the header says

@@ -15,8 +15,9 @@ from django.utils import timezone
 
 from cohort.accounts.models import User
 from cohort.governance.services import record_seal
-from cohort.runs.models import Node, Run, RunEvent
+from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.services import run_submit
+from tests.web.control import poll_of
 from tests.web.run_page import page_of, words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
 
@@ -214,12 +215,6 @@ def test_config_names_each_difference_from_the_preset(client_for: ClientFor, bob
 # ---------------------------------------------------------------- live
 
 
-def poll_of(page: str) -> str:
-    found = re.search(r'data-poll hx-get="([^"]+)"', page)
-    assert found is not None
-    return found[1].replace("&amp;", "&")
-
-
 def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(client_for: ClientFor, bob: User, maker: Maker) -> None:
     run = maker.run(state="training")
     attempt = maker.attempt(run)
@@ -241,14 +236,48 @@ def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(client_for: ClientF
     assert client.get(poll_of(page)).status_code == 204
 
 
-def test_a_sign_of_life_is_a_change(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_beats_are_told_once_in_ten_seconds(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    """A worker beats every 2.5 s; were each beat news, no poll would be idle."""
     run = maker.run(state="training")
     attempt = maker.attempt(run)
+    tens = timezone.now().replace(microsecond=0)
+    tens -= timedelta(seconds=tens.second % 10)
+    client = client_for(bob)
+
+    def heard(seconds: float) -> None:
+        Attempt.objects.filter(pk=attempt.pk).update(heartbeat_at=tens + timedelta(seconds=seconds))
+
+    with freeze(tens + timedelta(seconds=12)):
+        heard(0)
+        address = poll_of(page_of(client, run))
+        for seconds in (2.5, 5, 7.5, 9.9):
+            heard(seconds)
+            assert client.get(address).status_code == 204
+        heard(10)
+        told = client.get(address)
+        assert told.status_code == 200
+        assert "heard from 2 s ago" in words(told.content.decode())
+
+
+def test_an_evaluation_is_told_once(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    """Its problems are compared again when another one stands, not at each step."""
+    run = maker.run(state="training")
+    attempt = maker.attempt(run)
+    add_evaluation(attempt, "before", [1, 0])
     client = client_for(bob)
     address = poll_of(page_of(client, run))
-    attempt.heartbeat_at = timezone.now()
-    attempt.save()
-    assert client.get(address).status_code == 200
+    add_steps(attempt, [{"reward": 0.5}])
+    with CaptureQueriesContext(connection) as asked:
+        page = client.get(address).content.decode()
+    assert 'data-step="1"' in page
+    assert "live-evals" not in page, "what the page shows stays"
+    assert not [query for query in asked if "runs_evalitem" in query["sql"]]
+    add_steps(attempt, [{"reward": 0.5}], first=2)
+    assert "live-evals" not in client.get(poll_of(page)).content.decode(), "nor after another step"
+    add_evaluation(attempt, "after", [1, 1])
+    page = client.get(poll_of(page)).content.decode()
+    assert 'id="live-evals"' in page
+    assert "100.0 %" in words(page)
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])

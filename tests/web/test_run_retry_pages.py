@@ -170,3 +170,26 @@ def test_nothing_to_go_on_from_is_not_extended(client_for: ClientFor, oscar: Use
     assert "It has no checkpoint to go on from" in words(page_of(client, run, "extend/"))
     assert "so more steps would train it anew" in do(client, run, "extend", steps="5")
     assert run.state == "succeeded"
+
+
+def test_a_run_is_extended_from_where_it_was_to_go_on(client_for: ClientFor, oscar: User, trained: Run) -> None:
+    ended(trained.attempts.get(), "paused")
+    put_in(trained, "paused", resume_from=trained.checkpoints.get(step=4))
+    client = client_for(oscar)
+    assert "back to the queue and on from the checkpoint at step 4," in words(page_of(client, trained, "extend/"))
+    do(client, trained, "extend", steps="8")
+    assert RunEvent.objects.get(run=trained, kind="extended").message.endswith("goes on from step 4")
+
+
+@pytest.mark.parametrize(("state", "remedy"), [("paused", "Cancel it and retry it"), ("cancelled", "Retry it")])
+def test_a_run_that_begins_anew_is_not_extended_and_says_why(
+    client_for: ClientFor, oscar: User, trained: Run, state: str, remedy: str
+) -> None:
+    ended(trained.attempts.get(), "paused")
+    put_in(trained, state, from_start=True)
+    client = client_for(oscar)
+    page = page_of(client, trained, "extend/")
+    assert "It begins at its first step, as was chosen when it was retried" in words(page)
+    assert f"{remedy} from a checkpoint, or clone it with more steps" in words(page)
+    assert 'id="extend-steps"' not in page
+    assert "it begins at the first step, as was chosen" in do(client, trained, "extend", steps="5")

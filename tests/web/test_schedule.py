@@ -4,8 +4,10 @@ it. Where the checkpoints are is in test_schedule_kept."""
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 import cohort
 from cohort.accounts.models import Project, User
@@ -16,8 +18,10 @@ from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.schedule import queue, seats, takeable
 from cohort.runs.selectors.queue import waiting_rows
 from tests.web.conftest import PROBLEMS, R1_EXACT
-from tests.web.control import beat, claim, finish, info, node, rows, waiting, why
+from tests.web.control import beat, claim, finish, gpu1, info, node, rows, waiting, why
 from tests.web.run_rows import Maker
+
+__all__ = ["gpu1"]  # fixture
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -34,11 +38,6 @@ def other(alice: User, tiny_model_folder: str) -> Maker:
         dataset_create(project=project, actor=alice, name="d", format="jsonl", chunks=[PROBLEMS], source="tests"),
         verifier_version_create(project=project, actor=alice, name="r", spec=R1_EXACT),
     )
-
-
-@pytest.fixture
-def gpu1(db: None) -> Node:
-    return node("gpu-1")
 
 
 # ---------------------------------------------------------------------- order
@@ -75,11 +74,14 @@ def test_of_two_projects_with_as_many_running_the_one_that_used_less_is_first(
     assert claim(gpu1).run_id == second.pk
 
 
-def test_rows_of_one_project_keep_their_places_among_all(maker: Maker, other: Maker) -> None:
-    waiting(other, 9)
-    mine = waiting(maker, 1)
-    (row,) = waiting_rows(maker.project)
+def test_the_row_of_one_run_is_that_among_all(maker: Maker, other: Maker, gpu1: Node) -> None:
+    first, mine = waiting(other, 9), waiting(maker, 1)
+    waiting(maker, 0)
+    (row,) = waiting_rows(only=mine)
     assert (row.run.pk, row.place, row.since) == (mine.pk, 2, mine.queued_at)
+    assert row.why == rows()[mine.pk].why == "behind 1 other run"
+    claim(gpu1, first.pk)
+    assert waiting_rows(only=Run.objects.get(pk=first.pk)) == [], "it no longer waits"
 
 
 # ---------------------------------------------------------------------- what a node can
@@ -213,12 +215,32 @@ def test_a_project_that_used_its_hours_waits_until_old_ones_no_longer_count(make
     run = waiting(maker)
     attempt = Attempt.objects.get()
     free = attempt.claimed_at + timedelta(days=30, hours=20)
-    words = f"the project's GPU-hours are used up (120 of 100 in 30 days; frees at {free:%Y-%m-%d %H:%M} UTC)"
-    assert why(run) == words
+    frees = f"frees at {free:%Y-%m-%d %H:%M} UTC if nothing more is used"
+    assert why(run) == f"the project's GPU-hours are used up (120 of 100 in 30 days; {frees})"
     with pytest.raises(NotWaiting, match="GPU-hours are used up"):
         claim(gpu1, run.pk)
     Project.objects.filter(pk=maker.project.pk).update(gpu_hours_limit=121)
     assert claim(gpu1).run_id == run.pk
+
+
+def test_a_long_queue_of_a_project_out_of_hours_is_read_once(maker: Maker, gpu1: Node) -> None:
+    """Six queries for the queue, one for the nodes, one for when the hours are free."""
+    Project.objects.filter(pk=maker.project.pk).update(gpu_hours_limit=1)
+    finish(claim(gpu1, waiting(maker).pk), "cancelled")
+    Attempt.objects.update(ended_at=Now(), claimed_at=Now() - 2 * HOUR)
+    run = waiting(maker)
+    with CaptureQueriesContext(connection) as short:
+        waiting_rows()
+    for _ in range(29):
+        waiting(maker)
+    with CaptureQueriesContext(connection) as long:
+        found = waiting_rows()
+    with CaptureQueriesContext(connection) as one:
+        waiting_rows(only=run)
+    assert len(found) == 30
+    assert {row.why for row in found} == {rows()[run.pk].why}
+    assert "GPU-hours are used up" in found[0].why
+    assert len(short) == len(long) == len(one) <= 8
 
 
 # ---------------------------------------------------------------------- busy
@@ -243,3 +265,15 @@ def test_who_is_busy_and_who_is_before_is_said(maker: Maker, gpu1: Node) -> None
     claim(Node.objects.get(name="gpu-3"))
     fifth = waiting(maker, node_label="a100")
     assert why(fifth).startswith("gpu-3, the only node that could take it, is busy")
+
+
+def test_only_those_before_that_a_node_of_its_own_may_take_are_counted(maker: Maker, gpu1: Node) -> None:
+    """gpu-1 may take any run without a label, gpu-2 those with a100 as well; nobody here takes b200."""
+    node("gpu-2", labels=("a100",))
+    labels = ("", "a100", "b200", "a100", "", "a100")
+    found = [waiting(maker, 9 - place, node_label=label) for place, label in enumerate(labels)]
+    said = [why(run) for run in found]
+    assert said[0] == "a node takes it within seconds"
+    assert said[1] == "behind 1 other run", "gpu-2 may take the first"
+    assert said[2].startswith("no node that is here has the label b200")
+    assert said[3:] == ["behind 2 other runs", "behind 3 other runs", "behind 4 other runs"]

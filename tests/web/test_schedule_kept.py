@@ -9,16 +9,13 @@ from django.db.models.functions import Now
 
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Checkpoint, Node, Run
-from tests.web.control import checkpoint, claim, finish, info, let_pass, node, resumed, steps, train, waiting, why
+from tests.web.control import checkpoint, claim, finish, gpu1, info, let_pass, node, resumed, steps, train, waiting, why
 from tests.web.run_rows import Maker
+
+__all__ = ["gpu1"]  # fixture
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def gpu1(db: None) -> Node:
-    return node("gpu-1")
 
 
 @pytest.fixture
@@ -70,12 +67,11 @@ def test_the_node_that_has_it_may_come_at_once(came_back: Callable[..., Run], gp
     assert claim(gpu1).run_id == run.pk
 
 
-@pytest.mark.parametrize("reason", ["stored", "revoked", "away"])
+@pytest.mark.parametrize("reason", ["stored", "away"])
 def test_a_run_is_not_kept_in_vain(came_back: Callable[..., Run], gpu1: Node, reason: str) -> None:
     run = came_back(**({"stored_at": Now()} if reason == "stored" else {}))
     gone = {
         "stored": {},
-        "revoked": {"revoked_at": Now()},
         "away": {"last_seen_at": Now() - HOUR},
     }
     if gone[reason]:

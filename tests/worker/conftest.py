@@ -17,8 +17,9 @@ from cohort.environment import environment
 from cohort.runs.models import Run, StepMetric
 from cohort.runs.nodes import node_create
 from cohort.runs.services import run_launch
-from grpo_core.wire import Finish
+from grpo_core.wire import ClaimReply, Finish
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
+from tests.worker.life import OURS, Life, claimed
 from tests.worker.queues import take_all
 from worker.client import Platform
 from worker.run_folder import Command
@@ -72,6 +73,21 @@ def site(transactional_db: None, live_server: Any, settings: Any) -> Site:
         ),
         verifier_version=verifier_version_create(project=project, actor=user, name="r1", spec=R1_EXACT),
     )
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Any]:
+    made: list[Life] = []
+
+    def make(claim: ClaimReply | None = None, *also: str, runs: str = "runs", node: str = OURS) -> Life:
+        claim = claim or claimed()
+        folder = tmp_path / runs / f"run-{claim.run_id}" / f"attempt-{claim.fence}"
+        made.append(Life(folder, claim, *also, node=node))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
 
 
 @pytest.fixture

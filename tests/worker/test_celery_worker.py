@@ -15,7 +15,7 @@ from cohort.catalog.services import base_model_register
 from cohort.celery import app
 from cohort.environment import environment
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
-from cohort.runs.nodes import node_revoke
+from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from grpo_core.spool import SpoolReader

@@ -1,10 +1,15 @@
 """Which GPUs a worker counts as its own: those that CUDA would show its trainer."""
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from worker.devices import gpus
+from tests.processes import wait_for
+from worker import devices
+from worker.devices import gpu_users, gpus, has_shown_gpus
 
 # Prints what it is asked for, as the real one does on a machine with three devices, one of them cut in slices.
 NVIDIA_SMI = """#!/bin/sh
@@ -23,6 +28,7 @@ END
 2, GPU-cc33cccc-2222, NVIDIA C, 3
 END
   ;;
+  "--query-compute-apps=pid --format=csv,noheader") printf '17\n4711\n[N/A]\n' ;;
   *) exit 2 ;;
 esac
 """
@@ -35,6 +41,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(devices, "_shown", False)
     return program
 
 
@@ -95,3 +102,38 @@ def test_a_program_that_fails_means_no_device(nvidia_smi: Path, monkeypatch: pyt
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvidia_smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n")
     assert gpus() == []
+    assert not has_shown_gpus()
+
+
+def test_who_uses_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu_users() == {17, 4711}
+    assert not has_shown_gpus()
+    assert len(gpus()) == 3
+    assert has_shown_gpus()
+
+
+def test_no_answer_is_not_taken_for_nobody(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text("#!/bin/sh\nexit 9\n")
+    assert gpu_users() is None
+    nvidia_smi.write_text("#!/bin/sh\nexec sleep 600\n")
+    assert gpu_users(0.2) is None
+    nvidia_smi.unlink()
+    assert gpu_users() == set()
+
+
+def test_one_that_hangs_in_the_driver_is_the_only_one(
+    nvidia_smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
+    monkeypatch.setattr(devices, "_KILLED_SECONDS", 0.1)
+    nvidia_smi.write_text(f"#!/bin/sh\necho $$ >> {tmp_path / 'asked'}\nexec sleep 600\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "kill", lambda asked: None)
+        wait_for(lambda: gpu_users(0.2) is None and (tmp_path / "asked").exists(), "it has been asked")
+    hangs = int((tmp_path / "asked").read_text())
+    assert [gpu_users(), gpus()] == [None, []]
+    os.kill(hangs, signal.SIGKILL)
+    nvidia_smi.write_text(NVIDIA_SMI)
+    wait_for(lambda: gpu_users() == {17, 4711}, "it is gone, and another is asked")
+    assert (tmp_path / "asked").read_text() == f"{hangs}\n"

@@ -10,11 +10,11 @@ import pytest
 
 from cohort.runs.models import Attempt, Run, RunState
 from tests.needs import needs
+from tests.processes import session_members
 from tests.worker.conftest import Making, Site
 from tests.worker.stand_in import child
 from worker.disk import free_bytes, least_free, size_in_words
 from worker.node import refusal
-from worker.process import session_members
 
 MB = 1_000_000
 
@@ -52,9 +52,9 @@ def test_sizes_in_words() -> None:
 
 
 def test_a_worker_without_room_takes_no_run(small_disk: Path) -> None:
-    assert refusal(small_disk / "runs", 20 * MB) == ""
+    assert refusal(small_disk / "runs", 20 * MB, "") == ""
     (small_disk / "ballast").write_bytes(bytes(20 * MB))
-    refused = refusal(small_disk / "runs", 20 * MB)
+    refused = refusal(small_disk / "runs", 20 * MB, "")
     assert str(small_disk) in refused
     assert "20.0 MB must be free" in refused
 

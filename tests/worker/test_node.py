@@ -27,7 +27,7 @@ def test_a_runs_folder_keeps_the_id_it_was_given(tmp_path: Path) -> None:
     assert runs_id(tmp_path / "not" / "there" / "yet") == first
     assert runs_id(tmp_path / "other") not in ("", first)
     (tmp_path / "by another path").symlink_to(tmp_path / "not" / "there" / "yet")
-    assert at_present(NODE, tmp_path / "by another path", 0).runs_id == first
+    assert at_present(NODE, tmp_path / "by another path", 0, "").runs_id == first
 
 
 def test_workers_that_begin_together_agree(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_folder_that_cannot_be_written_has_no_id(tmp_path: Path, caplog: pytes
 
 
 def test_a_disk_that_is_nearly_full_is_told(tmp_path: Path) -> None:
-    assert at_present(NODE, tmp_path, 0).refuses == ""
-    assert "1152921504.6 GB must be free (COHORT_MIN_FREE_BYTES)" in at_present(NODE, tmp_path, 1 << 60).refuses
+    assert at_present(NODE, tmp_path, 0, "").refuses == ""
+    assert "1152921504.6 GB must be free (COHORT_MIN_FREE_BYTES)" in at_present(NODE, tmp_path, 1 << 60, "").refuses
 
 
 def test_a_gpu_that_counts_ended_processes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +91,19 @@ def test_a_gpu_that_counts_ended_processes_is_waited_for(tmp_path: Path, monkeyp
         heartbeat_seconds=1,
         lease_seconds=9,
     )
-    Held(tmp_path / "run-4" / "attempt-2", claimed).survived(GroupSurvives("held", holders=(ended.pid,)))
+    Held(tmp_path / "run-4" / "attempt-2", claimed, "ours").survived(GroupSurvives("held", holders=(ended.pid,)))
     monkeypatch.setattr(devices, "gpu_users", lambda: {ended.pid, 1})
-    refused = refusal(tmp_path, 0)
+    refused = refusal(tmp_path, 0, "ours")
     assert f"process {ended.pid}, which has ended but which a GPU counts as its user of run 4 (attempt 2" in refused
+    monkeypatch.setattr(devices, "gpu_users", lambda: None)
+    refused = refusal(tmp_path, 0, "ours")
+    assert f"process {ended.pid}, which has ended, though nvidia-smi does not answer whether a GPU still" in refused
     monkeypatch.setattr(devices, "gpu_users", lambda: {1})
-    assert refusal(tmp_path, 0) == ""
+    assert refusal(tmp_path, 0, "ours") == ""
+
+
+def test_a_runs_folder_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(tmp_path / "runs")
+    refused = at_present(NODE, tmp_path / "runs", 0, "").refuses
+    assert f"{tmp_path / 'runs'} cannot be looked at" in refused
+    assert "Too many levels of symbolic links" in refused

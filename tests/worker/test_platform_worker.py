@@ -1,5 +1,6 @@
 """The platform's own Celery worker, as a real process with beat and a pool of database connections."""
 
+import json
 import os
 import subprocess
 import sys
@@ -40,6 +41,51 @@ def test_no_process_of_one_machine_reconciles_and_makes_records_too(tmp_path: Pa
     assert len({(part.name, part.log) for part in parts}) == 2
 
 
+def platform_worker(folder: Path, *more: str, **told: str) -> "subprocess.Popen[bytes]":
+    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", PLATFORM_QUEUE, *more,
+        "--pool", "threads", "--concurrency", "2", "--loglevel", "INFO",
+    ]
+    # fmt: on
+    own = {"COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(words, env=os.environ | own | told, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("address", ["amqp://guest:guest@127.0.0.1:1//", "redis://127.0.0.1:1/0"])
+def test_a_lost_worker_is_found_without_any_broker(site: Site, tmp_path: Path, address: str) -> None:
+    """One that is away from before the start, and for ever: what beat would send arrives nowhere."""
+    lost = site.launch()
+    attempt_claim(run_id=lost.pk, node=Node.objects.get(), info=NODE)
+    ServiceBeat.objects.create(name="reconciler", beat_at=Now())
+    process = platform_worker(tmp_path, COHORT_BROKER_URL=address)
+    try:
+        beat = ServiceBeat.objects.get().beat_at
+        wait_for(lambda: ServiceBeat.objects.get().beat_at > beat, "it looks at the leases", process)
+        Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
+        wait_for(lambda: Attempt.objects.get().state == "lost", "the lease that is over ends its attempt", process)
+        lost.refresh_from_db()
+        assert lost.state == RunState.QUEUED
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+    log = (tmp_path / "log").read_text()
+    assert "Cannot connect to" in log
+    assert "Traceback" not in log
+
+
+def test_no_outage_of_a_broker_ends_a_worker() -> None:
+    """How long it is away, or a channel that it closes alone; each app in an interpreter of its own."""
+    names = ("broker_connection_max_retries", "broker_channel_error_retry")
+    for module in ("cohort.celery", "worker.celery_app"):
+        code = f"import json; from {module} import app; print(json.dumps([app.conf[n] for n in {names}]))"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        assert json.loads(told.stdout) == [None, True]
+
+
 @pytest.mark.e2e
 def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None:
     """A lost worker's run goes back to the queue, and a waiting run is offered again."""
@@ -52,16 +98,7 @@ def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None
     waiting.save(update_fields=["queued_at"])
     take_all(TRAIN_QUEUE)
     app.send_task("cohort.runs.reconcile", queue=PLATFORM_QUEUE)
-    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
-    # fmt: off
-    words = [
-        sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--beat", "--queues", PLATFORM_QUEUE,
-        "--pool", "threads", "--concurrency", "2", "--loglevel", "INFO", "--schedule", str(tmp_path / "beat"),
-    ]
-    # fmt: on
-    told = {**os.environ, "COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
-    with (tmp_path / "log").open("ab") as log:
-        process = subprocess.Popen(words, env=told, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
+    process = platform_worker(tmp_path, "--beat", "--schedule", str(tmp_path / "beat"))
     try:
 
         def requeued() -> bool:

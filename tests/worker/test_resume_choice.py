@@ -12,6 +12,7 @@ import pytest
 from cohort.runs.models import Attempt, Checkpoint, Run, RunState, StepMetric
 from cohort.runs.services import run_pause, run_resume
 from grpo_core.checkpoint_files import file_entries, verify_checkpoint, write_manifest
+from grpo_core.errors import DiskFullError
 from grpo_core.records import CheckpointManifest
 from grpo_core.wire import CheckpointOffer, ClaimReply, InputFile, Refusal
 from tests.processes import wait_for
@@ -184,6 +185,39 @@ def test_a_wish_to_stop_is_met_while_a_large_checkpoint_is_read(place: Place) ->
     place.look = stop  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         place.choose(offer)
+
+
+def test_a_fetch_that_finds_no_room_is_not_begun(place: Place) -> None:
+    offer = place.write(4, here=False, stored=True)
+    files = {name: entry.model_copy(update={"size": 2**60}) for name, entry in offer.files.items()}
+    with pytest.raises(DiskFullError, match=r"left and fetching the checkpoint of step 4 needs 2,097,152\.0 TiB"):
+        place.choose(offer.model_copy(update={"files": files}))
+    assert place.looked == 0
+
+
+def fetched(place: Place) -> list[str]:
+    return sorted(
+        str(path.relative_to(place.runs / "run-7")) for path in place.runs.glob("run-7/*/inputs/checkpoint-*")
+    )
+
+
+def test_what_earlier_attempts_fetched_is_removed(place: Place) -> None:
+    """Theirs could not, where their worker was killed. A later attempt's is not touched, for it has taken over."""
+    for fence in (1, 2, 4):
+        folder = place.runs / "run-7" / f"attempt-{fence}" / "inputs"
+        (folder / "checkpoint-step-000002").mkdir(parents=True)
+        (folder / "checkpoint-step-000002" / "weights.bin.part").write_bytes(b"x")
+        (folder / "problems.jsonl").write_text("{}")
+    place.choose()
+    assert fetched(place) == ["attempt-4/inputs/checkpoint-step-000002"]
+    assert (place.runs / "run-7" / "attempt-1" / "inputs" / "problems.jsonl").exists()
+
+
+def test_a_fetch_that_failed_makes_room_for_the_next(place: Place) -> None:
+    old, new = place.write(2, here=False, stored=True), place.write(4, here=False, stored=True)
+    del place.store.held[new.files["weights.bin"].sha256]
+    place.choose(new, old)
+    assert fetched(place) == ["attempt-3/inputs/checkpoint-step-000002"]
 
 
 # ---------------------------------------------------------------------- with the real platform

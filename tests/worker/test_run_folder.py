@@ -107,6 +107,16 @@ def test_out_of_memory_is_told_apart_from_a_kill(tmp_path: Path) -> None:
     assert crashed.code == "trainer_crashed"
 
 
+@pytest.mark.parametrize(("out_of_memory", "code"), [(True, "out_of_memory"), (False, "nccl_error")])
+def test_memory_that_ran_out_for_another_process_of_the_run(tmp_path: Path, out_of_memory: bool, code: str) -> None:
+    """The one that tells the end only met its silence."""
+    (tmp_path / "outcome.json").write_text(outcome("failed", "nccl_error", "Connection closed by peer"))
+    finish = verdict(folder=tmp_path, status=8, stopped_for=None, last_seq=0, fence=1, out_of_memory=out_of_memory)
+    assert (finish.end, finish.code) == ("failed", code)
+    assert ("memory ran out" in finish.message) == out_of_memory
+    assert "Connection closed by peer" in finish.message
+
+
 def test_a_full_disk_says_which_and_how_full(tmp_path: Path) -> None:
     (tmp_path / "outcome.json").write_text(outcome("failed", "disk_full", "No room for step 3"))
     message = verdict(folder=tmp_path, status=10, stopped_for=None, last_seq=0, fence=1).message

@@ -14,14 +14,13 @@ from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel, run_pause
-from tests.processes import wait_for
+from tests.processes import session_members, wait_for
 from tests.web.conftest import PROBLEMS
 from tests.worker.conftest import Making, Site, folder_of, pid_of, three_steps_stored
 from tests.worker.stand_in import child
 from worker.client import Refused
 from worker.node import refusal
 from worker.orphans import sweep
-from worker.process import session_members
 
 
 def test_a_whole_run(site: Site, supervisor: Making, see_through: Any) -> None:
@@ -111,11 +110,11 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
         run_cancel(run=run, actor=site.user)
         finish = done.result(timeout=60)
     assert (finish.end, finish.code) == ("failed", "worker_error")
-    assert f"process {pid} (state" in refusal(made.runs, 0)
-    assert f"of run {run.pk} (attempt 1" in refusal(made.runs, 0)
+    assert f"process {pid} (state" in refusal(made.runs, 0, made.platform.node)
+    assert f"of run {run.pk} (attempt 1" in refusal(made.runs, 0, made.platform.node)
     assert [record.survives for record in sweep(made.runs).values()] == [False]
     assert session_members(pid) == []
-    assert refusal(made.runs, 0) == ""
+    assert refusal(made.runs, 0, made.platform.node) == ""
 
 
 def test_worker_shutdown_stops_the_trainer_and_says_so(site: Site, supervisor: Making, background: Any) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from django.db.models.functions import Now
 from cohort.runs.models import Attempt, RunState
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel
-from tests.processes import wait_for
+from cohort.worker_api import records
+from tests.processes import session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Making, Site, folder_of, pid_of, three_steps_stored
 from tests.worker.stand_in import child
 from worker.client import Platform
-from worker.process import session_members
 
 
 @pytest.fixture
@@ -104,6 +105,33 @@ def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
     assert run.state == (RunState.CANCELLED if way == "cancel" else RunState.QUEUED)
 
 
+def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
+    site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here the platform takes its time; on a slow line it is the batch itself that does."""
+    caplog.set_level("INFO")
+    arrived, answer = threading.Event(), threading.Event()
+    ingest = records.batch_ingest
+
+    def slow(**batch: Any) -> int:
+        arrived.set()
+        assert answer.wait(60)
+        return ingest(**batch)
+
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", slow)
+    run = site.launch()
+    done = background(lambda: supervisor(child("obey")).run(run.pk))
+    try:
+        assert arrived.wait(60)
+        Attempt.objects.update(heartbeat_at=None)
+        run_cancel(run=run, actor=site.user)
+        wait_for(lambda: "stopping the trainer (cancel)" in caplog.text, "it obeys")
+        assert Attempt.objects.get().heartbeat_at is not None
+    finally:
+        answer.set()
+    assert done.result(timeout=60).end == "cancelled"
+
+
 def test_a_cancel_is_heard_while_files_do_not_come(
     site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +179,7 @@ def test_a_worker_that_leaves_records_behind_is_refused(
 ) -> None:
     """It says how many it found, not how many it sent; here it does not wait for the rest, as by a fault of ours."""
     monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
-    monkeypatch.setattr("worker.supervisor._Attempt._ship_rest", lambda attempt: attempt._ship())
+    monkeypatch.setattr("worker.supervisor._Attempt._ship_rest", lambda attempt: attempt._ship(attempt._beat))
     run = site.launch()
     see_through(supervisor(child("finish")), run)
     run.refresh_from_db()

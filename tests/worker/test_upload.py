@@ -13,11 +13,13 @@ import pytest
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, RunState
 from cohort.runs.services import run_cancel, run_pause, run_resume
 from grpo_core.checkpoint_files import verify_checkpoint
+from grpo_core.wire import Refusal
 from tests.processes import wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Making, Site
 from tests.worker.stand_in import child
-from worker.client import Platform
+from worker.client import Platform, Refused
+from worker.uploads import Uploader
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +83,7 @@ def test_another_node_goes_on_from_what_was_sent(
     assert (fetched / "weights.bin").read_bytes() == bytes([3]) * 20_000
     run_cancel(run=run, actor=site.user)
     assert second.result(timeout=60).end == "cancelled"
+    assert not fetched.exists()  # the next attempt looks for what an attempt wrote, and fetches what is not here
 
 
 def test_now_and_then_while_it_trains(site: Site, supervisor: Making, background: Any) -> None:
@@ -178,3 +181,46 @@ def test_a_file_that_was_changed_is_refused_and_given_up(
     assert done.result(timeout=60).end == "paused"
     assert stored(run) == []
     assert "checkpoint of step 3 is not sent" in caplog.text
+
+
+def test_a_defect_of_ours_does_not_end_the_uploads(
+    site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send, failed = Uploader._send_file, list[int]()
+
+    def failing(uploader: Uploader, *args: Any) -> bool:
+        if len(failed) < 2:
+            failed.append(1)
+            raise ZeroDivisionError
+        return send(uploader, *args)
+
+    monkeypatch.setattr(Uploader, "_send_file", failing)
+    run = site.launch()
+    done = background(lambda: supervisor(child("checkpoints")).run(run.pk))
+    wait_for(lambda: known(run), "its checkpoints are known")
+    run_pause(run=run, actor=site.user)
+    assert done.result(timeout=60).end == "paused"
+    assert stored(run) == [3]
+    assert f"run {run.pk}: checkpoint of step 3 not sent, tried again" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["failing", "the thread has ended"])
+def test_a_run_that_moves_without_its_newest_checkpoint_says_so(
+    site: Site,
+    supervisor: Making,
+    background: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ended: bool,
+) -> None:
+    def failing(uploader: Uploader, *_: Any) -> bool:
+        raise Refused(409, Refusal(code="stale_fence", message="no")) if ended else ZeroDivisionError
+
+    monkeypatch.setattr(Uploader, "_send_file", failing)
+    run = site.launch()
+    done = background(lambda: supervisor(child("checkpoints"), grace=2.0).run(run.pk))
+    wait_for(lambda: known(run), "its checkpoints are known")
+    run_pause(run=run, actor=site.user)
+    assert done.result(timeout=60).end == "paused"
+    assert f"run {run.pk}: the newest checkpoint did not reach the platform" in caplog.text

@@ -24,7 +24,7 @@ _CONVERT = (
     "A pickle can run code when it is loaded. Convert it where you trust it: "
     'python -c "from transformers import AutoModelForCausalLM as M; '
     "M.from_pretrained('FOLDER').save_pretrained('FOLDER-safe')\", copy the tokenizer's files beside it, "
-    "and register the new folder."
+    "and register the new folder. What is no part of the model, take away."
 )
 
 
@@ -64,8 +64,8 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
             continue
         if not file.resolve().is_relative_to(root):
             raise ModelError(f"{file.name} is a link that leads out of the models folder. Put the file itself there.")
-        if _is_pickle(file):
-            raise ModelError(f"{file.name} holds pickled weights or settings. {_CONVERT}")
+        if (what := _pickled(file)) is not None:
+            raise ModelError(f"{file.name} {what}. {_CONVERT}")
         if file.suffix == ".safetensors":
             parameters += _parameters(file)
             weights[file.name] = {"size": file.stat().st_size, "sha256": _sha256(file)}
@@ -132,13 +132,14 @@ def folders_with_models(models_folder: Path) -> list[str]:
     )
 
 
-def _is_pickle(file: Path) -> bool:
+def _pickled(file: Path) -> str | None:
+    """What is wrong with the file, where it is a pickle or may hold one."""
     if file.suffix.lower() in _PICKLE_ENDINGS:
-        return True
+        return "holds pickled weights or settings"
     kind = pickle_kind(file)
     if kind == TORN_ZIP:
         raise ModelError(f"{file.name} is a zip file that cannot be read. Copy it again, or take it away.")
-    return kind is not None
+    return None if kind is None else f"is {kind}"
 
 
 def _parameters(file: Path) -> int:

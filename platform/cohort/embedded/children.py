@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from cohort.embedded.home import HomeError
 RESTARTS = 3
 """A child that dies is started again, at most so many times within RESTART_WINDOW; then everything is stopped."""
 RESTART_WINDOW = 600.0
+TAIL_BYTES = 64 * 1024
 
 
 @dataclass
@@ -59,7 +61,12 @@ class Child:
             return log.read().decode("utf-8", errors="replace")
 
     def tail(self, lines: int = 15) -> str:
-        return "\n".join(f"  | {line}" for line in self.output().splitlines()[-lines:])
+        """Its last lines, of the last 64 KiB at most: the log of days is not read whole."""
+        with open(self.log, "rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self.log_start, end - TAIL_BYTES))
+            text = log.read().decode("utf-8", errors="replace")
+        return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:])
 
     def exit_text(self) -> str:
         """How the process ended, in words."""
@@ -121,15 +128,35 @@ def stop(child: Child, *, hurry: Callable[[], bool]) -> bool:
     return True
 
 
+def supervisors() -> list[int]:
+    """Process ids of the runs' supervisors below this process. One whose worker died was told so by the kernel: it
+    stops its trainer at a checkpoint, tells the platform and ends, and needs up to the worker's grace for it."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE and "worker.supervise" in process.cmdline():
+                found.append(process.pid)
+    return found
+
+
+def wait_for_supervisors(seconds: float, *, hurry: Callable[[], bool]) -> None:
+    """Until there is none any more, unless that takes longer or `hurry` says so."""
+    deadline = time.monotonic() + seconds
+    while supervisors() and time.monotonic() < deadline and not hurry():
+        time.sleep(0.1)
+
+
 def end_orphans(kept: Sequence[int], *, grace: float) -> None:
     """End every process below this one that does not hang on a process id in `kept`: what dead children left."""
+    # Looked at before what is kept, which goes on and starts processes meanwhile: those are not in here.
+    left = psutil.Process().children(recursive=True)
     spared = set(kept)
     for pid in kept:
         try:
             spared.update(process.pid for process in psutil.Process(pid).children(recursive=True))
         except psutil.NoSuchProcess:
             continue
-    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in spared]
+    left = [process for process in left if process.pid not in spared]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
             try:

@@ -8,7 +8,7 @@ from django.db import transaction
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import membership_set, password_hand_out, project_create, user_create
 from cohort.embedded.home import HomeError
-from cohort.runs import nodes
+from cohort.runs import nodes, revoke
 from cohort.runs.models import Draining, Node
 from cohort.runs.selectors.nodes import node_status_rows
 
@@ -66,8 +66,8 @@ def node_rotate(*, name: str) -> str:
 
 
 def node_revoke(*, name: str) -> str:
-    """Refuse the node's token, and those of its attempts, from now on. Its name stays taken, for the record."""
-    _done(lambda: nodes.node_revoke(node=_node(name), actor=None))
+    """Refuse the node's token from now on, and end what runs there. Its name stays taken, for the record."""
+    _done(lambda: revoke.node_revoke(node=_node(name), actor=None))
     return f"the token of {name} is refused from now on"
 
 

@@ -28,6 +28,7 @@ from cohort.embedded.inside import enter, leave
 from cohort.embedded.postgres import Postgres
 
 READY_SECONDS = 120.0
+TRAINER_WORKER = "trainer-worker"
 _ANY_ADDRESS = ("0.0.0.0", "::")
 
 Say = Callable[[str], None]
@@ -35,7 +36,8 @@ Say = Callable[[str], None]
 
 @dataclass
 class Interrupts:
-    """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; a later one only says to hurry."""
+    """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, unless everything is being stopped already; any
+    other only says to hurry."""
 
     count: int = 0
 
@@ -43,6 +45,10 @@ class Interrupts:
         self.count += 1
         if self.count == 1:
             raise KeyboardInterrupt
+
+    def stopping(self) -> None:
+        """From now on none raises."""
+        self.count = max(1, self.count)
 
     def hurry(self) -> bool:
         return self.count > 1
@@ -82,24 +88,28 @@ class Up:
             if child.process is None or child.process.poll() is None:
                 continue
             end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
-            if child.name == "trainer-worker" and child.process.returncode == os.EX_NOPERM:  # its node was revoked
+            if child.name == TRAINER_WORKER and child.process.returncode == os.EX_NOPERM:  # its node was revoked
                 self.children.remove(child)
                 self.say(f"{end}\nNothing trains here until Cohort is started anew, which makes another node.")
                 return
             if not child.may_restart():
                 raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
-            children.end_orphans(self._kept(), grace=10)
+            # A run's supervisor ends by itself; the worker that is started now takes nothing until it has.
+            children.end_orphans([*self._kept(), *children.supervisors()], grace=10)
             child.start()
             self.say(f"{end}\nStarted it again.")
 
     def stop(self) -> None:
         """The trainer's worker first, so that it can still report; the web server after it; the database last."""
+        self.interrupts.stopping()
         self.say("Stopping …")
         self.helpers.clear()
         for child in reversed(self.children):
             if children.stop(child, hurry=self.interrupts.hurry):
                 why = "asked to hurry" if self.interrupts.hurry() else f"it did not stop in {child.grace:.0f} s"
                 self.say(f"{child.name} was killed: {why}")
+            if child.name == TRAINER_WORKER:  # one that died before may have left some, which report to the web server
+                children.wait_for_supervisors(child.grace, hurry=self.interrupts.hurry)
         children.end_orphans(self._kept(), grace=5)
         leave()
         self.postgres.stop()
@@ -279,7 +289,7 @@ def _trainer_worker(home: Home, local: str) -> Child:
     ]
     # fmt: on
     return Child(
-        name="trainer-worker",
+        name=TRAINER_WORKER,
         words=words,
         environment=home.worker_environment(local),
         folder=home.path,

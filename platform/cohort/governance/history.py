@@ -141,13 +141,15 @@ def _plus(sum_: float | None, more: float | None) -> float | None:
 
 
 def _steered(run: Run) -> list[Steered]:
-    """Retries, extensions, pauses and their ends, in order. What the platform or a worker did is in the attempts."""
+    """Retries, extensions, pauses and their ends by people, in order. What the platform or a worker did is in the
+    attempts."""
     found: list[Steered] = []
-    for event in RunEvent.objects.filter(run=run, kind__in=[*_STEERED, "state"]).order_by("pk"):
+    people = RunEvent.objects.filter(run=run, kind__in=[*_STEERED, "state"], actor__startswith="user:")
+    for event in people.order_by("pk"):
         kind = event.kind
         if kind == "state":
             way = (event.data.get("from"), event.data.get("to"))
-            if not event.actor.startswith("user:") or RunState.PAUSED not in way:
+            if RunState.PAUSED not in way:
                 continue
             kind = {RunState.PAUSED: "paused", RunState.QUEUED: "resumed"}.get(way[1], "cancelled")
             if kind == "resumed" and found and found[-1].what == "extended":

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
 
 from cohort import artifacts
 from cohort.governance.card import Card, write_card
@@ -15,7 +14,7 @@ from cohort.governance.models import Record
 from cohort.governance.schema import SCHEMA
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_sealed
-from cohort.runs.transitions import run_lock
+from cohort.runs.transitions import run_event, run_lock
 
 _STATES: dict[str, State] = {
     RunState.SEALING: "succeeded",
@@ -116,7 +115,7 @@ def seal_failed(*, run: Run, reason: str) -> None:
         run.reason = reason
         run.save(update_fields=["reason"])
     if not RunEvent.objects.filter(run=run, kind="seal_failed", message=reason).exists():
-        RunEvent.objects.create(run=run, at=Now(), actor="platform", kind="seal_failed", message=reason)
+        run_event(run=run, actor="platform", kind="seal_failed", message=reason)
 
 
 @contextmanager

@@ -19,12 +19,14 @@ from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Draining, Node, Run, RunState, StepMetric
 from cohort.runs.models.run import Desired
 from cohort.runs.nodes import node_present, token_new
-from cohort.runs.selectors.queue import why_waiting
+from cohort.runs.selectors.queue import Reasons
 from cohort.runs.services import asked_reason, input_path
 from cohort.runs.text import storable
 from cohort.runs.transitions import run_event, run_lock, run_move
 from grpo_core import wire
 from grpo_core.wire import Beat, CheckpointOffer, Finish, InputFile, LostAttempts, NodeInfo
+
+_ALL_STORED = "Everything it had sent is stored."
 
 
 class NotWaiting(Exception):
@@ -135,7 +137,7 @@ def _why_none(run_id: int, node: Node) -> str:
     if run.state != RunState.QUEUED:
         return f"run {run_id} is {run.get_state_display().lower()}, not queued, and no other waits for {node.name}"
     asking = schedule.seat(Node.objects.get(pk=node.pk))
-    return f"run {run_id} waits: {why_waiting(run, schedule.queue(), [asking], [])}"
+    return f"run {run_id} waits: {Reasons(schedule.queue(), [asking]).why(run)}"
 
 
 def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset, InputFile]]:
@@ -244,25 +246,34 @@ def attempts_released(*, node: Node, lost: LostAttempts) -> list[int]:
     released = []
     for told in lost.attempts:
         attempt = Attempt.objects.select_related("run", "node").filter(pk=told.attempt_id, node=node).first()
-        if attempt is not None and _release(attempt, told.fence):
+        message = (
+            f"The worker on {node.name} ended in the middle of the run and found its processes gone. {_ALL_STORED}"
+        )
+        if attempt is not None and _lost(attempt, told.fence, "worker_lost", message, _actor(node)):
             released.append(attempt.run_id)
     return released
 
 
 @transaction.atomic
-def _release(attempt: Attempt, fence: int) -> bool:
+def attempts_revoked(*, node: Node, actor: str) -> None:
+    """End every attempt that runs on the node: its tokens were revoked, and none of them may ever write again.
+
+    `actor` is user:<name> or platform.
+    """
+    where = f"by {actor.removeprefix('user:')}" if actor.startswith("user:") else "on the server"
+    message = f"{node.name} was revoked {where}, so its worker may write nothing more. {_ALL_STORED}"
+    running = Attempt.objects.filter(node=node, state=AttemptState.RUNNING).select_related("run", "node")
+    for attempt in running.order_by("run_id"):
+        _lost(attempt, attempt.fence, "node_revoked", message, actor)
+
+
+@transaction.atomic
+def _lost(attempt: Attempt, fence: int, code: str, message: str, actor: str) -> bool:
     try:
         attempt_lock(attempt=attempt, fence=fence)
     except StaleFence:
         return False  # it has ended otherwise
-    attempt_over(
-        attempt=attempt,
-        state=AttemptState.LOST,
-        code="worker_lost",
-        message=f"The worker on {attempt.node.name} ended in the middle of the run and found its processes gone. "
-        "Everything it had sent is stored.",
-        actor=_actor(attempt.node),
-    )
+    attempt_over(attempt=attempt, state=AttemptState.LOST, code=code, message=message, actor=actor)
     return True
 
 
@@ -272,17 +283,20 @@ def attempt_over(
     """End an attempt that is locked, with its run, and running, and move the run to where its cause sends it."""
     Attempt.objects.filter(pk=attempt.pk).update(state=state, ended_at=Now(), end_code=code, end_reason=message)
     attempt.refresh_from_db(fields=["state", "ended_at", "end_code", "end_reason"])
-    run, wanted = attempt.run, Desired(attempt.run.desired)
+    run, wanted, advanced = attempt.run, Desired(attempt.run.desired), _advanced(attempt)
     words = ": ".join(part for part in (f"Attempt {attempt.fence} {state.label.lower()}", message) if part)
     told = {"attempt": attempt.pk, "fence": attempt.fence, "end": state, "code": code, "records": attempt.acked_seq}
     run_event(run=run, actor=actor, kind="attempt", message=words, data=told)
+    if advanced:
+        run.barren = 0  # however it ended: the failures before it and after it do not follow on each other
+        run.save(update_fields=["barren"])
     if attempt.resumed_step is not None and run.resume_from_id is not None:
         run.resume_from = None  # what a person chose has come true; until then it is the next attempt's as well
         run.save(update_fields=["resume_from"])
     if state == AttemptState.FINISHED and code != "no_outcome":
         run_move(run=run, to=RunState.SEALING, actor=actor, log_tail=log_tail)
     elif state in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.LOST):
-        _failed(attempt, code=code, message=message, actor=actor, log_tail=log_tail)
+        _failed(attempt, advanced=advanced, code=code, message=message, actor=actor, log_tail=log_tail)
     elif state == AttemptState.CANCELLED or wanted == Desired.CANCEL:
         reason = asked_reason(run=run) or message
         run_move(run=run, to=RunState.CANCELLED, actor=actor, reason=reason, log_tail=log_tail)
@@ -296,10 +310,10 @@ def attempt_over(
     dispatch.next_on_commit()
 
 
-def _failed(attempt: Attempt, *, code: str, message: str, actor: str, log_tail: str) -> None:
+def _failed(attempt: Attempt, *, advanced: bool, code: str, message: str, actor: str, log_tail: str) -> None:
     """Try the run again, or end it, by the cause and by what it came to. What a person asked for goes before trying."""
     run = attempt.run
-    decision = retry.decide(code=code, retries=run.retries, barren=run.barren, advanced=_advanced(attempt))
+    decision = retry.decide(code=code, retries=run.retries, barren=run.barren, advanced=advanced)
     run.barren = decision.barren
     run.save(update_fields=["barren"])
     if isinstance(decision, retry.End):

@@ -53,16 +53,11 @@ def needless(attempt: Attempt) -> list[OldCheckpoint]:
         return []
     stored = Run.objects.values_list("config__checkpoints__keep", flat=True).get(pk=attempt.run_id)
     keep = stored or CheckpointConfig().keep  # a stored config may be of a version that had no such setting
-    if Checkpoint.objects.filter(attempt=attempt, removed_at=None, final=False).count() < keep:
+    # By the run as well, because the index of what is still there begins with it.
+    there = Checkpoint.objects.filter(run_id=attempt.run_id, removed_at=None, final=False)
+    if there.filter(attempt=attempt).count() < keep:
         return []
-    left = Checkpoint.objects.filter(
-        run_id=attempt.run_id,
-        attempt__node_id=attempt.node_id,
-        attempt__fence__lt=attempt.fence,
-        removed_at=None,
-        final=False,
-        pinned=False,
-    )
+    left = there.filter(attempt__node_id=attempt.node_id, attempt__fence__lt=attempt.fence, pinned=False)
     best = standing(left.filter(best=True))
     rows = left.exclude(pk__in=best.values("pk")).order_by("step").values_list("attempt__fence", "path")
     return [OldCheckpoint(fence=fence, path=path) for fence, path in rows]

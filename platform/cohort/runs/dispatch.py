@@ -19,7 +19,7 @@ from grpo_core.broker import RUN_ATTEMPT_TASK, train_queue
 SEAL_TASK = "cohort.governance.seal"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with processes of its own: records take minutes, lost workers do not wait. With a
-dot, as no label has one: on files, the end of a queue's name decides who takes a message."""
+dot, as no label has one, so that no label can name it."""
 BROKER_ERRORS = (KombuError, ChannelError, BrokerConnectionError, OSError)
 
 log = logging.getLogger(__name__)

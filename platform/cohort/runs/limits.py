@@ -4,11 +4,13 @@ Both are checked when a run is claimed; a run that is on a worker is never stopp
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
+from django.db.models import Q
 
 from cohort.accounts.models import Project, User
 from cohort.runs.models import Attempt, AttemptState
@@ -82,30 +84,30 @@ def hours_free_at(project: Project, *, now: datetime) -> datetime | None:
     """When the last 30 days hold no more than the limit again, if nothing more is used; None without a limit."""
     if project.gpu_hours_limit is None:
         return None
-    spans = (
-        (max(1, gpus), claimed_at, ended_at or now)
-        for gpus, claimed_at, ended_at in Attempt.objects.filter(run__project=project).values_list(
-            "gpus", "claimed_at", "ended_at"
-        )
-    )
+    counted = Q(ended_at=None) | Q(ended_at__gt=now - WINDOW)
+    found = Attempt.objects.filter(counted, run__project=project).values_list("gpus", "claimed_at", "ended_at")
+    spans = ((max(1, gpus), claimed_at, ended_at or now) for gpus, claimed_at, ended_at in found)
     return falls_below(spans, project.gpu_hours_limit, now=now)
 
 
 def falls_below(spans: Iterable[tuple[int, datetime, datetime]], limit: float, *, now: datetime) -> datetime:
     """The first time from `now` on at which (weight, begin, end) `spans` weigh at most `limit` hours in the 30 days
     before it. As those days move on they lose hours at the weight of the spans that leave them."""
-    kept = [(weight, begin, end) for weight, begin, end in spans if end > now - WINDOW]
-    start = now - WINDOW
-    excess = sum(weight * (end - max(begin, start)).total_seconds() for weight, begin, end in kept) - limit * 3600
-    edges = sorted({edge for _, begin, end in kept for edge in (begin, end) if edge > start})
-    for edge in edges:
+    start, excess = now - WINDOW, -limit * 3600
+    changes: dict[datetime, int] = defaultdict(int)  # of the weight at which hours leave, by time
+    for weight, begin, end in spans:
+        if end > start:
+            excess += weight * (end - max(begin, start)).total_seconds()
+            changes[max(begin, start)] += weight
+            changes[end] -= weight
+    leaving = 0
+    for edge in sorted(changes):
         if excess <= 0:
             break
-        rate = sum(weight for weight, begin, end in kept if begin <= start < end)
-        gone = rate * (edge - start).total_seconds()
+        gone = leaving * (edge - start).total_seconds()
         if gone >= excess:
-            return start + timedelta(seconds=excess / rate) + WINDOW
-        excess, start = excess - gone, edge
+            return start + timedelta(seconds=excess / leaving) + WINDOW
+        excess, start, leaving = excess - gone, edge, leaving + changes[edge]
     return start + WINDOW
 
 

@@ -1,4 +1,5 @@
-"""Machines that may run attempts: made, drained, revoked, and the tokens that worker calls carry.
+"""Machines that may run attempts: made, drained, let in again, and the tokens that worker calls carry. How one is
+revoked is in `revoke`: that ends attempts, and `attempts` asks here.
 
 A token is shown once and stored only as its SHA-256; a token is looked up by that digest. Nodes serve every project,
 so who may change one is asked elsewhere (`access.keeps_nodes`); `actor` is None for commands run on the server.
@@ -72,24 +73,14 @@ def node_present(*, node: Node, info: NodeInfo) -> None:
 def node_rotate(*, node: Node, actor: User | None) -> str:
     """A new token, returned here and never again. The old one is accepted until the new one is first used.
 
-    A node that was revoked is let in again by the new token alone. One made before and never used no longer counts.
+    A node that was revoked is let in again by the new token alone: what ran there has ended, so that no token of an
+    attempt comes back with it. A new token made before and never used no longer counts.
     """
     token, digest = token_new()
     if not Node.objects.filter(pk=node.pk, revoked_at=None).update(next_token_digest=digest):
         Node.objects.filter(pk=node.pk).update(token_digest=digest, next_token_digest=None, revoked_at=None)
     log.info("node %r got a new token from %r", node.name, actor and actor.username)
     return token
-
-
-def node_revoke(*, node: Node, actor: User | None) -> None:
-    """Refuse the node's tokens and those of its attempts from now on. Its name stays taken, for the record.
-
-    What runs there is stopped by its worker at the next call, and goes on elsewhere when its lease is over. Raises
-    ValidationError when the node is revoked already.
-    """
-    if not Node.objects.filter(pk=node.pk, revoked_at=None).update(revoked_at=Now(), next_token_digest=None):
-        raise ValidationError(f"{node.name} is revoked already.")
-    log.info("node %r revoked by %r", node.name, actor and actor.username)
 
 
 def node_drain(*, node: Node, actor: User | None, how: Draining) -> None:

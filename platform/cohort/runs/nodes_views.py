@@ -26,8 +26,9 @@ from cohort.access import keeps_nodes, project_for
 from cohort.accounts.models import Project
 from cohort.accounts.views import person
 from cohort.environment import environment
-from cohort.runs import nodes
+from cohort.runs import nodes, revoke
 from cohort.runs.models import Attempt, Draining, Node
+from cohort.runs.schedule import SEARCHED
 from cohort.runs.selectors.nodes import SILENT_AFTER, NodeStatus, node_status, node_status_rows
 
 ATTEMPTS_SHOWN = 10
@@ -141,9 +142,11 @@ def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
         request,
         slug,
         node,
-        lambda: nodes.node_revoke(node=node, actor=person(request)),
-        f"{node.name} is revoked: its token is refused from now on. What ran there goes on elsewhere within "
-        f"{settings.COHORT_LEASE_SECONDS:.0f} s or so.",
+        lambda: revoke.node_revoke(node=node, actor=person(request)),
+        f"{node.name} is revoked: its token is refused from now on, and what ran there has been put back into the "
+        "queue. It goes on at a node that can have one of its checkpoints. A run whose checkpoints are on this machine "
+        f"alone waits {SEARCHED.total_seconds() / 60:.0f} minutes for it to be let in again by a new token, and then "
+        "fails; cancel such a run and retry it from the first step, if the machine is not to come back.",
     )
 
 

@@ -4,6 +4,7 @@ database's clock that was set back leaves behind: times that lie too far ahead.
 Reads and writes ServiceBeat by the database's clock alone.
 """
 
+import logging
 from datetime import timedelta
 
 from django.conf import settings
@@ -11,19 +12,22 @@ from django.db import connection, transaction
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Now
 
-from cohort.runs.models import Attempt, AttemptState, Run, RunState, ServiceBeat
+from cohort.runs.models import Attempt, AttemptState, Node, Run, RunState, ServiceBeat
 from cohort.runs.retry import DELAYS
 
 RECONCILER = "reconciler"
 WEB = "web"
 GRACE = timedelta(seconds=60)
 """After an outage nobody is ended for so long: every worker has time to beat again."""
-AWAY = timedelta(seconds=60)
-"""A reconciler that was silent for longer was away, and with it, perhaps, the database."""
-WEB_AWAY = timedelta(seconds=30)
-"""So was a web server, which beats every 10 s; while it is, no beat of a worker arrives."""
+AWAY = 4 * timedelta(seconds=settings.COHORT_ROUND_SECONDS)
+"""A reconciler that was silent for longer was away, and with it, perhaps, the database. A third of a lease of 60 s,
+half of one of 20 s to 40 s: after a shorter outage, what is left of every lease is time enough to beat again."""
+WEB_AWAY = 3 * timedelta(seconds=settings.COHORT_PULSE_SECONDS)
+"""So was a web server, which beats too; while it is, no beat of a worker arrives."""
 _AT_ONCE = timedelta(seconds=5)
 """A beat that lies less far ahead was made while this looked; one further ahead, before the clock was set back."""
+
+log = logging.getLogger(__name__)
 
 
 @transaction.atomic
@@ -36,17 +40,38 @@ def leases_count() -> bool:
     with connection.cursor() as cursor:  # two rounds at once must not both find the beat of before
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('cohort reconciler beat', 0))")
     own = ServiceBeat.objects.filter(name=RECONCILER)
-    web = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
-    silent = ServiceBeat.objects.filter(web, name=WEB).exists()
     if not own.exists():
         running = Attempt.objects.filter(state=AttemptState.RUNNING).exists()
         ServiceBeat.objects.create(name=RECONCILER, beat_at=Now(), grace_until=Now() + GRACE if running else None)
-    elif silent or own.filter(Q(beat_at__lt=Now() - AWAY) | Q(beat_at__gt=Now())).exists():
+    elif why := _outage():
+        if not own.filter(grace_until__gt=Now()).exists():
+            log.warning("no lease ends until %d s after this: %s", GRACE.total_seconds(), why)
         own.update(beat_at=Now(), grace_until=Now() + GRACE)
     else:
         own.update(beat_at=Now())
         own.filter(grace_until__gt=Now() + GRACE).update(grace_until=Now() + GRACE)
     return own.filter(Q(grace_until=None) | Q(grace_until__lte=Now())).exists()
+
+
+def _outage() -> str:
+    """What of the platform is or was away, in words; empty when nothing."""
+    away = Q(beat_at__lt=Now() - AWAY) | Q(beat_at__gt=Now())
+    if ServiceBeat.objects.filter(away, name=RECONCILER).exists():
+        return "the reconciler or the database was away, or the database's clock was set back"
+    silent = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
+    if ServiceBeat.objects.filter(silent, name=WEB).exists() and not _workers_heard():
+        return (
+            "the web server gives no sign of life, and no worker was heard. If it does run, start it with "
+            "`gunicorn --config python:cohort.gunicorn`, which gives it one"
+        )
+    return ""
+
+
+def _workers_heard() -> bool:
+    """Whether calls of workers arrived of late, which only a web server can have taken, whatever its own beat says."""
+    late = (Now() - WEB_AWAY, Now() + _AT_ONCE)
+    beaten = Attempt.objects.filter(state=AttemptState.RUNNING, heartbeat_at__range=late)
+    return beaten.exists() or Node.objects.filter(last_seen_at__range=late).exists()
 
 
 def leases_capped() -> int:

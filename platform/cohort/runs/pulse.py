@@ -1,18 +1,19 @@
 """The web server's own sign of life, so that its outage is not taken for that of the workers that could not reach it.
 
-Each of its processes says every 10 s that it is here; the reconciler ends nobody's lease while all of them are silent.
+Each of its processes says every 10 s, or oftener beside a short lease, that it is here; the reconciler ends nobody's
+lease while all of them are silent and no worker is heard.
 A database that is away is told once in the log: the pulse goes on and is heard again when the database is.
 """
 
 import logging
 import threading
 
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 
 from cohort.runs.models import ServiceBeat
 
-SECONDS = 10.0
 NAME = "web"
 
 log = logging.getLogger(__name__)
@@ -49,4 +50,4 @@ def _beat_on(stop: threading.Event) -> None:
             heard = False
         finally:
             connection.close()  # between beats none is held, and a broken one is not used again
-        stop.wait(SECONDS)
+        stop.wait(settings.COHORT_PULSE_SECONDS)

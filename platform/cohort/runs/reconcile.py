@@ -1,17 +1,21 @@
 """Puts right what was lost on the way: messages, workers, records that were not sealed; and says what stands still.
 
-Runs every 5 s and may run twice at once. Compares times only with the database's clock. Whatever fails keeps nothing
-else from being put right: it is logged, the rest goes on, and the round fails at its end.
+Runs every 5 s, when Celery's beat asks for it, and may run twice at once. Leases are also looked at from a thread that
+needs no message, because a broker that is away must keep no dead worker's run Running. Compares times only with the
+database's clock. Whatever fails keeps nothing else from being put right: it is logged, the rest goes on, and the round
+fails at its end.
 """
 
 import logging
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar, TypeVarTuple
 
-from django.db import transaction
+from django.conf import settings
+from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Now
 
@@ -73,14 +77,39 @@ class _Round:
 def reconcile() -> None:
     """One round. Raises RoundFailed once every part has had its turn."""
     this = _Round()
-    this.part("leases too far ahead", leases_capped)
+    _leases(this)
     this.part("tries too far ahead", tries_capped)
-    if this.part("the platform's own outages", leases_count):
-        this.part("lost attempts", attempts_lost)
     this.part("runs that stand still", stalls_told)
     this.part("waiting runs", queued_republish)
     this.part("missing records", seals_republish)
     this.end()
+
+
+def leases_watch() -> threading.Event:
+    """Look at the leases in a thread of its own, at once and every 5 s, until the event that is returned is set. The
+    thread ends with the process."""
+    stop = threading.Event()
+    threading.Thread(target=_watch, args=(stop,), name="leases", daemon=True).start()
+    return stop
+
+
+def _watch(stop: threading.Event) -> None:
+    while not stop.is_set():
+        this = _Round()
+        try:
+            _leases(this)
+            this.end()
+        except RoundFailed as error:
+            log.error("leases: %s", error)
+        finally:
+            connection.close()  # between rounds none is held, and a broken one is not used again
+        stop.wait(settings.COHORT_ROUND_SECONDS)
+
+
+def _leases(this: _Round) -> None:
+    this.part("leases too far ahead", leases_capped)
+    if this.part("the platform's own outages", leases_count):
+        this.part("lost attempts", attempts_lost)
 
 
 def attempts_lost() -> list[int]:

@@ -15,6 +15,7 @@ MOST_BARREN: Final = 3
 
 AUTOMATIC: Final = {
     "worker_lost": "the worker was lost",
+    "node_revoked": "the node was revoked",
     "platform_unreachable": "the worker could not reach the platform",
     "not_answered": "the last records were not answered",
     "worker_error": "the worker failed",

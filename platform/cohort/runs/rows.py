@@ -21,7 +21,7 @@ from cohort.runs.buckets import buckets_store
 from cohort.runs.copy import RowFault, Table
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.selectors.standing import standing
-from cohort.runs.transitions import run_move
+from cohort.runs.transitions import OWN_KINDS, run_move
 from grpo_core import records
 
 PHASE_STATES: dict[str, RunState] = {
@@ -170,6 +170,11 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
             case records.EvalItem():
                 rows.items.append(_item(place, seq, record))
             case records.Event():
+                if record.type in OWN_KINDS:
+                    raise RowFault(
+                        f"record {seq} is not valid: type: {record.type!r} is of the platform's own events; a trainer "
+                        "names its events otherwise"
+                    )
                 rows.events.append(_event(place, envelope, record.type, record.message, record.data))
             case records.PhaseStarted():
                 told = {"phase": record.phase, "total": record.total}

@@ -23,7 +23,8 @@ KEPT = timedelta(seconds=60)
 """For so long a run that came back to the queue is kept for the node that has its newest checkpoint."""
 SEARCHED = timedelta(minutes=15)
 """So long after the last sign of life of those that have its checkpoints a run waits for them, before a node that can
-have none takes it and fails. While one of them is here it waits without end."""
+have none takes it and fails. While one of them is here it waits without end. A node that was revoked is not here, and
+may be let in again with all it has."""
 _UNSHOWN = ("config", "first_metrics", "latest_metrics", "log_tail")
 
 
@@ -209,7 +210,7 @@ def _kept_of(
     wrote, there, stored = line[0]
     newest = _with_the_folder({wrote}, nodes) if there and not stored else frozenset[int]()
     on_nodes = _with_the_folder({node_id for node_id, there, _ in line if there}, nodes)
-    holding = [(node, seat) for node, seat in nodes.values() if node.pk in on_nodes and node.revoked_at is None]
+    holding = [(node, seat) for node, seat in nodes.values() if node.pk in on_nodes]
     present = [seat for node, seat in holding if node.pk in here]
     seen = [node.last_seen_at for node, _ in holding if node.last_seen_at is not None]
     searched_until = None if present else min(max(seen), now) + SEARCHED if seen else since

@@ -3,6 +3,7 @@
 Every move is written down as a RunEvent of kind `state` in the same transaction. Nothing else may write Run.state.
 """
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -33,6 +34,19 @@ ENDED = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 ON_A_WORKER = frozenset({S.STARTING, S.EVALUATING, S.TRAINING})
 WITH_A_RECORD = ENDED | {S.SEALING}
 """States in which the run has come to an end, of which there is a record or will be."""
+SEALED_WITHIN = timedelta(minutes=10)
+"""For so long after an end its record is waited for."""
+
+
+OWN_KINDS = frozenset(
+    {
+        *("created", "state", "attempt", "phase", "resumed", "stalled", "moving", "sealed", "seal_failed"),
+        *("cancel_asked", "pause_asked", "pause_withdrawn", "retried", "extended", "priority"),
+        *("checkpoint_pinned", "checkpoint_unpinned", "checkpoint_stored"),
+    }
+)
+"""Kinds of events that only the platform writes. A trainer's event of such a kind is refused: the machine that it runs
+on runs code that nobody vouches for, and people and records read these as what the platform saw."""
 
 
 class IllegalTransition(Exception):
@@ -52,8 +66,16 @@ def run_lock(*, run: Run) -> Run:
     return run
 
 
+def record_overdue(run: Run, *, ended_at: datetime | None, now: datetime) -> bool:
+    """Whether a person may end a trained run without its record: it could not be made, and the run says why; or it was
+    asked for and nobody has answered for long. `ended_at` is of the run's newest attempt."""
+    unanswered = ended_at is not None and now - ended_at > SEALED_WITHIN
+    return run.state == S.SEALING and (bool(run.reason) or unanswered)
+
+
 def run_event(*, run: Run, actor: str, kind: str, message: str, data: dict[str, Any] | None = None) -> RunEvent:
     """Write down what happened to the run. `actor` is user:<name>, node:<name>, trainer or platform."""
+    assert kind in OWN_KINDS, kind
     return RunEvent.objects.create(run=run, at=Now(), actor=actor, kind=kind, message=message, data=data or {})
 
 

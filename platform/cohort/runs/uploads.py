@@ -17,8 +17,9 @@ from django.db.models.functions import Now
 
 from cohort import artifacts
 from cohort.runs.attempts import StaleFence, attempt_lock
-from cohort.runs.models import Attempt, AttemptState, Checkpoint, CheckpointFile, Run, RunEvent
+from cohort.runs.models import Attempt, AttemptState, Checkpoint, CheckpointFile, Run
 from cohort.runs.selectors.standing import standing
+from cohort.runs.transitions import run_event
 from grpo_core.wire import UploadReply
 
 KEEP = 2
@@ -173,9 +174,8 @@ def _complete(attempt: Attempt, fence: int, sha256: str) -> None:
     for checkpoint in found:
         Checkpoint.objects.filter(pk=checkpoint.pk).update(stored_at=Now())
         size = sum(entry["size"] for entry in checkpoint.files.values())
-        RunEvent.objects.create(
-            run_id=attempt.run_id,
-            at=Now(),
+        run_event(
+            run=attempt.run,
             actor=f"node:{attempt.node.name}",
             kind="checkpoint_stored",
             message=f"The checkpoint at step {checkpoint.step} is on the platform: any node can go on from it",

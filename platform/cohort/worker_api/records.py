@@ -7,6 +7,7 @@ it and keeps the thread's database connection. Whatever is odd about a call is l
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -18,11 +19,13 @@ from django.views.decorators.http import require_POST
 
 from cohort.runs.attempts import StaleFence
 from cohort.runs.ingest import BadRecord, UnknownToken, batch_ingest
+from cohort.runs.models import Attempt
 from cohort.runs.nodes import token_digest
 from grpo_core.wire import IngestReply, Refusal
 
 _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_SMALL_BYTES = 64 * 1024
 _UNKNOWN = Refusal(code="unknown_token", message="the bearer token is missing, unknown, revoked, or of another attempt")
 _WORDS = {200: "200 OK", 401: "401 Unauthorized", 409: "409 Conflict", 422: "422 Unprocessable Content"}
 
@@ -36,7 +39,7 @@ Application = Callable[[dict[str, Any], Any], Any]
 def records(request: HttpRequest, attempt_id: int) -> HttpResponse:
     given = request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("HTTP_X_COHORT_FENCE", "")
     try:
-        status, said = _answer(attempt_id, *given, lambda: request.body)
+        status, said = _answer(attempt_id, *given, _is_large(request.META), lambda: request.body)
     except RequestDataTooBig:
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         return refusal(413, "too_large", f"a body has at most {limit} bytes")
@@ -54,16 +57,16 @@ class RecordsFirst:
         stated = environ.get("CONTENT_LENGTH") or ""
         if called is None or not _NUMBER.fullmatch(stated) or int(stated) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             return self._rest(environ, start)
-        body = environ["wsgi.input"].read(int(stated))
-        given = environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_COHORT_FENCE", "")
+        given = environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_COHORT_FENCE", ""), _is_large(environ)
+        body = cache(lambda: environ["wsgi.input"].read(int(stated)))  # what was read is needed again for a second try
         try:
-            status, said = _answer(int(called[1]), *given, lambda: body)
+            status, said = _answer(int(called[1]), *given, body)
         except (OperationalError, InterfaceError):
             # The connection is kept from call to call, and the database may have been restarted in between. A batch
             # may come twice, so it is tried once more on a new connection, which tells whether the fault stays.
             connection.close()
             try:
-                status, said = _answer(int(called[1]), *given, lambda: body)
+                status, said = _answer(int(called[1]), *given, body)
             except (OperationalError, InterfaceError):
                 connection.close()
                 raise
@@ -74,17 +77,21 @@ class RecordsFirst:
 
 
 def _answer(
-    attempt_id: int, authorization: str, fence: str, body: Callable[[], bytes]
+    attempt_id: int, authorization: str, fence: str, large: bool, body: Callable[[], bytes]
 ) -> tuple[int, IngestReply | Refusal]:
-    """Status and body. `body` is read only when the call has a token to be looked at."""
+    """Status and body. A large body is read only for the attempt's own token; for a small one, the statement that
+    takes the batch asks for it, and none is spent before."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return 401, _UNKNOWN
     if not _NUMBER.fullmatch(fence):
         message = "the header X-Cohort-Fence must hold the attempt's fence"
         return 422, Refusal(code="bad_request", message=message)
+    digest = token_digest(token)
     try:
-        acked = batch_ingest(attempt_id=attempt_id, digest=token_digest(token), fence=int(fence), body=body())
+        if large and not Attempt.objects.filter(pk=attempt_id, token_digest=digest, node__revoked_at=None).exists():
+            return 401, _UNKNOWN
+        acked = batch_ingest(attempt_id=attempt_id, digest=digest, fence=int(fence), body=body())
     except UnknownToken:
         return 401, _UNKNOWN
     except StaleFence as error:
@@ -92,6 +99,11 @@ def _answer(
     except BadRecord as error:
         return 422, Refusal(code="bad_record", message=str(error))
     return 200, IngestReply(acked_seq=acked)
+
+
+def _is_large(environ: dict[str, Any]) -> bool:
+    stated = environ.get("CONTENT_LENGTH") or ""
+    return not _NUMBER.fullmatch(stated) or int(stated) > _SMALL_BYTES
 
 
 def refusal(status: int, code: str, message: str) -> HttpResponse:

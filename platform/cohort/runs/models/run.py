@@ -202,9 +202,10 @@ class Attempt(models.Model):
 class RunEvent(models.Model):
     """Append-only: what happened to a run, who did it, why. Trainer events carry the attempt and its seq."""
 
-    # The constraint and the index below begin with them; so no index of each alone.
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, null=True, related_name="events", db_index=False)
+    # The constraint and the index below begin with them; so no index of each alone. The database deletes no event, so
+    # that nothing which has one can be deleted either.
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="events", db_index=False)
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, null=True, related_name="events", db_index=False)
     seq = models.BigIntegerField(null=True)
     at = models.DateTimeField()
     actor = models.CharField(max_length=120)

@@ -55,6 +55,12 @@ class Checkpoint(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["run", "step"], name="checkpoint_by_run"),
             models.Index(fields=["run"], condition=models.Q(best=True), name="checkpoint_best"),
+            models.Index(fields=["run"], condition=models.Q(pinned=True), name="checkpoint_pinned"),
+            models.Index(
+                fields=["run", "step"],
+                condition=models.Q(removed_at=None) | models.Q(stored_at__isnull=False),
+                name="checkpoint_held",
+            ),
         ]
         constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="checkpoint_seq_once")]
 

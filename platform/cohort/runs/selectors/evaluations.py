@@ -75,6 +75,12 @@ def newest_results(run: Run) -> QuerySet[EvalResult]:
     return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
 
 
+def evaluations_known(run: Run) -> str:
+    """Which evaluations stand. Nothing of one changes once it is stored, so while this is the same, so is all that can
+    be said of them."""
+    return ",".join(str(pk) for pk in newest_results(run).values_list("pk", flat=True))
+
+
 def result_items(result: EvalResult) -> QuerySet[EvalItem]:
     """The problems of one evaluation, in order."""
     same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase)

@@ -19,7 +19,7 @@ from cohort.runs.models.run import Desired
 from cohort.runs.retry import DELAYS
 from cohort.runs.rows import PHASE_WORDS
 from cohort.runs.selectors.queue import WaitingRow, waiting_rows
-from cohort.runs.transitions import ENDED, ON_A_WORKER
+from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.templatetags.cohort import exact
 from grpo_core.config import RunConfig
 from grpo_core.config_meaning import idle
@@ -27,8 +27,8 @@ from grpo_core.presets import PRESETS, Difference, Preset, diff
 
 QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 """Three missed heartbeats of an attempt: said in words, before its lease runs out."""
-SEALED_WITHIN = timedelta(minutes=10)
-"""For so long a page of an ended run waits for the record, to offer the card."""
+HEARD_AGAIN = settings.COHORT_HEARTBEAT_SECONDS
+"""So many seconds' beats are told to a page once: what it shows is never so old as to look like silence."""
 STANDS = (RunState.PAUSED, RunState.QUEUED)
 """States of a run that no worker has and that may go on from a checkpoint."""
 
@@ -57,12 +57,12 @@ class Header:
         seen: list[Any] = [
             *(run.state, run.phase, run.step, run.steps_total, run.reason, run.error_code, run.ended_at),
             *(run.priority, run.retries, run.not_before, run.stalled_at, run.queued_at),
-            *(run.desired, self.record and self.record.pk, self.newest and self.newest.pk),
+            *(run.desired, self.may_give_up, self.record and self.record.pk, self.newest and self.newest.pk),
         ]
         if self.waits is not None:
             seen += [self.waits.place, self.waits.why]
         if attempt is not None:
-            seen += [attempt.pk, attempt.state, attempt.acked_seq, attempt.heartbeat_at, self.silent]
+            seen += [attempt.pk, attempt.state, attempt.acked_seq, self._heard_about, self.silent]
             seen += [attempt.resumed_step, attempt.progress, attempt.node.draining]
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
@@ -141,8 +141,15 @@ class Header:
 
     @property
     def may_give_up(self) -> bool:
-        """Trained, and its record could not be made."""
-        return self.run.state == RunState.SEALING and bool(self.run.reason)
+        """Trained, and its record could not be made, or was asked for and does not come."""
+        ended_at = self.attempt.ended_at if self.attempt else None
+        return record_overdue(self.run, ended_at=ended_at, now=self.now)
+
+    @property
+    def unanswered_for(self) -> timedelta | None:
+        """How long ago the record was first asked for."""
+        ended = self.attempt.ended_at if self.attempt else None
+        return self.now - ended if ended else None
 
     @property
     def may_pause(self) -> bool:
@@ -214,6 +221,11 @@ class Header:
         return (self.attempt.heartbeat_at or self.attempt.claimed_at) if self.attempt else None
 
     @property
+    def _heard_about(self) -> int | None:
+        """Changes now and then while a worker beats; were each beat news, the page would never find nothing new."""
+        return int(self.heard_at.timestamp() // HEARD_AGAIN) if self.heard_at else None
+
+    @property
     def silent(self) -> bool:
         """A worker should be beating and has not for a while."""
         return self.on_worker and self.heard_at is not None and self.now - self.heard_at > QUIET_AFTER
@@ -239,7 +251,10 @@ class Header:
     def doing(self) -> str:
         """ "evaluating before training, 130 of 512"."""
         if self.run.state == RunState.SEALING:
-            return "trained; the record is being made"
+            unanswered = self.may_give_up and not self.run.reason
+            return "trained; " + (
+                "its record was asked for and has not come" if unanswered else "the record is being made"
+            )
         said = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
         if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
@@ -288,7 +303,7 @@ def run_header(run: Run) -> Header:
 
 def _waits(run: Run) -> WaitingRow | None:
     """None when a worker has taken it since it was read."""
-    return next((row for row in waiting_rows(run.project) if row.run.pk == run.pk), None)
+    return next(iter(waiting_rows(only=run)), None)
 
 
 def _paused(run: Run) -> RunEvent | None:

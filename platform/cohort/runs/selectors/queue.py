@@ -1,10 +1,10 @@
 """The queue as people see it: every waiting run with its place, what it needs and why it waits."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from cohort.accounts.models import Project
 from cohort.runs.limits import WINDOW, hours_free_at
 from cohort.runs.models import Run
 from cohort.runs.retry import DELAYS
@@ -24,16 +24,18 @@ class WaitingRow:
     """Why it waits, as a clause: `both nodes that could take it are busy`."""
 
 
-def waiting_rows(project: Project | None = None) -> list[WaitingRow]:
-    """Every waiting run in its turn; of one project, only its runs, at their places among all."""
-    found, here = queue(), seats()
+def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
+    """Every waiting run in its turn; `only` this one, at its place among all, and nothing when it does not wait."""
+    found = queue()
+    reasons = Reasons(found, seats())
     rows: list[WaitingRow] = []
-    ahead: list[Run] = []
     for place, run in enumerate(found.order(), start=1):
-        if project is None or run.project_id == project.pk:
+        if only is None or run.pk == only.pk:
             assert run.queued_at is not None, "the run waits"
-            rows.append(WaitingRow(place, run, run.queued_at, needs(run), why_waiting(run, found, here, ahead)))
-        ahead.append(run)
+            rows.append(WaitingRow(place, run, run.queued_at, needs(run), reasons.why(run)))
+        if only is not None and rows:
+            break
+        reasons.passed(run)
     return rows
 
 
@@ -43,43 +45,69 @@ def needs(run: Run) -> str:
     return f"{gpus} on {where}" if gpus else where
 
 
-def why_waiting(run: Run, found: Queue, here: Sequence[Seat], ahead: Sequence[Run]) -> str:
-    """The first thing that stands in the way; `ahead` are the runs whose turn comes before."""
-    fitting = [seat for seat in here if seat.fits(run)]
-    taking = [seat for seat in fitting if not seat.obstacle]
-    open_to_it = [seat for seat in taking if not found.kept_from(run, seat.node_id)]
-    if found.held(run):
-        return _held(run, found)
-    if all(found.kept_from(run, seat.node_id) for seat in taking) and _bound_to_holders(run, found):
-        return _kept(run, found)
-    if not fitting:
-        return _none_fits(run, here)
-    if not taking:
-        return none_takes(fitting)
-    if not open_to_it:
-        return _kept(run, found)
-    free = [seat for seat in open_to_it if not seat.busy]
-    rivals = [other for other in ahead if any(found.may_take(other, seat) for seat in open_to_it)]
-    behind = f"behind {_count(len(rivals), 'other run')}" if rivals else ""
-    if free:
-        return behind if len(rivals) >= len(free) else "a node takes it within seconds"
-    if len(open_to_it) == 1:
-        busy = f"{open_to_it[0].name}, the only node that could take it, is busy"
-    else:
-        busy = f"all {len(open_to_it)} nodes that could take it are busy"
-    return f"{busy}; {behind}" if behind else busy
+class Reasons:
+    """Why runs wait, at one moment. Told of each in its turn, it counts those before without going through them again,
+    and it works out once for each project when GPU-hours are free."""
 
+    def __init__(self, found: Queue, here: Sequence[Seat]) -> None:
+        self._found, self._here = found, here
+        self._ahead: Counter[frozenset[int]] = Counter()
+        """The runs that were passed, told apart by the nodes that may take them."""
+        self._free_at: dict[int, datetime] = {}
+        """By project id."""
 
-def _held(run: Run, found: Queue) -> str:
-    use = found.uses[run.project_id]
-    if run.not_before is not None and run.not_before > found.now:
-        return f"waits until {_clock(run.not_before)} after a failure (try {run.retries} of {len(DELAYS)})"
-    if use.no_place:
-        return f"the project's limit of running runs is reached ({use.running} of {use.max_running} run)"
-    words = f"{use.gpu_hours:,.0f} of {use.gpu_hours_limit:,} in {WINDOW.days} days"
-    free_at = hours_free_at(run.project, now=found.now)
-    assert free_at is not None, "there is a limit"
-    return f"the project's GPU-hours are used up ({words}; frees at {free_at:%Y-%m-%d %H:%M} UTC)"
+    def passed(self, run: Run) -> None:
+        """Its turn comes before that of all that are asked about from now on."""
+        self._ahead[frozenset(seat.node_id for seat in self._here if self._found.may_take(run, seat))] += 1
+
+    def why(self, run: Run) -> str:
+        """The first thing that stands in the way."""
+        found = self._found
+        fitting = [seat for seat in self._here if seat.fits(run)]
+        taking = [seat for seat in fitting if not seat.obstacle]
+        open_to_it = [seat for seat in taking if not found.kept_from(run, seat.node_id)]
+        if found.held(run):
+            return self._held(run)
+        if all(found.kept_from(run, seat.node_id) for seat in taking) and _bound_to_holders(run, found):
+            return _kept(run, found)
+        if not fitting:
+            return _none_fits(run, self._here)
+        if not taking:
+            return none_takes(fitting)
+        if not open_to_it:
+            return _kept(run, found)
+        free = [seat for seat in open_to_it if not seat.busy]
+        rivals = self._rivals(open_to_it)
+        behind = f"behind {_count(rivals, 'other run')}" if rivals else ""
+        if free:
+            return behind if rivals >= len(free) else "a node takes it within seconds"
+        if len(open_to_it) == 1:
+            busy = f"{open_to_it[0].name}, the only node that could take it, is busy"
+        else:
+            busy = f"all {len(open_to_it)} nodes that could take it are busy"
+        return f"{busy}; {behind}" if behind else busy
+
+    def _rivals(self, open_to_it: Sequence[Seat]) -> int:
+        """How many of the runs before one of these nodes may take."""
+        nodes = {seat.node_id for seat in open_to_it}
+        return sum(count for takers, count in self._ahead.items() if takers & nodes)
+
+    def _held(self, run: Run) -> str:
+        use, now = self._found.uses[run.project_id], self._found.now
+        if run.not_before is not None and run.not_before > now:
+            return f"waits until {_clock(run.not_before)} after a failure (try {run.retries} of {len(DELAYS)})"
+        if use.no_place:
+            return f"the project's limit of running runs is reached ({use.running} of {use.max_running} run)"
+        words = f"{use.gpu_hours:,.0f} of {use.gpu_hours_limit:,} in {WINDOW.days} days"
+        free_at = f"{self._hours_free_at(run):%Y-%m-%d %H:%M} UTC"
+        return f"the project's GPU-hours are used up ({words}; frees at {free_at} if nothing more is used)"
+
+    def _hours_free_at(self, run: Run) -> datetime:
+        if run.project_id not in self._free_at:
+            free_at = hours_free_at(run.project, now=self._found.now)
+            assert free_at is not None, "there is a limit"
+            self._free_at[run.project_id] = free_at
+        return self._free_at[run.project_id]
 
 
 def _none_fits(run: Run, here: Sequence[Seat]) -> str:

@@ -75,8 +75,9 @@ def epoch(run: Run) -> str:
 
 def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     """(the step beyond which these are, the standing steps beyond it in order): each step by itself, or in the
-    narrowest buckets that are few enough. When more steps than that came after `after`, all of the run is told anew."""
-    newest = StepMetric.objects.filter(run=run).order_by("-step").values_list("step", flat=True).first() or 0
+    narrowest buckets that are few enough. When more steps than that came after `after`, all of the run is told anew.
+    What is superseded counts for nothing: a run that went back to an early step is a short one again."""
+    newest = current_steps(run).values_list("step", flat=True).last() or 0
     if newest - after > MOST_ROWS:
         after = 0
     if newest <= after + MOST_ROWS:

@@ -4,7 +4,6 @@ A run on a worker is only asked (`Run.desired`): the worker reads the wish with 
 decides (`attempts`).
 """
 
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -15,13 +14,24 @@ from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Priority, Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
-from cohort.runs.transitions import ENDED, ON_A_WORKER, IllegalTransition, run_event, run_lock, run_move
+from cohort.runs.transitions import (
+    ENDED,
+    ON_A_WORKER,
+    SEALED_WITHIN,
+    IllegalTransition,
+    record_overdue,
+    run_event,
+    run_lock,
+    run_move,
+)
 from grpo_core.config import RunConfig
 
 _RETRIED = (RunState.FAILED, RunState.CANCELLED)
 _EXTENDED = (RunState.SUCCEEDED, RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
-_SEALED_WITHIN = timedelta(minutes=10)
-"""For so long after an end its record is waited for."""
+_UNANSWERED = (
+    f"Its record was asked for, and within {SEALED_WITHIN.total_seconds() / 60:.0f} minutes nobody answered: the "
+    "platform's worker that makes records may not be running, or ended while it made this one"
+)
 _ASKED = {Desired.CANCEL: ("cancel_asked", "Stopped"), Desired.PAUSE: ("pause_asked", "Paused")}
 
 
@@ -33,8 +43,9 @@ class NotPossible(Exception):
 def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
     """Cancel a waiting or paused run at once; ask the worker of a live one to stop it. Asking again changes nothing.
 
-    A trained run whose record could not be made ends as failed, without one: the fault may never be mended, and its
-    checkpoints and weights are there. Raises IllegalTransition when the run has ended, or its record is being made.
+    A trained run whose record could not be made, or does not come, ends as failed, without one: the fault may never be
+    mended, and its checkpoints and weights are there. Raises IllegalTransition when the run has ended, or its record is
+    being made.
     """
     run_lock(run=run)
     if run.state in ON_A_WORKER:
@@ -42,14 +53,15 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
             _ask(run, actor, Desired.CANCEL, reason, "Cancel asked for; the worker stops the trainer")
         return
     if run.state == RunState.SEALING:
-        if not run.reason:  # it has one once sealing has failed
+        newest = run.attempts.filter(fence=run.fence).annotate(now=Now()).values_list("ended_at", "now").first()
+        if newest is None or not record_overdue(run, ended_at=newest[0], now=newest[1]):
             raise IllegalTransition(run.pk, RunState.SEALING, RunState.CANCELLED)
         words = f"Trained; ended without a record by {actor.username}" + (f": {reason}" if reason else "")
         run_move(
             run=run,
             to=RunState.FAILED,
             actor=_who(actor),
-            reason=f"{words}. {run.reason}",
+            reason=f"{words}. {run.reason or _UNANSWERED}",
             error_code="not_sealed",
         )
         return
@@ -223,9 +235,10 @@ def run_sealed(*, run: Run) -> None:
 
 
 def asked_reason(*, run: Run) -> str:
-    """Who asked for what is wanted of the run, a cancel or a pause, and when; empty when nobody did."""
+    """Who asked for what is wanted of the run, a cancel or a pause, and when; empty when no person did."""
     kind, verb = _ASKED.get(Desired(run.desired), ("", ""))
-    asked = RunEvent.objects.filter(run=run, kind=kind).order_by("-id").first() if kind else None
+    people = RunEvent.objects.filter(run=run, kind=kind, actor__startswith="user:")
+    asked = people.order_by("-id").first() if kind else None
     return _said(verb, asked.actor.removeprefix("user:"), run, asked.data.get("reason", "")) if asked else ""
 
 
@@ -243,7 +256,7 @@ def _leave_to_its_record(run: Run) -> None:
     """
     if run.fence == 0 or run.error_code == "not_sealed" or run.records.filter(end=run.ends).exists():
         return  # no worker ever had it, a person gave the record up, or it is there
-    if Run.objects.filter(pk=run.pk, ended_at__gt=Now() - _SEALED_WITHIN).exists():
+    if Run.objects.filter(pk=run.pk, ended_at__gt=Now() - SEALED_WITHIN).exists():
         raise NotPossible("its record is being made; try again in a moment")
 
 

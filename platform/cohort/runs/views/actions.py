@@ -14,6 +14,7 @@ from cohort.accounts.models import Role
 from cohort.accounts.views import person
 from cohort.runs import services
 from cohort.runs.models import Checkpoint, Priority, Run, RunState
+from cohort.runs.selectors.header import run_header
 from cohort.runs.text import storable
 from cohort.runs.transitions import ENDED, IllegalTransition
 
@@ -35,14 +36,12 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_POST
 def run_cancel(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    had = run.fence
     refused = attempted(
         request, run, lambda: services.run_cancel(run=run, actor=person(request), reason=reason_of(request))
     )
     if not refused and run.state == RunState.CANCELLED:
-        messages.success(
-            request, f"{run.name} is cancelled. " + ("No worker had it." if had else "It had not started.")
-        )
+        had = "No worker has it now." if run.fence else "It had not started."
+        messages.success(request, f"{run.name} is cancelled. {had}")
     elif not refused and run.state == RunState.FAILED:
         messages.success(request, f"{run.name} has ended without a record. Its weights and checkpoints stay.")
     elif not refused:
@@ -77,7 +76,9 @@ def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     refused = attempted(request, run, lambda: services.run_resume(run=run, actor=person(request)))
     if not refused and run.state == RunState.QUEUED:
-        messages.success(request, f"{run.name} is in the queue again and goes on from its newest checkpoint.")
+        header = run_header(run)
+        where = f" and goes on {header.goes_on}" if header.again else ""
+        messages.success(request, f"{run.name} is in the queue again{where}.")
     elif not refused:
         messages.success(request, f"{run.name} goes on: the pause was taken back before the worker came to it.")
     return back(request, run)

@@ -116,7 +116,7 @@ def _extend_page(request: HttpRequest, run: Run, *, asked: str | None = None, fa
         "run": run,
         "header": header,
         "tab": "",
-        "newest": resumable(run).first(),
+        "place": None if run.from_start else run.resume_from or resumable(run).first(),
         "planned": header.config.optim.steps,
         "steps": str(header.config.optim.steps) if asked is None else asked,
         "fault": fault,

@@ -15,7 +15,7 @@ from cohort.review.selectors import step_groups
 from cohort.runs.charts import charts_of, series, width_of
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.selectors.checkpoints import checkpoint_page
-from cohort.runs.selectors.evaluations import CHANGES, changed_items, suites
+from cohort.runs.selectors.evaluations import CHANGES, changed_items, evaluations_known, suites
 from cohort.runs.selectors.header import Header, run_header
 from cohort.runs.selectors.series import epoch, pieces, seams
 from cohort.runs.selectors.tiles import tiles
@@ -47,7 +47,12 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     tab = request.GET.get("tab", "overview")
     if header.polls and request.GET.get("v") == header.version:
         return HttpResponse(status=204)
-    context = {"overview": _overview, "attempts": _attempts}.get(tab, _frame)(header)
+    if tab == "overview":
+        context = _overview(header, drawn=request.GET.get("evals", ""))
+    elif tab == "attempts":
+        context = _attempts(header, every=bool(request.GET.get("all")))
+    else:
+        context = _frame(header)
     return render(
         request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.polls else STOP_POLLING
     )
@@ -132,18 +137,26 @@ def _frame(header: Header) -> dict[str, Any]:
     return {"project": run.project, "run": run, "header": header}
 
 
-def _attempts(header: Header, *, every: bool = False) -> dict[str, Any]:
+def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
+    """`every`: all of them, and so again at each poll."""
     run = header.run
     return _frame(header) | {
         "tried": attempt_page(run, every=every),
         "checkpoints": checkpoint_page(run, every=every),
+        "show_all": every,
     }
 
 
-def _overview(header: Header) -> dict[str, Any]:
+def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
+    """`drawn`: the evaluations that the page shows already. They are compared problem by problem, which costs too much
+    to do again at each step, and are left out while they still stand."""
+    evaluated = evaluations_known(header.run)
+    same = bool(drawn) and drawn == evaluated
     return _frame(header) | {
         "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         "tiles": tiles(header),
         "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
-        "suites": suites(header.run, margin=header.config.eval.margin),
+        "evaluated": evaluated,
+        "evals_stand": same,
+        "suites": [] if same else suites(header.run, margin=header.config.eval.margin),
     }

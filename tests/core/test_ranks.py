@@ -1,0 +1,193 @@
+"""What several ranks do when one of them is not as the others: it fails alone, or it reads other files. Every rank must
+leave, and the run's outcome must tell the cause, for the rules of retry go by it.
+
+Two ranks run the real command; each has a word of its own before it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.processes import clean_environment
+
+from .tiny import config, tiny_folder
+
+COMMAND = """
+import os, sys
+rank = int(os.environ["RANK"])
+{before}
+from grpo_core.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+IN_STEP_2 = """
+from grpo_core.training.single import SingleTraining
+update = SingleTraining.update
+def meets(self, rows, *, step, **more):
+    if rank == 1 and step == 2:
+        {meets}
+    return update(self, rows, step=step, **more)
+SingleTraining.update = meets
+"""
+ELSEWHERE = "if rank == 1: os.chdir('../other')"
+"""The second rank's machine: the same relative paths lead to other files."""
+
+
+def make_home(folder, *, seed=0, lr=1e-3, answer="k"):
+    tiny_folder(folder / "base", seed=seed)
+    rows = [{"prompt": f"say {letter}", "answer": answer} for letter in "abcdefghij"]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    settings = config(engine={"threads": 1, "devices": 2}, optim={"steps": 3, "lr": lr}, checkpoints={"every": 1})
+    (folder / "run.yaml").write_text(settings.to_yaml(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return make_home(tmp_path_factory.mktemp("ranks") / "home")
+
+
+def two(home, out, *words, before):
+    """`grpo train` on two ranks; returns exit status, what was printed, and the outcome."""
+    script = out.with_suffix(".py")
+    script.write_text(COMMAND.format(before=before), encoding="utf-8")
+    torchrun = [sys.executable, "-m", "grpo_core.training.torchrun", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, str(script), "train", "run.yaml", "--out", str(out), *words],
+        cwd=home,
+        env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    told = json.loads((out / "outcome.json").read_text())
+    assert told["status"] == "failed", told
+    return done.returncode, done.stdout, told
+
+
+# ---------------------------------------------------------------------- one fails alone
+
+
+@pytest.mark.parametrize(
+    ("meets", "code", "status", "words"),
+    [
+        # More than any machine has, truly asked for.
+        ("import torch; torch.zeros(2**55)", "out_of_memory", 8, "rank 1: out of memory"),
+        pytest.param(
+            "import torch; raise torch.AcceleratorError('CUDA error: x')",
+            "device_error",
+            8,
+            "rank 1: the device failed",
+            marks=pytest.mark.slow,
+        ),
+        ("{}['screw']", "internal_error", 1, "rank 1: KeyError: 'screw' (a defect"),
+    ],
+    ids=["memory", "device", "defect"],
+)
+def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, meets, code, status, words):
+    ended, printed, told = two(home, tmp_path / "run", before=IN_STEP_2.format(meets=meets))
+    assert told["code"] == code, printed
+    assert told["message"].startswith(words)
+    assert told["steps_done"] == 1
+    assert ended == status
+    assert ("Traceback" in printed) is (code == "internal_error")
+
+
+def test_a_rank_that_is_refused_before_all_have_met_leaves_nobody_waiting(home, tmp_path):
+    """Only the second looks for a GPU that is not there."""
+    before = """
+from grpo_core.training import ranks
+if rank == 1:
+    pick = ranks.pick_device
+    ranks.pick_device = lambda wanted: pick("cuda")
+import torch
+torch.cuda.is_available = lambda: False
+"""
+    ended, printed, told = two(home, tmp_path / "run", before=before)
+    assert (ended, told["code"]) == (4, "model_error"), printed
+    assert told["message"].startswith("rank 1: engine.device is cuda, but PyTorch sees no GPU here")
+
+
+# ---------------------------------------------------------------------- one reads other files
+
+
+@pytest.mark.parametrize(
+    ("other", "code", "status", "what"),
+    [
+        ({"seed": 1}, "model_error", 4, "the base model's weights"),
+        pytest.param({"lr": 2e-3}, "config_error", 2, "the config", marks=pytest.mark.slow),
+        pytest.param({"answer": "m"}, "data_error", 3, "the training problems", marks=pytest.mark.slow),
+    ],
+    ids=["model", "config", "data"],
+)
+def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status, what):
+    """The files have the same names and sizes."""
+    home = make_home(tmp_path / "home")
+    make_home(tmp_path / "other", **other)
+    ended, printed, told = two(home, tmp_path / "run", before=ELSEWHERE)
+    assert (told["code"], ended) == (code, status), printed
+    assert told["message"].startswith(f"rank 0 and rank 1 do not read the same: {what}. Every machine of a run reads")
+    assert not (tmp_path / "run" / "manifest.json").exists(), "it stood on nothing"
+
+
+@pytest.fixture(scope="module")
+def kept(home, tmp_path_factory):
+    """A checkpoint to go on from, of two ranks."""
+    out = tmp_path_factory.mktemp("kept") / "run"
+    assert two(home, out, before=IN_STEP_2.format(meets="{}['screw']"))[2]["steps_done"] == 1
+    return out / "checkpoints" / "step-000001"
+
+
+def other_weights(folder):
+    weights = folder / "policy.safetensors"
+    save_file({name: tensor + 1 for name, tensor in load_file(weights).items()}, weights)
+
+
+def other_manifest(folder):
+    """Whole, and of another run: its manifest is sealed anew."""
+    from grpo_core.checkpoint_files import MANIFEST, file_entries, read_manifest, write_manifest
+
+    manifest = read_manifest(folder)
+    other_weights(folder)
+    files = {name: entry for name, entry in file_entries(folder).items() if name != MANIFEST}
+    write_manifest(folder, manifest.model_copy(update={"files": files}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_manifest, "rank 0 and rank 1 do not read the same: the checkpoint step-000001. Every machine of a run"),
+        pytest.param(
+            lambda folder: (folder / "checkpoint.json").unlink(),
+            "rank 1: step-000001 is not a finished checkpoint",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["another", "unfinished"],
+)
+def test_a_rank_with_another_checkpoint_is_refused(kept, tmp_path, change, words):
+    home = make_home(tmp_path / "home")
+    shutil.copytree(home, tmp_path / "other")
+    shutil.copytree(kept, home / "step-000001")
+    change(shutil.copytree(kept, tmp_path / "other" / "step-000001"))
+    ended, printed, told = two(home, tmp_path / "run", "--resume-from", "step-000001", before=ELSEWHERE)
+    assert (told["code"], ended) == ("checkpoint_error", 7), printed
+    assert told["message"].startswith(words)
+
+
+def test_the_first_rank_of_another_machine_looks_at_every_byte(kept, tmp_path):
+    """Its copy has the right checkpoint.json and other weights. The second rank takes itself for a machine's first."""
+    home = make_home(tmp_path / "home")
+    shutil.copytree(home, tmp_path / "other")
+    shutil.copytree(kept, home / "step-000001")
+    other_weights(shutil.copytree(kept, tmp_path / "other" / "step-000001"))
+    before = f"{ELSEWHERE}; os.environ['LOCAL_RANK'] = '0'"
+    ended, printed, told = two(home, tmp_path / "run", "--resume-from", "step-000001", before=before)
+    assert (told["code"], ended) == ("checkpoint_error", 7), printed
+    assert told["message"] == "rank 1: checkpoint step-000001: policy.safetensors was changed"

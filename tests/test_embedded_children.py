@@ -1,0 +1,110 @@
+"""What `cohort up` does with processes below it: in a process of its own, because it takes all below it for its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cohort.embedded.children import TAIL_BYTES, Child
+
+FORKER = """
+import subprocess, sys, time
+started = []
+print("forks", flush=True)
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    started.append(subprocess.Popen(["sleep", "60"]))
+    time.sleep(0.002)
+time.sleep(0.5)
+print(sum(one.poll() is not None for one in started), len(started), flush=True)
+for one in started:
+    one.kill()
+"""
+RACE = f"""
+import psutil, subprocess, sys
+from cohort.embedded import children, spawn
+spawn.adopt_orphans()
+left = subprocess.Popen(["sleep", "60"])
+kept = subprocess.Popen([sys.executable, "-c", {FORKER!r}], stdout=subprocess.PIPE, text=True)
+kept.stdout.readline()
+for _ in range(5):
+    children.end_orphans([kept.pid], grace=0.1)
+print(kept.stdout.read().strip(), psutil.pid_exists(left.pid))
+"""
+
+SUPERVISOR = """
+import os, signal, sys, time
+from pathlib import Path
+from worker.process import die_with_parent
+def checkpoint(*_):
+    time.sleep(2)
+    Path("checkpoint").write_text("whole")
+    sys.exit()
+signal.signal(signal.SIGTERM, checkpoint)
+die_with_parent(os.getppid(), signal.SIGTERM)
+Path("supervises").touch()
+time.sleep(60)
+"""
+WORKER = f"""
+import subprocess, sys, time
+words = [sys.executable, "-c", {SUPERVISOR!r}, "worker.supervise"]
+subprocess.Popen(words, start_new_session=True)
+subprocess.Popen(["sleep", "60"])
+time.sleep(60)
+"""
+UP = f"""
+import os, sys, time
+from pathlib import Path
+from cohort.embedded import children, spawn
+from cohort.embedded.home import Home
+from cohort.embedded.postgres import Postgres
+from cohort.embedded.up import TRAINER_WORKER, Interrupts, Up
+spawn.adopt_orphans()
+here = Path.cwd()
+worker = children.Child(
+    name=TRAINER_WORKER, words=[sys.executable, "-c", {WORKER!r}], environment=dict(os.environ), folder=here,
+    log=here / "worker.log", grace=30,
+)
+up = Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), [worker])
+worker.start()
+while not Path("supervises").exists():
+    time.sleep(0.05)
+(first,) = children.supervisors()
+worker.process.kill()
+worker.process.wait()
+up.watch()
+print("second", worker.process.pid, "of", first, "left", children.supervisors().count(first), flush=True)
+worker.process.kill()
+worker.process.wait()
+up.stop()
+print("checkpoint", Path("checkpoint").read_text())
+"""
+
+
+def script(code: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_a_part_that_is_kept_starts_meanwhile_is_spared(tmp_path: Path) -> None:
+    died, started, left = script(RACE, tmp_path).split()
+    assert int(started) > 100
+    assert (died, left) == ("0", "False")
+
+
+def test_a_supervisor_whose_worker_died_is_left_to_cut_its_checkpoint(tmp_path: Path) -> None:
+    """While the worker is started again, and when everything is stopped before it has ended."""
+    said = script(UP, tmp_path)
+    assert "left 1\n" in said
+    assert said.endswith("checkpoint whole\n")
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "part.log"
+    child = Child(name="part", words=[], environment={}, folder=tmp_path, log=log, grace=1)
+    log.write_text("x" * 10 * TAIL_BYTES + "\nsecond but last\nlast\n")
+    lines = child.tail().splitlines()
+    assert lines[1:] == ["  | second but last", "  | last"]
+    assert len(lines[0]) <= TAIL_BYTES
+    child.log_start = log.stat().st_size - len("last\n")
+    assert child.tail() == "  | last"
