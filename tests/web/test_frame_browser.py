@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from tests.web.conftest import PASSWORD
+from tests.web.windows import serious_faults
 
 PAGES = [
     "projects/", "projects/new/", "password/", "p/ours/members/", "p/ours/nodes/", "p/ours/models/",
@@ -72,12 +72,7 @@ def test_axe_finds_nothing_serious(open_page: Callable[..., Page], site: dict[st
         if name == "signed out":
             page.context.clear_cookies()
         page.goto(address)
-        report = Axe().run(page)
-        found += [
-            f"{name}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:160]}"
-            for fault in report.response["violations"]
-            if fault["impact"] in ("serious", "critical")
-        ]
+        found += serious_faults(page, name)
     assert found == []
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
 from playwright.sync_api import Browser, Dialog, Page, expect
 from pytest_django.live_server_helper import LiveServer
@@ -13,7 +12,7 @@ from cohort import __version__
 from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_by_token
 from tests.web.run_rows import HOSTILE, Maker, add_steps
-from tests.web.windows import windows
+from tests.web.windows import serious_faults, windows
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}
 CPU = {"kind": "cpu", "name": "AMD EPYC 9454 48-Core Processor", "memory_bytes": 1_080_000_000_000}
@@ -140,11 +139,7 @@ def test_axe_finds_nothing_serious(
             expect(page.locator("#token")).to_be_visible()
         else:
             page.goto(f"{live_server.url}/p/ours/{path}")
-        found += [
-            f"{path}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
-            for fault in Axe().run(page).response["violations"]
-            if fault["impact"] in ("serious", "critical")
-        ]
+        found += serious_faults(page, path)
     assert found == []
 
 

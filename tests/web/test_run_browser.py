@@ -6,15 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Browser, Dialog, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.runs.models import Run
 from tests.web.conftest import PASSWORD
 from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps, gone_on, put_in
-from tests.web.windows import windows
+from tests.web.windows import serious_faults, windows
 
 POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
 
@@ -174,6 +173,20 @@ def test_the_form_answers_as_one_types(open_page: Callable[..., Page], run: Run)
     assert Run.objects.count() == 1, "the Enter key checks and launches nothing"
 
 
+def test_a_preset_on_its_way_is_not_overtaken_by_a_check(open_page: Callable[..., Page], run: Run) -> None:
+    """Leaving the field and choosing the preset both ask the server, the check a moment later."""
+    page = open_page("runs/new/")
+
+    def slowly(route: Route) -> None:
+        page.wait_for_timeout(1500)
+        route.continue_()
+
+    page.route("**/runs/new/", slowly)
+    page.get_by_label("Group size G").fill("4")
+    page.get_by_label("Preset").select_option("dapo")
+    expect(page.get_by_label("Group size G")).to_have_value("16")
+
+
 def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: Callable[..., Page], run: Run) -> None:
     """Signed out in another tab: the next poll takes the whole page there, not the sign-in into the page."""
     page = open_page(f"runs/{run.pk}/")
@@ -223,11 +236,7 @@ def test_axe_finds_nothing_serious(
             fold.click()
         if path.endswith(f"runs/{run.pk}/"):
             page.wait_for_function(f"() => {POINTS} === 12")
-        found += [
-            f"{path}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
-            for fault in Axe().run(page).response["violations"]
-            if fault["impact"] in ("serious", "critical")
-        ]
+        found += serious_faults(page, path)
     assert found == []
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
@@ -14,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from cohort.runs.models import Attempt, Node, Run
 from tests.web.control import waited_for_its_record
 from tests.web.run_rows import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
-from tests.web.windows import windows
+from tests.web.windows import serious_faults, windows
 
 REASON = "node-a was lost. Goes back to the queue and tries again in 30 s from step 6 (2 of 5)"
 
@@ -196,9 +195,5 @@ def test_axe_finds_nothing_serious_and_nothing_is_wider_than_a_phone(
             page.locator("#retry-run").click()
             expect(page.get_by_role("dialog")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
-        found += [
-            f"{path}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
-            for fault in Axe().run(page).response["violations"]
-            if fault["impact"] in ("serious", "critical")
-        ]
+        found += serious_faults(page, path)
     assert found == []

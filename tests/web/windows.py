@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from tests.web.conftest import PASSWORD
@@ -39,3 +40,15 @@ def windows(
     for context in contexts:
         context.close()
     assert [text for text in complaints if meant is None or meant not in text] == []
+
+
+def serious_faults(page: Page, where: str) -> list[str]:
+    """What axe finds on the page as it stands. Its polls are stopped first, as in a tab that nobody looks at: axe knows
+    no colours of what is swapped away while it looks."""
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
+    page.wait_for_load_state("networkidle")
+    return [
+        f"{where}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
+        for fault in Axe().run(page).response["violations"]
+        if fault["impact"] in ("serious", "critical")
+    ]

@@ -1,4 +1,4 @@
-// What every page needs beyond htmx: the theme switch, quiet polling, and repeating form rows. No page depends on it.
+// What every page needs beyond htmx: the theme switch, quiet polling, and what forms do meanwhile. No page depends on it.
 (() => {
   const root = document.documentElement;
 
@@ -56,6 +56,11 @@
       if (said.querySelector(".error-text")) field?.setAttribute("aria-invalid", "true");
       else field?.removeAttribute("aria-invalid");
     }
+  });
+
+  // A preset on its way brings a form of its own; a check of the old one would take its place.
+  document.addEventListener("htmx:confirm", (event) => {
+    if (event.target.id === "run-form" && event.target.querySelector("[name=preset].htmx-request")) event.preventDefault();
   });
 
   // A tab nobody looks at asks for nothing; its next turn comes when it is looked at again.
