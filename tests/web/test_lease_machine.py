@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -284,6 +285,8 @@ class Lease(RuleBasedStateMachine):
                 if run.state == "queued":
                     run.retries += 1
                     run.waits = run.retries > 1
+                    if run.waits:  # until `time_goes_by`, however slow the machine is that this runs on
+                        Run.objects.filter(pk=row.pk).update(not_before=Now() + timedelta(days=1))
             assert row.retries == run.retries <= 5
         elif end == "cancelled" or wanted == "cancel":
             run.state = "cancelled"
