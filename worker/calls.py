@@ -86,10 +86,10 @@ class Calls:
         try:
             while not self._loop.run_until_complete(asyncio.wait({task}, timeout=GLANCE))[0]:
                 meanwhile()
-        except BaseException:
-            task.cancel()
-            self._loop.run_until_complete(asyncio.wait({task}))
-            raise
+        finally:
+            if not task.done():  # the caller was called away: the call ends with the wait
+                task.cancel()
+                self._loop.run_until_complete(asyncio.wait({task}))
         return task.result()
 
     async def _post(self, path: str, seconds: float, request: dict[str, Any]) -> Answer:
