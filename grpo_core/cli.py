@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from grpo_core import __version__
+from grpo_core import __version__, program
 from grpo_core.errors import GrpoError, Interrupted
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _train(options: argparse.Namespace) -> int:
         from grpo_core.training.ranks import Ranks
 
         with _refusals_kept(lambda: run_dir, steps=config.optim.steps):
-            ranks = Ranks.join(device=config.engine.device)
+            ranks = Ranks.join(device=config.engine.device, check=stop.raise_if_asked)
         base = options.config.resolve().parent
         trainer = Trainer(
             config, run_dir, base=base, progress=progress, check=stop.raise_if_asked, ranks=ranks, resume=chosen
@@ -390,4 +390,4 @@ def _accuracy(result: "EvalResult") -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

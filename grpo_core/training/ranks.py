@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -61,8 +61,9 @@ class Ranks:
         """What torchrun keeps for its processes; None for a rank alone."""
 
     @classmethod
-    def join(cls, *, device: str) -> Self:
-        """Meet the other processes that torchrun started; alone where it started none. `device` is engine.device."""
+    def join(cls, *, device: str, check: Callable[[], None] = lambda: None) -> Self:
+        """Meet the other processes that torchrun started; alone where it started none. `device` is engine.device.
+        `check` raises Interrupted when a wish to stop has come; the first rank meets it later, in training."""
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1:
             return cls()
@@ -71,6 +72,8 @@ class Ranks:
         # that waits. Otherwise a first rank that fails before it comes here would leave the others waiting.
         waits = rank != 0
         before = signal.signal(signal.SIGTERM, signal.SIG_DFL) if waits else None
+        if waits:
+            check()  # it may have come before that
         met, _, _ = next(rendezvous("env://"))
         store = PrefixStore("grpo", met)
         own, hosts = _meet(store, rank, world, lambda: _own_device(device, local))
@@ -138,19 +141,8 @@ class Ranks:
         waits for the others and the run's outcome tells the cause."""
         if self.world == 1:
             return work()
-        failure: GrpoError | None = None
-        result: list[T] = []
-        try:
-            result.append(work())
-        except GrpoError as error:
-            failure = error
-        told = self.gather(None if failure is None else [type(failure).__name__, str(failure)])
-        if failure is not None:
-            raise failure
-        for rank, fault in enumerate(told):
-            if fault is not None:
-                raise _again(*fault, who=self.name(rank))
-        return result[0]
+        own = _Part(work)
+        return own.result(self.gather(own.fault), self.name)
 
     def any(self, flag: bool) -> bool:
         """Whether any rank says so."""
@@ -216,22 +208,38 @@ def _own_device(wanted: str, local: int) -> torch.device:
 
 def _meet(store: Store, rank: int, world: int, work: Callable[[], T]) -> tuple[T, list[str]]:
     """What `together` is before anything can be exchanged but words in the store; and every rank's machine."""
-    failure: GrpoError | None = None
-    result: list[T] = []
-    try:
-        result.append(work())
-    except GrpoError as error:
-        failure = error
-    fault = None if failure is None else [type(failure).__name__, str(failure)]
-    store.set(f"met/{rank}", json.dumps([socket.gethostname(), fault]))
-    if failure is not None:
-        raise failure
+    own = _Part(work)
+    store.set(f"met/{rank}", json.dumps([socket.gethostname(), own.fault]))
+    if own.failure is not None:  # the others may take long to come, and learn of it when they do
+        raise own.failure
     everyone = [json.loads(store.get(f"met/{other}")) for other in range(world)]  # waits for each
     hosts = [host for host, _ in everyone]
-    for other, (_, told) in enumerate(everyone):
-        if told is not None:
-            raise _again(*told, who=_name(other, hosts))
-    return result[0], hosts
+    return own.result([fault for _, fault in everyone], lambda other: _name(other, hosts)), hosts
+
+
+class _Part(Generic[T]):
+    """What a rank's part of something came to, before it is known what the others' did."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.failure: GrpoError | None = None
+        try:
+            self._done = [work()]
+        except GrpoError as error:
+            self.failure = error
+
+    @property
+    def fault(self) -> list[str] | None:
+        """The failure as others are told of it."""
+        return None if self.failure is None else [type(self.failure).__name__, str(self.failure)]
+
+    def result(self, faults: Sequence[Sequence[str] | None], name: Callable[[int], str]) -> T:
+        """The part's result. `faults` are every rank's: raises this rank's own, else the first of the others'."""
+        if self.failure is not None:
+            raise self.failure
+        for rank, fault in enumerate(faults):
+            if fault is not None:
+                raise _again(*fault, who=name(rank))
+        return self._done[0]
 
 
 def _name(rank: int, hosts: Sequence[str]) -> str:

@@ -28,8 +28,6 @@ TWO_HOSTS = {"GRPO_HOSTS": "127.0.0.1,other", "GRPO_REMOTE_SHELL": HERE}
 ENDS = list(range(30))
 LONG = {"optim": {"steps": 100_000, "lr": 1e-4}}
 ON_ONE = pytest.param({"devices": 2}, {}, id="devices")
-ON_ONE_SLOW = pytest.param({"devices": 2}, {}, id="devices", marks=pytest.mark.slow)
-ON_TWO = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines")
 ON_TWO_SLOW = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines", marks=pytest.mark.slow)
 
 
@@ -120,7 +118,7 @@ def test_two_machines_learn_what_one_does(home, alone, tmp_path):
     assert max((alone[name] - two[name]).abs().max() for name in alone) < 1e-6
 
 
-@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO])
+@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
 def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, environment):
     out = tmp_path / "run"
     process = started(home, out, engine=engine, environment=environment, **LONG)
@@ -151,7 +149,7 @@ def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
     assert kept[-1].name == f"step-{ended['steps_done']:06d}"
 
 
-@pytest.mark.parametrize(("engine", "environment"), [ON_ONE_SLOW, ON_TWO])
+@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
 def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
     out = tmp_path / "run"
     process = started(home, out, engine=engine, environment=environment, **LONG)
@@ -181,6 +179,7 @@ def test_a_first_rank_that_fails_early_leaves_nobody_waiting(home, tmp_path):
     process = started(home, out, engine={"devices": 2})
     assert process.wait() == 9, printed(home, out)
     assert "already holds a run" in printed(home, out)
+    assert "forcefully exiting" not in printed(home, out), "torchrun waited 30 s for the second and killed it"
     assert "Traceback" not in printed(home, out)
 
 
@@ -261,10 +260,11 @@ def test_a_machine_without_the_files_says_which(tmp_path):
     ("words", "status", "said"),
     [
         (["--resume", "--out", "missing"], 9, "missing holds no run to go on with"),
-        (
+        pytest.param(
             ["--resume-from", "missing", "--out", "new"],
             7,
             "missing is not a finished checkpoint",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["resume", "resume-from"],
@@ -285,6 +285,7 @@ def test_what_is_missing_here_is_said_as_on_one_machine(home, tmp_path, words, s
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_variables_reach_the_other_machine_and_the_first_one_s_own_do_not(home, tmp_path):
     """The other machine's ranks are processes with an environment of their own to look at."""
     out = tmp_path / "run"

@@ -21,8 +21,9 @@ COMMAND = """
 import os, sys
 rank = int(os.environ["RANK"])
 {before}
+from grpo_core import program
 from grpo_core.cli import main
-sys.exit(main(sys.argv[1:]))
+program.run(main)
 """
 IN_STEP_2 = """
 from grpo_core.training.single import SingleTraining
@@ -86,7 +87,7 @@ def two(home, out, *words, before):
             "rank 1: the device failed",
             marks=pytest.mark.slow,
         ),
-        ("{}['screw']", "internal_error", 1, "rank 1: KeyError: 'screw' (a defect"),
+        pytest.param("{}['screw']", "internal_error", 1, "rank 1: KeyError: 'screw' (a defect", marks=pytest.mark.slow),
     ],
     ids=["memory", "device", "defect"],
 )
@@ -99,6 +100,7 @@ def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, meets, c
     assert ("Traceback" in printed) is (code == "internal_error")
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_refused_before_all_have_met_leaves_nobody_waiting(home, tmp_path):
     """Only the second looks for a GPU that is not there."""
     before = """
@@ -159,15 +161,12 @@ def other_manifest(folder):
     write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (other_manifest, "rank 0 and rank 1 do not read the same: the checkpoint step-000001. Every machine of a run"),
-        pytest.param(
-            lambda folder: (folder / "checkpoint.json").unlink(),
-            "rank 1: step-000001 is not a finished checkpoint",
-            marks=pytest.mark.slow,
-        ),
+        (lambda folder: (folder / "checkpoint.json").unlink(), "rank 1: step-000001 is not a finished checkpoint"),
     ],
     ids=["another", "unfinished"],
 )
@@ -181,6 +180,7 @@ def test_a_rank_with_another_checkpoint_is_refused(kept, tmp_path, change, words
     assert told["message"].startswith(words)
 
 
+@pytest.mark.slow
 def test_the_first_rank_of_another_machine_looks_at_every_byte(kept, tmp_path):
     """Its copy has the right checkpoint.json and other weights. The second rank takes itself for a machine's first."""
     home = make_home(tmp_path / "home")
