@@ -95,6 +95,8 @@ class RabbitBroker:
             shutil.chown(self._folder, "rabbitmq", "rabbitmq")
         self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._names: subprocess.Popen[bytes] | None = None
+        """Erlang's port mapper, of its own too: one that RabbitMQ finds missing and starts goes on after it."""
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}//"
 
     def start(self) -> None:
@@ -102,8 +104,10 @@ class RabbitBroker:
         plugins.write_text("[].\n")
         config = self._folder / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\n")
+        names = str(_free_port())
         environment = clean_environment("RABBITMQ_") | {
             "HOME": str(self._folder),
+            "ERL_EPMD_PORT": names,
             "RABBITMQ_NODENAME": f"chaos{self._port}@localhost",
             "RABBITMQ_CONFIG_FILE": str(config),
             "RABBITMQ_CONF_ENV_FILE": str(self._folder / "none"),
@@ -114,6 +118,9 @@ class RabbitBroker:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
         }
         with (self._folder.parent / "rabbitmq.log").open("ab") as log:
+            self._names = subprocess.Popen(
+                ["epmd", "-port", names, "-address", "127.0.0.1"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
             self._process = subprocess.Popen(
                 [program()],
                 env=environment,
@@ -134,6 +141,9 @@ class RabbitBroker:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if self._names is not None:
+            self._names.kill()
+            self._names.wait()
 
     def empty(self) -> None:
         with Connection(self.url) as connection:

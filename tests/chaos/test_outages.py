@@ -6,10 +6,9 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.chaos.clock import Clock
 from tests.chaos.ledger import Ledger
 from tests.chaos.stand import ROOT, Part, Stand, standing
 from tests.chaos.test_kills import settings
+from tests.disks import small_disk
 from tests.needs import needs
 from tests.processes import wait_for
 
@@ -182,16 +182,6 @@ def test_nobody_gets_a_connection(watched: Watched, say: Say) -> None:
 # ---------------------------------------------------------------------- the disk
 
 
-@contextmanager
-def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
-    folder.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 def fill(folder: Path, leave: int) -> Path:
     """A file that leaves so many bytes free, or fewer where others write at the same time."""
     filler = folder / "filler"
@@ -205,8 +195,7 @@ def fill(folder: Path, leave: int) -> Path:
 @pytest.mark.parametrize(("how", "leave"), some("disk", [("nearly", 4 * 2**20), ("to the last byte", 0)]))
 def test_the_disk_is_full(watched: Watched, how: str, leave: int, say: Say, tmp_path: Path) -> None:
     """The run pauses and says why; with room again and a person's word it goes on."""
-    needs("root")
-    with small_disk(tmp_path / "disk", 96) as disk:
+    with small_disk(tmp_path / "disk", 96 * 2**20) as disk:
         stand = watched.stand
         watched.worker.stop()
         worker = stand.add_worker({"COHORT_RUNS_DIR": str(disk), "COHORT_MIN_FREE_BYTES": str(16 * 2**20)})
@@ -271,9 +260,10 @@ def on_path(settings: dict[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------------- all of it
 
 
-def test_the_trainer_goes_on_when_the_platform_is_gone(stand: Stand, say: Say) -> None:
+def test_the_trainer_goes_on_when_the_platform_is_gone(tiny_model: Path, say: Say) -> None:
     """Web server and platform worker are gone before the first step; the trainer ends, and what it wrote arrives."""
-    gone_while_training(stand, stand.add_worker(), say, steps=4, database=False)
+    with standing(model=tiny_model, lease=30) as stand:  # longer than they take to start again
+        gone_while_training(stand, stand.add_worker(), say, steps=4, database=False)
 
 
 @pytest.mark.chaos

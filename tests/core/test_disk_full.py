@@ -1,7 +1,6 @@
 """A disk without room, on a real one of 4 MiB: the run says so, keeps what it had, and goes on once there is some."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from grpo_core.disk import need_room
 from grpo_core.errors import DiskFullError
 from grpo_core.run_dir import RESERVE_BYTES, RunDir
 from grpo_core.spool import Spooled, SpoolReader
-from tests.needs import needs
+from tests.disks import small_disk
 
 from .runs import Result, names_of_steps, result, setting
 
@@ -25,12 +24,8 @@ MIB = 1 << 20
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MiB."""
-    needs("root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4 * MIB}", "cohort-test", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "disk", 4 * MIB) as place:
+        yield place
 
 
 def event(size: int) -> records.Event:

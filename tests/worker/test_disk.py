@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cohort.runs.models import Attempt, Run, RunState
-from tests.needs import needs
+from tests.disks import small_disk
 from tests.processes import session_members
 from tests.worker.conftest import Making, Site
 from tests.worker.stand_in import child
@@ -20,25 +20,21 @@ MB = 1_000_000
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """32 MB that nothing else uses."""
-    needs("root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={32 * MB}", "cohort-test", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "disk", 32 * MB) as place:
+        yield place
 
 
-def test_room_is_measured_where_the_folder_will_be(small_disk: Path) -> None:
-    assert 31 * MB < free_bytes(small_disk / "runs" / "not" / "there" / "yet") <= 33 * MB
-    (small_disk / "ballast").write_bytes(bytes(20 * MB))
-    assert 11 * MB < free_bytes(small_disk) < 13 * MB
+def test_room_is_measured_where_the_folder_will_be(disk: Path) -> None:
+    assert 31 * MB < free_bytes(disk / "runs" / "not" / "there" / "yet") <= 33 * MB
+    (disk / "ballast").write_bytes(bytes(20 * MB))
+    assert 11 * MB < free_bytes(disk) < 13 * MB
 
 
-def test_the_least_room_is_a_share_of_a_small_disk(small_disk: Path, tmp_path: Path) -> None:
-    assert least_free(small_disk / "runs", None) == pytest.approx(32 * MB / 20, rel=0.01)
-    assert least_free(small_disk / "runs", 7) == 7
+def test_the_least_room_is_a_share_of_a_small_disk(disk: Path, tmp_path: Path) -> None:
+    assert least_free(disk / "runs", None) == pytest.approx(32 * MB / 20, rel=0.01)
+    assert least_free(disk / "runs", 7) == 7
     assert least_free(tmp_path, None) <= 2 * 1024**3
 
 
@@ -51,25 +47,25 @@ def test_sizes_in_words() -> None:
     ]
 
 
-def test_a_worker_without_room_takes_no_run(small_disk: Path) -> None:
-    assert refusal(small_disk / "runs", 20 * MB, "") == ""
-    (small_disk / "ballast").write_bytes(bytes(20 * MB))
-    refused = refusal(small_disk / "runs", 20 * MB, "")
-    assert str(small_disk) in refused
+def test_a_worker_without_room_takes_no_run(disk: Path) -> None:
+    assert refusal(disk / "runs", 20 * MB, "") == ""
+    (disk / "ballast").write_bytes(bytes(20 * MB))
+    refused = refusal(disk / "runs", 20 * MB, "")
+    assert str(disk) in refused
     assert "20.0 MB must be free" in refused
 
 
 def test_a_trainer_is_stopped_before_the_disk_is_full(
-    small_disk: Path, site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch
+    disk: Path, site: Site, supervisor: Making, background: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_BALLAST", str(20 * MB))
     run = site.launch()
-    made = replace(supervisor(child("fill-disk"), disk=0.05), runs=small_disk / "runs", min_free_bytes=16 * MB)
+    made = replace(supervisor(child("fill-disk"), disk=0.05), runs=disk / "runs", min_free_bytes=16 * MB)
     finish = background(lambda: made.run(run.pk)).result(timeout=120)
     assert (finish.end, finish.code) == ("paused", "disk_full")
-    assert str(small_disk) in finish.message
+    assert str(disk) in finish.message
     assert "MB are left" in finish.message
-    assert session_members(int((small_disk / "runs" / f"run-{run.pk}" / "attempt-1" / "pid").read_text())) == []
+    assert session_members(int((disk / "runs" / f"run-{run.pk}" / "attempt-1" / "pid").read_text())) == []
     run.refresh_from_db()
     assert run.state == RunState.PAUSED
     assert "nearly full" in run.reason
@@ -79,13 +75,13 @@ def test_a_trainer_is_stopped_before_the_disk_is_full(
 
 
 def test_a_disk_that_is_full_before_anything_could_be_written(
-    small_disk: Path, site: Site, supervisor: Making, background: Any
+    disk: Path, site: Site, supervisor: Making, background: Any
 ) -> None:
-    (small_disk / "runs").mkdir()
-    subprocess.run(["dd", "if=/dev/zero", f"of={small_disk / 'ballast'}", "bs=1M"], check=False, capture_output=True)
-    assert free_bytes(small_disk) == 0
+    (disk / "runs").mkdir()
+    subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'ballast'}", "bs=1M"], check=False, capture_output=True)
+    assert free_bytes(disk) == 0
     run = site.launch()
-    made = replace(supervisor(child("finish")), runs=small_disk / "runs")
+    made = replace(supervisor(child("finish")), runs=disk / "runs")
     finish = background(lambda: made.run(run.pk)).result(timeout=120)
     assert (finish.end, finish.code) == ("paused", "disk_full")
     run.refresh_from_db()
