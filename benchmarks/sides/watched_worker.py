@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from grpo_core.run_dir import RunDir
+from grpo_core.spool import spool_bytes
 from grpo_core.wire import ClaimReply
 from worker.client import Platform, PlatformError
 from worker.shipper import Shipper
@@ -45,8 +46,8 @@ with Platform(url, "none") as platform:
         try:
             if time.monotonic() > beat_at:
                 beat_at = time.monotonic() + 2.5
-                link.beat(shipped_seq=shipper.acked_seq, spooled_bytes=shipper.spooled_bytes())
-            while spool.is_dir() and shipper.ship():
+                link.beat(shipped_seq=shipper.acked_seq, spooled_bytes=spool_bytes(spool))
+            while spool.is_dir() and shipper.ship(lambda: None):
                 pass
         except PlatformError:
             time.sleep(0.5)
