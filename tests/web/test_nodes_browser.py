@@ -127,11 +127,10 @@ def pages(nodes: dict[str, Node]) -> list[str]:
     return ["nodes/", "nodes/new/", *(f"nodes/{node.pk}/" for node in nodes.values())]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(
-    open_page: Callable[..., Page], live_server: LiveServer, nodes: dict[str, Node], dark: bool
+    open_page: Callable[..., Page], live_server: LiveServer, nodes: dict[str, Node]
 ) -> None:
-    page, found = open_page("nodes/", dark=dark), []
+    page, found = open_page("nodes/"), []
     for path in [*pages(nodes), "token"]:
         if path == "token":
             page.goto(f"{live_server.url}/p/ours/nodes/{nodes['node-a'].pk}/")

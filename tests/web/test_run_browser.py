@@ -225,11 +225,8 @@ def pages(run: Run) -> list[str]:
     return ["runs/", "runs/?q=nothing", "runs/new/", *(f"runs/{run.pk}/{tab}" for tab in below)]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious(
-    open_page: Callable[..., Page], live_server: LiveServer, run: Run, dark: bool
-) -> None:
-    page, found = open_page("runs/", dark=dark), []
+def test_axe_finds_nothing_serious(open_page: Callable[..., Page], live_server: LiveServer, run: Run) -> None:
+    page, found = open_page("runs/"), []
     for path in pages(run):
         page.goto(f"{live_server.url}/p/ours/{path}")
         for fold in page.locator("details:not(.menu):not(.switcher) > summary").all():

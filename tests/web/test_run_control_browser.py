@@ -182,12 +182,11 @@ def in_state(run: Run, state: str, maker: Maker) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_a_phone(
-    open_page: Callable[..., Page], live_server: LiveServer, run: Run, maker: Maker, state: str, dark: bool
+    open_page: Callable[..., Page], live_server: LiveServer, run: Run, maker: Maker, state: str
 ) -> None:
     in_state(run, state, maker)
-    page, found = open_page("queue/", width=360, dark=dark), []
+    page, found = open_page("queue/", width=360), []
     wanted = pages(run) if state == "failed" else [f"runs/{run.pk}/", "queue/"]
     for path in wanted:
         page.goto(f"{live_server.url}/p/ours/{path}")

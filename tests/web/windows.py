@@ -18,10 +18,10 @@ def windows(
     complaints: list[str] = []
     contexts = []
 
-    def make(path: str, *, width: int = 1440, dark: bool = False) -> Page:
+    def make(path: str, *, width: int = 1440) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
-            color_scheme="dark" if dark else "light",
+            color_scheme="light",
             permissions=permissions,
         )
         contexts.append(context)
@@ -43,12 +43,16 @@ def windows(
 
 
 def serious_faults(page: Page, where: str) -> list[str]:
-    """What axe finds on the page as it stands. Its polls are stopped first, as in a tab that nobody looks at: axe knows
-    no colours of what is swapped away while it looks."""
+    """What axe finds on the page as it stands, in both themes. Its polls are stopped first, as in a tab that nobody
+    looks at: axe knows no colours of what is swapped away while it looks."""
     page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
     page.wait_for_load_state("networkidle")
-    return [
-        f"{where}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
-        for fault in Axe().run(page).response["violations"]
-        if fault["impact"] in ("serious", "critical")
-    ]
+    found = []
+    for theme in ("dark", "light"):
+        page.emulate_media(color_scheme=theme)
+        found += [
+            f"{where}, {theme}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
+            for fault in Axe().run(page).response["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+    return found
