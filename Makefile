@@ -32,18 +32,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
 
-# Three parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database,
-# and those of whole systems mostly wait. The first two print when they are done.
+# Four parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database,
+# and those of whole systems mostly wait. All but the web's print when they are done.
 test: setup  ## Run the tests, on databases of their own
 	@mkdir -p build; status=0; \
 	part() { log=build/test-$$1.log; shift; root=$$(mktemp -d) && chmod 755 "$$root" || return; code=0; \
 		PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -p no:cacheprovider "$$@" >"$$log" 2>&1 || code=$$?; \
 		rm -rf "$$root"; return $$code; }; \
 	part core tests/core & core=$$!; \
-	part systems tests/worker tests/chaos tests/e2e & systems=$$!; \
+	part worker tests/worker & worker=$$!; \
+	part systems tests/e2e tests/chaos & systems=$$!; \
 	$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/worker --ignore=tests/chaos --ignore=tests/e2e || status=1; \
-	wait $$core || status=1; wait $$systems || status=1; \
-	cat build/test-core.log build/test-systems.log; exit $$status
+	wait $$core || status=1; wait $$worker || status=1; wait $$systems || status=1; \
+	cat build/test-core.log build/test-worker.log build/test-systems.log; exit $$status
 
 lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(BIN)/ruff check

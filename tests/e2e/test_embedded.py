@@ -63,6 +63,7 @@ def test_it_serves_until_it_is_told_to_stop(home: Path) -> None:
     assert people(home) == 1
 
 
+@pytest.mark.slow
 def test_the_trainers_worker_is_told_no_database_and_no_key(home: Path) -> None:
     with up(home) as (started, address):
         workers = [process for process in belonging_to(home) if "worker.celery_app" in process.cmdline()]

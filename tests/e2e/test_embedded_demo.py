@@ -123,6 +123,7 @@ def demo_on_a_terminal(home: Path) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_the_demo_with_its_reason(home: Path) -> None:
     (home / "models" / "demo-adder" / "tokenizer.json").unlink()
     done = demo(home, "--steps", "2")
