@@ -227,8 +227,13 @@ class Line:
             threading.Thread(target=self._play, args=(near, script), daemon=True).start()
 
     def _play(self, near: socket.socket, script: list[bytes | float]) -> None:
-        with near:
-            near.recv(65536)
+        with near, near.makefile("rb") as request:
+            # All of it: what is closed with bytes unread takes back what it has sent.
+            size = 0
+            while line := request.readline().strip().lower():
+                if line.startswith(b"content-length:"):
+                    size = int(line.partition(b":")[2])
+            request.read(size)
             for piece in script:
                 if isinstance(piece, float):
                     time.sleep(piece)

@@ -214,7 +214,10 @@ def test_a_corrupt_spool_fails_the_run(site: Site, supervisor: Making, see_throu
     assert session_members(pid_of(made, run)) == []
 
 
-def test_an_input_that_is_not_what_was_announced(site: Site, supervisor: Making, see_through: Any) -> None:
+def test_an_input_that_is_not_what_was_announced(
+    site: Site, supervisor: Making, see_through: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.client._ANEW_AFTER", (0.01, 0.01))
     run = site.launch()
     PromptDataset.objects.update(size=len(PROBLEMS), sha256="ab" * 32)
     store = Path(os.environ["COHORT_HOME"]) / "artifacts" / "datasets" / ("ab" * 32)
