@@ -271,7 +271,7 @@ def test_a_batch_reads_no_more_of_a_long_run(attempt: Attempt, run: Run) -> None
     read_by(1, 40)
     short = read_by(41, 72)
     read_by(73, 4_008)
-    with connection.cursor() as cursor:  # as autovacuum does; plans made for a table of a few rows are made anew
+    with connection.cursor() as cursor:  # as autovacuum does; a plan made when it found the table empty is made anew
         cursor.execute("ANALYZE runs_stepmetric, runs_bucket")
     assert 0 < short < 300
     assert 0 < read_by(4_009, 4_040) < 300

@@ -80,8 +80,9 @@ _GROUP_IDS = """
 _ADVANCE = """
     UPDATE runs_attempt SET acked_seq = %s, progress_at = statement_timestamp() WHERE id = %s
 """
-# The newest steps are asked for by their numbers: a range of the index by run and step whatever the planner knows,
-# while "the last 20 of the attempt" is read as all of them sorted until the table has been analysed.
+# The newest steps are asked for by their numbers, a range of the index by run and step: "the last 20 of the attempt"
+# is read as all of them sorted until the table has been analysed. One plan reads a run from its beginning: that made
+# when autovacuum has just found the table empty. It is kept until autovacuum comes again, a minute after 50 steps.
 _ADVANCE_STEP = f"""
     WITH moved AS ({_ADVANCE})
     UPDATE runs_run SET
