@@ -54,7 +54,7 @@ lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(CHECK_ENV) $(BIN)/python -W ignore::RuntimeWarning platform/manage.py makemigrations --check --dry-run
 
 # COHORT_CHAOS_SCALE=0.1 does a tenth of the rounds; COHORT_CHAOS_SEED=… has the same chances again.
-chaos: setup  ## Kill, stop and starve parts of a running Cohort; nothing stored may be lost (up to 45 minutes)
+chaos: setup  ## Kill, stop and starve parts of a running Cohort; nothing stored may be lost (about an hour)
 	$(BIN)/python -m pytest -m chaos
 
 bench: setup  ## Run every benchmark in benchmarks/ (peers need make bench-env first)
