@@ -13,6 +13,7 @@ import sys
 import pytest
 from safetensors.torch import load_file, save_file
 
+from grpo_core.errors import Interrupted
 from tests.processes import clean_environment
 
 from .tiny import config, tiny_folder
@@ -33,6 +34,18 @@ def meets(self, rows, *, step, **more):
         {meets}
     return update(self, rows, step=step, **more)
 SingleTraining.update = meets
+"""
+TOLD_AND_WAITING = """
+import signal
+from grpo_core.training import ranks
+join = ranks.Ranks.join
+def told(**more):
+    signal.raise_signal(signal.SIGTERM)
+    return join(**more)
+def waits(*_):
+    raise SystemExit("it waits for the first rank")
+ranks.Ranks.join = told
+ranks.rendezvous = waits
 """
 ELSEWHERE = "if rank == 1: os.chdir('../other')"
 """The second rank's machine: the same relative paths lead to other files."""
@@ -98,6 +111,20 @@ def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, meets, c
     assert told["steps_done"] == 1
     assert ended == status
     assert ("Traceback" in printed) is (code == "internal_error")
+
+
+def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path):
+    """The rank alone: where two run it is chance which comes first, the signal or the waiting, in which it ends it."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND.format(before=TOLD_AND_WAITING), "train", "run.yaml", "--out", tmp_path / "run"],
+        cwd=home,
+        env={**clean_environment("GRPO_"), "RANK": "1", "WORLD_SIZE": "2", "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == Interrupted.exit_status, done.stderr
+    assert "asked to stop by SIGTERM" in done.stderr
 
 
 @pytest.mark.slow
