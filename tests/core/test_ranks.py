@@ -115,10 +115,11 @@ def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, meets, c
 
 def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path):
     """The rank alone: where two run it is chance which comes first, the signal or the waiting, in which it ends it."""
+    second = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
     done = subprocess.run(
         [sys.executable, "-c", COMMAND.format(before=TOLD_AND_WAITING), "train", "run.yaml", "--out", tmp_path / "run"],
         cwd=home,
-        env={**clean_environment("GRPO_"), "RANK": "1", "WORLD_SIZE": "2", "PYTHONPATH": os.getcwd()},
+        env={**clean_environment("GRPO_"), **second, "PYTHONPATH": os.getcwd()},
         capture_output=True,
         text=True,
         check=False,
