@@ -244,3 +244,15 @@ def test_no_page_is_wider_than_a_phone(open_page: Callable[..., Page], live_serv
         if re.search(r"runs/\d+/$", path):
             page.wait_for_function(f"() => {POINTS} === 12")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_long_numbers_stay_in_their_tiles(open_page: Callable[..., Page], run: Run, width: int) -> None:
+    first = numbers(1) | {"reward": 0.0, "entropy": 0.123456}
+    latest = numbers(12) | {"reward": 0.0078125, "entropy": 0.00123456}
+    Run.objects.filter(pk=run.pk).update(first_metrics=first, latest_metrics=latest)
+    page = open_page(f"runs/{run.pk}/", width=width)
+    tiles = page.locator("#live-tiles .tile")
+    expect(tiles.first).to_contain_text("+0.00781")
+    wider = "all => all.filter(tile => tile.scrollWidth > tile.clientWidth).map(tile => tile.innerText)"
+    assert tiles.evaluate_all(wider) == []
