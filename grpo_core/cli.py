@@ -6,20 +6,19 @@ Errors that a person can act on are printed to stderr without a traceback, and t
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-from grpo_core import __version__, program
+from grpo_core import __version__, cli_eval, cli_suite, program
 from grpo_core.errors import GrpoError, Interrupted
+from grpo_core.stop import Stop
 
 if TYPE_CHECKING:
     from grpo_core.progress import Progress
-    from grpo_core.records import EvalResult, Outcome
+    from grpo_core.records import Outcome
     from grpo_core.run_dir import RunDir
 
 
@@ -86,11 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
     export.set_defaults(handler=_export)
 
-    evaluate = commands.add_parser("eval", help="measure a model on a config's held-out problems")
-    evaluate.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
-    evaluate.add_argument("--model", type=Path, metavar="DIR", help="model folder to measure instead of the config's")
-    evaluate.add_argument("--out", type=Path, metavar="FILE", help="write every answer and the result as JSON lines")
-    evaluate.set_defaults(handler=_eval)
+    cli_eval.add(commands)
+    cli_suite.add(commands)
 
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
@@ -208,51 +204,6 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _eval(options: argparse.Namespace) -> int:
-    from grpo_core.config import RunConfig
-    from grpo_core.errors import ConfigError
-
-    config = RunConfig.from_file(options.config)
-    base = options.config.resolve().parent
-    if options.out is not None and not (options.out.parent.is_dir() and os.access(options.out.parent, os.W_OK)):
-        raise ConfigError(f"cannot write {options.out}: its folder does not exist or is not writable")
-    if options.model is not None:
-        model = config.model.model_copy(update={"path": str(options.model.resolve()), "revision": None})
-        config = config.model_copy(update={"model": model})
-
-    import torch
-
-    from grpo_core.evaluate.loop import evaluate
-    from grpo_core.inputs import load_inputs
-    from grpo_core.progress import Progress
-    from grpo_core.rollout.local import LocalRollout
-
-    if config.engine.threads is not None:
-        torch.set_num_threads(config.engine.threads)
-    inputs = load_inputs(config, base=base, learning=False)
-    if inputs.heldout is None:
-        raise ConfigError("nothing to evaluate on: give eval.path or eval.holdout")
-    with Stop() as stop, closing(Progress()) as progress:
-        progress.begin("evaluating", len(inputs.heldout.prompts))
-        evaluation = evaluate(
-            "before" if options.model is None else "after",
-            inputs.heldout,
-            rollout=LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=stop.raise_if_asked),
-            policy=inputs.policy,
-            rubric=inputs.rubric,
-            config=config,
-            progress=lambda done: progress.advance(done, "problems answered"),
-        )
-    print(f"accuracy: {_accuracy(evaluation.result)}")
-    if options.out is not None:
-        lines = [record.model_dump_json() + "\n" for record in (*evaluation.items, evaluation.result)]
-        try:
-            options.out.write_text("".join(lines), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot write {options.out}: {error.strerror}") from None
-    return 0
-
-
 def _cold_start(options: argparse.Namespace) -> int:
     from grpo_core.cold_start import Recipe, cold_start
     from grpo_core.progress import Progress
@@ -329,64 +280,20 @@ def _presets(options: argparse.Namespace) -> int:
 # ---------------------------------------------------------------------- around them
 
 
-class Stop:
-    """While entered, turns SIGTERM or the first SIGINT into a wish that the trainer meets at its next check; a second
-    SIGINT kills. SIGTERM may come twice: from a service manager that signals everyone, and from the worker."""
-
-    def __init__(self) -> None:
-        self._asked: str | None = None
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = signal.Signals(number).name
-        if number == signal.SIGINT:
-            signal.signal(number, signal.SIG_DFL)
-
-    def raise_if_asked(self) -> None:
-        if self._asked is not None:
-            raise Interrupted(f"asked to stop by {self._asked}")
-
-
 def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
-    from grpo_core.records import EvalResult
+    from grpo_core.config_eval import HELDOUT
+    from grpo_core.evaluate.told import measured_in, share
 
     progress.line(outcome.message)
     for phase in ("before", "after"):
-        path = out / "evals" / f"{phase}.jsonl"
-        if path.is_file():
-            result = _last_result(path.read_text(encoding="utf-8"), EvalResult)
-            progress.line(f"{phase:6} {_accuracy(result)}")
+        for told in measured_in(out / "evals" / f"{phase}.jsonl"):
+            name = "" if told.result.suite == HELDOUT else f"{told.result.suite}: "
+            progress.line(f"{phase:6} {name}{share(told)}")
     groups = outcome.totals["groups"]
     progress.line(f"signal in {outcome.totals['groups_mixed']:.0f} of {groups:.0f} groups")
     if outcome.final_checkpoint is not None:
         progress.line(f"weights: {out / outcome.final_checkpoint}")
     progress.line(f"records: {out}")
-
-
-def _last_result(text: str, kind: "type[EvalResult]") -> "EvalResult":
-    import json
-
-    return kind.model_validate(json.loads(text.splitlines()[-1])["record"])
-
-
-def _accuracy(result: "EvalResult") -> str:
-    from grpo_core.stats import wilson
-
-    interval = wilson(result.correct, result.problems)
-    return (
-        f"{result.correct:g} of {result.problems} right = {result.correct / result.problems:.1%} "
-        f"(95 % interval {interval.low:.1%} to {interval.high:.1%}); "
-        f"{result.truncated} truncated, {result.errors} could not be scored"
-    )
 
 
 if __name__ == "__main__":

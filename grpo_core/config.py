@@ -13,14 +13,15 @@ import yaml
 from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 
 from grpo_core.config_algorithm import AlgorithmConfig
-from grpo_core.config_base import Count, CountOrZero, NotNegative, Part, Positive, Share
+from grpo_core.config_base import Count, CountOrZero, NotNegative, Part, Positive
+from grpo_core.config_base import DataFormat as DataFormat
+from grpo_core.config_eval import EvalConfig
 from grpo_core.config_faults import field_problems
 from grpo_core.config_mixes import run_refusal
 from grpo_core.errors import ConfigError
 from grpo_core.yaml_text import dump_yaml, parse_yaml
 
 RewardKind = Literal["exact", "numeric", "r1_format", "equations"]
-DataFormat = Literal["jsonl", "gsm8k"]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 
 
@@ -165,32 +166,6 @@ class EngineConfig(Part):
     """Most completions sampled side by side."""
 
 
-class EvalConfig(Part):
-    path: str | None = None
-    """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
-    format: DataFormat = "jsonl"
-    """Format of that file."""
-    holdout: CountOrZero = 0
-    """Problems set apart from the training file (by seed, never trained on) when no file is given."""
-    limit: Count | None = None
-    """Use only the first so many held-out problems."""
-    before: bool = True
-    """Evaluate before training, so that the record can say what changed."""
-    after: bool = True
-    """Evaluate after training, on the same problems with the same seeds."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 takes the likeliest token each time."""
-    samples_per_problem: Count = 1
-    """Completions per problem; their mean counts."""
-    max_completion_tokens: Count | None = None
-    """Longest completion; empty takes the sampling limit."""
-    success_component: str | None = None
-    """Component whose pass decides right or wrong; empty takes the heaviest one."""
-    margin: Share = 0.05
-    """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
-    95 %. Fixed before the run starts."""
-
-
 class TracesConfig(Part):
     groups_per_step: CountOrZero = 32
     """Groups kept with all their completions at each step, picked by seed. The rewards of the others are counted."""
@@ -230,7 +205,7 @@ class RunConfig(Part):
     engine: EngineConfig = EngineConfig()
     """Where and in what portions the work is done."""
     eval: EvalConfig = EvalConfig()
-    """Held-out accuracy before and after."""
+    """Held-out accuracy and suites, before and after."""
     traces: TracesConfig = TracesConfig()
     """Which samples are kept."""
     checkpoints: CheckpointConfig = CheckpointConfig()
@@ -246,9 +221,10 @@ class RunConfig(Part):
             raise ValueError(
                 f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}"
             )
-        if self.eval.path is None and self.eval.holdout == 0 and (self.eval.before or self.eval.after):
+        if not self.eval.has_something and (self.eval.before or self.eval.after):
             raise ValueError(
-                "nothing to evaluate on: give eval.path or eval.holdout, or switch eval.before and eval.after off"
+                "nothing to evaluate on: give eval.path or eval.holdout or eval.suites, or switch eval.before and "
+                "eval.after off"
             )
         if (reason := run_refusal(self)) is not None:
             raise ValueError(reason)

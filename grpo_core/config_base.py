@@ -1,6 +1,6 @@
 """What every part of a config is made of: the base class and the number types."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -11,6 +11,7 @@ CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+DataFormat = Literal["jsonl", "gsm8k"]
 
 
 class Part(BaseModel):

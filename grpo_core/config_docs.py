@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from grpo_core.config import RunConfig
+from grpo_core.evaluate import scorers
 from grpo_core.presets import PRESETS, Preset
 from grpo_core.rewards import KINDS
 
@@ -34,6 +35,8 @@ def render() -> str:
     parts = [_HEAD, *_model(RunConfig, "The config", "")]
     for kind, (params, _) in KINDS.items():
         parts += _model(params, f"reward.components.params of kind {kind}", "")
+    for name, scorer in scorers.KINDS.items():
+        parts += _model(scorer.params, f"eval.suites.scorer.params of kind {name}", "")
     parts.append("## Presets\n\nWhat each sets; every other field keeps its default.\n")
     parts += [_preset(preset) for preset in PRESETS.values()]
     return "\n".join(parts)
@@ -74,6 +77,7 @@ def _one_kind(schema: dict[str, Any]) -> str:
         "number": "number",
         "boolean": "true or false",
         "object": "mapping",
+        "array": "list",
     }
     bounds = {
         "minimum": "at least",
@@ -98,8 +102,10 @@ def _default(default: Any, factory: Any) -> str:
         return "needed"
     if isinstance(default, BaseModel):
         return "see below"
-    if default is None:
+    if default is None or default == ():
         return "empty"
+    if isinstance(default, tuple):
+        return f"{len(default)} entries, `{default[0]}` …"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 

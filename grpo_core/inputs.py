@@ -1,6 +1,7 @@
 """Everything a run reads before it starts: model, reference, problems, reward. All of it is checked here, so that a
 fault is told in the first seconds and not after an hour of sampling."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,19 @@ from typing import Any
 import torch
 
 from grpo_core.config import RunConfig
+from grpo_core.config_eval import HELDOUT
+from grpo_core.data.decontaminate import overlap
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem
 from grpo_core.data.split import holdout
 from grpo_core.errors import ConfigError
-from grpo_core.manifest import data_facts
+from grpo_core.evaluate.suites.load import Suite, load_suites
+from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
+from grpo_core.manifest import data_facts, suite_facts
 from grpo_core.model.load import LoadedModel, find_model, load_model, pick_device
 from grpo_core.model.logprobs import check_layout
 from grpo_core.model.lora import load_policy
+from grpo_core.records import Event
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rollout.prompts import Encoded, encode_problems
 from grpo_core.training.critic import Critic, load_critic
@@ -35,12 +41,28 @@ class Inputs:
     heldout: Encoded | None
     train_facts: dict[str, Any]
     heldout_facts: dict[str, Any] | None
+    suites: tuple[Suite, ...]
+    suite_facts: dict[str, dict[str, Any]]
+    """Of each suite, by name."""
+    tasks: tuple[Task, ...]
+    """What is evaluated, in this order: the held-out problems, then the suites as the config names them."""
+
+    def overlap(self) -> dict[str, dict[str, Any]]:
+        """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
+        item the plain prompt is looked for, without attack, options and template, as the platform does at upload."""
+        train = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.train.prompts]
+        compared = {suite.config.name: [(item.id, item.prompt) for item in suite.items] for suite in self.suites}
+        if self.heldout is not None:
+            heldout = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.heldout.prompts]
+            compared = {HELDOUT: heldout, **compared}
+        return {name: overlap(train, items) for name, items in compared.items()}
 
 
 def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = None, learning: bool = True) -> Inputs:
     """Read and check everything; relative paths are taken from `base`, `device` from the config when not given. Without
     `learning` neither adapters nor reference nor critic are made. Raises a GrpoError that says what is wrong."""
     rubric = Rubric(config.reward)
+    suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
     data_path = base / config.data.path
     problems, heldout_problems, heldout_path = _problems(config, base)
@@ -59,6 +81,8 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
         heldout = _encode(config, policy, heldout_problems, shown=shown)
         heldout_facts = data_facts(heldout_path, shown, heldout)
     _fits_context(config, policy, train, heldout)
+    asked = suite_tasks(suites, policy, manner_of(config))
+    tasks = ([heldout_task(heldout, rubric=rubric, config=config)] if heldout is not None else []) + asked
 
     reference = critic = None
     if learning and config.algorithm.needs_reference and not config.model.lora.rank:
@@ -66,7 +90,28 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
         reference.model.requires_grad_(False)
     if learning and config.algorithm.advantage == "gae":
         critic = load_critic(source, config, device=device)
-    return Inputs(policy, reference, critic, rubric, train, heldout, train_facts, heldout_facts)
+    return Inputs(
+        policy,
+        reference,
+        critic,
+        rubric,
+        train,
+        heldout,
+        train_facts,
+        heldout_facts,
+        suites,
+        {suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, asked, strict=True)},
+        tuple(tasks),
+    )
+
+
+def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) -> list[Task]:
+    """The suites as `policy` is asked them. Raises DataError or ConfigError naming suite and item when one does not
+    fit."""
+    return [
+        suite_task(suite, encode_suite(suite, policy.tokenizer, manner, context=policy.context), manner)
+        for suite in suites
+    ]
 
 
 def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
@@ -107,3 +152,19 @@ def _fits_context(config: RunConfig, policy: LoadedModel, train: Encoded, heldou
                 f"the longest prompt ({longest} tokens) and {name} ({completion}) need {longest + completion} "
                 f"positions; the model has {policy.context}. Lower the limit, or data.max_prompt_tokens"
             )
+
+
+def loaded(inputs: Inputs) -> list[Event]:
+    """What was loaded, in words, and which problems were dropped."""
+    parameters = inputs.policy.parameters()
+    text = f"{inputs.policy.source.given}: {parameters:,} parameters; {len(inputs.train.prompts):,} problems"
+    if inputs.heldout is not None:
+        text += f", {len(inputs.heldout.prompts):,} held out"
+    if inputs.suites:
+        text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
+    events = [Event(type="loaded", message=text)]
+    for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
+        if encoded is not None and encoded.dropped:
+            message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"
+            events.append(Event(type="data", message=message, data={"dropped": list(encoded.dropped[:100])}))
+    return events

@@ -15,6 +15,8 @@ import torch
 from grpo_core import __version__
 from grpo_core.config import RunConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
+from grpo_core.energy import Meter, open_meter, own_gpus
+from grpo_core.evaluate.suites.load import Suite
 from grpo_core.model.load import LoadedModel, weight_files
 from grpo_core.records import Manifest
 from grpo_core.rollout.prompts import Encoded
@@ -35,16 +37,24 @@ _SETTINGS = ("config.json", "generation_config.json")
 
 
 def build_manifest(
-    config: RunConfig, policy: LoadedModel, *, train: dict[str, Any], heldout: dict[str, Any] | None, ranks: int = 1
+    config: RunConfig,
+    policy: LoadedModel,
+    *,
+    train: dict[str, Any],
+    heldout: dict[str, Any] | None,
+    suites: Mapping[str, dict[str, Any]] | None = None,
+    overlap: Mapping[str, dict[str, Any]] | None = None,
+    ranks: int = 1,
 ) -> Manifest:
-    """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`; `ranks`: how many
+    """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`, `suites` from
+    `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
     processes share the work."""
     return Manifest(
         code=code_state(),
         packages=package_versions(),
-        platform=machine(policy.device) | {"ranks": ranks},
+        platform=machine(policy.device) | {"ranks": ranks, "energy_meter": _meter_words(policy.device, ranks)},
         model=model_facts(config, policy),
-        data={"train": train, "eval": heldout},
+        data={"train": train, "eval": heldout, "suites": dict(suites or {}), "overlap": dict(overlap or {})},
         seeds={"run": config.seed},
         config_digest=config.digest(),
     )
@@ -53,10 +63,12 @@ def build_manifest(
 def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     """SHA-256 of each thing that a run stands on and that must not change when it goes on."""
     heldout = manifest.data["eval"]
+    suites = manifest.data["suites"].items()
     return {
         **_model_inputs(manifest.model),
         "the training problems": manifest.data["train"]["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
+        **{f"the problems of the suite {name}": told["items_digest"] for name, told in suites},
     }
 
 
@@ -123,6 +135,22 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
+def meter(device: torch.device, ranks: int) -> Meter | None:
+    """Of the devices of all processes; None where it cannot be read from here."""
+    uuids = []
+    if device.type == "cuda":
+        first = device.index or 0 if ranks == 1 else 0
+        every = range(first, torch.cuda.device_count())
+        uuids = [f"GPU-{torch.cuda.get_device_properties(one).uuid}" for one in every]
+    gpus = own_gpus(uuids, world=ranks)
+    return None if gpus is None else open_meter(gpus)
+
+
+def _meter_words(device: torch.device, ranks: int) -> str | None:
+    found = meter(device, ranks)
+    return None if found is None else found.words
+
+
 def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
     folder = policy.source.folder
     return {
@@ -173,6 +201,24 @@ def data_facts(path: Path, shown: str, encoded: Encoded) -> dict[str, Any]:
         "problems": len(encoded.prompts),
         "problems_digest": problems_digest(prompted.problem for prompted in encoded.prompts),
         "dropped": len(encoded.dropped),
+        "prompt_tokens": encoded.token_stats(),
+    }
+
+
+def suite_facts(suite: Suite, encoded: Encoded) -> dict[str, Any]:
+    """Hashes and prompt lengths of one suite."""
+    config = suite.config
+    return {
+        "title": config.title,
+        "version": config.version,
+        "category": config.category,
+        "path": config.path,
+        "sha256": suite.sha256,
+        "items": len(suite.items),
+        "clusters": len({item.cluster or item.id for item in suite.items}),
+        "items_digest": suite.digest,
+        "scorer": config.scorer.kind,
+        "scorer_digest": suite.scorer.digest,
         "prompt_tokens": encoded.token_stats(),
     }
 

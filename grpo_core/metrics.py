@@ -12,6 +12,8 @@ from typing import get_args
 
 from grpo_core.records import Discard, MaskCause, Sample, Signal
 
+ENERGY = "energy_joules"
+
 
 @dataclass(frozen=True)
 class ScoredGroup:
@@ -58,7 +60,8 @@ class Totals:
         more = ("groups_unscored", "groups_discarded", "masked", "truncated", "reward_errors")
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
-        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes)}
+        told = [ENERGY] if ENERGY in self.sums else []  # of a machine without a meter nothing is known, not 0
+        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *told)}
 
 
 @dataclass

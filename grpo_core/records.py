@@ -4,9 +4,9 @@ A record is a body with a `kind`; an `Envelope` gives it its place (`seq`, gap-f
 Numbers are finite: a value that is not a number is left out or null, never written as NaN. Loads no torch.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 MaskCause = Literal["reward_error", "truncated", "importance"]
 FinishReason = Literal["eos", "length"]
@@ -88,6 +88,8 @@ class Sample(Body):
     """Why the sample was left out of the update; null when it was used."""
     logprob_mean: float | None = None
     """Mean log-probability per token under the policy that sampled it."""
+    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    """Of its leaf in the step's commitments (grpo_core/commitments.py); null where a trainer made none."""
 
 
 class ComponentScore(Body):
@@ -136,8 +138,28 @@ class Group(Body):
     samples: tuple[Sample, ...]
 
 
+class Commitments(Body):
+    """A salted hash of every completion of one step, kept or not (grpo_core/commitments.py)."""
+
+    kind: Literal["commitments"] = "commitments"
+    step: Annotated[int, Field(ge=1)]
+    count: Annotated[int, Field(ge=1)]
+    """Completions."""
+    leaves: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+    """Base64 of count × 32 bytes. Leaf i·G + j is of sample j of the step's group i; groups that dynamic sampling
+    discarded or held over follow those that were trained on."""
+
+    @model_validator(mode="after")
+    def _as_many_as_told(self) -> Self:
+        padded = len(self.leaves) // 4 * 3 - self.leaves.count("=")
+        if len(self.leaves) % 4 or padded != 32 * self.count:
+            raise ValueError(f"leaves: {padded} bytes are not {self.count} hashes of 32 bytes each")
+        return self
+
+
 class EvalItem(Body):
-    """One held-out problem in one evaluation: score is the mean over `samples_per_problem` completions."""
+    """One held-out problem, or one item of a suite, in one evaluation: score is the mean over `samples_per_problem`
+    completions."""
 
     kind: Literal["eval_item"] = "eval_item"
     phase: Phase
@@ -152,6 +174,10 @@ class EvalItem(Body):
     error: str | None = None
     tokens: int
     detail: str = ""
+    slice: str = ""
+    """Part of the suite that is also told apart: a language, a type of prompt, `attack:<name>`."""
+    cluster: str = ""
+    """Items of one cluster ask the same thing in several ways, and are no independent evidence; empty: of its own."""
 
 
 class EvalResult(Body):
@@ -244,6 +270,7 @@ Record = Annotated[
     | Manifest
     | Resumed
     | StepMetrics
+    | Commitments
     | Group
     | EvalItem
     | EvalResult

@@ -43,7 +43,8 @@ def kept_bytes(folder: Path, seq: int) -> dict[Path, int]:
 
 
 def _lines_of(folder: Path) -> Iterator[Path]:
-    for path in (folder / "events.jsonl", folder / "metrics.jsonl", *sorted((folder / "evals").glob("*.jsonl"))):
+    named = [folder / f"{name}.jsonl" for name in ("events", "metrics", "commitments")]
+    for path in (*named, *sorted((folder / "evals").glob("*.jsonl"))):
         if path.exists():
             yield path
 

@@ -4,6 +4,7 @@
     manifest.json      what the run stands on
     events.jsonl  metrics.jsonl          one record a line, to read with any tool
     samples/step-000001.jsonl            kept groups
+    commitments.jsonl                    a salted hash of every completion, step by step
     evals/before.jsonl  evals/after.jsonl
     checkpoints/step-000040/             all that training needs to go on after step 40 (docs/checkpoints.md)
     checkpoints/final/                   weights, as transformers and vLLM load them
@@ -307,6 +308,8 @@ class RunDir:
                 return self.path / "events.jsonl"
             case records.StepMetrics():
                 return self.path / "metrics.jsonl"
+            case records.Commitments():
+                return self.path / "commitments.jsonl"
             case records.Group():
                 return self.path / "samples" / f"step-{record.step:06d}.jsonl"
             case records.EvalItem() | records.EvalResult():

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from grpo_core.checkpoints.keeper import Keeper
@@ -20,25 +19,27 @@ from grpo_core.clock import Clock
 from grpo_core.config import RunConfig
 from grpo_core.disk import disk_full, is_full
 from grpo_core.draw import Drawer, StepDraw
+from grpo_core.energy import Meter
 from grpo_core.errors import ExchangeError, GrpoError, Interrupted
-from grpo_core.evaluate.loop import evaluate
+from grpo_core.evaluate.loop import evaluate_all
+from grpo_core.evaluate.task import manner_of
+from grpo_core.evaluate.told import Measured, log_line
 from grpo_core.faults import fault
 from grpo_core.groups import records_of
-from grpo_core.inputs import Inputs, load_inputs
+from grpo_core.inputs import Inputs, load_inputs, loaded
 from grpo_core.learn import Learned, learn
-from grpo_core.manifest import build_manifest, inputs_of
-from grpo_core.metrics import Counts, ScoredGroup, group_metrics, mean_entropy
+from grpo_core.manifest import build_manifest, inputs_of, meter
+from grpo_core.metrics import ENERGY, Counts, ScoredGroup, group_metrics, mean_entropy
 from grpo_core.progress import Progress
 from grpo_core.records import Event, Manifest, Outcome, Phase, PhaseStarted, Record, StepMetrics
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.ranked import RankedRollout
 from grpo_core.run_dir import RunDir
+from grpo_core.traces import traces
 from grpo_core.training.alike import check_checkpoint_alike, check_inputs_alike
 from grpo_core.training.causes import Defect, known_cause
 from grpo_core.training.ranks import Ranks
 from grpo_core.training.single import SingleTraining
-
-_TRACES = 3  # name of a random stream; the others' stand in draw.py and evaluate/loop.py
 
 
 class Trainer:
@@ -71,6 +72,7 @@ class Trainer:
         self._counted = resume is None
         """Whether the sums in `_counts` are the run's: of one that goes on, once it was restored."""
         self._final: str | None = None
+        self._meter: Meter | None = None
 
     def run(self) -> Outcome:
         """Do everything. An error is recorded as the run's outcome and raised again."""
@@ -118,9 +120,13 @@ class Trainer:
             inputs.policy,
             train=inputs.train_facts,
             heldout=inputs.heldout_facts,
+            suites=inputs.suite_facts,
+            overlap=self._ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
             ranks=self._ranks.world,
         )
         check_inputs_alike(self._ranks, manifest)
+        if self.run_dir is not None:
+            self._meter = meter(inputs.policy.device, self._ranks.world)
         if self._resume is None:
             self._write(manifest)
         self._set_up(inputs, manifest)
@@ -234,6 +240,10 @@ class Trainer:
         check_inputs(inputs_of(manifest), state, folder)
         self._training.restore(load_parts(folder), kl_coef=state.kl_coef, step=state.step)
         self._counts.totals.sums.update(state.totals)
+        if ENERGY not in state.totals and state.step > 0:
+            self._meter = None  # what was done before was not measured, so a sum would not be the run's
+        if self._meter is None:
+            self._counts.totals.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
         self._counts.informative = state.informative
         self._counts.steps = state.step
         self._counts.seconds_before = state.seconds
@@ -246,19 +256,16 @@ class Trainer:
         config, dynamic = self.config, self.config.algorithm.dynamic_sampling.enabled
         groups = records_of(drawn.kept, learned.advantages, config, step=step, masked=learned.masked)
         reasons = [reason for _, reason in drawn.discarded]
-        discarded = records_of(
-            [group for group, _ in drawn.discarded], None, config, step=step, first=len(groups), reasons=reasons
-        )
+        gone = [group for group, _ in drawn.discarded]
+        discarded = records_of(gone, None, config, step=step, first=len(groups), reasons=reasons)
         # What was sampled in this step is counted in it, whether it was trained on or not.
         known = {id(one): group for one, group in zip(drawn.kept, groups, strict=True)}
         known |= {id(one): group for (one, _), group in zip(drawn.discarded, discarded, strict=True)}
         left = [one for one in drawn.fresh if id(one) not in known]
-        known |= {id(one): group for one, group in zip(left, records_of(left, None, config, step=step), strict=True)}
-        counted = [
-            ScoredGroup(group.signal, group.reward_std, group.samples)
-            for group in (known[id(one)] for one in drawn.fresh)
-        ]
-
+        over = records_of(left, None, config, step=step, first=len(groups) + len(discarded))
+        known |= {id(one): group for one, group in zip(left, over, strict=True)}
+        fresh = [known[id(one)] for one in drawn.fresh]
+        counted = [ScoredGroup(group.signal, group.reward_std, group.samples) for group in fresh]
         flat = [completion for one in drawn.fresh for completion in one.completions]
         lengths = [len(completion.tokens) for completion in flat]
         prompt_tokens = sum(len(one.prompted.tokens) for one in drawn.fresh) * config.sampling.group_size
@@ -266,6 +273,7 @@ class Trainer:
         if learned.advantages is not None:
             self._counts.informative += int(learned.advantages.informative_P.sum())
         self._counts.totals.add_masked("importance", len(learned.masked))
+        self._count_energy()
         told = group_metrics(counted, success=config.success_component, ddof=config.algorithm.std_ddof)
         told |= learned.metrics
         if config.algorithm.correction.mode == "sequence_mask":
@@ -277,8 +285,8 @@ class Trainer:
             told["dynamic_sampling/surplus_groups"] = float(drawn.surplus)
         if (entropy := mean_entropy([completion.entropy for completion in flat], lengths)) is not None:
             told["entropy"] = entropy
-        told["num_tokens"] = self._counts.totals.as_dict()["tokens"]
-        told["samples_per_second"] = len(flat) / seconds["total"]
+        tokens = self._counts.totals.as_dict()["tokens"]
+        told |= {"num_tokens": tokens, "samples_per_second": len(flat) / seconds["total"]}
         self._write(StepMetrics(step=step, metrics=told, seconds=seconds))
         if len(drawn.kept) < config.sampling.prompts_per_step:
             message = (
@@ -287,10 +295,9 @@ class Trainer:
             )
             self._write(Event(type="warning", message=message))
             self._progress.line(message)
-        # Those left out are drawn apart, so that the same groups are kept whether any were left out or not.
-        for part, salt in ((groups, ()), (discarded, (1,))):
-            for index in kept_groups(len(part), config.traces.groups_per_step, config.seed, step, *salt):
-                self._write(part[index])
+        if self.run_dir is not None:
+            for trace in traces(step, groups, discarded, over, config):
+                self._write(trace)
         self._commit()
         self._counts.steps = step
         reward = f"reward {told['reward']:.3f}" if "reward" in told else "nothing scored"
@@ -325,31 +332,28 @@ class Trainer:
             return
         self._check()
 
-    # ------------------------------------------------------------------ around it
-
     def _evaluate(self, phase: Phase, inputs: Inputs) -> None:
-        if inputs.heldout is None:
+        if not inputs.tasks:
             return
-        self._phase("evaluating_before" if phase == "before" else "evaluating_after", len(inputs.heldout.prompts))
-        evaluation = evaluate(
+        total = sum(len(task.prompts.prompts) for task in inputs.tasks)
+        self._phase("evaluating_before" if phase == "before" else "evaluating_after", total)
+        evaluations = evaluate_all(
             phase,
-            inputs.heldout,
+            inputs.tasks,
             rollout=self._rollout,
             policy=inputs.policy,
-            rubric=inputs.rubric,
-            config=self.config,
+            manner=manner_of(self.config),
             ranks=self._ranks,
-            progress=lambda done: self._progress.advance(done, "problems answered"),
+            progress=self._progress.advance,
         )
-        for item in evaluation.items:
-            self._write(item)
-        self._write(evaluation.result)
-        self._commit()
-        result = evaluation.result
-        self._progress.line(
-            f"accuracy {phase}: {result.correct:g} of {result.problems} "
-            f"({result.correct / result.problems:.1%}; {result.truncated} truncated, {result.errors} errors)"
-        )
+        for evaluation in evaluations:
+            for item in evaluation.items:
+                self._write(item)
+            self._write(evaluation.result)
+            self._commit()
+            self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
+            if evaluation.result.suite != inputs.tasks[-1].name:
+                self._stop_if_asked()
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()
@@ -361,20 +365,23 @@ class Trainer:
             self._progress.line(phase.replace("_", " "))
 
     def _tell_inputs(self, inputs: Inputs) -> None:
-        parameters = inputs.policy.parameters()
-        text = f"{inputs.policy.source.given}: {parameters:,} parameters; {len(inputs.train.prompts):,} problems"
-        if inputs.heldout is not None:
-            text += f", {len(inputs.heldout.prompts):,} held out"
-        self._write(Event(type="loaded", message=text))
-        for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
-            if encoded is not None and encoded.dropped:
-                message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"
-                self._write(Event(type="data", message=message, data={"dropped": list(encoded.dropped[:100])}))
-                self._progress.line(message)
+        for event in loaded(inputs):
+            self._write(event)
+            self._progress.line(event.message)
         self._commit()
-        self._progress.line(text)
+
+    def _count_energy(self) -> None:
+        if self._meter is None:
+            return
+        try:
+            self._counts.totals.sums[ENERGY] += self._meter.take()
+        except OSError as error:  # a run does not end for want of a meter, and a part is not the sum
+            self._meter = None
+            self._counts.totals.sums.pop(ENERGY, None)
+            self._write(Event(type="warning", message=f"energy is no longer measured: {error}"))
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
+        self._count_energy()
         totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}
         outcome = Outcome.model_validate(
             {
@@ -391,10 +398,3 @@ class Trainer:
             self.run_dir.append(outcome)
             self.run_dir.close()
         return outcome
-
-
-def kept_groups(count: int, keep: int, seed: int, step: int, *salt: int) -> list[int]:
-    """Which of a step's groups are kept with their texts: a draw by seed, in order of place."""
-    if keep >= count:
-        return list(range(count))
-    return sorted(np.random.default_rng([seed, _TRACES, step, *salt]).choice(count, keep, replace=False).tolist())

@@ -189,12 +189,13 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def untimed(row: dict[str, object]) -> dict[str, object]:
-    """A record without what the clock says."""
+    """A record without what the clock says, and without the salts of its samples, which no seed draws."""
     if row["kind"] == "step":
         metrics = {name: value for name, value in row["metrics"].items() if name != "samples_per_second"}
         return {**row, "metrics": metrics, "seconds": None}
     if row["kind"] == "group":
-        return json.loads(json.dumps(row), object_hook=lambda part: {k: v for k, v in part.items() if k != "seconds"})
+        drop = ("seconds", "salt")
+        return json.loads(json.dumps(row), object_hook=lambda part: {k: v for k, v in part.items() if k not in drop})
     return {**row, "seconds": None}
 
 

@@ -68,6 +68,7 @@ ALL: list[records.Record] = [
         checkpoint="checkpoints/step-000002",
         skipped=(records.SkippedCheckpoint(path="checkpoints/step-000003", reason="state.json was changed"),),
     ),
+    records.Commitments(step=1, count=1, leaves="A" * 43 + "="),
     records.Outcome(status="failed", code="data_error", message="line 3", steps_done=3, steps_planned=110),
 ]
 

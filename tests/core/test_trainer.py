@@ -14,11 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_core.checkpoint_files import verify_checkpoint
 from grpo_core.cli import main
-from grpo_core.draw import prompt_order
 from grpo_core.records import ENVELOPE, ComponentScore
 from grpo_core.rewards import rubric
 from grpo_core.spool import SpoolReader
-from grpo_core.trainer import kept_groups
 from tests.needs import GSM8K, needs
 from tests.processes import wait_for
 
@@ -349,25 +347,7 @@ def test_sigterm_ends_the_run_in_order(home, tmp_path):
     assert last["record"]["kind"] == "outcome"
 
 
-# ---------------------------------------------------------------------- small parts, and GSM8K
-
-
-def test_prompt_order_is_shuffled_epochs():
-    order = prompt_order(5, seed=3)
-    epochs = [[next(order) for _ in range(5)] for _ in range(4)]
-    assert all(sorted(epoch) == [0, 1, 2, 3, 4] for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) > 1
-    again = prompt_order(5, seed=3)
-    assert [next(again) for _ in range(20)] == [place for epoch in epochs for place in epoch]
-
-
-def test_kept_groups_are_a_seeded_share():
-    assert kept_groups(4, 9, 0, 1) == [0, 1, 2, 3]
-    assert kept_groups(8, 0, 0, 1) == []
-    picks = [tuple(kept_groups(32, 3, 0, step)) for step in range(1, 30)]
-    assert all(len(set(pick)) == 3 for pick in picks)
-    assert len(set(picks)) > 20
-    assert kept_groups(32, 3, 0, 7) == list(picks[6])
+# ---------------------------------------------------------------------- GSM8K, and energy
 
 
 def test_gsm8k_runs_and_says_that_nothing_was_learned(home, hardly_taught, tmp_path):
@@ -386,3 +366,27 @@ def test_gsm8k_runs_and_says_that_nothing_was_learned(home, hardly_taught, tmp_p
     assert end["message"].startswith("No group carried a signal")
     assert (end["totals"]["groups"], end["totals"]["groups_mixed"]) == (24, 0)
     assert [m["frac_reward_zero_std"] for m in steps(tmp_path / "run")] == [1.0, 1.0, 1.0]
+
+
+class Joules:
+    """A meter that counts 5 J each time."""
+
+    words = "a test's counter"
+
+    def take(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "told"), [(Joules, Joules, True), (Joules, None, False), (None, Joules, False)]
+)
+def test_energy_is_told_only_where_all_of_the_run_was_measured(home, tmp_path, monkeypatch, first, then, told):
+    """A run that goes on where no meter can be read does not pass its first part's joules off as the whole."""
+    out = tmp_path / "run"
+    for kind, planned, more in ((first, 1, []), (then, 2, ["--resume"])):
+        monkeypatch.setattr("grpo_core.trainer.meter", lambda device, world, kind=kind: kind and kind())
+        path = home / "energy.yaml"
+        path.write_text(config(optim={"steps": planned}).to_yaml(), encoding="utf-8")
+        assert main(["train", str(path), "--out", str(out), *more]) == 0
+    assert outcome(out)["steps_done"] == 2
+    assert ("energy_joules" in outcome(out)["totals"]) is told

@@ -1,0 +1,87 @@
+"""Which evaluation items the training texts already hold, word for word or nearly. Loads no torch.
+
+The items are held in memory, the training texts pass by one at a time. Nothing is sampled and nothing is cut: every
+item that is touched is named, with the training text nearest to it. What it cannot see: paraphrase, translation, and
+what the base model read before.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from grpo_core.data.minhash import BANDS, PERMUTATIONS, ROWS, SEED
+from grpo_core.data.ngram_postings import COMMON_ABOVE
+from grpo_core.data.ngram_view import LONG, METHODS, SHINGLE, SHORT, Hits, View
+from grpo_core.data.plain_words import CHARACTERS_PER_WORD, NORMALISATION, masked, units
+from grpo_core.errors import DataError
+
+
+def overlap(train: Iterable[tuple[str, str]], items: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Compare training texts with evaluation items; both are (id, text), the text being what the policy is asked.
+
+    Returns JSON-ready: `method` (all parameters), `train` and `items` (how many, and which could not be compared how),
+    `counts` of items by method, `touched`: [{"id", "by": {method: {"train", "share", "texts"}}}] in the items' order,
+    and `same_but_numbers`: as `touched`, the items that are found only once every number counts as the same. `train`
+    is the nearest training text's id, the first of equals. `share` is 1 for `exact`; for `ngram13` the share of the
+    item's 13-grams in that text; for `ngram8` the share of its 8-grams in all training texts together; for `minhash`
+    the Jaccard similarity of 5-grams with that text, computed exactly. `texts` is how many training texts were found
+    so (for `ngram8`: that hold any of them).
+
+    Raises DataError when two items have one id, or hold more different words than can be told apart.
+    """
+    names: dict[str, None] = {}
+    texts: dict[tuple[str, ...], list[str]] = {}
+    blind_texts: dict[tuple[str, ...], list[str]] = {}
+    wordless = []
+    for name, text in items:
+        if name in names:
+            raise DataError(f"two evaluation items have the id {name!r}; ids must be unique")
+        names[name] = None
+        if words := units(text):
+            texts.setdefault(tuple(words), []).append(name)
+            blind_texts.setdefault(tuple(masked(words)), []).append(name)
+        else:
+            wordless.append(name)
+    plain, blind = View(texts), View(blind_texts)
+    count = empty = 0
+    for name, text in train:
+        words = units(text)
+        count, empty = count + 1, empty + (not words)
+        plain.look(name, words)
+        blind.look(name, masked(words))
+    touched, alike = plain.hits(), blind.hits()
+    only_alike = {name: by for name, by in alike.items() if name not in touched}
+    return {
+        "method": _method(),
+        "train": {"texts": count, "without_words": empty},
+        "items": {"texts": len(names), "different": len(texts), "without_words": wordless, **plain.left_out()},
+        "counts": {"touched": len(touched), **_by_method(touched), "same_but_numbers": len(only_alike)},
+        "touched": [{"id": name, "by": touched[name]} for name in names if name in touched],
+        "same_but_numbers": [{"id": name, "by": only_alike[name]} for name in names if name in only_alike],
+    }
+
+
+def _method() -> dict[str, Any]:
+    return {
+        "name": "cohort-overlap-1",
+        "normalisation": NORMALISATION,
+        "units_per_word": CHARACTERS_PER_WORD,
+        "exact": "all words equal, in order",
+        f"ngram{LONG}": {"words": LONG, "touched_from": "1 n-gram in one training text"},
+        f"ngram{SHORT}": {"words": SHORT, "touched_from": "70 % of the item's n-grams in training texts"},
+        "minhash": {
+            "words": SHINGLE,
+            "touched_from": "Jaccard similarity 0.8 with one training text",
+            "permutations": PERMUTATIONS,
+            "bands": BANDS,
+            "rows": ROWS,
+            "hash": "BLAKE2b, 64 bits",
+            "seed": SEED,
+        },
+        "common": f"{SHINGLE}-grams in more than {COMMON_ABOVE} different items (or in more than half of them, and 2 "
+        "at least) are the suite's wording: n-grams that hold one are left out of all but the exact comparison",
+        "same_but_numbers": "the same comparisons with every number alike",
+    }
+
+
+def _by_method(found: dict[str, Hits]) -> dict[str, int]:
+    return {method: sum(method in by for by in found.values()) for method in METHODS}

@@ -1,0 +1,110 @@
+"""Files of one JSON object a line, read so that every fault is told with file, line, what was found and what was
+expected. Streamed: no line is held beyond its turn, and none is read further than its limit.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any, NoReturn
+
+from grpo_core.errors import DataError
+
+MAX_LINE_BYTES = 1024 * 1024
+MAX_ID_CHARS = 200
+
+
+def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
+    """Lines, none read further than one byte past the limit, so that a file without newlines cannot fill memory."""
+    while line := handle.readline(MAX_LINE_BYTES + 1):
+        yield line
+
+
+class Line:
+    """One line of a file, for reading its fields and for saying where a fault is."""
+
+    def __init__(self, source: str, number: int) -> None:
+        self.source = source
+        self.number = number
+
+    def fail(self, what: str) -> NoReturn:
+        raise DataError(f"{self.source}, line {self.number}: {what}")
+
+    def parse(
+        self, raw: bytes, *, expected: str = '{"prompt": "…", "answer": "…"}', one: str = "problem"
+    ) -> dict[str, Any] | None:
+        """The line's JSON object; None for a blank line. `expected` is what a right one looks like, `one` what it is
+        called."""
+        if len(raw) > MAX_LINE_BYTES:
+            self.fail(f"is longer than {MAX_LINE_BYTES:,} bytes; expected one {one} a line")
+        if self.number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if not raw.strip():
+            return None
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.fail(f"is not UTF-8 (byte {error.start + 1} of the line); save the file as UTF-8")
+        try:
+            value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        except json.JSONDecodeError as error:
+            self.fail(f"is not JSON: {error.msg} at column {error.colno}; found {shown(text)}")
+        except (ValueError, RecursionError) as error:
+            self.fail(f"is not JSON that can be taken: {error}; found {shown(text)}")
+        if not isinstance(value, dict):
+            self.fail(f"is {kind_of(value)}; expected an object such as {expected}")
+        return value
+
+    def text(self, fields: dict[str, Any], name: str, *, numbers: bool = False) -> str:
+        """The text field `name`; with `numbers` a JSON number is taken too, as its text."""
+        if name not in fields:
+            found = ", ".join(fields) if fields else "no fields"
+            self.fail(f"has no field {name!r}; found {found}")
+        value = fields[name]
+        if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            self.fail(f"{name!r} is {kind_of(value)}; expected text{' or a number' if numbers else ''}")
+        if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
+            self.fail(f"{name!r} holds a NUL or half a surrogate pair, which is not text that can be stored")
+        return value
+
+    def prompt(self, fields: dict[str, Any], name: str) -> str:
+        """The text field `name`, which must say something."""
+        prompt = self.text(fields, name)
+        if not prompt.strip():
+            self.fail(f"{name!r} is empty; expected the problem's text")
+        return prompt
+
+    def id(self, fields: dict[str, Any]) -> str:
+        """The id given, or `line-<n>`."""
+        if "id" not in fields:
+            return f"line-{self.number}"
+        given = self.text(fields, "id", numbers=True)
+        if not 1 <= len(given) <= MAX_ID_CHARS:
+            self.fail(f"'id' has {len(given)} characters; expected 1 to {MAX_ID_CHARS}")
+        return given
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return fields
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for a message."""
+    if value is None:
+        return "null"
+    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return kinds[type(value)]
+
+
+def shown(text: str) -> str:
+    """The beginning of a text, quoted, for a message."""
+    text = text.strip()
+    return repr(text if len(text) <= 60 else text[:59] + "…")

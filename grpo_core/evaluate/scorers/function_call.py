@@ -1,0 +1,137 @@
+"""function_call: the calls that the completion writes out are those wanted. Names and arguments are compared, nothing
+is run.
+
+After the AST check of the Berkeley Function-Calling Leaderboard (Patil et al. 2025): each argument has a list of values
+that are right, of which `""` says that it may be left out; texts are compared without case, spaces and the signs
+`, . / - _ * ^ " '`. Otherwise than there, 5.0 is 5 whatever the declared type, and any order of calls is right.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_core.evaluate.item import SuiteItem
+from grpo_core.evaluate.scorers.base import Params, Score, shown
+from grpo_core.evaluate.scorers.calls import Call, calls_in, same_name
+
+VERSION = 1
+MAX_CALLS = 16
+
+_LOOSE = re.compile(r"[ ,./\-_*^\"']")
+
+
+class FunctionCallParams(Params):
+    partial: bool = False
+    """Score the share of wanted calls that were made, 0 when one was made that is not wanted; off: all or nothing."""
+
+
+def fault(item: SuiteItem, params: FunctionCallParams) -> str | None:
+    if not isinstance(item.target, list):
+        return '\'target\' must be a list of calls {"name", "arguments"}; empty where no function should be called'
+    if len(item.target) > MAX_CALLS:
+        return f"'target' has {len(item.target)} calls; at most {MAX_CALLS} are compared"
+    for call in item.target:
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
+            return "'target' holds a call without a 'name'"
+        if not isinstance(arguments := call.get("arguments", {}), dict):
+            return f"the call of {call['name']!r} has 'arguments' that are no object"
+        if unlisted := [name for name, values in arguments.items() if not isinstance(values, list) or not values]:
+            return (
+                f"the argument {unlisted[0]!r} of {call['name']!r} must be a list of the values that are right, such "
+                'as ["Paris"]; add "" where it may be left out'
+            )
+        names = [one["name"] for one in item.functions]
+        if names and not any(same_name(name, call["name"]) for name in names):
+            return f"'target' calls {call['name']!r}, which is not among 'functions': {', '.join(names)}"
+    return None
+
+
+def score(item: SuiteItem, completion: str, params: FunctionCallParams) -> Score:
+    """1 when exactly the wanted calls were made, else 0 (or a share, with `partial`)."""
+    made, wanted = calls_in(completion, item.functions), item.target
+    if not wanted:
+        return Score(float(not made), shown(f"called {made[0].name}" if made else "no call, as it should be"))
+    if not made:
+        return Score(0.0, "no call that can be read")
+    if len(made) > MAX_CALLS:
+        return Score(0.0, f"{len(made)} calls; at most {MAX_CALLS} are compared")
+    matched = _matched(made, wanted)
+    if matched == len(wanted) == len(made):
+        return Score(1.0, shown(", ".join(call.name for call in made)))
+    share = matched / len(wanted) if params.partial and matched == len(made) else 0.0
+    return Score(share, shown(f"{matched} of {len(wanted)} wanted calls, {len(made)} made: {_why(made, wanted)}"))
+
+
+def _matched(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> int:
+    """Most wanted calls that can each be given a call of its own (Kuhn's augmenting paths)."""
+    fits = [[_fits(call, want) is None for call in made] for want in wanted]
+    given: dict[int, int] = {}
+
+    def place(want: int, seen: set[int]) -> bool:
+        for call, fit in enumerate(fits[want]):
+            if fit and call not in seen:
+                seen.add(call)
+                if call not in given or place(given[call], seen):
+                    given[call] = want
+                    return True
+        return False
+
+    return sum(place(want, set()) for want in range(len(wanted)))
+
+
+def _why(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> str:
+    """What is wrong with the first call that fits nowhere."""
+    for call in made:
+        faults = [_fits(call, want) for want in wanted]
+        if all(faults):
+            named = [one for one, want in zip(faults, wanted, strict=True) if same_name(call.name, want["name"])]
+            return named[0] or "" if named else f"{call.name} was not wanted"
+    return "not all were made"
+
+
+def _fits(call: Call, want: Mapping[str, Any]) -> str | None:
+    """None when the call is the wanted one, else what is not as it should be."""
+    if not same_name(call.name, want["name"]):
+        return f"{call.name} instead of {want['name']}"
+    right = want.get("arguments", {})
+    for name, value in call.arguments.items():
+        if name not in right:
+            return f"{call.name} has no argument {name} here"
+        if not any(_same(value, one) for one in right[name]):
+            return f"{name}={value!r}"
+    for name, values in right.items():
+        if name not in call.arguments and "" not in values:
+            return f"{name} is missing"
+    return None
+
+
+def _same(value: Any, right: Any) -> bool:
+    match right:
+        case bool() | None:
+            return value is right
+        case int() | float():
+            return isinstance(value, int | float) and not isinstance(value, bool) and value == right
+        case str():
+            return isinstance(value, str) and _loose(value) == _loose(right)
+        case list():
+            return (
+                isinstance(value, list)
+                and len(value) == len(right)
+                and all(_same(one, other) for one, other in zip(value, right, strict=True))
+            )
+        case dict():
+            return isinstance(value, dict) and _same_object(value, right)
+    return False
+
+
+def _same_object(value: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Inside an object each field has its list of right values again, as BFCL writes them; a plain value is one."""
+    listed = {name: one if isinstance(one, list) else [one] for name, one in right.items()}
+    return all(
+        name in listed and any(_same(one, other) for other in [*listed[name], right[name]])
+        for name, one in value.items()
+    ) and all(name in value or "" in values for name, values in listed.items())
+
+
+def _loose(text: str) -> str:
+    return _LOOSE.sub("", text).casefold()

@@ -1,0 +1,191 @@
+"""Turns files of public sets into suite items. None of these sets comes with Cohort: a person brings the files, and
+their licences stand. Loads no torch."""
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from grpo_core.config_eval import Category, HigherIs, ScorerConfig
+from grpo_core.data.lines import lines_of
+from grpo_core.errors import ConfigError, DataError
+from grpo_core.evaluate.attacks import ATTACKS, SLICE
+from grpo_core.evaluate.item import SuiteItem
+from grpo_core.evaluate.scorers import Scorer, scorer
+from grpo_core.evaluate.suites import bfcl, choices, mathematics, xstest
+from grpo_core.evaluate.suites.reader import items_jsonl, scan_items
+
+Files = Sequence[tuple[str, bytes]]
+"""(name, content)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a set's files are read, and what its items are judged by unless told otherwise."""
+
+    title: str
+    help: str
+    """Which files it takes."""
+    category: Category
+    scorer: ScorerConfig | None
+    """None where the file itself does not say: a person has to."""
+    higher_is: HigherIs
+    sensitive: bool
+    licence: str
+    """Of the set as its makers publish it; the file at hand may differ."""
+    several: bool
+    """Whether it takes several files."""
+    read: Callable[[Files], Iterable[SuiteItem]]
+
+
+def convert(
+    format: str, files: Files, *, limit: int | None = None, attacks: Sequence[str] = (), most: int | None = None
+) -> bytes:
+    """The files' items as JSONL; with `limit` the first so many or, where items come in clusters, the first so many
+    clusters. With `attacks`, each item once under each of them, as one cluster. Raises DataError naming file and line,
+    and where there are more than `most` items in the files or in what is made of them, before they fill the memory;
+    ConfigError for an unknown format or attack."""
+    found = _format(format)
+    if not files or (len(files) > 1 and not found.several):
+        raise ConfigError(f"the format {format} takes {'one file or more' if found.several else 'one file'}")
+    if unknown := [name for name in attacks if name not in ATTACKS]:
+        raise ConfigError(f"there is no attack {unknown[0]!r}; there are {', '.join(ATTACKS)}")
+    named = ", ".join(name for name, _ in files)
+    try:
+        items = list(islice(found.read(files), None if most is None else most + 1))
+        _refuse_more(len(items), most, named)
+        if limit is not None:
+            items = _first(items, limit)
+        if not items:
+            raise DataError(f"{named}: nothing in it to make items of")
+        _refuse_more(len(items) * len(attacks), most, named)
+        if attacks:
+            items = [attacked for item in items for attacked in _attacked(item, attacks)]
+        content = items_jsonl(items)
+    except RecursionError:
+        raise DataError(f"{named}: holds a value that is nested too deep to be kept") from None
+    except UnicodeEncodeError:
+        raise DataError(f"{named}: holds half a surrogate pair, which is not text that can be stored") from None
+    judge = scorer(found.scorer.kind, found.scorer.params) if found.scorer is not None else None
+    list(scan_items(lines_of(io.BytesIO(content)), scorer=judge, source=f"the items of {files[0][0]}"))
+    return content
+
+
+def default_scorer(format: str) -> Scorer | None:
+    """What the format's items are judged by, ready to score."""
+    told = _format(format).scorer
+    return None if told is None else scorer(told.kind, told.params)
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        raise ConfigError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def _refuse_more(count: int, most: int | None, named: str) -> None:
+    if most is not None and count > most:
+        raise DataError(f"{named}: more than {most:,} items, attacks counted; take a sample of it")
+
+
+def _first(items: Sequence[SuiteItem], limit: int) -> list[SuiteItem]:
+    """Items of the first so many clusters; an item without one is a cluster of its own."""
+    first = set(list(dict.fromkeys(item.cluster or item.id for item in items))[:limit])
+    return [item for item in items if (item.cluster or item.id) in first]
+
+
+def _attacked(item: SuiteItem, attacks: Sequence[str]) -> Iterator[SuiteItem]:
+    for name in attacks:
+        yield dataclasses.replace(
+            item, id=f"{item.id}-{name}", cluster=item.cluster or item.id, attack=name, slice=SLICE + name
+        )
+
+
+def _own(files: Files) -> Iterator[SuiteItem]:
+    for name, content in files:
+        yield from scan_items(lines_of(io.BytesIO(content)), scorer=None, source=name)
+
+
+_NUMBER, _CHOICE = ScorerConfig(kind="number"), ScorerConfig(kind="choice")
+_REFUSAL, _CALLS = ScorerConfig(kind="refusal"), ScorerConfig(kind="function_call")
+
+FORMATS: dict[str, Format] = {
+    "jsonl": Format(
+        "Cohort's own",
+        "JSON lines with id, prompt and target",
+        "performance",
+        None,
+        "better",
+        False,
+        "",
+        False,
+        _own,
+    ),
+    "gsm8k": Format(
+        "GSM8K",
+        "JSON lines with question and an answer that ends in #### number",
+        "performance",
+        _NUMBER,
+        "better",
+        False,
+        "MIT",
+        False,
+        mathematics.gsm8k,
+    ),
+    "mgsm": Format(
+        "MGSM",
+        "mgsm_<language>.tsv, one file a language, with the same problems in the same order",
+        "multilingual",
+        _NUMBER,
+        "better",
+        False,
+        "CC-BY-4.0",
+        True,
+        mathematics.mgsm,
+    ),
+    "xstest": Format(
+        "XSTest",
+        "CSV with id, prompt, type and, where there is one, label",
+        "refusal_calibration",
+        _REFUSAL,
+        "better",
+        True,
+        "CC-BY-4.0",
+        False,
+        xstest.read,
+    ),
+    "truthfulqa": Format(
+        "TruthfulQA (multiple choice, one right)",
+        "TruthfulQA.csv, or JSON with question and mc1_targets",
+        "hallucination",
+        _CHOICE,
+        "better",
+        False,
+        "Apache-2.0",
+        False,
+        choices.truthfulqa,
+    ),
+    "wmdp": Format(
+        "WMDP",
+        "JSON or JSON lines with question, choices and answer (its number from 0)",
+        "harmful_capability",
+        _CHOICE,
+        "worse",
+        True,
+        "MIT",
+        True,
+        choices.wmdp,
+    ),
+    "bfcl": Format(
+        "BFCL (single turn)",
+        "BFCL_….json with question and function, and its file of possible_answer",
+        "tool_use",
+        _CALLS,
+        "better",
+        False,
+        "Apache-2.0",
+        True,
+        bfcl.read,
+    ),
+}

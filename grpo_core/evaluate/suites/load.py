@@ -1,0 +1,109 @@
+"""From a suite's place to its items, checked. Everything that can be wrong with a suite is found here, before a model
+is loaded. Loads no torch."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from grpo_core.config_eval import SuiteConfig
+from grpo_core.config_faults import field_problems
+from grpo_core.data.fingerprint import file_sha256
+from grpo_core.errors import ConfigError, DataError
+from grpo_core.evaluate import starter
+from grpo_core.evaluate.item import SuiteItem
+from grpo_core.evaluate.scorers import Scorer, scorer
+from grpo_core.evaluate.suites.reader import items_digest, load_items
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite, ready to be answered."""
+
+    config: SuiteConfig
+    scorer: Scorer
+    items: tuple[SuiteItem, ...]
+    sha256: str
+    """Of its file."""
+
+    @property
+    def digest(self) -> str:
+        """Of the items taken (`items_digest`)."""
+        return items_digest(self.items)
+
+
+def load_suites(configs: Sequence[SuiteConfig], *, base: Path) -> tuple[Suite, ...]:
+    """Raises ConfigError for wrong settings of a scorer, by their place in the config, and DataError for a file that is
+    not there, not the one meant, or not right."""
+    return tuple(load_suite(config, base=base, place=f"eval.suites.{number}") for number, config in enumerate(configs))
+
+
+def load_suite(config: SuiteConfig, *, base: Path, place: str = "") -> Suite:
+    """See `load_suites`; a relative path is taken from `base`. `place` is how messages call the suite's part of the
+    config."""
+    try:
+        judge = scorer(config.scorer.kind, config.scorer.params)
+    except ConfigError as error:
+        raise ConfigError(f"suite {config.name}: {place}{'.' if place else ''}scorer: {error}") from None
+    if config.path.startswith(starter.PREFIX):
+        path = starter.items_path(config.path.removeprefix(starter.PREFIX))
+    else:
+        path = base / config.path
+        if path.is_dir():
+            raise DataError(f"suite {config.name}: {path} is a folder; give the file of items in it")
+    try:
+        items = tuple(load_items(path, scorer=judge, limit=config.limit))
+        digest = file_sha256(path)
+    except DataError as error:
+        raise DataError(f"suite {config.name}: {error}") from None
+    if config.sha256 not in (None, digest):
+        raise DataError(
+            f"suite {config.name}: {config.path} is not the file meant: its SHA-256 is {digest}, and {config.sha256} "
+            "is asked for. Give the file as it was, or another version of the suite"
+        )
+    return Suite(config, judge, items, digest)
+
+
+def suite_at(place: str) -> SuiteConfig:
+    """The suite that a person names on the command line: `builtin:<name>`, or a file of items `x.jsonl` beside which
+    `x.suite.json` says the rest. Paths come out absolute. Raises ConfigError."""
+    if place.startswith(starter.PREFIX):
+        return SuiteConfig.model_validate(starter.definition(place.removeprefix(starter.PREFIX)))
+    path = Path(place)
+    beside = settings_file(path)
+    try:
+        told = json.loads(beside.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if not path.is_file():
+            raise ConfigError(f"no such suite: {place}; starter suites are {', '.join(_builtin())}") from None
+        raise ConfigError(
+            f"{beside} is not there, which says what {path.name} is scored by. `grpo suite convert` writes it; or "
+            'write it yourself: {"name": "…", "category": "performance", "scorer": {"kind": "exact"}}'
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {beside}: {error}") from None
+    return described(told, source=str(beside), path=str(path.resolve()))
+
+
+def described(told: Any, *, source: str, path: str) -> SuiteConfig:
+    """The suite with its items at `path` that `told`, out of `source`, describes. Raises ConfigError."""
+    if not isinstance(told, dict):
+        raise ConfigError(f"{source} must hold an object with name, category and scorer")
+    try:
+        return SuiteConfig.model_validate({**told, "path": path})
+    except ValidationError as error:
+        problems = field_problems(error, model=SuiteConfig)
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise ConfigError(f"{source} does not describe a suite:\n{listed}", problems) from None
+
+
+def settings_file(items: Path) -> Path:
+    """Where the rest of a suite stands, beside its items."""
+    return items.with_name(f"{items.name.removesuffix('.jsonl')}.suite.json")
+
+
+def _builtin() -> list[str]:
+    return [starter.PREFIX + name for name in starter.names()]

@@ -1,0 +1,175 @@
+"""What an evaluation answers and how each answer is judged: the held-out problems by the run's reward, the items of a
+suite by the suite's scorer. All of them go through the one loop of `loop`. Loads no torch.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from grpo_core.config import RunConfig
+from grpo_core.config_eval import HELDOUT
+from grpo_core.data.fingerprint import problems_digest
+from grpo_core.data.problem import Problem
+from grpo_core.errors import ConfigError, DataError
+from grpo_core.evaluate.scorers import Score
+from grpo_core.evaluate.suites.load import Suite
+from grpo_core.rewards.rubric import Rubric
+from grpo_core.rollout.prompts import Encoded, encode_problems
+
+_HELDOUT_STREAM, _SUITE_STREAM = 2, 4
+"""Names of random streams, apart from those of training: 0 and 1 stand in draw.py, 3 in traces.py."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How everything is answered, the same before and after."""
+
+    template: str
+    max_prompt_tokens: int
+    max_completion_tokens: int
+    temperature: float
+    samples: int
+    """Completions per problem."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """One set of problems with its judge."""
+
+    name: str
+    """Of the suite, or `heldout`."""
+    prompts: Encoded
+    max_completion_tokens: int
+    stream: tuple[int, ...]
+    """Beginning of the key that its random numbers are drawn by: no task's completions depend on which others run."""
+    judge: Callable[[int, str], Score]
+    """From a problem's place in `prompts` and a completion. Never raises for a completion, unless the run shall end."""
+    parts: Sequence[tuple[str, str]]
+    """Slice and cluster of each problem."""
+    protocol: dict[str, Any]
+    """What must be equal before and after. Digests are SHA-256."""
+
+
+def manner_of(config: RunConfig) -> Manner:
+    """As the config says it."""
+    return Manner(
+        template=config.data.template,
+        max_prompt_tokens=config.data.max_prompt_tokens,
+        max_completion_tokens=config.eval_max_completion_tokens,
+        temperature=config.eval.temperature,
+        samples=config.eval.samples_per_problem,
+        seed=config.seed,
+    )
+
+
+def heldout_task(encoded: Encoded, *, rubric: Rubric, config: RunConfig) -> Task:
+    """Right or wrong by the reward's success component."""
+    problems = [prompted.problem for prompted in encoded.prompts]
+    success, manner = config.success_component, manner_of(config)
+    digest = problems_digest(problems)
+    return Task(
+        name=HELDOUT,
+        prompts=encoded,
+        max_completion_tokens=manner.max_completion_tokens,
+        stream=(config.seed, _HELDOUT_STREAM),
+        judge=partial(_passed, problems, rubric, success),
+        parts=[("", "")] * len(problems),
+        protocol={
+            **_protocol(manner, manner.template, manner.max_completion_tokens),
+            "success_component": success,
+            "reward_digest": rubric.digest,
+            "problems": len(problems),
+            "problems_digest": digest,
+            "items_digest": digest,
+            "scorer_digest": rubric.digest,
+        },
+    )
+
+
+def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
+    """`encoded` is what `encode_suite` gave."""
+    config = suite.config
+    longest = _longest(suite, manner)
+    return Task(
+        name=config.name,
+        prompts=encoded,
+        max_completion_tokens=longest,
+        stream=(manner.seed, _SUITE_STREAM, _number(config.name)),
+        judge=partial(_scored, suite),
+        parts=[(item.slice, item.cluster) for item in suite.items],
+        protocol={
+            **_protocol(manner, _template(suite, manner), longest),
+            "problems": len(suite.items),
+            "suite_version": config.version,
+            "title": config.title,
+            "category": config.category,
+            "higher_is": config.higher_is,
+            "file_sha256": suite.sha256,
+            "items_digest": suite.digest,
+            "scorer": config.scorer.kind,
+            "scorer_digest": suite.scorer.digest,
+        },
+    )
+
+
+def encode_suite(suite: Suite, tokenizer: Any, manner: Manner, *, context: int | None) -> Encoded:
+    """Every item as the policy sees it; none is dropped. Raises DataError for a prompt over `data.max_prompt_tokens`,
+    ConfigError for one that leaves no room for the completion in the model's `context`; both name suite and item."""
+    name, longest = suite.config.name, _longest(suite, manner)
+    encoded = encode_problems(
+        [item.problem() for item in suite.items],
+        tokenizer,
+        template=_template(suite, manner),
+        limit=2**62,
+        drop_long=False,
+        source=f"suite {name}",
+    )
+    for prompted in encoded.prompts:
+        tokens = len(prompted.tokens)
+        if tokens > manner.max_prompt_tokens:
+            raise DataError(
+                f"suite {name}: the prompt of item {prompted.problem.id} has {tokens} tokens, over "
+                f"data.max_prompt_tokens = {manner.max_prompt_tokens}; raise the limit, or take the item out"
+            )
+        if context is not None and tokens + longest > context:
+            raise ConfigError(
+                f"suite {name}: the prompt of item {prompted.problem.id} ({tokens} tokens) and the completion limit "
+                f"({longest}) need {tokens + longest} positions; the model has {context}. Lower the suite's "
+                "max_completion_tokens, or take the item out"
+            )
+    return encoded
+
+
+def _protocol(manner: Manner, template: str, longest: int) -> dict[str, Any]:
+    return {
+        "template": template,
+        "temperature": manner.temperature,
+        "samples_per_problem": manner.samples,
+        "max_completion_tokens": longest,
+        "seed": manner.seed,
+    }
+
+
+def _template(suite: Suite, manner: Manner) -> str:
+    return suite.config.template if suite.config.template is not None else manner.template
+
+
+def _longest(suite: Suite, manner: Manner) -> int:
+    return suite.config.max_completion_tokens or manner.max_completion_tokens
+
+
+def _number(name: str) -> int:
+    """A suite's part of its random stream."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+
+
+def _passed(problems: Sequence[Problem], rubric: Rubric, success: str, place: int, completion: str) -> Score:
+    found = rubric.score(problems[place], completion).components[success]
+    return Score(float(found.passed is True), found.detail, found.error)
+
+
+def _scored(suite: Suite, place: int, completion: str) -> Score:
+    return suite.scorer.score(suite.items[place], completion)

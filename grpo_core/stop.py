@@ -1,0 +1,35 @@
+"""Turns signals into a wish to stop that is met between two pieces of work. Loads nothing heavy."""
+
+import signal
+from types import FrameType
+from typing import Any, Self
+
+from grpo_core.errors import Interrupted
+
+
+class Stop:
+    """While entered, turns SIGTERM or the first SIGINT into a wish that the trainer meets at its next check; a second
+    SIGINT kills. SIGTERM may come twice: from a service manager that signals everyone, and from the worker."""
+
+    def __init__(self) -> None:
+        self._asked: str | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = signal.Signals(number).name
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+
+    def raise_if_asked(self) -> None:
+        """Raises Interrupted once a signal came."""
+        if self._asked is not None:
+            raise Interrupted(f"asked to stop by {self._asked}")

@@ -1,0 +1,171 @@
+"""`grpo suite` and `grpo eval` with suites, through the real command."""
+
+import json
+
+import pytest
+
+from grpo_core.cli import main
+from grpo_core.records import EvalItem, EvalResult
+from grpo_core.stats import wilson
+from tests.core.tiny import config, tiny_folder
+
+GSM8K = '{"question": "2 + 2?", "answer": "#### 4"}\n{"question": "3 + 3?", "answer": "#### 6"}\n'
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    tiny_folder(folder / "base")
+    (folder / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 1, encoding="utf-8")
+    (folder / "heldout.jsonl").write_text('{"prompt": "c", "answer": "d"}\n', encoding="utf-8")
+    (folder / "test.jsonl").write_text(GSM8K, encoding="utf-8")
+    return folder
+
+
+def ran(capsys, *words):
+    status = main([str(word) for word in words])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+@pytest.fixture(scope="module")
+def suite(home):
+    out = home / "sums.jsonl"
+    words = ["suite", "convert", "gsm8k", home / "test.jsonl", "--out", out, "--name", "sums"]
+    assert main([str(word) for word in words]) == 0
+    return out
+
+
+# ---------------------------------------------------------------------- grpo suite
+
+
+def test_convert_writes_items_and_what_they_are_scored_by(suite):
+    rows = [json.loads(line) for line in suite.read_text(encoding="utf-8").splitlines()]
+    assert [(row["id"], row["prompt"], row["target"]) for row in rows] == [
+        ("gsm8k-1", "2 + 2?", "4"),
+        ("gsm8k-2", "3 + 3?", "6"),
+    ]
+    told = json.loads((suite.parent / "sums.suite.json").read_text(encoding="utf-8"))
+    assert (told["name"], told["category"], told["scorer"]["kind"]) == ("sums", "performance", "number")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["gsm8k", "none.jsonl", "--out", "x.jsonl"], 3, "no such file: none.jsonl"),
+        (["arc", "test.jsonl", "--out", "x.jsonl"], 2, "there is no format 'arc'; there are jsonl, gsm8k"),
+        (["gsm8k", "test.jsonl", "--out", "x.txt"], 2, "a file of items ends in .jsonl"),
+        (["gsm8k", "test.jsonl", "--out", "x.jsonl", "--limit", "0"], 2, "--limit must be at least 1"),
+        (["gsm8k", "train.jsonl", "--out", "x.jsonl"], 3, "train.jsonl, line 1: has no field 'answer'"),
+        (["gsm8k", "test.jsonl", "--out", "no/x.jsonl"], 3, "cannot write no/x.jsonl"),
+        (
+            ["gsm8k", "test.jsonl", "--out", "x.jsonl", "--name", "Not a name"],
+            2,
+            "the command line does not describe a suite",
+        ),
+    ],
+)
+def test_convert_refuses(home, capsys, monkeypatch, words, status, said):
+    monkeypatch.chdir(home)
+    (home / "train.jsonl").write_text('{"question": "a"}\n', encoding="utf-8")
+    found, _, error = ran(capsys, "suite", "convert", *words)
+    assert found == status, error
+    assert said in error
+    assert not (home / "x.jsonl").exists()
+
+
+def test_check_tells_what_is_in_a_file(suite, tmp_path, capsys):
+    status, out, _ = ran(capsys, "suite", "check", suite)
+    assert status == 0
+    assert "2 items, 2 clusters" in out
+    assert "targets: fit the scorer number" in out
+    assert "longest prompt: 6 characters, of item gsm8k-1" in out
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text('{"id": "a", "prompt": "p", "target": "t", "slice": "s"}\n', encoding="utf-8")
+    status, out, _ = ran(capsys, "suite", "check", alone)
+    assert (status, "slice s: 1" in out, "not checked: no scorer is known" in out) == (0, True, True)
+    status, _, error = ran(capsys, "suite", "check", alone, "--scorer", "number")
+    assert (status, "line 1: item 'a': 'target' is 't', which is not a number" in error) == (3, True)
+
+
+def test_list_tells_each_starter_with_its_limits(capsys):
+    status, out, _ = ran(capsys, "suite", "list")
+    assert status == 0
+    assert "builtin:jailbreak_robustness   56 items" in out
+    assert "Eight requests in seven forms" in out
+    told = json.loads(ran(capsys, "suite", "list", "--json")[1])
+    assert [one["path"] for one in told][:2] == ["builtin:format", "builtin:hallucination"]
+    assert all(one["limits"] and len(one["sha256"]) == 64 for one in told)
+
+
+# ---------------------------------------------------------------------- grpo eval
+
+
+def test_a_model_alone(home, suite, tmp_path, capsys):
+    words = ["eval", home / "base", "--suite", "builtin:multilingual", "--suite", suite, "--limit", 7]
+    words += ["--max-tokens", 4, "--threads", 1, "--out", tmp_path / "out"]
+    status, out, error = ran(capsys, *words)
+    assert status == 0, error
+    table = [line.split() for line in out.splitlines()[-3:]]
+    assert table[0][:4] == ["suite", "score", "share", "95"]
+    assert [row[0] for row in table[1:]] == ["multilingual", "sums"]
+    lines = (tmp_path / "out/answers.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    kinds = [record["kind"] for record in records]
+    assert kinds == ["eval_item"] * 7 + ["eval_result"] + ["eval_item"] * 2 + ["eval_result"]
+    EvalItem.model_validate(records[0])
+    EvalResult.model_validate(records[-1])
+    results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))["results"]
+    assert results[0]["slices"]["de"]["problems"] == 2
+    sums = wilson(results[1]["correct"], 2)
+    assert results[1]["interval"] == {"low": sums.low, "high": sums.high}
+    # Seven items of two problems that all score 0 are worth two.
+    assert results[0]["interval"]["high"] == wilson(0, 2).high
+
+
+def test_json_is_all_that_stdout_holds(home, suite, capsys):
+    status, out, error = ran(
+        capsys, "eval", home / "base", "--suite", suite, "--max-tokens", 2, "--template", "Q: {prompt}", "--json"
+    )
+    assert status == 0
+    told = json.loads(out)
+    assert told["results"][0]["protocol"]["template"] == "Q: {prompt}"
+    assert told["model"]["sha256"].keys() >= {"the base model's weights"}
+    assert "evaluating 2/2" in error
+
+
+def test_suites_beside_a_config_s_own(home, suite, tmp_path, capsys):
+    path = home / "run.yaml"
+    (home / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n', encoding="utf-8")
+    path.write_text(config(eval={"path": "heldout.jsonl"}).to_yaml(), encoding="utf-8")
+    status, out, error = ran(capsys, "eval", path, "--suite", suite, "--out", tmp_path / "e.jsonl")
+    assert status == 0, error
+    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["heldout", "sums"]
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "e.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert kinds == ["eval_item", "eval_result", "eval_item", "eval_item", "eval_result"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["base"], 2, "a model alone is measured on suites: give --suite"),
+        (["base", "--suite", "builtin:luck"], 2, "no starter suite 'luck'; there are format"),
+        (["base", "--suite", "none.jsonl"], 2, "no such suite: none.jsonl; starter suites are builtin:format"),
+        (["base", "--suite", "heldout.jsonl"], 2, "heldout.suite.json is not there, which says what"),
+        (["base", "--suite", "sums.jsonl", "--suite", "sums.jsonl"], 2, "given twice: sums"),
+        (["base", "--suite", "sums.jsonl", "--template", "x"], 2, "--template must hold {prompt}"),
+        (["base", "--suite", "sums.jsonl", "--model", "base"], 2, "--model goes with a config"),
+        (["base", "--suite", "sums.jsonl", "--max-prompt-tokens", "3"], 3, "the prompt of item gsm8k-1 has 6 tokens"),
+        (["base", "--suite", "sums.jsonl", "--max-tokens", "9999"], 2, "suite sums: the prompt of item gsm8k-1"),
+        (["base", "--suite", "broken.jsonl"], 2, "broken.suite.json does not describe a suite"),
+        (["sums.suite.json", "--seed", "1"], 2, "--seed is for a model alone; here the config says it"),
+        (["none.yaml"], 2, "no such config file"),
+    ],
+)
+def test_eval_refuses(home, suite, capsys, monkeypatch, words, status, said):
+    monkeypatch.chdir(home)
+    (home / "broken.jsonl").write_text("", encoding="utf-8")
+    (home / "broken.suite.json").write_text('{"name": "broken"}', encoding="utf-8")
+    found, _, error = ran(capsys, "eval", *words)
+    assert found == status, error
+    assert said in error

@@ -1,0 +1,259 @@
+"""Suites before and after training, through the real command on a tiny model."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from grpo_core.cli import main
+from grpo_core.evaluate import scorers
+from grpo_core.evaluate.scorers import Kind
+from grpo_core.model.tiny import TinyShape
+from tests.core.runs import KILLED, forked, result, rows
+from tests.core.tiny import config, tiny_folder
+
+SHAPE = TinyShape(hidden=32, layers=2, heads=2, feed_forward=64, context=1024)
+ITEMS = [
+    {"id": "one", "prompt": "say z", "target": "k", "slice": "new", "cluster": "c1"},
+    {"id": "two", "prompt": "please say z", "target": "k", "slice": "new", "cluster": "c1"},
+    {"id": "three", "prompt": "say a", "target": "k", "slice": "trained on"},
+]
+MINE = {"name": "mine", "title": "My own", "version": 3, "path": "mine.jsonl", "category": "performance"} | {
+    "scorer": {"kind": "exact"},
+    "max_completion_tokens": 1,
+}
+FORMAT = {"path": "builtin:format", "limit": 5}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    tiny_folder(folder / "base", shape=SHAPE)
+    write(folder / "train.jsonl", [{"prompt": f"say {letter}", "answer": "k"} for letter in "abcdefghijklmnop"])
+    write(folder / "heldout.jsonl", [{"prompt": f"say {letter}", "answer": "k"} for letter in "qrst"])
+    write(folder / "mine.jsonl", ITEMS)
+    return folder
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def told(home, name, suites=(MINE, FORMAT), **parts):
+    """A config file; its evaluation samples, so that seeds matter."""
+    settings = {
+        "sampling": {"group_size": 16, "prompts_per_step": 4, "max_completion_tokens": 4},
+        "optim": {"steps": 2, "lr": 0.01},
+        "eval": {"path": "heldout.jsonl", "temperature": 1.0, "samples_per_problem": 2, "suites": list(suites)},
+        "traces": {"groups_per_step": 1},
+        **parts,
+    }
+    path = home / f"{name}.yaml"
+    path.write_text(config(**settings).to_yaml(), encoding="utf-8")
+    return path
+
+
+def train(home, out, suites=(MINE, FORMAT), **parts):
+    return main(["train", str(told(home, out.name, suites, **parts)), "--out", str(out)])
+
+
+def items(out, phase, suite):
+    found = [row for row in rows(out / "evals" / f"{phase}.jsonl") if row["suite"] == suite]
+    assert found[-1]["kind"] == "eval_result"
+    return found[:-1], found[-1]
+
+
+def untimed(lines):
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def run(home, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert train(home, out) == 0
+    return out
+
+
+def test_every_suite_is_answered_before_and_after(run):
+    for phase in ("before", "after"):
+        results = [row for row in rows(run / "evals" / f"{phase}.jsonl") if row["kind"] == "eval_result"]
+        assert [(row["suite"], row["problems"]) for row in results] == [("heldout", 4), ("mine", 3), ("format", 5)]
+        found, measured = items(run, phase, "mine")
+        assert [(row["problem_id"], row["slice"], row["cluster"]) for row in found] == [
+            ("one", "new", "c1"),
+            ("two", "new", "c1"),
+            ("three", "trained on", ""),
+        ]
+        for row in found:
+            assert row["prompt"] in ("say z", "please say z", "say a")
+            assert (row["answer"], row["tokens"], row["error"]) == ("k", 1, None)
+        assert measured["correct"] == sum(row["score"] for row in found)
+    heldout, _ = items(run, "after", "heldout")
+    assert {(row["slice"], row["cluster"]) for row in heldout} == {("", "")}
+
+
+def test_the_protocol_is_equal_and_says_what_was_done(run):
+    for suite in ("heldout", "mine", "format"):
+        before, after = (items(run, phase, suite)[1]["protocol"] for phase in ("before", "after"))
+        assert before == after
+        assert {"template", "temperature", "seed", "items_digest", "scorer_digest"} <= before.keys()
+    protocol = items(run, "before", "mine")[1]["protocol"]
+    assert (protocol["suite_version"], protocol["title"], protocol["scorer"]) == (3, "My own", "exact")
+    assert (protocol["max_completion_tokens"], protocol["samples_per_problem"]) == (1, 2)
+    assert items(run, "before", "format")[1]["protocol"]["max_completion_tokens"] == 4
+
+
+def test_the_manifest_tells_suites_and_overlap(run):
+    data = json.loads((run / "manifest.json").read_text())["data"]
+    mine = data["suites"]["mine"]
+    assert (mine["items"], mine["clusters"], mine["version"]) == (3, 2, 3)
+    assert mine["items_digest"] == items(run, "before", "mine")[1]["protocol"]["items_digest"]
+    assert mine["prompt_tokens"]["max"] == len("please say z")
+    assert data["overlap"].keys() == {"heldout", "mine", "format"}
+    # "say a" is trained on: the same words.
+    assert [one["id"] for one in data["overlap"]["mine"]["touched"]] == ["three"]
+    assert data["overlap"]["heldout"]["touched"] == []
+
+
+def test_the_log_tells_each_suite(run, home, tmp_path, capsys):
+    assert train(home, tmp_path / "run") == 0
+    said = capsys.readouterr().out
+    assert "16 problems, 4 held out, 8 items of 2 suites" in said
+    assert "evaluating_before 7/12 · items answered, in mine" in said
+    assert "evaluating_before 12/12 · items answered, in format" in said
+    assert "mine before: " in said
+    assert "format after: " in said
+    assert "before mine: " in said  # the end's summary
+    assert said.count("95 % interval") == 4 + 6
+    phases = [row for row in rows(run / "events.jsonl") if row["kind"] == "phase"]
+    assert [row["total"] for row in phases if row["phase"].startswith("evaluating")] == [12, 12]
+
+
+def test_the_same_seed_gives_the_same_completions(run, home, tmp_path):
+    assert train(home, tmp_path / "again") == 0
+    for phase in ("before", "after"):
+        assert untimed(rows(tmp_path / "again/evals" / f"{phase}.jsonl")) == untimed(rows(run / f"evals/{phase}.jsonl"))
+    assert train(home, tmp_path / "other", seed=1) == 0
+    assert items(tmp_path / "other", "before", "mine")[0] != items(run, "before", "mine")[0]
+
+
+def test_suites_change_nothing_else(run, home, tmp_path):
+    """Held-out problems and weights are those of a run without suites, and a suite's completions those of a run with
+    that suite alone."""
+    assert train(home, tmp_path / "none", suites=()) == 0
+    assert train(home, tmp_path / "alone", suites=(FORMAT,)) == 0
+    without, alone, both = result(tmp_path / "none"), result(tmp_path / "alone"), result(run)
+    assert without.weights == alone.weights == both.weights
+    assert without.metrics == both.metrics
+    for phase in ("before", "after"):
+        for name, suite in (("none", "heldout"), ("alone", "heldout"), ("alone", "format")):
+            assert items(tmp_path / name, phase, suite)[0] == items(run, phase, suite)[0]
+
+
+def test_suites_alone_are_something_to_evaluate(home, tmp_path):
+    assert train(home, tmp_path / "run", eval={"suites": [MINE]}) == 0
+    lines = rows(tmp_path / "run/evals/after.jsonl")
+    assert [row["suite"] for row in lines] == ["mine"] * 4
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["data"]["eval"] is None
+
+
+def test_a_scorer_that_raises_is_counted_and_the_run_goes_on(home, tmp_path, monkeypatch):
+    kind = scorers.KINDS["exact"]
+
+    def breaks(item, completion, params):
+        if item.id == "two":
+            raise KeyError("no such word")
+        return kind.score(item, completion, params)
+
+    monkeypatch.setitem(scorers.KINDS, "exact", Kind(kind.params, breaks, kind.fault, kind.version))
+    assert train(home, tmp_path / "run") == 0
+    for phase in ("before", "after"):
+        found, measured = items(tmp_path / "run", phase, "mine")
+        assert [row["error"] for row in found] == [None, "KeyError: 'no such word'", None]
+        assert found[1]["score"] == 0
+        assert measured["errors"] == 1
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def test_a_run_that_goes_on_does_not_evaluate_before_again(run, home, tmp_path):
+    out, path = tmp_path / "run", told(home, "onward", checkpoints={"every": 1})
+    assert forked(["train", str(path), "--out", str(out)], fault="updated:2") == KILLED
+    before = (out / "evals/before.jsonl").read_bytes()
+    assert forked(["train", str(path), "--out", str(out), "--resume"]) == 0
+    assert (out / "evals/before.jsonl").read_bytes() == before
+    assert untimed(rows(out / "evals/after.jsonl")) == untimed(rows(run / "evals/after.jsonl"))
+    assert (
+        sum(row["kind"] == "phase" and row["phase"] == "evaluating_before" for row in rows(out / "events.jsonl")) == 1
+    )
+
+
+def test_a_suite_that_changed_stops_a_run_from_going_on(home, tmp_path):
+    path = told(home, "changed", checkpoints={"every": 1})
+    out, log = tmp_path / "run", tmp_path / "said"
+    assert forked(["train", str(path), "--out", str(out)], fault="updated:2") == KILLED
+    try:
+        write(home / "mine.jsonl", [{**ITEMS[0], "target": "j"}, *ITEMS[1:]])
+        assert forked(["train", str(path), "--out", str(out), "--resume"], log=log) == 7
+    finally:
+        write(home / "mine.jsonl", ITEMS)
+    assert "the problems of the suite mine changed since" in log.read_text(encoding="utf-8")
+
+
+def test_two_ranks_answer_the_same(run, home, tmp_path):
+    out, path = tmp_path / "run", told(home, "two-ranks", engine={"threads": 1, "devices": 2})
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "grpo_core.cli"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "train", str(path), "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert untimed(rows(out / "evals/before.jsonl")) == untimed(rows(run / "evals/before.jsonl"))
+    assert json.loads((out / "manifest.json").read_text())["data"]["overlap"].keys() == {"heldout", "mine", "format"}
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+def refused(home, tmp_path, capsys, suites, **parts):
+    """Exit status and what stderr says; nothing was evaluated."""
+    status = train(home, tmp_path / "run", suites=suites, **parts)
+    assert not list((tmp_path / "run").glob("evals/*"))
+    return status, capsys.readouterr().err
+
+
+def test_a_prompt_over_the_limit_names_suite_and_item(home, tmp_path, capsys):
+    data = {"path": "train.jsonl", "max_prompt_tokens": 10, "long_prompts": "drop"}
+    status, said = refused(home, tmp_path, capsys, [MINE], data=data)
+    assert status == 3
+    assert "suite mine: the prompt of item two has 12 tokens, over data.max_prompt_tokens = 10" in said
+
+
+def test_a_prompt_over_the_context_names_suite_and_item(home, tmp_path, capsys):
+    status, said = refused(home, tmp_path, capsys, [{**MINE, "max_completion_tokens": 1020}])
+    assert status == 2
+    assert "suite mine: the prompt of item one (5 tokens) and the completion limit (1020) need 1025 positions" in said
+    assert "the model has 1024" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"path": "none.jsonl"}, 3, "suite mine: no such file of suite items"),
+        ({"path": "base"}, 3, "is a folder; give the file of items in it"),
+        ({"sha256": "0" * 64}, 3, "suite mine: mine.jsonl is not the file meant"),
+        ({"scorer": {"kind": "number"}}, 3, "mine.jsonl, line 1: item 'one': 'target' is 'k', which is not a number"),
+        ({"scorer": {"kind": "exact", "params": {"case": 1}}}, 2, "eval.suites.0.scorer: the settings of the scorer"),
+    ],
+)
+def test_a_suite_that_is_not_right_is_told_before_anything_runs(home, tmp_path, capsys, change, status, words):
+    found, said = refused(home, tmp_path, capsys, [{**MINE, **change}])
+    assert found == status
+    assert words in said
+    assert not (tmp_path / "run/manifest.json").exists()

@@ -1,0 +1,145 @@
+"""Salted hashes of every completion: what they bind, and what they do not tell."""
+
+import hashlib
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from grpo_core.commitments import commit, sample_content, unpack
+from grpo_core.config import RunConfig
+from grpo_core.leaves import leaf
+from grpo_core.records import Commitments, Group, Sample
+from grpo_core.traces import traces
+
+SALT = bytes(range(16))
+CONTENT = {
+    "step": 3,
+    "group": 1,
+    "sample": 0,
+    "problem_id": "add-1",
+    "prompt": "what is 37 + 45?",
+    "completion": "82 é\n",
+    "tokens": 4,
+    "finish_reason": "eos",
+    "reward": 1.0,
+    "advantage": -0.5,
+}
+
+
+def group(index: int, *, size: int = 2, step: int = 3) -> Group:
+    samples = tuple(
+        Sample(
+            index=place,
+            completion=f"answer {index} {place}",
+            tokens=3,
+            finish_reason="eos",
+            reward=float(place),
+            components={},
+            advantage=place - 0.5,
+        )
+        for place in range(size)
+    )
+    return Group(
+        step=step,
+        index=index,
+        problem_id=f"p{index}",
+        prompt="what?",
+        answer="1",
+        reward_mean=0.5,
+        reward_std=0.5,
+        signal="mixed",
+        samples=samples,
+    )
+
+
+def config(keep: int) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "model": {"path": "m"},
+            "data": {"path": "d.jsonl"},
+            "reward": {"components": [{"name": "right", "kind": "exact"}]},
+            "eval": {"before": False, "after": False},
+            "traces": {"groups_per_step": keep},
+        }
+    )
+
+
+def test_a_leaf_is_the_hash_of_zero_salt_and_canonical_json():
+    """Worked by hand: keys sorted, 1.0 written as 1, long texts as their SHA-256."""
+    prompt = hashlib.sha256(b"what is 37 + 45?").hexdigest()
+    completion = hashlib.sha256("82 é\n".encode()).hexdigest()
+    written = (
+        f'{{"advantage":-0.5,"completion_sha256":"{completion}","finish_reason":"eos","group":1,'
+        f'"problem_id":"add-1","prompt_sha256":"{prompt}","reward":1,"sample":0,"step":3,"tokens":4}}'
+    )
+    assert leaf(SALT, CONTENT) == hashlib.sha256(b"\x00" + SALT + written.encode()).digest()
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_every_field_is_bound(name: str):
+    other = {**CONTENT, name: "x" if isinstance(CONTENT[name], str) else 99}
+    assert leaf(SALT, other) != leaf(SALT, CONTENT)
+
+
+def test_another_salt_gives_another_leaf_and_a_short_one_is_refused():
+    assert leaf(bytes(16), CONTENT) != leaf(SALT, CONTENT)
+    with pytest.raises(ValueError, match="16 bytes, not 15"):
+        leaf(SALT[:15], CONTENT)
+
+
+def test_leaf_i_g_plus_j_is_of_sample_j_of_group_i():
+    salted, told = commit([group(0), group(1)])
+    leaves = unpack(told.leaves)
+    assert told.count == len(leaves) == 4
+    for i, one in enumerate(salted):
+        for j, sample in enumerate(one.samples):
+            assert sample.salt is not None
+            assert leaf(bytes.fromhex(sample.salt), sample_content(one, sample)) == leaves[2 * i + j]
+
+
+def test_equal_completions_have_different_leaves():
+    first, second = commit([group(0)])[1], commit([group(0)])[1]
+    assert set(unpack(first.leaves)).isdisjoint(unpack(second.leaves))
+
+
+def test_every_group_is_committed_to_and_some_are_kept():
+    told, *kept = traces(3, [group(0), group(1), group(2)], [group(3)], [group(4)], config(1))
+    assert isinstance(told, Commitments)
+    assert told.count == 10
+    assert len(kept) == 2  # one trained on, one discarded
+    leaves = unpack(told.leaves)
+    for one in kept:
+        assert isinstance(one, Group)
+        for sample in one.samples:
+            assert leaf(bytes.fromhex(sample.salt or ""), sample_content(one, sample)) in leaves
+    assert traces(3, [], [], [], config(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "leaves"),
+    [(2, "A" * 43 + "="), (1, "A" * 42 + "=="), (1, "A" * 43), (1, "*" * 43 + "="), (0, "")],
+    ids=["fewer", "short", "unpadded", "no base64", "none"],
+)
+def test_commitments_of_another_length_are_no_record(count: int, leaves: str):
+    with pytest.raises(ValidationError):
+        Commitments(step=1, count=count, leaves=leaves)
+
+
+@pytest.mark.parametrize("text", ["A", "AAA=", "A" * 43 + "B=", "A" * 42 + "B="])
+def test_only_one_spelling_is_unpacked(text: str):
+    with pytest.raises(ValueError):
+        unpack(text)
+
+
+def test_a_record_reads_back():
+    _, told = commit([group(0)])
+    assert Commitments.model_validate(json.loads(told.model_dump_json())) == told
+
+
+def test_texts_are_bound_as_they_can_be_kept() -> None:
+    """A platform stores U+FFFD for NUL and for half a surrogate pair; so that is what is hashed."""
+    made = group(0)
+    odd = made.samples[0].model_copy(update={"completion": "a\x00b\ud800c"})
+    content = sample_content(made.model_copy(update={"prompt": "\x00"}), odd)
+    assert (content["completion"], content["prompt"]) == ("a\ufffdb\ufffdc", "\ufffd")

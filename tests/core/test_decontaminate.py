@@ -1,0 +1,286 @@
+"""Evaluation items in training texts: planted copies are found by the right methods, and only they."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.data.decontaminate import overlap
+from grpo_core.data.minhash import Bands, signature
+from grpo_core.data.ngram_postings import COMMON_ABOVE
+from grpo_core.data.plain_words import masked, units, writing
+from grpo_core.errors import DataError
+
+STORY = (
+    "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips did "
+    "Natalia sell altogether in April and May?"
+)
+OTHER = "A robe takes 2 bolts of blue fiber and half that much white fiber. How many bolts in total does it take?"
+THIRD = "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes of it. How much did she earn then?"
+PARAPHRASE = (
+    "In April, 48 of Natalia's friends bought clips from her; her sales in May were half of that. What is the number "
+    "of clips that she sold over both months?"
+)
+WORDS = [
+    *("river", "stone", "lamp", "green", "seven", "window", "carpet", "monday"),
+    *("engine", "violet", "paper", "cloud", "salt", "ladder", "bread", "copper"),
+]
+
+
+def by(report: dict[str, Any], view: str = "touched") -> dict[str, dict[str, Any]]:
+    return {hit["id"]: hit["by"] for hit in report[view]}
+
+
+def one(train: str, item: str = STORY) -> dict[str, dict[str, Any]]:
+    """How the item is found in the training text, beside an item that has nothing to do with it."""
+    found = by(overlap([("t", train)], [("item", item), ("else", OTHER)]))
+    assert "else" not in found
+    return found.get("item", {})
+
+
+# ---------------------------------------------------------------------- what counts as the same words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("What is 37 + 45?", "what is 37 + 45"),
+        ("what  IS\n37 \t−45", "what is 37 - 45"),
+        ("It cost $1,000.50, i.e. 1000.5; 007 or 2.0 %", "it cost 1000.5 i e 1000.5 7 or 2"),
+        ("1,2 and 12,345,678", "1 2 and 12345678"),
+        ("x=-5, well-known, 10-year-old", "x = - 5 well known 10 year old"),
+        ("a*b **bold** --- 3×4÷2", "a * b bold 3 * 4 / 2"),
+        ("٣٤٥ ａｂｃ１２ Straße", "345 abc 12 strasse"),
+        ("मैं घर जा रहा हूँ।", "मैं घर जा रहा हूँ"),
+        ("日本語、2つ", "日 本 語 2 つ"),
+        ("?!… 🙂", ""),
+    ],
+)
+def test_units(text: str, expected: str) -> None:
+    assert units(text) == expected.split()
+
+
+def test_signs_of_arithmetic_keep_problems_apart() -> None:
+    assert units("what is 37 + 45?") != units("what is 37 - 45?")
+    assert masked(units("what is 37 + 45?")) == masked(units("what is 1,200 + 3.5?"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (STORY, "spaced"),
+        ("日本語のテキスト 2", "han_kana"),
+        ("ร้านอาหาร", "southeast_asian"),
+        ("ভাত খাই", "spaced"),
+        ("", "spaced"),
+    ],
+)
+def test_writing(text: str, kind: str) -> None:
+    assert writing(units(text)) == kind
+
+
+@given(st.text())
+def test_any_text_has_units_that_are_their_own_units(text: str) -> None:
+    found = units(text)
+    assert all(found)
+    assert masked(masked(found)) == masked(found)
+
+
+# ---------------------------------------------------------------------- what is found
+
+
+def test_a_copy_in_other_capitals_and_spaces_is_found_by_every_method() -> None:
+    found = one("  " + STORY.upper().replace(",", " ,").replace(" ", "  "))
+    assert set(found) == {"exact", "ngram13", "ngram8", "minhash"}
+    assert all(hit == {"train": "t", "share": 1.0, "texts": 1} for hit in found.values())
+
+
+def test_a_copy_inside_a_longer_text_is_found_by_its_word_sequences() -> None:
+    found = one(
+        f"Consider the following story and answer in one line. {STORY} Think first, then write it down. " + OTHER[:40]
+    )
+    assert set(found) == {"ngram13", "ngram8"}
+    assert found["ngram13"]["share"] == 1.0
+
+
+def test_one_changed_word_leaves_a_near_copy() -> None:
+    """31 words have 27 5-grams and 19 13-grams; the last word changed leaves 26 in common of 28 in either, and 18."""
+    words = units(STORY)
+    assert len(words) == 31
+    found = one(STORY.replace("May?", "June?"))
+    assert set(found) == {"ngram13", "ngram8", "minhash"}
+    assert found["minhash"]["share"] == pytest.approx(26 / 28)
+    assert found["ngram13"]["share"] == pytest.approx(18 / 19)
+
+
+def test_thirteen_words_in_a_row_are_enough_and_twelve_are_not() -> None:
+    words = STORY.split()
+    assert set(one(" ".join(["Once", *words[5:18], "there."]))) == {"ngram13"}
+    assert one(" ".join(["Once", *words[5:17], "there."])) == {}
+
+
+def test_eight_word_sequences_count_from_70_percent_over_all_training_texts() -> None:
+    """17 words have 10 8-grams. Words 1 to 10 hold 3 of them, 4 to 13 three more, 7 to 15 two, of which one is new."""
+    words = [*WORDS, "last"]
+    item = " ".join(words)
+    pieces = [("a", " ".join(words[:10])), ("b", " ".join(words[3:13])), ("c", " ".join(words[6:15]))]
+    others = [("item", item), ("else", OTHER)]
+    assert by(overlap(pieces[:2], others)) == {}  # 6 of 10
+    assert by(overlap(pieces, others)) == {"item": {"ngram8": {"train": "a", "share": 0.8, "texts": 3}}}
+
+
+def test_a_paraphrase_is_not_found() -> None:
+    report = overlap([("t", PARAPHRASE)], [("item", STORY), ("else", OTHER)])
+    assert (report["touched"], report["same_but_numbers"]) == ([], [])
+
+
+def test_other_numbers_are_the_same_but_for_numbers() -> None:
+    report = overlap([("t", STORY.replace("48", "1,250.5"))], [("item", STORY), ("else", OTHER)])
+    assert set(by(report).get("item", {})) == {"ngram13", "ngram8"}  # 26 words after the number are as they were
+    short = overlap([("t", "What is 12 + 99?")], [("item", "what is 37 + 45?"), ("minus", "what is 37 - 45?")])
+    assert short["touched"] == []
+    assert by(short, "same_but_numbers")["item"]["exact"] == {"train": "t", "share": 1.0, "texts": 1}
+    assert list(by(short, "same_but_numbers")) == ["item"]
+    assert short["counts"]["same_but_numbers"] == 1
+
+
+def test_a_number_written_otherwise_is_the_same_number() -> None:
+    assert set(one("what is 1,000.0 + 45", "What is 1000 + 45?")) == {"exact", "minhash"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "小明有四十八个朋友，他在四月卖给他们每人一个夹子，五月卖出的夹子是四月的一半。他在四月和五月一共卖了多少个夹子？",
+        "ナタリアは四月に四十八人の友達にクリップを売りました。五月には四月の半分の数のクリップを売りました。全部でいくつ売りましたか。",
+        "นาตาเลียขายคลิปให้เพื่อนของเธอ 48 คนในเดือนเมษายน และขายคลิปได้ครึ่งหนึ่งในเดือนพฤษภาคม นาตาเลียขายคลิปทั้งหมดกี่อัน",
+        "এপ্রিল মাসে নাতালিয়া তার 48 জন বন্ধুর কাছে ক্লিপ বিক্রি করেছিল এবং মে মাসে অর্ধেক। সে মোট কতগুলি ক্লিপ বিক্রি করেছিল?",
+        "Наталья продала 48 клипов друзьям в апреле, а в мае продала в два раза меньше. Сколько клипов она продала?",
+    ],
+    ids=["zh", "ja", "th", "bn", "ru"],
+)
+def test_other_scripts(text: str) -> None:
+    assert set(one(text, text)) == {"exact", "ngram13", "ngram8", "minhash"}
+    inside = one(f"Answer in English, please. {text} Thank you very much indeed for all of it.", text)
+    assert {"ngram13", "ngram8"} <= set(inside)
+    assert one(STORY, text) == {}
+
+
+def test_a_short_phrase_of_han_is_no_thirteen_words() -> None:
+    """26 characters stand for 13 words: 25 in a row are not enough."""
+    text = "一二三四五六七八九十甲乙丙丁戊己庚辛壬癸子丑寅卯辰巳午未申酉戌亥"
+    assert set(one("天" + text[:26] + "地", text)) == {"ngram13"}
+    assert one("天" + text[:25] + "地", text) == {}
+
+
+def test_the_nearest_text_is_named_and_all_are_counted() -> None:
+    train = [("far", STORY.split(" in April")[0] + " somewhere else"), ("near", STORY.replace("May?", "June?"))]
+    train += [("same", STORY), ("again", STORY.lower())]
+    found = by(overlap(train, [("item", STORY), ("else", OTHER)]))["item"]
+    assert found["exact"] == {"train": "same", "share": 1.0, "texts": 2}
+    assert found["minhash"] == {"train": "same", "share": 1.0, "texts": 3}
+    assert (found["ngram13"]["train"], found["ngram13"]["texts"]) == ("same", 3)
+
+
+def test_items_with_one_text_are_all_touched_and_in_order() -> None:
+    items = [("b", STORY), ("x", OTHER), ("a", STORY.upper()), ("y", THIRD)]
+    assert list(by(overlap([("t", STORY)], items))) == ["b", "a"]
+
+
+def test_the_suites_wording_is_no_finding() -> None:
+    """A sentence that all items begin with stands in the training texts too; the items themselves do not."""
+    head = "Solve the following problem step by step and write the final answer as a single number in a box: "
+    rng = random.Random(3)
+    items = [(f"i{n}", head + " ".join(rng.choices(WORDS, k=14))) for n in range(2 * COMMON_ABOVE)]
+    train = [(f"t{n}", head + " ".join(rng.choices(WORDS, k=14))) for n in range(50)]
+    report = overlap(train, items)
+    assert report["touched"] == []
+    assert report["items"]["common_ngrams"]["5"] == 15  # of the 19 words
+    assert report["items"]["without_own_ngram"] == {"13": 0, "8": 0, "5": 0}
+    planted = overlap([*train, ("copy", items[4][1])], items)
+    assert set(by(planted)["i4"]) == {"exact", "ngram13", "ngram8", "minhash"}
+    assert planted["counts"]["touched"] == 1
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    report = overlap([("t", "…"), ("u", STORY)], [("empty", "🙂 ?!"), ("short", "What is it?"), ("item", STORY)])
+    assert report["train"] == {"texts": 2, "without_words": 1}
+    assert report["items"]["without_words"] == ["empty"]
+    assert report["items"]["without_own_ngram"] == {"13": 1, "8": 1, "5": 1}
+    assert set(by(report)) == {"item"}
+
+
+def test_nothing_to_compare() -> None:
+    assert overlap([], [("item", STORY)])["counts"]["touched"] == 0
+    assert overlap([("t", STORY)], [])["items"]["texts"] == 0
+
+
+def test_an_id_twice_is_refused() -> None:
+    with pytest.raises(DataError, match="two evaluation items have the id 'a'"):
+        overlap([], [("a", STORY), ("a", OTHER)])
+
+
+def test_the_report_is_json_and_says_how_it_was_made() -> None:
+    report = overlap([("t", STORY)], [("item", STORY)])
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["method"]["minhash"] == {
+        "words": 5,
+        "touched_from": "Jaccard similarity 0.8 with one training text",
+        "permutations": 128,
+        "bands": 32,
+        "rows": 4,
+        "hash": "BLAKE2b, 64 bits",
+        "seed": "cohort-minhash-1",
+    }
+
+
+@given(st.data())
+def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObject) -> None:
+    """Against the definitions, written out with sets of tuples, on texts made alike on purpose."""
+    text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=40)
+    items = [(f"i{n}", words) for n, words in enumerate(data.draw(st.lists(text, min_size=1, max_size=2)))]
+    train = []
+    for n in range(data.draw(st.integers(0, 4))):
+        words = list(data.draw(st.sampled_from(items))[1])
+        for _ in range(data.draw(st.integers(0, 2))):
+            words[data.draw(st.integers(0, len(words) - 1))] = "changed"
+        train.append((f"t{n}", words))
+    found = by(overlap([(n, " ".join(w)) for n, w in train], [(n, " ".join(w)) for n, w in items]))
+
+    def grams(words: list[str], n: int) -> set[tuple[str, ...]]:
+        return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
+
+    for name, words in items:
+        near = [
+            len(grams(other, 5) & grams(words, 5)) / len(grams(other, 5) | grams(words, 5))
+            for _, other in train
+            if grams(other, 5) | grams(words, 5)
+        ]
+        hits = found.get(name, {})
+        assert ("minhash" in hits) == any(share >= 0.8 for share in near)
+        assert ("exact" in hits) == any(other == words for _, other in train)
+        assert ("ngram13" in hits) == any(grams(other, 13) & grams(words, 13) for _, other in train)
+        if "minhash" in hits:
+            assert hits["minhash"]["share"] == pytest.approx(max(near))
+
+
+# ---------------------------------------------------------------------- MinHash itself
+
+
+def test_equal_signature_places_estimate_similarity() -> None:
+    """60 of 100 in common: Jaccard 0.6; 128 permutations leave a standard error of 0.043."""
+    one, other = {str(n) for n in range(80)}, {str(n) for n in range(20, 100)}
+    same = sum(a == b for a, b in zip(signature(one), signature(other), strict=True))
+    assert same / 128 == pytest.approx(0.6, abs=0.13)
+
+
+def test_a_signature_never_changes() -> None:
+    """Written down once: another value would find other candidates than the report's parameters promise."""
+    assert signature(["a b c d e"])[:2] == [1464200985825173069, 37258171304291699]
+    bands = Bands()
+    bands.add(3, {"a b c d e", "b c d e f"})
+    assert bands.near({"b c d e f", "a b c d e"}) == {3}
+    assert bands.near({"x"}) == set()
