@@ -1,0 +1,299 @@
+"""JSON Schema 2020-12, for the keywords that the record's schema uses and no others.
+
+A schema with a keyword that is not known here is refused whole: a check that passes over a rule is none.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from cohort.evidence.canonical import canonical
+
+_ANNOTATIONS = frozenset(
+    {"$schema", "$id", "$comment", "$defs", "title", "description", "default", "examples", "format", "deprecated"}
+)
+"""Say something and test nothing; `format` too, as the specification has it unless one asks for more."""
+_DEEPEST = 100
+_MOST_TOLD = 20
+
+Fault = str
+Test = Callable[["_Place", Any, Any, dict[str, Any]], Iterator[Fault]]
+
+
+class SchemaFault(ValueError):
+    """A schema that cannot be checked with here. Says nothing about a document."""
+
+
+def faults(document: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    """What in `document` is not as `schema` says, `place: reason`, none when all is. Raises SchemaFault for a keyword
+    that is not known and for a reference that leads nowhere."""
+    refuse_unknown(schema)
+    return _Place(schema).check(document, schema)
+
+
+def refuse_unknown(schema: Any) -> None:
+    """Raises SchemaFault for the first keyword, anywhere in the schema, that is not known."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        raise SchemaFault("a schema is an object, true or false")
+    for keyword, value in schema.items():
+        if keyword not in _TESTS and keyword not in _ANNOTATIONS:
+            raise SchemaFault(f"the schema's keyword {keyword!a} is not known here")
+        if keyword in ("properties", "patternProperties", "$defs"):
+            for one in value.values():
+                refuse_unknown(one)
+        elif keyword in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            for one in value:
+                refuse_unknown(one)
+        elif keyword in ("additionalProperties", "items", "propertyNames", "not"):
+            refuse_unknown(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a document a check stands, and the whole schema, for its references."""
+
+    schema: dict[str, Any]
+    path: str = ""
+    depth: int = 0
+
+    def check(self, value: Any, schema: Any) -> Iterator[Fault]:
+        if schema is True:
+            return
+        if schema is False:
+            yield f"{self}: may not be there"
+            return
+        if self.depth > _DEEPEST:
+            yield f"{self}: nested too deeply"
+            return
+        for keyword, rule in schema.items():
+            if test := _TESTS.get(keyword):
+                yield from test(self, value, rule, schema)
+
+    def below(self, value: Any, schema: Any, path: str | None = None) -> Iterator[Fault]:
+        """The faults of `value` by a schema within this one, at the same path or at `path`."""
+        return _Place(self.schema, self.path if path is None else path, self.depth + 1).check(value, schema)
+
+    def fits(self, value: Any, schema: Any) -> bool:
+        return next(self.below(value, schema), None) is None
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def __str__(self) -> str:
+        return self.path or "the document"
+
+    def resolve(self, reference: str) -> Any:
+        here: Any = self.schema
+        head, *way = reference.split("/")
+        if head != "#":
+            raise SchemaFault(f"the reference {reference!a} leads out of the schema")
+        for piece in way:
+            name = piece.replace("~1", "/").replace("~0", "~")
+            if not isinstance(here, dict) or name not in here:
+                raise SchemaFault(f"the reference {reference!a} leads nowhere")
+            here = here[name]
+        return here
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: is_number(value) and (isinstance(value, int) or value.is_integer()),
+    "number": is_number,
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON values: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(one, str) or isinstance(other, str):
+        return bool(one == other)
+    return canonical(one) == canonical(other)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _type(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    names = [rule] if isinstance(rule, str) else rule
+    for name in names:
+        if name not in _TYPES:
+            raise SchemaFault(f"the schema's type {name!a} is not known here")
+    if not any(_TYPES[name](value) for name in names):
+        yield f"{place}: {_shown(value)} is not of type {' or '.join(names)}"
+
+
+def _const(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if not _same(value, rule):
+        yield f"{place}: {_shown(value)} is not {_shown(rule)}"
+
+
+def _enum(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if not any(_same(value, one) for one in rule):
+        yield f"{place}: {_shown(value)} is none of {', '.join(map(_shown, rule))}"
+
+
+def _properties(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for name, one in rule.items():
+            if name in value:
+                yield from place.below(value[name], one, place.at(name))
+
+
+def _pattern_properties(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for pattern, one in rule.items():
+            for name in value:
+                if _regex(pattern).search(name):
+                    yield from place.below(value[name], one, place.at(name))
+
+
+def _additional(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        patterns = [_regex(pattern) for pattern in schema.get("patternProperties", {})]
+        for name in value:
+            if name in schema.get("properties", {}) or any(pattern.search(name) for pattern in patterns):
+                continue
+            if rule is False:
+                yield f"{place.at(name)}: is not a field of the format"
+            else:
+                yield from place.below(value[name], rule, place.at(name))
+
+
+def _property_names(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for name in value:
+            if not place.fits(name, rule):
+                yield f"{place.at(name)}: is not a name that the format has"
+
+
+def _required(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for name in rule:
+            if name not in value:
+                yield f"{place.at(name)}: is missing"
+
+
+def _items(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, list):
+        first = len(schema.get("prefixItems", ()))
+        for at, one in enumerate(value[first:], start=first):
+            yield from place.below(one, rule, f"{place.path}[{at}]")
+
+
+def _prefix_items(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, list):
+        for at, (one, inner) in enumerate(zip(value, rule, strict=False)):
+            yield from place.below(one, inner, f"{place.path}[{at}]")
+
+
+def _unique(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if rule and isinstance(value, list) and len({canonical(one) for one in value}) != len(value):
+        yield f"{place}: holds the same value twice"
+
+
+def _pattern(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, str) and not _regex(rule).search(value):
+        yield f"{place}: {_shown(value)} does not match {rule}"
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(_ECMA_END.sub(r"\\Z", pattern))
+    except re.error as error:
+        raise SchemaFault(f"the schema's pattern {pattern!a} cannot be used: {error}") from None
+
+
+_ECMA_END = re.compile(r"(?<!\\)\$(?=$|\|)")
+"""`$` at an end: in JSON Schema it does not match before a last line end, in Python it does."""
+
+
+def _bound(measure: Callable[[Any], Any], fits: Callable[[Any, Any], bool], words: str) -> Test:
+    def test(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+        size = measure(value)
+        if size is not None and not fits(size, rule):
+            yield f"{place}: {_shown(value)} {words.format(rule)}"
+
+    return test
+
+
+def _number(value: Any) -> Any:
+    return value if is_number(value) else None
+
+
+def _length_of(kind: type[Sized]) -> Callable[[Any], int | None]:
+    return lambda value: len(value) if isinstance(value, kind) else None
+
+
+def _any_of(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if any(place.fits(value, one) for one in rule):
+        return
+    told = [list(islice(place.below(value, one), _MOST_TOLD)) for one in rule]
+    nearest = min(told, key=lambda found: (len(found), -len(found[0].partition(": ")[0])))
+    yield nearest[0]  # of the alternative with the fewest faults, the deepest among equals
+
+
+def _one_of(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    fitting = sum(place.fits(value, one) for one in rule)
+    if fitting == 0:
+        yield from _any_of(place, value, rule, schema)
+    elif fitting > 1:
+        yield f"{place}: {_shown(value)} can be read in {fitting} ways"
+
+
+def _all_of(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    for one in rule:
+        yield from place.below(value, one)
+
+
+def _not(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if place.fits(value, rule):
+        yield f"{place}: {_shown(value)} is what it may not be"
+
+
+def _reference(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    yield from place.below(value, place.resolve(rule))
+
+
+_TESTS: dict[str, Test] = {
+    "$ref": _reference,
+    "type": _type,
+    "const": _const,
+    "enum": _enum,
+    "properties": _properties,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional,
+    "propertyNames": _property_names,
+    "required": _required,
+    "minProperties": _bound(_length_of(dict), lambda size, least: size >= least, "has fewer than {} fields"),
+    "maxProperties": _bound(_length_of(dict), lambda size, most: size <= most, "has more than {} fields"),
+    "items": _items,
+    "prefixItems": _prefix_items,
+    "minItems": _bound(_length_of(list), lambda size, least: size >= least, "has fewer than {} entries"),
+    "maxItems": _bound(_length_of(list), lambda size, most: size <= most, "has more than {} entries"),
+    "uniqueItems": _unique,
+    "minLength": _bound(_length_of(str), lambda size, least: size >= least, "has fewer than {} characters"),
+    "maxLength": _bound(_length_of(str), lambda size, most: size <= most, "has more than {} characters"),
+    "pattern": _pattern,
+    "minimum": _bound(_number, lambda value, least: value >= least, "is below {}"),
+    "maximum": _bound(_number, lambda value, most: value <= most, "is above {}"),
+    "exclusiveMinimum": _bound(_number, lambda value, least: value > least, "is not above {}"),
+    "exclusiveMaximum": _bound(_number, lambda value, most: value < most, "is not below {}"),
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "allOf": _all_of,
+    "not": _not,
+}

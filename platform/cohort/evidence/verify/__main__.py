@@ -1,0 +1,5 @@
+import sys
+
+from cohort.evidence.verify.command import main
+
+sys.exit(main())

@@ -1,0 +1,176 @@
+"""A card's headline numbers, computed again from the card's own files and compared with what its record says."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from cohort.evidence.canonical import CanonicalError, canonical, sha256
+from cohort.evidence.card_reader import Rejected
+from cohort.evidence.plain_text import counted, named, percent, points
+from cohort.evidence.verify.opened import OpenCard
+from cohort.evidence.verify.report import Withheld
+from cohort.evidence.verify.statistics import recompute
+from grpo_core.yaml_text import parse_yaml
+
+_TOLERANCE = 1e-9
+"""For sums that another machine's mathematics library may round otherwise."""
+CONFIG, METRICS = "config.yaml", "metrics.jsonl"
+
+
+def dig(value: Any, *path: str) -> Any:
+    """The value at `path`, or None where something on the way is missing."""
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def config(card: OpenCard) -> str:
+    """config.yaml has the digest that the record names, and the margin that its comparisons use."""
+    if card.withholds(CONFIG):
+        raise Withheld(f"{CONFIG} is withheld from this audience")
+    said = dig(card.value("method", "config"), "sha256")
+    content = card.reader.whole(CONFIG)
+    try:
+        parsed = parse_yaml(content.decode("utf-8"))
+        found = sha256(canonical(parsed))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise Rejected(f"{CONFIG}: cannot be read: {error}") from None
+    if found != said:
+        raise Rejected(f"{CONFIG}: its canonical JSON has sha256 {found}, and the record says {said!a}")
+    return f"{CONFIG} is the config that the record names{_margins(card, parsed)}"
+
+
+def _margins(card: OpenCard, config: Any) -> str:
+    """Every comparison was judged by the margin that the config fixed."""
+    try:
+        comparisons = card.value("behaviour", "performance") or []
+    except Withheld:
+        return "; the comparisons are withheld from this audience"
+    suites = dig(config, "eval", "suites")
+    listed = [one for one in suites if isinstance(one, Mapping)] if isinstance(suites, list) else []
+    own = {one["name"]: one.get("margin") for one in listed if isinstance(one.get("name"), str)}
+    for comparison in comparisons:
+        margin = own.get(comparison["suite"])
+        margin = dig(config, "eval", "margin") if margin is None else margin
+        if comparison["margin"] != margin:
+            raise Rejected(f"{CONFIG}: fixed the margin {margin!a} for {comparison['suite']}, judged was by another")
+    return f", with the margins that {counted(len(comparisons), 'suite')} were judged by"
+
+
+def steps(card: OpenCard) -> str:
+    """metrics.jsonl has one line for each step that the record counts, and its ends have the mean rewards it names."""
+    if card.withholds(METRICS):
+        raise Withheld(f"{METRICS} is withheld from this audience")
+    if METRICS not in card.reader.entries:
+        raise Rejected(f"there is no {METRICS}")
+    first: Any = None
+    last: Any = None
+    done = 0
+    for done, line in enumerate(card.reader.lines(METRICS), start=1):
+        step = dig(line, "step")
+        if type(step) is not int or step != done:
+            raise Rejected(f"{METRICS}, line {done}: is not the line of step {done}")
+        first, last = first if done > 1 else line, line
+    said = dig(card.value("budget", "steps"), "done")
+    if said != done:
+        raise Rejected(f"{METRICS} ends at step {done}, and the record says {said!a}")
+    course = card.value("reward", "course")
+    for name, line in (("first", first), ("last", last)):
+        found = {f"{name}_step": dig(line, "step"), name: dig(line, "metrics", "reward")}
+        if course is not None and found != {key: dig(course, key) for key in found}:
+            raise Rejected(f"{METRICS}: the {name} step and its mean reward are not those that the record says")
+    return f"steps 1 to {done} in {METRICS}, as the record says" if done else "no step was trained"
+
+
+def statistics(card: OpenCard) -> str | tuple[str, ...]:
+    """Every number of every comparison follows from evals/*.jsonl."""
+    said: list[dict[str, Any]] = card.value("behaviour", "performance") or []
+    for name in ("evals/before.jsonl", "evals/after.jsonl"):
+        if card.withholds(name):
+            raise Withheld(f"{name} is withheld from this audience")
+    before, after = (card.reader.lines(f"evals/{phase}.jsonl") for phase in ("before", "after"))
+    try:
+        found = recompute(said, before, after, _touched(card))
+    except KeyError as error:
+        raise Rejected(f"evals: an item has no {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Rejected(f"evals: {error}") from None
+    for one, told in zip(found, said, strict=True):
+        if fault := difference(one, told, told["suite"]):
+            raise Rejected(f"evals: {fault}")
+    return tuple(_line(one) for one in said) or "nothing was evaluated"
+
+
+def _touched(card: OpenCard) -> dict[str, frozenset[str]]:
+    """Suite → ids of the items that the training texts already held, where the record's report names them."""
+    try:
+        overlap = dig(card.value("data", "decontamination"), "overlap")
+    except Withheld:
+        return {}
+    if not isinstance(overlap, Mapping):
+        return {}
+    return {
+        str(suite): frozenset(
+            str(one["id"] if isinstance(one, Mapping) else one) for one in dig(report, "touched") or ()
+        )
+        for suite, report in overlap.items()
+    }
+
+
+def _line(said: Mapping[str, Any]) -> str:
+    sides = [f"{percent(said[when]['share'])} {when}" for when in ("before", "after") if said[when]]
+    text = f"{said['suite']}: {', '.join(sides)} of {counted(said['problems'], 'problem')}"
+    if change := said["change"]:
+        low, high = points(change["interval"]["low"]), points(change["interval"]["high"])
+        text += f", {points(change['difference'])} points [{low}, {high}]"
+    if slices := said["slices"]:
+        text += f", {counted(len(slices), 'slice')}"
+    if said["clean"]:
+        text += f", and without {counted(said['clean']['touched'], 'touched item')}"
+    return f"{text}: {said['verdict']}; recomputed from the items"
+
+
+def difference(found: Any, said: Any, where: str) -> str | None:
+    """The first place where what was computed differs from what is said, in words."""
+    if isinstance(found, Mapping) and isinstance(said, Mapping) and set(found) == set(said):
+        return next((f for key in found if (f := difference(found[key], said[key], f"{where}.{key}"))), None)
+    if isinstance(found, list | tuple) and isinstance(said, list) and len(found) == len(said):
+        pairs = enumerate(zip(found, said, strict=True))
+        return next((f for at, (one, told) in pairs if (f := difference(one, told, f"{where}[{at}]"))), None)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (found, said))
+    same = math.isclose(found, said, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) if numbers else found == said
+    return None if same else f"{where} is {_brief(found)} by the items, and the record says {_brief(said)}"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, str | int | float | None):
+        return str(value)
+    try:
+        text = canonical(value).decode()
+    except CanonicalError:
+        text = type(value).__name__
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def completeness(card: OpenCard) -> tuple[str, ...]:
+    """How much of the record somebody or something filled. The schema's check has seen that every field is there."""
+    stated = withheld = 0
+    missing: dict[str, list[str]] = {}
+    for section, fields in card.document["sections"].items():
+        for name, entry in fields.items():
+            if "withheld" in entry:
+                withheld += 1
+            elif entry["source"] == "not stated":
+                missing.setdefault(section, []).append(name)
+            else:
+                stated += 1
+    total = stated + sum(map(len, missing.values()))
+    lines = [f"{stated} of {counted(total, 'field')} shown here are stated, measured or do not apply"]
+    lines += [f"not stated in {section}: {named(names, 30)}" for section, names in missing.items()]
+    if withheld:
+        lines.append(f"not counted: {counted(withheld, 'field')} withheld from this audience")
+    return tuple(lines)

@@ -1,0 +1,95 @@
+"""What was checked, in order, with what each check found and what it does not prove."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cohort.evidence.card_reader import Cannot, Rejected
+from cohort.evidence.plain_text import one_line
+
+Status = Literal["ok", "failed", "cannot", "withheld"]
+"""ok: as it must be. failed: changed. cannot: something is missing for it. withheld: not for this card's audience."""
+
+
+class Withheld(Exception):
+    """A check has nothing to look at because this card's audience does not get it."""
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    status: Status
+    lines: tuple[str, ...]
+    not_proven: str
+    """What a reader must not take from it."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status in ("ok", "withheld")
+
+    @property
+    def detail(self) -> str:
+        return "\n".join(self.lines)
+
+
+@dataclass
+class Report:
+    """Checks after the first that makes others impossible are missing. Lines are safe to print, not to put in HTML."""
+
+    name: str
+    """Of the card's file."""
+    checks: list[Check] = field(default_factory=list)
+    document: dict[str, Any] | None = None
+    """record.json, when it has the format's shape."""
+
+    @property
+    def exit_status(self) -> int:
+        """0 good, 1 changed, 2 cannot be checked."""
+        found = {check.status for check in self.checks}
+        if "failed" in found:
+            return 1
+        return 2 if "cannot" in found or self.document is None else 0
+
+    @property
+    def accepted(self) -> bool:
+        return self.exit_status == 0
+
+    @property
+    def seal(self) -> str | None:
+        return str(self.document["seal"]) if self.document else None
+
+    def run(self, name: str, check: Callable[[], str | tuple[str, ...]], not_proven: str) -> bool:
+        """Make one check; whether it is as it must be."""
+        status: Status = "ok"
+        lines: tuple[str, ...]
+        try:
+            found = check()
+            lines = (found,) if isinstance(found, str) else found
+        except Rejected as fault:
+            status, lines = "failed", fault.lines
+        except Cannot as fault:
+            status, lines = "cannot", (str(fault),)
+        except Withheld as fault:
+            status, lines = "withheld", (str(fault),)
+        self.checks.append(Check(name, status, tuple(one_line(line) for line in lines), not_proven))
+        return status == "ok"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "card": one_line(self.name),
+            "exit_status": self.exit_status,
+            "accepted": self.accepted,
+            "seal": self.seal,
+            "about": one_line(about(self.document)) if self.document else "",
+            "checks": [
+                {"name": one.name, "status": one.status, "lines": list(one.lines), "does_not_prove": one.not_proven}
+                for one in self.checks
+            ],
+        }
+
+
+def about(document: dict[str, Any]) -> str:
+    """What the record is of, in one line; may hold foreign text."""
+    head = document["head"]
+    place = f"run {head['run']}, end {head['end']}, version {head['version']}"
+    return f"record of {head['title']} ({place}), sealed {head['sealed_at']}; the run {head['state']}"

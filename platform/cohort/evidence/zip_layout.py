@@ -1,0 +1,116 @@
+"""How a card's zip is laid out, byte by byte: so that nothing can hide between, before or after its entries.
+
+Every entry has the same date and attributes, no extra fields and no comment; entries follow each other without a gap.
+A zip that differs in any byte outside the compressed contents is not as it was written.
+"""
+
+import os
+import re
+import struct
+import zipfile
+from dataclasses import dataclass
+from typing import IO
+
+from cohort.evidence.limits import MAX_ENTRIES, MAX_NAME_LENGTH
+
+DATE = (1980, 1, 1, 0, 0, 0)
+MODE = 0o644 << 16
+
+_LOCAL = struct.Struct("<4s5H3L2H")
+_CENTRAL = struct.Struct("<4s4B4H3L5H2L")
+_END = struct.Struct("<4s4H2LH")
+_MADE_BY, _NEEDS, _UNIX = 20, 20, 3
+_DOS_DATE, _DOS_TIME = (1 << 5) | 1, 0
+_KIND = (zipfile.ZIP_DEFLATED, _DOS_TIME, _DOS_DATE)
+NAME = re.compile(rb"(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*")
+
+
+class LayoutFault(Exception):
+    """What in the zip's layout is not as a card is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZipEntry:
+    name: str
+    start: int
+    """Place of its compressed content in the zip."""
+    packed: int
+    size: int
+    crc: int
+
+
+def entry_info(name: str) -> zipfile.ZipInfo:
+    """The head of a new entry; all but the name is the same for each."""
+    info = zipfile.ZipInfo(name, DATE)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.create_system = _UNIX
+    info.external_attr = MODE
+    return info
+
+
+def local_head(name: str, *, crc: int, packed: int, size: int) -> bytes:
+    """What stands before an entry's deflated content, of `packed` bytes."""
+    return _LOCAL.pack(b"PK\x03\x04", _NEEDS, 0, *_KIND, crc, packed, size, len(name), 0) + name.encode("ascii")
+
+
+def central_entry(name: str, *, crc: int, packed: int, size: int, place: int) -> bytes:
+    """The entry's line in the directory; `place` is where its local head begins."""
+    same = (crc, packed, size, len(name))
+    head = _CENTRAL.pack(b"PK\x01\x02", _MADE_BY, _UNIX, _NEEDS, 0, 0, *_KIND, *same, 0, 0, 0, 0, MODE, place)
+    return head + name.encode("ascii")
+
+
+def end_record(*, count: int, length: int, place: int) -> bytes:
+    """The end of the zip: `count` entries in a directory of `length` bytes that begins at `place`."""
+    return _END.pack(b"PK\x05\x06", 0, 0, count, count, length, place, 0)
+
+
+def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
+    """The zip's entries, when every byte outside their contents is as a card is written. Raises LayoutFault."""
+    directory, count, directory_at = _directory(handle)
+    entries: list[ZipEntry] = []
+    names: set[bytes] = set()
+    at = place = 0
+    for _ in range(count):
+        if at + _CENTRAL.size > len(directory):
+            raise LayoutFault("its directory is not as it was written")
+        fields = _CENTRAL.unpack_from(directory, at)
+        crc, packed, size, length = fields[9:13]
+        name = directory[at + _CENTRAL.size : at + _CENTRAL.size + length]
+        if length > MAX_NAME_LENGTH or not NAME.fullmatch(name):
+            raise LayoutFault(f"{name[:MAX_NAME_LENGTH]!a} is not the name of a file in a card")
+        if name in names:
+            raise LayoutFault(f"{name.decode()!a} is there twice")
+        names.add(name)
+        told = name.decode()
+        central = central_entry(told, crc=crc, packed=packed, size=size, place=place)
+        if directory[at : at + len(central)] != central:
+            raise LayoutFault(f"the entry of {told!a} is not as it was written, or something lies before it")
+        head = local_head(told, crc=crc, packed=packed, size=size)
+        handle.seek(place)
+        if handle.read(len(head)) != head:
+            raise LayoutFault(f"the head of {told!a} is not as it was written")
+        entries.append(ZipEntry(told, place + len(head), packed, size, crc))
+        place += len(head) + packed
+        if place > directory_at:
+            raise LayoutFault(f"{told!a} is longer than the zip")
+        at += len(central)
+    if at != len(directory) or place != directory_at:
+        raise LayoutFault("something lies between its contents and its end")
+    return entries
+
+
+def _directory(handle: IO[bytes]) -> tuple[bytes, int, int]:
+    """(directory, number of entries, its place), found from the end; nothing larger than a card's is read."""
+    end_at = handle.seek(0, os.SEEK_END) - _END.size
+    handle.seek(max(end_at, 0))
+    end = handle.read(_END.size)
+    if end_at < 0 or not end.startswith(b"PK\x05\x06"):
+        raise LayoutFault("the zip is damaged: it was cut short, or something follows its end")
+    count, length, place = _END.unpack(end)[4:7]
+    if end != end_record(count=count, length=length, place=place) or place + length != end_at:
+        raise LayoutFault("its end is not as it was written")
+    if count > MAX_ENTRIES or length > count * (_CENTRAL.size + MAX_NAME_LENGTH):
+        raise LayoutFault(f"it has more than {MAX_ENTRIES:,} entries, or names longer than {MAX_NAME_LENGTH} bytes")
+    handle.seek(place)
+    return handle.read(length), count, place
