@@ -5,63 +5,77 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('runs', '0001_initial'),
+        ("runs", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Group',
+            name="Group",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField()),
-                ('step', models.PositiveIntegerField()),
-                ('index', models.PositiveIntegerField()),
-                ('problem_id', models.CharField(max_length=200)),
-                ('prompt', models.TextField()),
-                ('answer', models.TextField()),
-                ('reward_mean', models.FloatField(null=True)),
-                ('reward_std', models.FloatField(null=True)),
-                ('signal', models.CharField(max_length=10)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='groups', to='runs.attempt')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='groups', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("seq", models.BigIntegerField()),
+                ("step", models.PositiveIntegerField()),
+                ("index", models.PositiveIntegerField()),
+                ("problem_id", models.CharField(max_length=200)),
+                ("prompt", models.TextField()),
+                ("answer", models.TextField()),
+                ("reward_mean", models.FloatField(null=True)),
+                ("reward_std", models.FloatField(null=True)),
+                ("signal", models.CharField(max_length=10)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="groups", to="runs.attempt"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="groups", to="runs.run"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['run', '-step', 'index'],
+                "ordering": ["run", "-step", "index"],
             },
         ),
         migrations.CreateModel(
-            name='Sample',
+            name="Sample",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('index', models.PositiveIntegerField()),
-                ('completion', models.TextField()),
-                ('tokens', models.PositiveIntegerField()),
-                ('finish_reason', models.CharField(max_length=10)),
-                ('reward', models.FloatField(null=True)),
-                ('components', models.JSONField(default=dict)),
-                ('advantage', models.FloatField()),
-                ('mask_cause', models.CharField(blank=True, max_length=20)),
-                ('logprob_mean', models.FloatField(null=True)),
-                ('group', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='samples', to='review.group')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("index", models.PositiveIntegerField()),
+                ("completion", models.TextField()),
+                ("tokens", models.PositiveIntegerField()),
+                ("finish_reason", models.CharField(max_length=10)),
+                ("reward", models.FloatField(null=True)),
+                ("components", models.JSONField(default=dict)),
+                ("advantage", models.FloatField()),
+                ("mask_cause", models.CharField(blank=True, max_length=20)),
+                ("logprob_mean", models.FloatField(null=True)),
+                (
+                    "group",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="samples", to="review.group"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['group', 'index'],
+                "ordering": ["group", "index"],
             },
         ),
         migrations.AddIndex(
-            model_name='group',
-            index=models.Index(fields=['run', 'step', 'index'], name='group_by_step'),
+            model_name="group",
+            index=models.Index(fields=["run", "step", "index"], name="group_by_step"),
         ),
         migrations.AddConstraint(
-            model_name='group',
-            constraint=models.UniqueConstraint(fields=('attempt', 'seq'), name='group_seq_once'),
+            model_name="group",
+            constraint=models.UniqueConstraint(fields=("attempt", "seq"), name="group_seq_once"),
         ),
         migrations.AddConstraint(
-            model_name='sample',
-            constraint=models.UniqueConstraint(fields=('group', 'index'), name='sample_once_per_group'),
+            model_name="sample",
+            constraint=models.UniqueConstraint(fields=("group", "index"), name="sample_once_per_group"),
         ),
     ]

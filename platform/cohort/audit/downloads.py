@@ -1,0 +1,21 @@
+"""Who took what away."""
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from cohort.accounts.models import Project, User
+from cohort.audit.entries import log, who
+
+
+def downloaded(
+    request: HttpRequest, *, kind: str, subject: str, project: Project | None, data: dict[str, Any] | None = None
+) -> None:
+    """Enter that whoever asks is given this. A HEAD, which gives nothing away, leaves no entry.
+
+    Raises NotLoggable as `entries.log`.
+    """
+    if request.method == "HEAD":
+        return
+    actor = who(request.user) if isinstance(request.user, User) else "anonymous"
+    log(actor=actor, kind=kind, subject=subject, project=project, data=data)

@@ -1,0 +1,109 @@
+"""One entry of the log: checked, made canonical, added in the caller's own transaction.
+
+Adding takes no lock and gives no index, so that it can neither wait for nor hold up anything else; an entry of a change
+that is rolled back goes with it. `services.integrate` numbers what was committed.
+"""
+
+import re
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.db import connection
+
+from cohort.audit.models import AuditEntry
+from cohort.evidence.canonical import CanonicalError, canonical
+
+if TYPE_CHECKING:
+    from cohort.accounts.models import Project, User
+
+MAX_REASON_CHARS = 10_000
+MAX_BODY_BYTES = 256 * 1024
+
+_ACTOR = re.compile(r"(user|node):[^\x00-\x1f\x7f]{1,150}|trainer|platform|anonymous")
+_KIND = re.compile(r"[a-z][a-z0-9_]{1,59}")
+_SUBJECT = re.compile(r"[a-z_]+:[^\x00-\x1f\x7f]{1,180}")
+
+
+class NotLoggable(ValidationError):
+    """What is to be logged is too long, or cannot be written down. Nothing is changed without its entry."""
+
+
+def who(actor: "User | None") -> str:
+    """The actor's name in the log; None is who runs commands on the server."""
+    return f"user:{actor.username}" if actor is not None else "platform"
+
+
+def log(
+    *,
+    actor: str,
+    kind: str,
+    subject: str,
+    project: "Project | None" = None,
+    before: Any = None,
+    after: Any = None,
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+) -> AuditEntry:
+    """Add an entry, in the caller's transaction: it is there when the change is, and not otherwise.
+
+    `actor` is user:<name>, node:<name>, trainer, platform or anonymous; `kind` a verb in the past tense such as
+    member_added; `subject` what it was done to, as run:12; `before`, `after` and `data` JSON values.
+
+    Raises NotLoggable for a reason of more than 10,000 characters, an entry of more than 256 KiB, and values that
+    canonical JSON cannot carry (NaN, whole numbers beyond 2^53 − 1, half a surrogate pair).
+    """
+    for name, text, form in (("actor", actor, _ACTOR), ("kind", kind, _KIND), ("subject", subject, _SUBJECT)):
+        if not form.fullmatch(text):
+            raise NotLoggable(f"{text[:200]!a} cannot be the {name} of an entry of the audit log.")
+    reason_checked(reason)
+    at = _now()
+    slug = project.slug if project is not None else None
+    content = {
+        "at": at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "actor": actor,
+        "kind": kind,
+        "subject": subject,
+        "project": slug,
+        "before": before,
+        "after": after,
+        "reason": reason,
+        "data": data,
+        "nonce": secrets.token_hex(16),  # so that nobody can guess an entry from its hash in the public tree
+    }
+    try:
+        body = canonical(content)
+    except CanonicalError as error:
+        raise NotLoggable(f"The audit log cannot hold this: {error}.") from None
+    if len(body) > MAX_BODY_BYTES:
+        raise NotLoggable(
+            f"What would be logged of this takes {len(body):,} bytes; the audit log takes {MAX_BODY_BYTES:,} an entry. "
+            "Shorten what you gave."
+        )
+    return AuditEntry.objects.create(at=at, actor=actor, kind=kind, subject=subject, project=slug or "", body=body)
+
+
+def reason_checked(reason: str) -> str:
+    """Raises NotLoggable for one that is too long."""
+    if len(reason) > MAX_REASON_CHARS:
+        raise NotLoggable(
+            f"The reason is {len(reason):,} characters long; {MAX_REASON_CHARS:,} at most are taken. Shorten it."
+        )
+    return reason
+
+
+def fitted(text: str) -> str:
+    """A machine's words in the length of a reason; where they are longer, their end is left out, and it says so."""
+    if len(text) <= MAX_REASON_CHARS:
+        return text
+    said = f" … ({len(text):,} characters; the rest stands in the run's events)"
+    return text[: MAX_REASON_CHARS - len(said)] + said
+
+
+def _now() -> datetime:
+    """By the database's clock, and now, not when the transaction began."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        moment: datetime = cursor.fetchone()[0]
+    return moment.astimezone(UTC)

@@ -1,0 +1,121 @@
+"""The newest checkpoint, as a commit in a git repository that others can watch. Nothing there is ever written over: a
+push that does not follow from what the repository holds is refused.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from cohort.audit.keys import public_keys
+from cohort.audit.models import LogCheckpoint
+from cohort.audit.tree import LogFault, roots
+from cohort.evidence.checkpoint import CheckpointError
+from cohort.evidence.checkpoint import parse as parse_checkpoint
+from cohort.evidence.keys import parse_vkey
+from cohort.evidence.note import NoteError, open_note
+
+SECONDS = 120
+BRANCH = "main"
+
+
+class GitFault(Exception):
+    """The repository did not take the checkpoint. The message says what git said."""
+
+
+def git_push(repository: str, newest: LogCheckpoint) -> str:
+    """Commit `checkpoint` and `keys.json` on top of the repository's branch `main` and push. Returns what was done.
+
+    Raises GitFault when git fails, and LogFault when the checkpoint that lies there is not of this log's own past.
+    """
+    with tempfile.TemporaryDirectory(prefix="cohort-log-") as name:
+        folder = Path(name)
+        _git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")
+        _git(folder, "remote", "add", "origin", "--", repository)
+        if _git(folder, "ls-remote", "--heads", "origin", BRANCH).strip():
+            _git(folder, "fetch", "--quiet", "--depth=1", "origin", BRANCH)
+            _git(folder, "checkout", "--quiet", "-B", BRANCH, "FETCH_HEAD")
+        file = folder / "checkpoint"
+        before = _lying(file)
+        if before == newest.note:
+            return f"the checkpoint of {newest.size:,} entries lies there"
+        if before is not None:
+            _follows(before, newest)
+        vkeys, rotations = public_keys()
+        listed = {"origin": parse_vkey(vkeys[0]).name, "keys": vkeys, "rotations": rotations}
+        _put(file, newest.note)
+        _put(folder / "keys.json", json.dumps(listed, indent=2) + "\n")
+        _git(folder, "add", "--", "checkpoint", "keys.json")
+        _git(folder, "commit", "--quiet", "--message", f"Checkpoint of {newest.size:,} entries")
+        _git(folder, "push", "--quiet", "origin", f"{BRANCH}:{BRANCH}")
+    return f"pushed the checkpoint of {newest.size:,} entries"
+
+
+def _lying(file: Path) -> str | None:
+    """The checkpoint that lies there; what is no text is told by `_follows` to be none."""
+    if file.is_symlink() or not file.is_file():
+        return None
+    return file.read_bytes().decode("utf-8", errors="replace")
+
+
+def _put(file: Path, text: str) -> None:
+    """In the place of a file or link of that name. Raises GitFault where a folder has it."""
+    if file.is_dir() and not file.is_symlink():
+        raise GitFault(f"the repository has a folder named {file.name}, where the log's file belongs")
+    file.unlink(missing_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def _follows(before: str, newest: LogCheckpoint) -> None:
+    """Raises LogFault."""
+    try:
+        head = parse_checkpoint(open_note(before, [parse_vkey(vkey) for vkey in public_keys()[0]]).text)
+    except (NoteError, CheckpointError) as error:
+        raise LogFault(f"the checkpoint in the repository is not of this log: {error}") from None
+    if head.size > newest.size or roots([head.size])[head.size] != head.root:
+        raise LogFault(
+            f"the checkpoint of {head.size:,} entries in the repository is of another history: this log was cut or "
+            "rewritten, or the repository is another log's"
+        )
+
+
+def _git(folder: Path, *words: str) -> str:
+    # Nothing of this machine's own git: no hooks, no signing, no helper that could ask a person for a password.
+    settings = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
+        "GIT_AUTHOR_NAME": "Cohort",
+        "GIT_AUTHOR_EMAIL": "cohort@localhost",
+        "GIT_COMMITTER_NAME": "Cohort",
+        "GIT_COMMITTER_EMAIL": "cohort@localhost",
+    }
+    command = ["git", "-c", "commit.gpgSign=false", "-c", "core.hooksPath=/dev/null", *words]
+    try:
+        running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=os.environ | settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise GitFault("there is no program git on this machine") from None
+    with running:
+        try:
+            out, told = running.communicate(timeout=SECONDS)
+        except BaseException as error:  # with what it started: an ssh that hangs would outlive it
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise GitFault(f"git {words[0]} took longer than {SECONDS} s") from None
+            raise
+    if running.returncode:
+        said = " ".join(told.decode("utf-8", errors="replace").split())[:500]
+        raise GitFault(f"git {words[0]} ended with status {running.returncode}: {said}")
+    return out.decode("utf-8", errors="replace")

@@ -1,0 +1,116 @@
+"""The key that signs the log's heads. The private one is a file that only the platform's workers read; the public ones,
+and the statements by which one followed the other, are in the database and on the public page.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from cohort.audit.entries import log
+from cohort.audit.keyfile import missing
+from cohort.audit.models import LogCheckpoint, LogKey
+from cohort.environment import environment
+from cohort.evidence.keys import KeyFault, SigningKey, load, parse_vkey
+from cohort.evidence.rotation import rotation
+
+
+def origin() -> str:
+    """The log's name: that of its first key, which it keeps. Raises KeyFault when COHORT_LOG_ORIGIN says otherwise."""
+    first = LogKey.objects.order_by("pk").values_list("vkey", flat=True).first()
+    given = environment().log_origin
+    if first is None:
+        return environment().log_name
+    name = parse_vkey(first).name
+    if given and given != name:
+        raise KeyFault(f"COHORT_LOG_ORIGIN is {given!a}, and this log is named {name!a}: a log keeps its name")
+    return name
+
+
+def signing_key() -> SigningKey:
+    """The private key that the log is signed with today. Raises KeyFault when there is no file, or another key's."""
+    path = environment().signing_key_path
+    newest = LogKey.objects.order_by("-pk").values_list("vkey", flat=True).first()
+    if newest is not None and (found := _file_of(newest, path, coming(path))) is not None:
+        return found
+    if not path.exists():
+        raise KeyFault(missing(path))
+    key = load(path, origin())
+    if newest is not None:
+        raise KeyFault(
+            f"{path} holds the key {key.key_id}, and the log is signed with {parse_vkey(newest).key_id}. Put that "
+            "one's file back; `cohort audit rotate-key` is the way to another key"
+        )
+    return key
+
+
+def signers() -> list[SigningKey]:
+    """Today's key, and for its first checkpoint the one before it too, while that is still at hand. Raises KeyFault."""
+    key = signing_key()
+    rows = list(LogKey.objects.order_by("-pk").values_list("pk", "vkey")[:2])
+    if len(rows) < 2 or LogCheckpoint.objects.filter(key=rows[0][0]).exists():
+        return [key]
+    path = environment().signing_key_path
+    old = _file_of(rows[1][1], path, gone(path))
+    return [key] if old is None else [key, old]
+
+
+def coming(path: Path) -> Path:
+    """Where a key lies that is to follow."""
+    return path.with_name(f"{path.name}.next")
+
+
+def gone(path: Path) -> Path:
+    """Where the key before lies until it has signed for the last time."""
+    return path.with_name(f"{path.name}.before")
+
+
+def _file_of(vkey: str, *paths: Path) -> SigningKey | None:
+    """The key of this name and number, if one of the files holds it."""
+    for path in paths:
+        if path.exists():
+            key = load(path, origin())
+            if key.vkey == vkey:
+                return key
+    return None
+
+
+def public_keys() -> tuple[list[str], list[str]]:
+    """(keys as name+hash+base64 in order of use, the statements that lead from each to the next)."""
+    rows = list(LogKey.objects.order_by("pk").values_list("vkey", "rotation"))
+    return [vkey for vkey, _ in rows], [statement for _, statement in rows[1:]]
+
+
+@transaction.atomic
+def key_row(key: SigningKey, *, size: int) -> LogKey:
+    """The key's row; made, with an entry, when it is the log's first. The caller holds the lock of the tree's head."""
+    row = LogKey.objects.filter(vkey=key.vkey).first()
+    if row is None:
+        row = LogKey.objects.create(vkey=key.vkey, since_size=size, at=Now())
+        log(actor="platform", kind="log_key_made", subject=f"log:{key.name}", after={"key": key.vkey})
+    return row
+
+
+@transaction.atomic
+def key_replaced(old: SigningKey, new: SigningKey, *, size: int) -> LogKey:
+    """Write down that `new` follows `old`, with the statement that `old` signs. The caller holds the head's lock."""
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    statement = rotation(old, new.public_key, at)
+    log(
+        actor="platform",
+        kind="log_key_rotated",
+        subject=f"log:{new.name}",
+        before={"key": old.vkey},
+        after={"key": new.vkey},
+        data={"rotation": statement},
+    )
+    return LogKey.objects.create(vkey=new.vkey, since_size=size, at=Now(), rotation=statement)
+
+
+def rotation_finish(path: Path) -> None:
+    """Put the new key's file in the place of the old one's. At no moment is there neither; may be done again."""
+    if coming(path).exists():
+        if path.exists():
+            path.replace(gone(path))
+        coming(path).replace(path)

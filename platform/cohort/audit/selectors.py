@@ -1,0 +1,212 @@
+"""Reads of the log for its pages: entries by filter, what each changed, the newest head, keys and their history."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from django import forms
+from django.db.models import Q, QuerySet
+
+from cohort.audit.models import AuditEntry, LogCheckpoint, LogCosignature, LogKey, LogPush
+from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.checkpoint import parse as parse_checkpoint
+from cohort.evidence.keys import PublicKey, parse_vkey
+from cohort.evidence.note import open_note
+
+ROWS = 100
+COLUMNS = ("index", "at", "actor", "kind", "subject", "before", "after", "reason", "data", "nonce")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Filters(forms.Form):
+    """What a person looks for; each field may be empty."""
+
+    actor = forms.CharField(max_length=160, required=False, label="Who")
+    kind = forms.CharField(max_length=60, required=False, label="What")
+    subject = forms.CharField(max_length=200, required=False, label="To what")
+    since = forms.DateField(required=False, label="From (UTC)", widget=forms.DateInput({"type": "date"}))
+    until = forms.DateField(required=False, label="To (UTC)", widget=forms.DateInput({"type": "date"}))
+
+    def found(self, slug: str) -> QuerySet[AuditEntry]:
+        """Entries of the project, newest first; of none with an empty slug. Nothing when a field is not valid."""
+        rows = AuditEntry.objects.filter(project=slug).select_related("leaf").order_by("-id")
+        if not self.is_valid():
+            return rows.none()
+        given = self.cleaned_data
+        if actor := given["actor"]:
+            rows = rows.filter(Q(actor=actor) | Q(actor__in=[f"user:{actor}", f"node:{actor}"]))
+        for name in ("kind", "subject"):
+            if given[name]:
+                rows = rows.filter(**{name: given[name]})
+        if given["since"]:
+            rows = rows.filter(at__gte=datetime.combine(given["since"], time(), UTC))
+        if given["until"]:
+            rows = rows.filter(at__lt=datetime.combine(given["until"], time(), UTC) + timedelta(days=1))
+        return rows
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.errors) or any(self.cleaned_data.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    field: str
+    before: str | None
+    """None where there was nothing."""
+    after: str | None
+
+    @property
+    def digests(self) -> bool:
+        """Whether what there is are SHA-256 digests, which are shown by how they begin."""
+        return all(value is None or _DIGEST.fullmatch(value) for value in (self.before, self.after))
+
+
+@dataclass(frozen=True)
+class Row:
+    entry: AuditEntry
+    index: int | None
+    """None while the entry waits for it."""
+    changes: list[Change]
+    reason: str
+    data: str
+    """What else the entry holds, as JSON; empty for nothing."""
+
+
+@dataclass(frozen=True)
+class Page:
+    rows: list[Row]
+    total: int
+    following: int | None
+    """Id to go on before."""
+
+
+def page(found: QuerySet[AuditEntry], *, before: int | None) -> Page:
+    total = found.count()
+    entries = list((found.filter(pk__lt=before) if before is not None else found)[: ROWS + 1])
+    rows = [_row(entry) for entry in entries[:ROWS]]
+    return Page(rows, total, entries[ROWS - 1].pk if len(entries) > ROWS else None)
+
+
+def kinds(slug: str) -> list[str]:
+    return list(AuditEntry.objects.filter(project=slug).order_by("kind").values_list("kind", flat=True).distinct())
+
+
+def _row(entry: AuditEntry) -> Row:
+    content = json.loads(bytes(entry.body))
+    data = json.dumps(content["data"], ensure_ascii=False, indent=2) if content["data"] else ""
+    return Row(entry, _index(entry), changes(content["before"], content["after"]), content["reason"], data)
+
+
+def _index(entry: AuditEntry) -> int | None:
+    leaf = getattr(entry, "leaf", None)
+    return None if leaf is None else leaf.idx
+
+
+def changes(before: Any, after: Any) -> list[Change]:
+    """What differs, field by field where both are objects, or the one that is. What begins empty is left out."""
+    old = before if isinstance(before, dict) else {} if before is None else {"value": before}
+    new = after if isinstance(after, dict) else {} if after is None else {"value": after}
+    names = [*old, *(name for name in new if name not in old and new[name] not in ("", None))]
+    return [
+        Change(name, _text(old, name), _text(new, name))
+        for name in names
+        if name not in old or name not in new or old[name] != new[name]
+    ]
+
+
+def _text(values: dict[str, Any], name: str) -> str | None:
+    if name not in values:
+        return None
+    value = values[name]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def json_lines(found: QuerySet[AuditEntry]) -> Iterator[bytes]:
+    """Each entry's exact bytes and a line end."""
+    for entry in found.iterator(chunk_size=1000):
+        yield bytes(entry.body) + b"\n"
+
+
+def csv_lines(found: QuerySet[AuditEntry]) -> Iterator[str]:
+    """For spreadsheets: what a cell would take for a formula has an apostrophe before it."""
+    yield _csv(COLUMNS)
+    for entry in found.iterator(chunk_size=1000):
+        content = json.loads(bytes(entry.body)) | {"index": _index(entry)}
+        yield _csv(tuple(_cell(content[name]) for name in COLUMNS))
+
+
+def _csv(cells: tuple[Any, ...]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, int):
+        return "" if value is None else value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+# ---------------------------------------------------------------------- the log itself
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest checkpoint, opened."""
+
+    row: LogCheckpoint
+    checkpoint: Checkpoint
+    signed_by: list[PublicKey]
+
+    @property
+    def root(self) -> str:
+        return self.checkpoint.root.hex()
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    row: LogKey
+    key: PublicKey
+    until: int | None
+    """Size from which on the next key signs; None for today's."""
+
+
+def newest_head() -> Head | None:
+    row = LogCheckpoint.objects.order_by("-size").first()
+    if row is None:
+        return None
+    opened = open_note(row.note, [parse_vkey(vkey) for vkey in LogKey.objects.values_list("vkey", flat=True)])
+    return Head(row, parse_checkpoint(opened.text), list(opened.verified))
+
+
+def key_rows() -> list[KeyRow]:
+    """Newest first."""
+    rows = list(LogKey.objects.order_by("pk"))
+    ends = [*(row.since_size for row in rows[1:]), None]
+    return [KeyRow(row, parse_vkey(row.vkey), end) for row, end in zip(rows, ends, strict=False)][::-1]
+
+
+def newest_cosignatures() -> list[LogCosignature]:
+    """Of each witness its last one."""
+    rows = LogCosignature.objects.select_related("checkpoint").order_by("witness", "-checkpoint__size")
+    return list(rows.distinct("witness"))
+
+
+def checkpoints_after(size: int, most: int) -> list[LogCheckpoint]:
+    rows = LogCheckpoint.objects.filter(size__gt=size).order_by("size").prefetch_related("cosignatures")
+    return list(rows[:most])
+
+
+def pushes() -> list[LogPush]:
+    return list(LogPush.objects.order_by("target"))

@@ -1,0 +1,235 @@
+"""The audit log: add an entry, number what was committed, sign the tree's head, prove that an entry is in it.
+
+`log` belongs to the caller's transaction; all the rest has short ones of its own and is refused within another
+(`durable`), because a number that was given and rolled back would leave a gap, and a signed head cannot be taken back.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from cohort.audit import keys
+from cohort.audit.entries import NotLoggable, fitted, log, reason_checked, who
+from cohort.audit.keys import public_keys, signing_key
+from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, TreeHead
+from cohort.audit.tree import LogFault, Peaks, nodes, roots
+from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.checkpoint import parse as parse_checkpoint
+from cohort.evidence.keys import SigningKey, parse_vkey
+from cohort.evidence.merkle import leaf_hash
+from cohort.evidence.note import open_note, sign_note
+
+__all__ = [
+    "LogFault",
+    "NotLoggable",
+    "Proof",
+    "checkpoint",
+    "consistency",
+    "fitted",
+    "integrate",
+    "keep",
+    "log",
+    "proof_of",
+    "prove",
+    "public_keys",
+    "reason_checked",
+    "rotate_key",
+    "signing_key",
+    "who",
+]
+
+AT_MOST_EVERY = timedelta(seconds=60)
+"""Between two checkpoints that nobody asked for."""
+AT_ONCE = 10_000
+"""Entries numbered in one transaction."""
+_TRIES = 3
+"""The key may be replaced between numbering and signing; not again and again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That an entry is in the log, for whoever trusts one of its keys."""
+
+    body: bytes
+    """The entry's exact bytes."""
+    index: int
+    path: list[bytes]
+    """From the leaf's sibling to the root's child."""
+    checkpoint: str
+    """The signed note."""
+    size: int
+    """Leaves of that checkpoint's tree."""
+
+
+# ---------------------------------------------------------------------- numbering
+
+
+def integrate() -> int:
+    """Give every committed entry its index, in the order of their ids. Returns how many there were.
+
+    Several may do this at once: each waits for the other, and none leaves a gap.
+    """
+    total = 0
+    while AuditPending.objects.exists():
+        done = _number_some()
+        if done == 0:  # somebody else was here first
+            break
+        total += done
+    return total
+
+
+@transaction.atomic(durable=True)
+def _number_some() -> int:
+    head = _locked_head()
+    peaks = Peaks(head.size, bytes(head.peaks))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT entry.id, entry.body FROM audit_auditpending AS pending "
+            "JOIN audit_auditentry AS entry ON entry.id = pending.entry_id ORDER BY entry.id LIMIT %s",
+            [AT_ONCE],
+        )
+        waiting = cursor.fetchall()
+        if not waiting:
+            return 0
+        with cursor.copy("COPY audit_auditleaf (idx, entry_id, leaf) FROM STDIN") as rows:
+            for entry_id, body in waiting:
+                leaf = leaf_hash(bytes(body))
+                rows.write_row((peaks.size, entry_id, leaf))
+                peaks.append(leaf)
+        cursor.execute("DELETE FROM audit_auditpending WHERE entry_id = ANY(%s)", [[one for one, _ in waiting]])
+    head.size, head.peaks = peaks.size, peaks.packed()
+    head.save(update_fields=["size", "peaks"])
+    return len(waiting)
+
+
+def _locked_head() -> TreeHead:
+    """Needs a transaction, and holds the lock until its end."""
+    head = TreeHead.objects.select_for_update().filter(pk=1).first()
+    if head is None:
+        TreeHead.objects.bulk_create([TreeHead()], ignore_conflicts=True)
+        head = TreeHead.objects.select_for_update().get(pk=1)
+    return head
+
+
+# ---------------------------------------------------------------------- signed heads
+
+
+def checkpoint() -> LogCheckpoint:
+    """Number what waits and sign the head; the newest checkpoint when nothing was added since.
+
+    Raises KeyFault without the key, and LogFault when the tree is not the one that the checkpoint before was signed
+    over: then nothing is signed.
+    """
+    key = signing_key()
+    if key.vkey not in public_keys()[0]:
+        _register(key)
+    for _ in range(_TRIES):
+        integrate()
+        row = _sign()
+        if row is not None:
+            return row
+    raise LogFault("the entry that names the log's newest key is not in the log")
+
+
+@transaction.atomic(durable=True)
+def _register(key: SigningKey) -> None:
+    keys.key_row(key, size=_locked_head().size)
+
+
+@transaction.atomic(durable=True)
+def _sign() -> LogCheckpoint | None:
+    """None when the key was replaced since the head was numbered: its entry comes first, then its first checkpoint."""
+    head = _locked_head()
+    signers = keys.signers()  # under the lock, which a replacement of the key needs too
+    newest = LogCheckpoint.objects.order_by("-size").first()
+    if newest is not None and newest.size >= head.size:
+        if newest.size > head.size:
+            raise LogFault(f"the log was cut: {head.size:,} leaves are left of {newest.size:,} that were signed")
+        return newest
+    row = keys.key_row(signers[0], size=head.size)
+    if row.since_size >= head.size:
+        return None
+    root = _root_that_follows(head, newest)
+    note = sign_note(Checkpoint(signers[0].name, head.size, root).text(), signers)
+    return LogCheckpoint.objects.create(size=head.size, note=note, key=row, at=Now())
+
+
+def _root_that_follows(head: TreeHead, newest: LogCheckpoint | None) -> bytes:
+    """The head's root, by the leaves themselves, when the last checkpoint's root is on the way to it."""
+    signed = {} if newest is None else {newest.size: _opened(newest).root}
+    found = roots([head.size, *signed])
+    for size, root in signed.items():
+        if found[size] != root:
+            raise LogFault(f"the first {size:,} leaves are not those of the checkpoint that was signed over them")
+    if Peaks(head.size, bytes(head.peaks)).root() != found[head.size]:
+        raise LogFault("the tree's head does not fit its leaves")
+    return found[head.size]
+
+
+def _opened(row: LogCheckpoint) -> Checkpoint:
+    opened = open_note(row.note, [parse_vkey(vkey) for vkey in public_keys()[0]])
+    return parse_checkpoint(opened.text)
+
+
+def keep() -> None:
+    """What the platform's worker does every few seconds: number, and once a minute at most sign what was added."""
+    integrate()
+    head = TreeHead.objects.first()
+    newest = LogCheckpoint.objects.order_by("-size").first()
+    if head is None or (newest is not None and newest.size == head.size):
+        return
+    if newest is not None and LogCheckpoint.objects.filter(pk=newest.pk, at__gt=Now() - AT_MOST_EVERY).exists():
+        return
+    checkpoint()
+
+
+# ---------------------------------------------------------------------- proofs
+
+
+def prove(entry: AuditEntry) -> Proof:
+    """That the committed `entry` is in the log, under a checkpoint that is signed now if there is none yet.
+
+    Raises KeyFault and LogFault as `checkpoint` does.
+    """
+    found = proof_of(entry)
+    if found is None:
+        checkpoint()
+        found = proof_of(entry)
+    if found is None:
+        raise LogFault(f"entry {entry.pk} is not among those that were committed")
+    return found
+
+
+def proof_of(entry: AuditEntry) -> Proof | None:
+    """The same under the newest checkpoint there is; None while there is none that holds it. Needs no private key."""
+    leaf = AuditLeaf.objects.filter(entry=entry).first()
+    newest = LogCheckpoint.objects.order_by("-size").first()
+    if leaf is None or newest is None or newest.size <= leaf.idx:
+        return None
+    path = nodes(newest.size).inclusion(leaf.idx, newest.size)
+    return Proof(bytes(entry.body), leaf.idx, path, newest.note, newest.size)
+
+
+def consistency(*, to: int, sizes: Iterable[int]) -> dict[int, list[bytes]]:
+    """For each of `sizes` the proof (RFC 6962, 2.1.2) that the tree of `to` leaves began as the tree of that size.
+
+    Raises LogFault when there are fewer leaves, and ValueError for a size beyond `to`.
+    """
+    tree = nodes(to)
+    return {size: tree.consistency(size, to) for size in sorted(set(sizes))}
+
+
+# ---------------------------------------------------------------------- another key
+
+
+@transaction.atomic(durable=True)
+def rotate_key(*, old: SigningKey, new: SigningKey) -> None:
+    """Write down that `new` follows `old`; the next checkpoint is signed by both, while both files are there."""
+    keys.key_replaced(old, new, size=_locked_head().size)
+    _log.info("the audit log's key %s was replaced by %s", old.key_id, new.key_id)

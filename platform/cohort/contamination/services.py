@@ -1,0 +1,127 @@
+"""Writes: ask for comparisons, make one, note what was known at a launch."""
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from cohort.accounts.models import User
+from cohort.audit import services as audit
+from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from cohort.celery import app
+from cohort.contamination import selectors
+from cohort.contamination.compare import NotComparable, compared
+from cohort.contamination.models import DataOverlap, LaunchOverlap
+from cohort.runs.dispatch import BROKER_ERRORS, SEAL_QUEUE
+from cohort.runs.models import Run
+from grpo_core.errors import ConfigError, FieldProblem
+
+TASK = "cohort.contamination.check"
+UNANSWERED = timedelta(minutes=2)
+"""A message that nobody took for so long is sent again."""
+UNFINISHED = timedelta(minutes=30)
+"""A comparison that was begun and not finished for so long was lost with its process."""
+
+_Pair = tuple[PromptDataset, EvalSuiteVersion | None, PromptDataset | None]
+"""A dataset to train on, and the suite version or the held-out dataset to compare it with."""
+
+log = logging.getLogger(__name__)
+
+
+def asked_for_dataset(dataset: PromptDataset) -> None:
+    """Compare a new dataset with every suite version of its project and every dataset that its runs hold out."""
+    versions = EvalSuiteVersion.objects.filter(suite__project=dataset.project)
+    heldout = PromptDataset.objects.filter(evaluated_runs__project=dataset.project).exclude(pk=dataset.pk).distinct()
+    _ask([(dataset, version, None) for version in versions] + [(dataset, None, other) for other in heldout])
+
+
+def asked_for_suite(version: EvalSuiteVersion) -> None:
+    """Compare a new suite version with every dataset of its project."""
+    _ask([(dataset, version, None) for dataset in PromptDataset.objects.filter(project=version.suite.project)])
+
+
+def asked_for_choice(
+    dataset: PromptDataset, heldout: PromptDataset | None, versions: Iterable[EvalSuiteVersion]
+) -> None:
+    """What a run of this choice is concerned with and nobody asked for yet, such as a dataset held out for the first
+    time."""
+    pairs: list[_Pair] = [(dataset, version, None) for version in versions]
+    if heldout is not None and heldout.pk != dataset.pk:
+        pairs.append((dataset, None, heldout))
+    _ask(pairs)
+
+
+def _ask(pairs: list[_Pair]) -> None:
+    asked = DataOverlap.objects.filter(dataset__in={dataset for dataset, _, _ in pairs})
+    known = set(asked.values_list("dataset", "suite_version", "heldout"))
+    for dataset, version, heldout in pairs:
+        if (dataset.pk, version and version.pk, heldout and heldout.pk) in known:
+            continue
+        row, made = DataOverlap.objects.get_or_create(
+            dataset=dataset, suite_version=version, heldout=heldout, defaults={"asked_at": Now()}
+        )
+        if made:
+            transaction.on_commit(partial(_publish, row.pk))
+
+
+def remind() -> None:
+    """Send again what was asked for and not answered. A message may be lost, and a process may end."""
+    unanswered = Q(begun_at=None, asked_at__lt=Now() - UNANSWERED) | Q(begun_at__lt=Now() - UNFINISHED)
+    waiting = DataOverlap.objects.filter(unanswered, at=None)
+    for pk in list(waiting.values_list("pk", flat=True)):
+        if waiting.filter(pk=pk).update(asked_at=Now(), begun_at=None):
+            _publish(pk)
+
+
+def check(overlap_id: int) -> None:
+    """Make the comparison, unless another process has it or has made it. Takes seconds to minutes."""
+    mine = DataOverlap.objects.filter(pk=overlap_id, at=None, begun_at=None).update(begun_at=Now())
+    row = DataOverlap.objects.select_related("dataset", "suite_version__suite", "heldout").filter(pk=overlap_id).first()
+    if not mine or row is None:
+        return
+    try:
+        row.report, row.examples = compared(row)
+    except NotComparable as why:
+        row.fault = str(why)
+    DataOverlap.objects.filter(pk=overlap_id).update(
+        report=row.report, examples=row.examples, fault=row.fault, at=Now()
+    )
+    log.info("overlap of %s: %s", row, row.fault or (row.report and row.report["counts"]))
+
+
+def noted_at_launch(*, run: Run, actor: User, seen: str) -> None:
+    """Keep what is known of the overlaps of the run's data, in the transaction of its launch.
+
+    Raises ConfigError when evaluation items stand in the data and `seen` is not `selectors.token` of just that: the
+    person must have seen these figures.
+    """
+    asked_for_choice(run.dataset, run.eval_dataset, EvalSuiteVersion.objects.filter(run_suites__run=run))
+    pairs = selectors.of_run(run)
+    wanted = selectors.token(pairs)
+    if wanted and seen != wanted:
+        raise ConfigError(
+            "evaluation items stand in the training data: tick that you have seen it",
+            tuple(FieldProblem("overlap_seen", pair.text) for pair in pairs if pair.touched),
+        )
+    figures = [pair.figures() for pair in pairs]
+    LaunchOverlap.objects.create(run=run, by=actor, pairs=figures, acknowledged=bool(wanted))
+    if wanted:
+        found = [one for one in figures if one["touched"]]
+        audit.log(
+            actor=audit.who(actor),
+            kind="overlap_seen",
+            subject=f"run:{run.pk}",
+            project=run.project,
+            data={"config_digest": run.config_digest, "overlaps": found},
+        )
+
+
+def _publish(overlap_id: int) -> None:
+    try:
+        app.send_task(TASK, args=[overlap_id], queue=SEAL_QUEUE)
+    except BROKER_ERRORS as error:
+        log.warning("could not publish %s for %s, it will be sent again: %s", TASK, overlap_id, error)
