@@ -52,6 +52,14 @@ def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER
     return membership.project
 
 
+def may(request: HttpRequest, project: Project, at_least: Role) -> bool:
+    """Whether the person has at least this role, for what a page shows or leaves out."""
+    if not request.user.is_authenticated:
+        return False
+    membership = Membership.objects.filter(project=project, user=request.user).first()
+    return membership is not None and reaches(membership.role, at_least)
+
+
 def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
     project = project_for(request, slug, at_least=at_least)
     run = (

@@ -5,6 +5,7 @@ A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`, `checkpoints/run-<i
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, cast
 from uuid import uuid4
@@ -30,12 +31,17 @@ def put(key: str, chunks: Iterable[bytes]) -> Stored:
     filesystem, root = _filesystem()
     digest, size = hashlib.sha256(), 0
     aside = f"{root}/{key}.{uuid4().hex}.part"  # two uploads of one file may run at once
-    with filesystem.open(aside, "wb") as handle:
-        for chunk in chunks:
-            digest.update(chunk)
-            size += len(chunk)
-            handle.write(chunk)
-    filesystem.mv(aside, f"{root}/{key}")
+    try:
+        with filesystem.open(aside, "wb") as handle:
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                handle.write(chunk)
+        filesystem.mv(aside, f"{root}/{key}")
+    except BaseException:  # also when the process is told to end
+        with suppress(FileNotFoundError):
+            filesystem.rm_file(aside)
+        raise
     return Stored(key, digest.hexdigest(), size)
 
 
@@ -63,6 +69,11 @@ def exists(key: str) -> bool:
 def sizes(folder: str) -> dict[str, int]:
     """Files directly in a folder, by name, in bytes; those still being written are left out. Empty: no such folder."""
     return {name: size for name, size in _listed(folder) if size is not None and not name.endswith(".part")}
+
+
+def unfinished(folder: str) -> list[str]:
+    """Names of the files directly in a folder that are being written, or that a killed process left half-written."""
+    return [name for name, size in _listed(folder) if size is not None and name.endswith(".part")]
 
 
 def folders(folder: str) -> list[str]:

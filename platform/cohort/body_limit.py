@@ -10,10 +10,17 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.urls import Resolver404, resolve
+from django.urls import Resolver404, resolve, reverse
+
+from cohort.catalog.suites import MAX_SUITE_BYTES
+from cohort.runs.imports.bounds import MAX_UPLOAD_BYTES
 
 FORM_BYTES = 1024 * 1024
 """Every form without an upload; the largest is a run's config."""
+MAX_CARD_BYTES = 64 * 1024 * 1024
+"""Of each of the two cards that the page for checking takes; larger ones are for the command."""
+MAX_STATEMENT_BYTES = 15 * 1024 * 1024
+"""Far more than a statement may hold: a text that is too long comes back in its form, with the reason."""
 OVERHEAD_BYTES = 1024 * 1024
 """What an upload's other fields and separators may take."""
 
@@ -33,6 +40,8 @@ class BodyLimit:
         limit = _limit(request)
         if not re.fullmatch(r"[0-9]{1,18}", stated) or int(stated) > limit:
             text = f"This address takes at most {limit:,} bytes, with all that the form holds."
+            if request.path_info == reverse("verify_page"):
+                text += " Check a larger card on your own machine: `cohort verify CARD.zip`."
             return _refusal(413, "Too much was sent", text)
         return self.get_response(request)
 
@@ -42,7 +51,15 @@ def _limit(request: HttpRequest) -> int:
         name = resolve(request.path_info).url_name
     except Resolver404:
         return FORM_BYTES
-    return settings.COHORT_MAX_DATASET_BYTES + OVERHEAD_BYTES if name == "dataset_new" else FORM_BYTES
+    uploads = {
+        "dataset_new": settings.COHORT_MAX_DATASET_BYTES,
+        "suite_new": MAX_SUITE_BYTES,
+        "suite_version_new": MAX_SUITE_BYTES,
+        "run_import": MAX_UPLOAD_BYTES,
+        "run_statements": MAX_STATEMENT_BYTES,
+        "verify_page": 2 * MAX_CARD_BYTES,
+    }
+    return uploads[name] + OVERHEAD_BYTES if name in uploads else FORM_BYTES
 
 
 def _refusal(status: int, title: str, text: str) -> HttpResponse:

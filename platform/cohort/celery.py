@@ -5,6 +5,7 @@ takes the queue `platform` also looks at the leases, whether or not there is a b
 """
 
 import os
+import sys
 import threading
 from typing import Any
 
@@ -12,7 +13,9 @@ from celery import Celery, bootsteps
 from celery.signals import beat_embedded_init, beat_init
 
 from cohort import file_broker
+from cohort.audit.keyfile import usable_key
 from cohort.environment import environment
+from cohort.evidence.keys import KeyFault
 from cohort.settings import CELERY
 from grpo_core.broker import PLATFORM_QUEUE
 
@@ -48,6 +51,22 @@ class Leases(bootsteps.StartStopStep):  # type: ignore[misc]
         self._stop.set()
 
 
+class Signing(bootsteps.StartStopStep):  # type: ignore[misc]
+    """In production no platform worker starts that could not sign: its runs would wait for their records for ever."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        if environment().mode == "production":
+            try:
+                usable_key()
+            except KeyFault as error:
+                sys.exit(f"Cohort's worker will not start in production mode: {error}")
+        super().__init__(worker, **options)
+
+    def include_if(self, worker: Any) -> bool:
+        return False  # there is nothing to start or stop
+
+
+app.steps["worker"].add(Signing)
 app.steps["worker"].add(Leases)
 
 

@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--steps", type=_positive, metavar="N", help="optimiser steps (default: the demo preset's)")
     demo.set_defaults(run=_demo)
 
+    commands.add_parser("audit", help="check the audit log, sign it, give it another key, hand it on")
     commands.add_parser("verify", help="check a downloaded card, without network or database")
     commands.add_parser("manage", help="Django's commands, on the home's database")
 
@@ -131,7 +132,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _verify(words: list[str]) -> int:
-    from cohort.governance import verify
+    from cohort.evidence import verify
 
     return verify.main(words)
 
@@ -192,7 +193,13 @@ def _node(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_OTHERS = {"manage": _manage, "verify": _verify}
+def _audit(words: list[str]) -> int:
+    from cohort.audit import command
+
+    return command.main(words)
+
+
+_OTHERS = {"audit": _audit, "manage": _manage, "verify": _verify}
 """Commands with a parser of their own."""
 
 if __name__ == "__main__":

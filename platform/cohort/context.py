@@ -36,9 +36,14 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     ("", (("Runs", "run_list", "runs"),)),
     (
         "Catalog",
-        (("Base models", "base_model_list", ""), ("Datasets", "dataset_list", ""), ("Rewards", "verifier_list", "")),
+        (
+            ("Base models", "base_model_list", ""),
+            ("Datasets", "dataset_list", ""),
+            ("Rewards", "verifier_list", ""),
+            ("Suites", "suite_list", ""),
+        ),
     ),
-    ("Evidence", (("Records", "record_list", ""),)),
+    ("Evidence", (("Records", "record_list", ""), ("Audit log", "audit_list", ""))),
     ("Machines", (("Queue", "queue", "waiting"), ("Nodes", "node_list", "nodes"))),
     ("People", (("Members", "member_list", ""),)),
 )
@@ -69,6 +74,10 @@ class Frame:
     @property
     def role(self) -> str:
         return self._membership.role if self._membership else ""
+
+    @property
+    def may_review(self) -> bool:
+        return bool(self.role) and reaches(self.role, Role.REVIEWER)
 
     @property
     def may_operate(self) -> bool:

@@ -6,6 +6,7 @@ Knows no Django, so that `cohort` can read it before Django starts. docs/operati
 from functools import cache
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -47,6 +48,18 @@ class Environment(BaseSettings):
     """Django's signing key."""
     secret_key_file: Path | None = None
     """File that holds it instead."""
+    signing_key_file: Path | None = None
+    """File with the private key that signs the audit log and the cards (docs/audit.md); empty means signing-key.pem
+    under home. For the platform's workers alone: the web server needs only public keys."""
+    log_origin: str = ""
+    """Name of the audit log, given to its first key and kept for ever; empty means the host of COHORT_PUBLIC_URL and
+    /log."""
+    log_git: str = ""
+    """Git repository, as `git push` takes it, that the log's checkpoints are pushed to."""
+    log_witness: str = ""
+    """Address of a C2SP witness that is asked to cosign the log's checkpoints."""
+    log_witness_key: str = ""
+    """The witness's public key, as name+hash+base64."""
     debug: bool = False
     """Show tracebacks in the browser. Refused in production."""
     trusted_proxy: bool = False
@@ -79,6 +92,16 @@ class Environment(BaseSettings):
     @property
     def artifacts_url(self) -> str:
         return self.artifacts or f"file://{self.home_folder / 'artifacts'}"
+
+    @property
+    def signing_key_path(self) -> Path:
+        given = self.signing_key_file
+        return given.expanduser().absolute() if given else self.home_folder / "signing-key.pem"
+
+    @property
+    def log_name(self) -> str:
+        """What a new log is called."""
+        return self.log_origin or f"{urlsplit(self.public_url).hostname or 'localhost'}/log"
 
     def resolved_secret_key(self) -> str:
         return _given("SECRET_KEY", self.secret_key.get_secret_value(), self.secret_key_file)

@@ -42,7 +42,7 @@ _more_hosts = [host.strip() for host in ENV.allowed_hosts.split(",") if host.str
 ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]", *_more_hosts] if ENV.mode != "test" else ["*"]
 CSRF_TRUSTED_ORIGINS = [_public]
 
-LOCAL_APPS = ["accounts", "catalog", "runs", "review", "governance"]
+LOCAL_APPS = ["accounts", "audit", "catalog", "runs", "review", "governance", "contamination"]
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -199,7 +199,7 @@ if COHORT_HEARTBEAT_SECONDS * 2 > COHORT_LEASE_SECONDS:
 COHORT_ROUND_SECONDS = max(2.5, min(5.0, COHORT_LEASE_SECONDS / 8))
 COHORT_PULSE_SECONDS = max(5.0, min(10.0, COHORT_LEASE_SECONDS / 6))
 
-CELERY = {
+CELERY: dict[str, Any] = {
     **celery_transport(BROKER_URL, ENV.broker_folder),
     "task_ignore_result": True,
     "task_serializer": "json",
@@ -216,8 +216,26 @@ CELERY = {
     # Once more at once, for a connection that died since it was last used. Whoever sends does not wait for a broker
     # that is away: the reconciler sends again.
     "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0},
-    "beat_schedule": {"reconcile": {"task": "cohort.runs.reconcile", "schedule": 5.0}},
+    "beat_schedule": {
+        "reconcile": {"task": "cohort.runs.reconcile", "schedule": 5.0},
+        "expire_traces": {
+            "task": "cohort.governance.expire_traces",
+            "schedule": 3600.0,
+            "options": {"queue": "platform.seal"},
+        },
+        "overlaps asked for": {
+            "task": "cohort.contamination.remind",
+            "schedule": 60.0,
+            "options": {"queue": "platform.seal", "expires": 60.0},
+        },
+    },
 }
+if ENV.log_git or ENV.log_witness:  # to the worker that makes records: those outside may take long to answer
+    CELERY["beat_schedule"]["push the audit log"] = {
+        "task": "cohort.audit.push",
+        "schedule": 600.0,
+        "options": {"queue": "platform.seal", "expires": 600.0},
+    }
 
 LOGGING: dict[str, Any] = {
     "version": 1,

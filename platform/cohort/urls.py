@@ -1,8 +1,9 @@
 """All addresses of the platform.
 
 Everything of a project lies below p/<slug>/, so that one look at an address says whose it is and `access.project_for`
-can decide. Only sign-in, the health check, static files and the worker API (which has its own tokens) are open to
-people who are not signed in; tests/web/test_access.py walks this list.
+can decide. Only sign-in, the health check, static files, the check of a card, the audit log's signed heads,
+records' public pages (by tokens that cannot be guessed) and the worker API (which has its own) are open to people who
+are not signed in; tests/web/test_access.py walks this list.
 """
 
 from django.contrib.auth.views import LoginView, LogoutView
@@ -10,13 +11,16 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.accounts import views as accounts
 from cohort.accounts.forms import LoginForm
+from cohort.governance import verify_page
 
 _project: list[URLPattern | URLResolver] = [
     path("", include("cohort.accounts.urls")),
     path("nodes/", include("cohort.runs.nodes_urls")),
+    path("audit/", include("cohort.audit.urls")),
     path("", include("cohort.runs.urls")),
     path("", include("cohort.catalog.urls")),
     path("", include("cohort.governance.urls")),
+    path("", include("cohort.governance.traces.urls")),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -27,6 +31,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("projects/", accounts.project_list, name="project_list"),
     path("projects/new/", accounts.project_new, name="project_new"),
     path("p/<slug:slug>/", include(_project)),
+    path("log/", include("cohort.audit.log_urls")),
+    path("verify/", verify_page.verify_page, name="verify_page"),
+    path("verify/verify.pyz", verify_page.verify_pyz, name="verify_pyz"),
+    path("c/", include("cohort.governance.life.public_urls")),
     path("api/worker/v1/", include("cohort.worker_api.urls")),
     path("healthz", accounts.healthz, name="healthz"),
 ]

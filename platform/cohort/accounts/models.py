@@ -22,6 +22,8 @@ class Project(models.Model):
     """Most runs on workers at once; empty: no limit."""
     gpu_hours_limit = models.PositiveIntegerField(null=True, blank=True)
     """GPU-hours that the project's runs may use in any 30 days; a run without a GPU counts as one. Empty: no limit."""
+    traces_keep_days = models.PositiveIntegerField(null=True, blank=True)
+    """Days after a run's end until the texts of its samples are deleted. Empty: they are kept."""
     created_at = models.DateTimeField(auto_now_add=True)
     members = models.ManyToManyField(User, through="Membership", related_name="projects")
 

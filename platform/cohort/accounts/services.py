@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from cohort.accounts.models import Membership, Project, Role, User
+from cohort.audit import services as audit
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ def random_password() -> str:
     return "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(4))
 
 
+@transaction.atomic
 def user_create(*, username: str, password: str | None = None, email: str = "") -> tuple[User, str]:
     """A new person and their password; without one given, one is made and handed out.
 
@@ -32,18 +34,48 @@ def user_create(*, username: str, password: str | None = None, email: str = "") 
     user.set_password(given)
     user.full_clean()
     user.save()
+    audit.log(actor="platform", kind="user_created", subject=f"user:{username}")
     log.info("user %r created", username)
     return user, given
 
 
+@transaction.atomic
 def password_hand_out(*, user: User) -> str:
     """Give the person a new password, which is returned here and never again; every page asks them to change it."""
     password = random_password()
     user.set_password(password)
     user.password_handed_out = True
     user.save(update_fields=["password", "password_handed_out"])
+    audit.log(actor="platform", kind="password_handed_out", subject=f"user:{user.username}")
     log.info("user %r got a new password", user.username)
     return password
+
+
+@transaction.atomic
+def password_change(*, user: User, password: str) -> None:
+    """The person chose another password, which has been checked."""
+    user.set_password(password)
+    user.password_handed_out = False
+    user.save(update_fields=["password", "password_handed_out"])
+    audit.log(actor=audit.who(user), kind="password_changed", subject=f"user:{user.username}")
+    log.info("user %r chose another password", user.username)
+
+
+@transaction.atomic
+def staff_make(*, user: User) -> None:
+    """Let the person manage the server's nodes and read the server's own log, whatever their roles."""
+    if user.is_staff:
+        return
+    user.is_staff = True
+    user.save(update_fields=["is_staff"])
+    audit.log(
+        actor="platform",
+        kind="staff_made",
+        subject=f"user:{user.username}",
+        before={"staff": False},
+        after={"staff": True},
+    )
+    log.info("user %r is staff", user.username)
 
 
 @transaction.atomic
@@ -53,6 +85,8 @@ def project_create(*, slug: str, name: str, owner: User) -> Project:
     project.full_clean()
     project.save()
     Membership.objects.create(project=project, user=owner, role=Role.ADMIN)
+    made = {"name": name, "admin": owner.username}
+    audit.log(actor=audit.who(owner), kind="project_created", subject=f"project:{slug}", project=project, after=made)
     log.info("project %r created by %r", slug, owner.username)
     return project
 
@@ -83,12 +117,23 @@ def membership_set(*, project: Project, actor: User | None, user: User, role: st
         raise ValidationError({"role": f"{role!r} is not a role; there are {', '.join(Role.values)}."})
     _lock(project)
     membership = Membership.objects.filter(project=project, user=user).first()
+    before = None if membership is None else {"role": membership.role}
     if membership is None:
         membership = Membership(project=project, user=user)
+    elif membership.role == role:
+        return membership
     elif role != Role.ADMIN:
         _refuse_last_admin(membership)
     membership.role = role
     membership.save()
+    audit.log(
+        actor=audit.who(actor),
+        kind="member_added" if before is None else "member_role_changed",
+        subject=f"user:{user.username}",
+        project=project,
+        before=before,
+        after={"role": role},
+    )
     log.info("%r is %s in project %r, set by %r", user.username, role, project.slug, actor and actor.username)
     return membership
 
@@ -102,6 +147,13 @@ def membership_remove(*, project: Project, actor: User | None, user: User) -> No
         raise ValidationError(f"{user.username} does not belong to {project.name}.")
     _refuse_last_admin(membership)
     membership.delete()
+    audit.log(
+        actor=audit.who(actor),
+        kind="member_removed",
+        subject=f"user:{user.username}",
+        project=project,
+        before={"role": membership.role},
+    )
     log.info("%r removed from project %r by %r", user.username, project.slug, actor and actor.username)
 
 

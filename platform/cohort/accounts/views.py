@@ -3,11 +3,13 @@
 from typing import cast
 
 from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.forms import BaseForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -128,11 +130,11 @@ class PasswordChange(PasswordChangeView):
     template_name = "registration/password_change.html"
     success_url = reverse_lazy("home")
 
-    def form_valid(self, form: object) -> HttpResponse:
-        person(self.request).password_handed_out = False  # saved with the password
-        response = super().form_valid(form)  # type: ignore[arg-type]
+    def form_valid(self, form: BaseForm) -> HttpResponse:
+        services.password_change(user=person(self.request), password=form.cleaned_data["new_password1"])
+        update_session_auth_hash(self.request, person(self.request))  # this browser stays signed in, others do not
         messages.success(self.request, "Your password is changed.")
-        return response
+        return HttpResponseRedirect(self.get_success_url())
 
 
 @login_not_required

@@ -1,4 +1,4 @@
-"""What a run is made from: base models, problem sets, verifiers. Versions never change once written."""
+"""What a run is made from: base models, problem sets, verifiers, suites. Versions never change once written."""
 
 from typing import ClassVar
 
@@ -100,3 +100,77 @@ class VerifierVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verifier.name} v{self.number}"
+
+
+class EvalSuite(models.Model):
+    """A suite of evaluation items under a name; its versions say what is asked and how it is judged."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="suites")
+    name = models.CharField(max_length=60)
+    """What configs, results and cards call it: small letters, digits, - and _."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["project", "name"], name="suite_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EvalSuiteVersion(models.Model):
+    """One immutable version: the items' file by its SHA-256, and everything that decides a score. The database refuses
+    to change or delete a row."""
+
+    suite = models.ForeignKey(EvalSuite, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    title = models.CharField(max_length=120)
+    category = models.CharField(max_length=40)
+    scorer = models.JSONField()
+    """{kind, params}, as grpo_core.config_eval has it."""
+    higher_is = models.CharField(max_length=10)
+    """better, worse or neutral: which way harm is counted."""
+    sensitive = models.BooleanField(default=False)
+    """Items and answers are shown to reviewers only, behind a click, and stay out of public cards."""
+    margin = models.FloatField()
+    """What the run form offers as the margin of regression."""
+    builtin = models.CharField(max_length=60, blank=True)
+    """Name of the starter suite that it is; empty for an upload."""
+    sha256 = models.CharField(max_length=64)
+    """Of the items' file, in the suites' own JSONL."""
+    size = models.BigIntegerField()
+    items = models.PositiveIntegerField()
+    clusters = models.PositiveIntegerField()
+    """Different values of `cluster`; 0 where the items name none."""
+    slices = models.JSONField(default=dict)
+    """{slice: items}; empty where the items name none."""
+    preview = models.JSONField(default=list)
+    """The first items, as [{id, prompt, target, choices, slice, attack}]."""
+    format = models.CharField(max_length=20)
+    """What the files that were given were read as."""
+    files = models.JSONField(default=list)
+    """[{name, sha256, size}] of the files that were given, as they were before they were converted."""
+    taken = models.JSONField(default=dict)
+    """{limit, attacks} by which items were made of the files; empty where all were taken as they are."""
+    limits = models.TextField(blank=True)
+    """What the suite cannot tell, in plain words."""
+    source = models.TextField(blank=True)
+    licence = models.CharField(max_length=200, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["suite", "-number"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["suite", "number"], name="suite_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.suite.name} v{self.number}"
+
+    @property
+    def name(self) -> str:
+        return self.suite.name
+
+    @property
+    def artifact(self) -> str:
+        """Key of the items' file in the artifact store."""
+        return f"suites/{self.sha256}"

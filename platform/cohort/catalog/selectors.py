@@ -8,8 +8,9 @@ from django.db.models import Count, Model, Prefetch, Q, QuerySet
 from django.http import Http404
 
 from cohort.accounts.models import Project
-from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
+from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
 from cohort.runs.models import Attempt, Run
+from grpo_core.evaluate.suites import Starter, starters
 from grpo_core.rewards.rubric import KINDS
 
 RUNS_SHOWN = 50
@@ -112,6 +113,31 @@ def reward_kinds() -> dict[str, list[Parameter]]:
         ]
         for kind, (model, _) in KINDS.items()
     }
+
+
+def suites(project: Project) -> QuerySet[EvalSuite]:
+    """With the versions prefetched, newest first."""
+    return (
+        EvalSuite.objects.filter(project=project)
+        .prefetch_related(Prefetch("versions", EvalSuiteVersion.objects.order_by("-number")))
+        .annotate(run_count=Count("versions__runs", distinct=True))
+    )
+
+
+def suite(project: Project, pk: int) -> EvalSuite:
+    return _one(EvalSuite.objects.filter(project=project), pk)
+
+
+def suite_versions(of: EvalSuite) -> list[EvalSuiteVersion]:
+    """Newest first, each with how many runs used it."""
+    rows = of.versions.select_related("created_by", "suite").annotate(run_count=Count("runs"))
+    return list(rows.order_by("-number"))
+
+
+def starters_missing(project: Project) -> list[Starter]:
+    """Starter suites that the project has not added, or has in another version."""
+    present = set(EvalSuiteVersion.objects.filter(suite__project=project).values_list("builtin", "sha256"))
+    return [starter for starter in starters() if (starter.name, starter.sha256) not in present]
 
 
 def runs_with(**used: Any) -> UsedBy:

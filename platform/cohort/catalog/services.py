@@ -17,8 +17,10 @@ from pydantic import ValidationError as PydanticError
 
 from cohort import artifacts
 from cohort.accounts.models import Project, User
+from cohort.audit import services as audit
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
+from cohort.contamination import services as overlaps
 from cohort.environment import environment
 from grpo_core.config import DataFormat, RewardConfig
 from grpo_core.config_faults import field_problems
@@ -71,7 +73,8 @@ def base_model_register(*, project: Project, actor: User | None, name: str, path
         model.weights, model.weights_digest = found.weights, found.weights_digest
         model.provenance = found.provenance
     _clean(model, "name", "path", "revision")
-    _save_new(model, "base model")
+    after = {"name": name, "path": model.path, "revision": revision, "weights_digest": model.weights_digest}
+    _save_new(model, "base model", actor, after)
     log.info("base model %r registered in %r", name, project.slug)
     return model
 
@@ -105,7 +108,10 @@ def dataset_create(
         if not artifacts.exists(dataset.artifact):
             aside.seek(0)
             artifacts.put(dataset.artifact, iter(lambda: aside.read(1 << 20), b""))
-    _save_new(dataset, "dataset")
+    after = {"name": name, "sha256": dataset.sha256, "problems": dataset.problems, "source": source}
+    with transaction.atomic():
+        _save_new(dataset, "dataset", actor, after)
+        overlaps.asked_for_dataset(dataset)
     log.info("dataset %r of %d problems stored in %r", name, dataset.problems, project.slug)
     return dataset
 
@@ -137,6 +143,14 @@ def verifier_version_create(
             spec=canonical,
             digest=rubric.digest,
             created_by=actor,
+        )
+        audit.log(
+            actor=audit.who(actor),
+            kind="verifier_version_created",
+            subject=f"verifier:{verifier.pk}",
+            project=project,
+            before={"version": newest.number, "digest": newest.digest} if newest else None,
+            after={"name": name, "version": version.number, "digest": version.digest},
         )
     log.info("verifier %r version %d made in %r", name, version.number, project.slug)
     return version
@@ -176,10 +190,17 @@ def _name_free(row: BaseModel | PromptDataset, noun: str) -> None:
         raise _taken(row, noun)
 
 
-def _save_new(row: BaseModel | PromptDataset, noun: str) -> None:
+def _save_new(row: BaseModel | PromptDataset, noun: str, actor: User | None, after: dict[str, Any]) -> None:
+    """Store it with its entry in the audit log, whose `after` is what counts of it."""
+    kind, subject = {"base model": ("base_model_registered", "base_model"), "dataset": ("dataset_created", "dataset")}[
+        noun
+    ]
     try:
         with transaction.atomic():
             row.save()
+            audit.log(
+                actor=audit.who(actor), kind=kind, subject=f"{subject}:{row.pk}", project=row.project, after=after
+            )
     except IntegrityError:
         raise _taken(row, noun) from None
 

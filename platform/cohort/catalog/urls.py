@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from cohort.catalog import views
+from cohort.catalog import suite_views, views
 
 urlpatterns = [
     path("models/", views.base_model_list, name="base_model_list"),
@@ -11,6 +11,11 @@ urlpatterns = [
     path("datasets/", views.dataset_list, name="dataset_list"),
     path("datasets/new/", views.dataset_new, name="dataset_new"),
     path("datasets/<int:pk>/", views.dataset_detail, name="dataset_detail"),
+    path("suites/", suite_views.suite_list, name="suite_list"),
+    path("suites/new/", suite_views.suite_new, name="suite_new"),
+    path("suites/starters/", suite_views.suite_starters, name="suite_starters"),
+    path("suites/<int:pk>/", suite_views.suite_detail, name="suite_detail"),
+    path("suites/<int:pk>/new-version/", suite_views.suite_version_new, name="suite_version_new"),
     path("rewards/", views.verifier_list, name="verifier_list"),
     path("rewards/new/", views.verifier_new, name="verifier_new"),
     path("rewards/<int:pk>/", views.verifier_detail, name="verifier_detail"),

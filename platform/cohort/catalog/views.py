@@ -16,6 +16,7 @@ from cohort.catalog import selectors, services
 from cohort.catalog.forms import BaseModelForm, DatasetForm, RewardForm, TryForm
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import Verifier, VerifierVersion
+from cohort.contamination.selectors import of_dataset
 from cohort.environment import environment
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
@@ -118,7 +119,8 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
 def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     dataset = selectors.dataset(project, pk)
-    context = {"project": project, "dataset": dataset, "used": selectors.runs_with_dataset(dataset)}
+    used, overlaps = selectors.runs_with_dataset(dataset), of_dataset(dataset)
+    context = {"project": project, "dataset": dataset, "used": used, "overlaps": overlaps}
     return render(request, "catalog/dataset.html", context)
 
 

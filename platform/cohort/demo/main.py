@@ -36,7 +36,8 @@ def _train_and_check(up: Up, *, steps: int | None) -> None:
     run = progress.follow(run, watch=up.watch)
     report.ended_well(run)
     card = report.save_card(run, up.home)
-    verdict = report.verify(card)
+    verdicts = report.verify(card)
     up.say("\n".join(["", *report.accuracy(run), f"card             {card}"]))
-    up.say(f"cohort verify    {verdict}")
+    for name, verdict in verdicts.items():
+        up.say(f"{name:<16} {verdict}")
     up.say(f"page             {page}\n                 {login}")

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 from cohort import artifacts
@@ -30,19 +32,32 @@ def save_card(run: Run, home: Home) -> Path:
     home.cards.mkdir(exist_ok=True)
     path = home.cards / f"run-{run.pk}.zip"
     with open(path, "wb") as handle:
-        for chunk in artifacts.read_chunks(Record.objects.get(run=run, end=run.ends).card_artifact):
+        record = Record.objects.filter(run=run, end=run.ends).latest("version")
+        for chunk in artifacts.read_chunks(record.card().artifact):
             handle.write(chunk)
     return path
 
 
-def verify(card: Path) -> str:
-    """Run `cohort verify` as anyone would, and return its verdict. Raises HomeError when it refuses the card."""
-    words = [sys.executable, "-P", "-m", "cohort.cli", "verify", str(card)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    printed = (done.stdout + done.stderr).strip()
-    if done.returncode != 0:
-        raise HomeError(f"`cohort verify {card}` refused the card:\n{printed}")
-    return next(line for line in printed.splitlines() if line.startswith("accepted"))
+def verify(card: Path) -> dict[str, str]:
+    """Run `cohort verify` as anyone would, and the verify.pyz of the card itself, side by side; the verdict of each by
+    its name. Raises HomeError when one refuses the card."""
+    with tempfile.TemporaryDirectory(prefix="cohort-demo-") as folder, zipfile.ZipFile(card) as archive:
+        pyz = archive.extract("verify.pyz", folder)
+        checks = {
+            "cohort verify": [sys.executable, "-P", "-m", "cohort.cli", "verify", str(card)],
+            "verify.pyz": [sys.executable, "-P", pyz, str(card)],
+        }
+        started = {
+            name: subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for name, words in checks.items()
+        }
+        printed = {name: process.communicate()[0].strip() for name, process in started.items()}
+    for name, process in started.items():
+        if process.returncode != 0:
+            raise HomeError(f"`{name} {card}` refused the card:\n{printed[name]}")
+    return {
+        name: next(line for line in text.splitlines() if line.startswith("accepted")) for name, text in printed.items()
+    }
 
 
 def ended_well(run: Run) -> None:

@@ -85,6 +85,10 @@ class Home:
         return self.path / "secret.key"
 
     @property
+    def signing_key(self) -> Path:
+        return self.path / "signing-key.pem"
+
+    @property
     def _state(self) -> Path:
         return self.path / "up.json"
 

@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from cohort.accounts.models import Membership, Project, Role, User
-from cohort.accounts.services import membership_set, password_hand_out, project_create, user_create
+from cohort.accounts.services import membership_set, password_hand_out, project_create, staff_make, user_create
 from cohort.embedded.home import HomeError
 from cohort.runs import nodes, revoke
 from cohort.runs.models import Draining, Node
@@ -41,7 +41,7 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
                 user, password = password_renew(name)
                 lines.append(f"{name} can log in with the password {password}")
             if staff:
-                User.objects.filter(pk=user.pk).update(is_staff=True)
+                staff_make(user=user)
                 lines.append(f"{name} may manage the server's nodes")
             if project is not None:
                 lines.append(_join(user, project, role))

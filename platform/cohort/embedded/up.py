@@ -172,6 +172,7 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
     up.address = environment["COHORT_PUBLIC_URL"]
     enter(environment)
     migrate()
+    make_signing_key()
     _collect_static(home)
     up.children = [
         _web(home, listener, local, environment),
@@ -212,6 +213,25 @@ def _collect_static(home: Home) -> None:
         return
     call_command("collectstatic", interactive=False, verbosity=0, clear=True)
     mark.write_text(fingerprint)
+
+
+def make_signing_key() -> None:
+    """The key that signs the audit log and the cards, made once. Raises HomeError when the log has one already and its
+    file is gone: nobody could tell another key's log from a forged one."""
+    from cohort.audit.keyfile import make_key
+    from cohort.audit.keys import coming
+    from cohort.audit.models import LogKey
+    from cohort.environment import environment
+
+    path = environment().signing_key_path
+    if path.exists() or coming(path).exists():  # a replacement of the key that was cut leaves the new one there
+        return
+    if LogKey.objects.exists():
+        raise HomeError(
+            f"the audit log's signing key {path} is gone. Put it back from your copy; no other key can go on with this "
+            "log (docs/audit.md)."
+        )
+    make_key(path)
 
 
 def make_node(home: Home) -> None:

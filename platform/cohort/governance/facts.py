@@ -14,14 +14,23 @@ from django.db.models.functions import Now
 
 from cohort import artifacts
 from cohort.catalog.models import PromptDataset
+from cohort.contamination.selectors import at_launch
+from cohort.governance.committed import Committed, committed
+from cohort.governance.comparisons import comparisons
 from cohort.governance.history import History, history
-from cohort.governance.schema import Comparison
+from cohort.governance.lineage import Lineage, lineage
+from cohort.governance.models import Statement
+from cohort.governance.parts import Comparison
+from cohort.governance.statements.selectors import newest_statements
+from cohort.governance.watched import watched
+from cohort.review.judgements import review_figures
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, Run, RunEvent, RunState, StepMetric
-from cohort.runs.selectors.evaluations import newest_results, result_items, suites
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
+from cohort.runs.selectors.evaluations import newest_results, result_items
 from cohort.runs.selectors.standing import standing
 from grpo_core.config import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
+from grpo_core.monitors import Flag
 
 State = Literal["succeeded", "failed", "cancelled"]
 
@@ -61,6 +70,8 @@ class Facts:
     last: StepMetric | None
     comparisons: list[Comparison]
     checkpoint: Checkpoint | None
+    snapshots: list[Checkpoint]
+    """Stored policies that a later step sampled with: checkpoints before the last step, whether still kept or not."""
     groups_kept: int
     samples_kept: int
     events: int
@@ -68,6 +79,17 @@ class Facts:
     """Id of the newest event that the record knows of; sealing itself adds one."""
     overlap: Overlap | None
     """None when there is no separate held-out file, or a file is no longer stored."""
+    seen_at_launch: dict[str, Any] | None
+    """What the platform's own search for overlaps had found then, and who launched with it; None where it knew of
+    none."""
+    lineage: Lineage
+    committed: Committed
+    flags: list[Flag]
+    reviewed: dict[str, Any]
+    """Figures of `cohort.review.judgements`: what people judged of the completions that stand."""
+    imported: list[ImportedResult]
+    statements: dict[str, Statement]
+    """Field (`section.field`, with `:flag` for an override) → the newest statement, without those taken back."""
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -103,6 +125,8 @@ def collect(run: Run, *, state: State) -> Facts:
     steps = standing_steps(run)
     groups = standing_groups(run)
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
+    told_by = _of_what_stands(run, attempts)
+    compared = comparisons(run, config)
     launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
     return Facts(
         run=run,
@@ -111,17 +135,25 @@ def collect(run: Run, *, state: State) -> Facts:
         sealed_at=Run.objects.annotate(moment=Now()).values_list("moment", flat=True).get(pk=run.pk),
         config=config,
         history=history(run),
-        told_by=_of_what_stands(run, attempts),
+        told_by=told_by,
         last_words=_last_words(run, attempts),
         first=steps.first(),
         last=steps.last(),
-        comparisons=[suite.compared for suite in suites(run, margin=config.eval.margin)],
+        comparisons=compared,
         checkpoint=_final(run),
+        snapshots=_snapshots(run, steps.last()),
         groups_kept=groups.count(),
         samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),
         events=len(events),
         last_event=max(events, default=0),
         overlap=_overlap(run, config),
+        seen_at_launch=at_launch(run),
+        lineage=lineage(run, told_by.manifest if told_by else None),
+        committed=committed(run),
+        flags=watched(run, compared),
+        reviewed=review_figures(run, success=config.success_component),
+        imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
+        statements=newest_statements(run),
     )
 
 
@@ -157,6 +189,11 @@ def _final(run: Run) -> Checkpoint | None:
     """The newest final weights that stand."""
     saved = standing(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
     return saved.order_by("-attempt__fence", "-seq").first()
+
+
+def _snapshots(run: Run, last: StepMetric | None) -> list[Checkpoint]:
+    before = standing(Checkpoint.objects.filter(run=run, final=False, step__lt=last.step if last else 0))
+    return list(before.order_by("step", "-attempt__fence").distinct("step"))
 
 
 def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:

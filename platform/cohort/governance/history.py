@@ -4,6 +4,7 @@ records that were sealed before. Read once, as the record is made from it. Write
 Which rows stand is `cohort.runs.selectors.standing`'s rule; this module counts the others.
 """
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from django.db.models.fields.json import KT
 
 from cohort.governance.models import Record
-from cohort.governance.schema import Sealed
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.selectors.standing import standing_evaluations, superseded
@@ -61,9 +61,10 @@ class Steered:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A record of the same run, sealed at an end before this one."""
+    """A record of the same run, sealed at an end before this one, or an earlier version of it."""
 
     end: int
+    version: int
     fence: int
     sealed_at: datetime
     state: str
@@ -79,6 +80,11 @@ class History:
     superseded_evaluations: int
     steered: list[Steered]
     earlier: list[Earlier]
+
+    @property
+    def steps(self) -> int:
+        """Of all attempts, superseded ones too."""
+        return sum(one.steps for one in self.tries)
 
     @property
     def superseded_steps(self) -> int:
@@ -109,7 +115,7 @@ def history(run: Run) -> History:
         superseded_samples=Sample.objects.filter(group__in=groups.values("pk")).count(),
         superseded_evaluations=evaluations.count() - standing_evaluations(evaluations).count(),
         steered=_steered(run),
-        earlier=[_earlier(record) for record in Record.objects.filter(run=run, end__lt=run.ends).order_by("end")],
+        earlier=_earlier(run),
     )
 
 
@@ -158,6 +164,15 @@ def _steered(run: Run) -> list[Steered]:
     return found
 
 
-def _earlier(record: Record) -> Earlier:
-    sealed = Sealed.model_validate_json(record.document)
-    return Earlier(record.end, record.fence, record.sealed_at, sealed.record.state, sealed.seal)
+def _earlier(run: Run) -> list[Earlier]:
+    """All that there are: the one being made comes after them."""
+    return [
+        Earlier(one.end, one.version, one.fence, one.sealed_at, _state(one), one.seal)
+        for one in Record.objects.filter(run=run).order_by("end", "version")
+    ]
+
+
+def _state(record: Record) -> str:
+    """How the run had ended, as the record says; records of the first schema say it elsewhere."""
+    document = json.loads(record.document)
+    return str(document["head" if "head" in document else "record"]["state"])

@@ -1,35 +1,163 @@
-"""The governance records of a run: one is sealed at each end of it and never changed. A run that a person retries or
-extends after its end gets another at the next end; the earlier ones stay."""
+"""What governance keeps: the records of a run and their cards, what people stated, what is said of a record after its
+seal. All but public links are only added to; PostgreSQL itself refuses to change or delete a row."""
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 
 from cohort.runs.models import Run
 
 
+class Audience(models.TextChoices):
+    """Who may see a field or a file. Each sees what those before it see, and more."""
+
+    PUBLIC = "public", "Public"
+    DOWNSTREAM = "downstream", "Downstream users of the model"
+    AUTHORITY = "authority", "Authorities"
+    INTERNAL = "internal", "The project itself"
+
+
 class Record(models.Model):
+    """One is sealed at each end of a run, and another version of it when more was stated afterwards."""
+
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="records")
     end = models.PositiveIntegerField()
     """Which of the run's ends this is of: `Run.ends` when it was sealed. An end may come without a new attempt."""
+    version = models.PositiveIntegerField(default=1)
+    """Counted within the end. A later version says more; it never takes an earlier one's place silently."""
+    supersedes = models.OneToOneField(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="superseded_by"
+    )
     fence = models.PositiveIntegerField()
     """Number of the run's newest attempt when it was sealed: the record is of everything up to that one."""
     schema_version = models.CharField(max_length=40)
     document = models.TextField()
-    """record.json exactly as sealed: RFC 8785 canonical bytes."""
-    digest = models.CharField(max_length=64)
-    """SHA-256 of the record itself. The seal, which people compare, stands in the document."""
-    card_artifact = models.CharField(max_length=200)
-    """Key of the card zip in the artifact store."""
-    card_sha256 = models.CharField(max_length=64)
-    card_size = models.BigIntegerField()
+    """record.json for the project itself, exactly as sealed: RFC 8785 canonical bytes with the salt of every field."""
+    seal = models.CharField(max_length=64)
+    """The digest that people compare; the same in the card of every audience."""
+    record_root = models.CharField(max_length=64)
+    """Root of the Merkle tree over the record's fields."""
+    run_root = models.CharField(max_length=64, blank=True)
+    """Root of the Merkle tree over the run's completions; empty in records of the first schema."""
     fields_stated = models.PositiveIntegerField()
     fields_total = models.PositiveIntegerField()
     sealed_at = models.DateTimeField()
 
     class Meta:
         ordering: ClassVar = ["-sealed_at"]
-        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "end"], name="one_record_per_end")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["run", "end", "version"], name="one_record_per_version")
+        ]
 
     def __str__(self) -> str:
         return f"record of {self.run}"
+
+    def card(self, audience: str = Audience.INTERNAL) -> "Card":
+        """The newest issue for this audience. Raises Card.DoesNotExist."""
+        return self.cards.filter(audience=audience).latest("issue")
+
+    @property
+    def short_digest(self) -> str:
+        """The seal's first 16 digits in groups of four, to be read out and compared."""
+        return " ".join(self.seal[at : at + 4] for at in range(0, 16, 4))
+
+
+class Card(models.Model):
+    """The zip of a record for one audience. Issued again when a trace was redacted; the record's seal stays."""
+
+    record = models.ForeignKey(Record, on_delete=models.PROTECT, related_name="cards")
+    audience = models.CharField(max_length=10, choices=Audience.choices)
+    issue = models.PositiveIntegerField(default=1)
+    artifact = models.CharField(max_length=200)
+    """Key in the artifact store."""
+    sha256 = models.CharField(max_length=64)
+    size = models.BigIntegerField()
+    log_index = models.BigIntegerField(null=True)
+    """Place of its entry in the audit log; null for cards of the first schema, which no log knows."""
+    checkpoint_size = models.BigIntegerField(null=True)
+    """Size of the log at the checkpoint that lies in the card."""
+    reason = models.TextField(blank=True)
+    """Why it was issued again."""
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["record", "audience", "-issue"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["record", "audience", "issue"], name="one_card_per_issue")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.audience} card of {self.record}"
+
+
+class Statement(models.Model):
+    """What a person said of a field that no machine can know. The newest of a field is the one that holds."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="statements")
+    field = models.CharField(max_length=80)
+    """section.field of the record."""
+    value = models.JSONField(null=True)
+    """For machines, such as the chosen answer; null where the text is all, or when the statement was taken back."""
+    text = models.TextField(blank=True)
+    """Empty when the statement was taken back."""
+    audience = models.CharField(max_length=10, choices=Audience.choices)
+    reason = models.TextField(blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["run", "field", "-pk"]
+        indexes: ClassVar = [models.Index(fields=["run", "field", "-id"], name="statement_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.field} of {self.run}"
+
+
+class EntryKind(models.TextChoices):
+    SIGN_OFF = "sign_off", "Sign-off"
+    REVOKED = "revoked", "Revoked"
+    SUPERSEDED = "superseded", "Superseded"
+    INCIDENT = "incident", "Incident"
+    FEEDBACK = "feedback", "Feedback"
+    MONITORING = "monitoring", "Monitoring note"
+    OVERRIDE = "override", "Override"
+
+
+class RecordEntry(models.Model):
+    """What is said of a record after it was sealed: sign-offs, revocation, incidents, feedback, monitoring."""
+
+    record = models.ForeignKey(Record, on_delete=models.PROTECT, related_name="entries")
+    kind = models.CharField(max_length=12, choices=EntryKind.choices)
+    role = models.CharField(max_length=20, blank=True)
+    """Of a sign-off: in which of the two roles."""
+    decision = models.CharField(max_length=20, blank=True)
+    """Of a sign-off: approved or rejected."""
+    text = models.TextField()
+    """The reason, or what happened."""
+    data = models.JSONField(default=dict)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["record", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} of {self.record}"
+
+
+class PublicLink(models.Model):
+    """An address that cannot be guessed, at which anyone reads the public part of a record."""
+
+    record = models.ForeignKey(Record, on_delete=models.PROTECT, related_name="public_links")
+    token = models.CharField(max_length=64, unique=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    """When it was taken back; it answers 404 since."""
+
+    class Meta:
+        ordering: ClassVar = ["record", "-pk"]
+
+    def __str__(self) -> str:
+        return f"public link of {self.record}"

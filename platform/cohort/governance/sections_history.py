@@ -4,7 +4,7 @@ from typing import Any
 
 from cohort.governance.facts import Facts
 from cohort.governance.history import Tried
-from cohort.governance.schema import Entry
+from cohort.governance.parts import Answer
 from cohort.governance.words import count, measured, moment, short, span
 
 _STEERED = {
@@ -17,11 +17,11 @@ _STEERED = {
 }
 
 
-def attempts(facts: Facts) -> Entry:
+def attempts(facts: Facts) -> Answer:
     """Every try: where, from which checkpoint, how far, how it ended and why."""
     tries = facts.history.tries
     text = "; ".join(_in_words(one) for one in tries)
-    text = f"{len(tries)} attempts: {text}" if len(tries) > 1 else f"attempt {text}"
+    text = f"{len(tries)} attempts: {text}" if len(tries) > 1 else f"attempt {text}" if tries else "none"
     return measured([_value(one) for one in tries], text)
 
 
@@ -62,7 +62,7 @@ def _in_words(one: Tried) -> str:
     return text + (f", {count(one.superseded_steps)} superseded" if one.superseded_steps else "")
 
 
-def superseded(facts: Facts) -> Entry:
+def superseded(facts: Facts) -> Answer:
     """What was recorded, and paid, and then replaced because a later attempt went on from an earlier step."""
     past = facts.history
     value = {
@@ -86,7 +86,7 @@ def superseded(facts: Facts) -> Entry:
     return measured(value, text, note=f"{stays} {note}")
 
 
-def steering(facts: Facts) -> Entry:
+def steering(facts: Facts) -> Answer:
     """Who retried, extended, paused or resumed the run, and why."""
     value = [
         {"at": one.at.isoformat(), "by": one.actor, "what": one.what, "words": one.words, "data": one.data}
@@ -103,12 +103,13 @@ def steering(facts: Facts) -> Entry:
     return measured(value, text or "none", note=note)
 
 
-def earlier_records(facts: Facts) -> Entry:
-    """Records that were sealed at earlier ends of the run."""
+def earlier_records(facts: Facts) -> Answer:
+    """Records that were sealed at earlier ends of the run, and earlier versions of this one."""
     past = facts.history.earlier
     value = [
         {
             "end": one.end,
+            "version": one.version,
             "attempt": one.fence,
             "sealed_at": one.sealed_at.isoformat(),
             "state": one.state,
@@ -117,7 +118,9 @@ def earlier_records(facts: Facts) -> Entry:
         for one in past
     ]
     text = "; ".join(
-        f"after attempt {one.fence}, sealed {moment(one.sealed_at)}, the run {one.state}, seal {short(one.seal)}"
+        f"after attempt {one.fence}"
+        + (f", version {one.version}" if one.version > 1 or one.end == facts.run.ends else "")
+        + f", sealed {moment(one.sealed_at)}, the run {one.state}, seal {short(one.seal)}"
         for one in past
     )
     return measured(value, text or "none", note="This record takes their place; they stay as they are." if past else "")

@@ -1,16 +1,12 @@
-"""How a field of the record is filled: one function for each kind of source, and how numbers and text are written.
-
-CARD.md is made with these again when a card is checked: what they give belongs to the format `schema.SCHEMA`.
-"""
+"""How a field of the record is filled: one function for each kind of source, and how numbers and text are written."""
 
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import rfc8785
-
-from cohort.governance.schema import NOT_EVALUATED, NOT_STATED, Entry, Evidence
+from cohort.evidence.canonical import CanonicalError, canonical
+from cohort.governance.parts import NOT_EVALUATED, NOT_MEASURED, NOT_STATED, Answer, Evidence
 
 MINUS = "\u2212"
 _UNSEEN = re.compile(
@@ -20,29 +16,33 @@ _UNSEEN = re.compile(
 """Characters that steer a terminal or cannot be seen; ranges, so that every Python takes the same ones."""
 
 
-def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Entry:
-    return Entry(value=value, text=text, source="measured", evidence=evidence, note=note)
+def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Answer:
+    return Answer(value=value, text=text, source="measured", evidence=evidence, note=note)
 
 
-def declared(value: Any, text: str, *, note: str = "", evidence: Evidence = "declared") -> Entry:
+def declared(value: Any, text: str, *, note: str = "", evidence: Evidence = "declared") -> Answer:
     """From the run's config."""
-    return Entry(value=value, text=text, source="config", evidence=evidence, note=note)
+    return Answer(value=value, text=text, source="config", evidence=evidence, note=note)
 
 
-def stated(value: Any, text: str, *, by: str, note: str = "") -> Entry:
-    return Entry(value=value, text=text, source=f"stated by {by}", evidence="stated", note=note)
+def stated(value: Any, text: str, *, by: str, note: str = "") -> Answer:
+    return Answer(value=value, text=text, source=f"stated by {by}", evidence="stated", note=note)
 
 
-def not_stated(note: str = "", *, text: str = NOT_STATED) -> Entry:
-    return Entry(value=None, text=text, source="not stated", evidence="none", note=note)
+def not_stated(note: str = "", *, text: str = NOT_STATED) -> Answer:
+    return Answer(value=None, text=text, source="not stated", evidence="none", note=note)
 
 
-def not_evaluated(note: str = "") -> Entry:
+def not_evaluated(note: str = "") -> Answer:
     return not_stated(note, text=NOT_EVALUATED)
 
 
-def not_applicable(why: str) -> Entry:
-    return Entry(value=None, text="not applicable", source="not applicable", evidence="none", note=why)
+def not_measured(note: str = "") -> Answer:
+    return not_stated(note, text=NOT_MEASURED)
+
+
+def not_applicable(why: str) -> Answer:
+    return Answer(value=None, text="not applicable", source="not applicable", evidence="none", note=why)
 
 
 # ---------------------------------------------------------------------- numbers and names
@@ -103,8 +103,8 @@ def scaled(value: float, unit: str = "") -> str:
 def plain(value: Any) -> Any:
     """`value`, or its text when canonical JSON cannot carry it (a number over 2⁵³ from a foreign file)."""
     try:
-        rfc8785.dumps(value)
-    except ValueError:
+        canonical(value)
+    except CanonicalError:
         return str(value)
     return value
 

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 
 from cohort.runs.models import Attempt, Run
@@ -52,9 +53,16 @@ class Sample(models.Model):
     advantage = models.FloatField()
     mask_cause = models.CharField(max_length=20, blank=True)
     logprob_mean = models.FloatField(null=True)
+    salt = models.CharField(max_length=32, blank=True, default="")
+    """Hex, of its leaf in the step's commitments; empty where its trainer made none, and once it was redacted."""
+    redacted_at = models.DateTimeField(null=True)
+    """When text and salt were deleted; the leaf stays."""
 
     class Meta:
         ordering: ClassVar = ["group", "index"]
+        indexes: ClassVar = [
+            models.Index(fields=["redacted_at"], condition=models.Q(redacted_at__isnull=False), name="sample_redacted")
+        ]
         constraints: ClassVar = [models.UniqueConstraint(fields=["group", "index"], name="sample_once_per_group")]
 
     def __str__(self) -> str:
@@ -64,3 +72,48 @@ class Sample(models.Model):
     def compared_reward(self) -> float | None:
         """What advantages were made from."""
         return self.reward if self.shaped_reward is None else self.shaped_reward
+
+
+class StepCommitments(models.Model):
+    """A salted hash of every completion of a step, kept or not; `grpo_core.commitments` says of what."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="commitments", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commitments", db_index=False)
+    seq = models.BigIntegerField()
+    step = models.PositiveIntegerField()
+    count = models.PositiveIntegerField()
+    leaves = models.BinaryField()
+    """count × 32 bytes."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "attempt", "step"]
+        indexes: ClassVar = [models.Index(fields=["run", "attempt", "step"], name="commitments_by_step")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["attempt", "seq"], name="commitments_seq_once"),
+            models.UniqueConstraint(fields=["attempt", "step"], name="commitments_once_per_step"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} commitments of step {self.step}"
+
+
+class Verdict(models.TextChoices):
+    RIGHT = "right", "Right"
+    WRONG = "wrong", "Wrong"
+    UNSURE = "unsure", "Unsure"
+
+
+class Annotation(models.Model):
+    """A person's own judgement of a sample, whatever the verifier said. Only added to: a reviewer's newest counts."""
+
+    sample = models.ForeignKey(Sample, on_delete=models.PROTECT, related_name="annotations")
+    verdict = models.CharField(max_length=6, choices=Verdict.choices)
+    note = models.CharField(max_length=2000, blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["sample", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.by} judged {self.sample}: {self.verdict}"

@@ -1,15 +1,22 @@
 """Sampled groups of a run: the list by step, and one group with all its completions."""
 
+from typing import Any
+
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort.access import run_for
+from cohort.accounts.models import Role, User
+from cohort.accounts.views import person
 from cohort.figures import natural
-from cohort.review import selectors
+from cohort.review import selectors, services
 from cohort.review.arithmetic import Arithmetic, Variant, number, work_out
 from cohort.review.estimators import Own, own_of
-from cohort.review.models import Group, Sample
+from cohort.review.judgements import newest_by_person
+from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tries import successor
 from grpo_core.config import RunConfig
@@ -53,6 +60,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     worked, whole = _worked(group, samples, config, own, chosen)
     advantages = worked.advantages if worked else [None] * len(samples)
     selected = natural(request.GET.get("sample"))
+    said = _said(samples, person(request))
     return render(
         request,
         "review/group.html",
@@ -71,6 +79,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
             "whole_step": whole,
             "shaped": any(sample.shaped_reward is not None for sample in samples),
             "success": config.success_component,
+            "verdicts": Verdict.choices,
             "cards": [
                 {
                     "sample": sample,
@@ -82,11 +91,47 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
                     "scores": _scores(sample, config),
                     "advantage": sample.advantage if chosen is own.variant else advantage,
                     "selected": sample.index + 1 == selected,
+                    **said[sample.pk],
                 }
                 for sample, advantage in zip(samples, advantages, strict=True)
             ],
         },
     )
+
+
+@require_POST
+def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
+    """Whether a sample is right, whatever the verifier said. Answers a part of the page to htmx, else goes back."""
+    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    found = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run__project")
+    sample = found.first()
+    if sample is None:
+        raise Http404
+    actor, fault = person(request), None
+    verdict, note = request.POST.get("verdict", ""), request.POST.get("note", "")
+    try:
+        services.sample_judge(sample=sample, actor=actor, verdict=verdict, note=note)
+    except ValidationError as error:
+        fault = {"words": " ".join(error.messages), "note": note}
+    if not request.htmx and fault is None:  # type: ignore[attr-defined]
+        page = reverse("group_detail", args=[slug, run_id, group_id])
+        return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
+    context: dict[str, Any] = {"project": run.project, "run": run, "group": sample.group, "sample": sample}
+    context |= {"fault": fault, "may": True, "verdicts": Verdict.choices, **_said([sample], actor)[sample.pk]}
+    return render(request, "review/_judgement.html", context, status=422 if fault else 200)
+
+
+def _said(samples: list[Sample], reader: User) -> dict[int, dict[str, Any]]:
+    """Sample id → the reader's own newest annotation and those of others."""
+    by_sample: dict[int, list[Annotation]] = {sample.pk: [] for sample in samples}
+    for row in Annotation.objects.filter(sample__in=samples).select_related("by"):
+        by_sample[row.sample_id].append(row)
+    told: dict[int, dict[str, Any]] = {}
+    for sample_id, rows in by_sample.items():
+        newest = newest_by_person(rows)
+        own = newest.pop(reader.pk, None)
+        told[sample_id] = {"own": own, "others": sorted(newest.values(), key=lambda one: one.pk)}
+    return told
 
 
 def _worked(

@@ -13,7 +13,7 @@ from django.db.models import Case, F, JSONField, Max, Value, When
 from django.db.models.functions import Coalesce, Least, Now
 
 import cohort
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.runs import dispatch, retry, schedule
 from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Draining, Node, Run, RunState, StepMetric
@@ -140,13 +140,18 @@ def _why_none(run_id: int, node: Node) -> str:
     return f"run {run_id} waits: {Reasons(schedule.queue(), [asking]).why(run)}"
 
 
-def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset, InputFile]]:
-    """The datasets that the run reads, each with the place that its config expects it in."""
-    datasets = {dataset.sha256: dataset for dataset in (run.dataset, run.eval_dataset) if dataset is not None}
-    return [
-        (dataset, InputFile(path=input_path(dataset), sha256=sha256, size=dataset.size))
-        for sha256, dataset in datasets.items()
-    ]
+def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset | EvalSuiteVersion, InputFile]]:
+    """The datasets and suites that the run reads, each with the place that its config expects it in. Starter suites
+    that the worker has itself, in the version that it shares with the platform, need no file."""
+    rows: dict[str, PromptDataset | EvalSuiteVersion] = {}
+    for dataset in (run.dataset, run.eval_dataset):
+        if dataset is not None:
+            rows[input_path(dataset)] = dataset
+    wanted = {suite["path"] for suite in run.config["eval"].get("suites", ())}
+    for version in run.suites.all():
+        if (path := f"inputs/{version.sha256}.jsonl") in wanted:
+            rows.setdefault(path, version)
+    return [(row, InputFile(path=path, sha256=row.sha256, size=row.size)) for path, row in rows.items()]
 
 
 def attempt_lock(*, attempt: Attempt, fence: int) -> None:

@@ -17,6 +17,7 @@ from cohort.runs.schedule import queue, seats, takeable
 from grpo_core.broker import RUN_ATTEMPT_TASK, train_queue
 
 SEAL_TASK = "cohort.governance.seal"
+RENEW_TASK = "cohort.governance.renew_cards"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with processes of its own: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
@@ -51,6 +52,11 @@ def _publish_next() -> None:
 def seal_on_commit(*, run_id: int) -> None:
     """Ask for the record of a run that has ended or only waits for its record."""
     transaction.on_commit(partial(_publish, SEAL_TASK, run_id, SEAL_QUEUE))
+
+
+def renew_cards(*, run_id: int) -> None:
+    """Ask for the cards of a run without the texts that were deleted. The hourly task finds what gets lost."""
+    _publish(RENEW_TASK, run_id, SEAL_QUEUE)
 
 
 def _publish(task: str, run_id: int, to: str) -> None:

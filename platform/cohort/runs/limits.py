@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Q
 
 from cohort.accounts.models import Project, User
+from cohort.audit import services as audit
 from cohort.runs.models import Attempt, AttemptState
 from grpo_core.errors import ConfigError, FieldProblem
 
@@ -111,6 +112,7 @@ def falls_below(spans: Iterable[tuple[int, datetime, datetime]], limit: float, *
     return start + WINDOW
 
 
+@transaction.atomic
 def project_limits_set(*, project: Project, actor: User, max_running: int | None, gpu_hours: int | None) -> None:
     """Set both limits; None is no limit. Raises ConfigError whose problems name `max_running` and `gpu_hours_limit`."""
     faults = [
@@ -120,6 +122,19 @@ def project_limits_set(*, project: Project, actor: User, max_running: int | None
     ]
     if faults:
         raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
+    project.refresh_from_db(from_queryset=Project.objects.select_for_update())
+    before = {"max_running": project.max_running, "gpu_hours_limit": project.gpu_hours_limit}
+    after = {"max_running": max_running, "gpu_hours_limit": gpu_hours}
+    if before == after:
+        return
     project.max_running, project.gpu_hours_limit = max_running, gpu_hours
     project.save(update_fields=["max_running", "gpu_hours_limit"])
+    audit.log(
+        actor=audit.who(actor),
+        kind="project_limits_changed",
+        subject=f"project:{project.slug}",
+        project=project,
+        before=before,
+        after=after,
+    )
     log.info("limits of %r set by %r: %s running, %s GPU-hours", project.slug, actor.username, max_running, gpu_hours)

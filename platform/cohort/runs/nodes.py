@@ -15,6 +15,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from cohort.accounts.models import User
+from cohort.audit import services as audit
 from cohort.runs.models import Draining, Node
 from grpo_core.wire import NodeInfo
 
@@ -42,7 +43,10 @@ def node_by_token(token: str) -> Node | None:
     digest = token_digest(token)
     node = Node.objects.filter(Q(token_digest=digest) | Q(next_token_digest=digest), revoked_at=None).first()
     if node is not None and node.token_digest != digest:
-        Node.objects.filter(pk=node.pk, next_token_digest=digest).update(token_digest=digest, next_token_digest=None)
+        with transaction.atomic():
+            waiting = Node.objects.filter(pk=node.pk, next_token_digest=digest)
+            if waiting.update(token_digest=digest, next_token_digest=None):
+                _logged(node, f"node:{node.name}", "node_token_replaced")
         log.info("node %r uses its new token; the old one is refused", node.name)
     return node
 
@@ -57,6 +61,7 @@ def node_create(*, name: str, actor: User | None = None) -> tuple[Node, str]:
     try:
         with transaction.atomic():
             node = Node.objects.create(name=name, token_digest=digest)
+            _logged(node, audit.who(actor), "node_created")
     except IntegrityError:
         raise ValidationError(
             {"name": f"There is a node {name} already. Give this one another name, or that one another token."}
@@ -70,6 +75,7 @@ def node_present(*, node: Node, info: NodeInfo) -> None:
     Node.objects.filter(pk=node.pk).update(info=info.model_dump(mode="json"), last_seen_at=Now())
 
 
+@transaction.atomic
 def node_rotate(*, node: Node, actor: User | None) -> str:
     """A new token, returned here and never again. The old one is accepted until the new one is first used.
 
@@ -77,12 +83,15 @@ def node_rotate(*, node: Node, actor: User | None) -> str:
     attempt comes back with it. A new token made before and never used no longer counts.
     """
     token, digest = token_new()
-    if not Node.objects.filter(pk=node.pk, revoked_at=None).update(next_token_digest=digest):
+    again = not Node.objects.filter(pk=node.pk, revoked_at=None).update(next_token_digest=digest)
+    if again:
         Node.objects.filter(pk=node.pk).update(token_digest=digest, next_token_digest=None, revoked_at=None)
+    _logged(node, audit.who(actor), "node_let_in_again" if again else "node_token_rotated")
     log.info("node %r got a new token from %r", node.name, actor and actor.username)
     return token
 
 
+@transaction.atomic
 def node_drain(*, node: Node, actor: User | None, how: Draining) -> None:
     """Give the node no new run; what runs there ends there (FINISH) or goes on elsewhere from a checkpoint (MOVE).
 
@@ -90,11 +99,18 @@ def node_drain(*, node: Node, actor: User | None, how: Draining) -> None:
     """
     if not Node.objects.filter(pk=node.pk, revoked_at=None).update(draining=how):
         raise ValidationError(f"{node.name} is revoked, so nothing runs there.")
+    _logged(node, audit.who(actor), "node_drained", {"how": how.value})
     log.info("node %r drained (%s) by %r", node.name, how.value, actor and actor.username)
 
 
+@transaction.atomic
 def node_undrain(*, node: Node, actor: User | None) -> None:
     """Let the node take runs again. Raises ValidationError when it was not draining."""
     if not Node.objects.filter(pk=node.pk).exclude(draining=Draining.NO).update(draining=Draining.NO):
         raise ValidationError(f"{node.name} is not draining.")
+    _logged(node, audit.who(actor), "node_undrained")
     log.info("node %r takes runs again, by %r", node.name, actor and actor.username)
+
+
+def _logged(node: Node, actor: str, kind: str, data: dict[str, str] | None = None) -> None:
+    audit.log(actor=actor, kind=kind, subject=f"node:{node.name}", data=data)

@@ -16,16 +16,17 @@ from typing import TypeVar, TypeVarTuple
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, Now
 
-from cohort.governance.models import Record
+from cohort.audit import services as audit
+from cohort.governance.models import Record, Statement
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
-from cohort.runs.models import Attempt, AttemptState, Run, RunState
+from cohort.runs.models import Attempt, AttemptState, Run, RunEvent, RunState
 from cohort.runs.outages import leases_capped, leases_count, tries_capped
 from cohort.runs.schedule import Queue, queue, seats, takeable
-from cohort.runs.transitions import ON_A_WORKER, run_event, run_lock
+from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, run_event, run_lock
 
 UNCLAIMED = timedelta(seconds=10)
 """A run that waits for longer, although a node could take it, may have lost its message."""
@@ -82,6 +83,7 @@ def reconcile() -> None:
     this.part("runs that stand still", stalls_told)
     this.part("waiting runs", queued_republish)
     this.part("missing records", seals_republish)
+    this.part("the audit log", audit.keep)
     this.end()
 
 
@@ -229,8 +231,8 @@ def _is_due(run: Run, found: Queue) -> bool:
 
 
 def seals_republish() -> list[int]:
-    """Ask again for the record of every run that ended a minute ago without one, and of every run that has one and
-    was not told. Returns the ids of the runs asked for.
+    """Ask again for the record of every run that ended a minute ago without one, of every run that has one and was not
+    told, and for every further version that a person asked for. Returns the ids of the runs asked for.
 
     For each run after pauses that double, up to an hour: a seal that takes long is not started again and again, and
     one that fails is. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
@@ -241,13 +243,24 @@ def seals_republish() -> list[int]:
         fence=F("run__fence"),
         ended_at__lt=Now() - UNSEALED,
     ).values_list("run_id", flat=True)
-    unsealed = set(ended)
+    unsealed = {*ended, *_versions_waited_for()}
     for run_id in _seals_asked.keys() - unsealed:
         _seals_asked.pop(run_id, None)
     due = sorted(run_id for run_id in unsealed if _seal_is_due(run_id))
     for run_id in due:
         dispatch.seal_on_commit(run_id=run_id)
     return due
+
+
+def _versions_waited_for() -> list[int]:
+    """Runs of whose record a further version was asked for a minute ago and is not sealed. Of the runs that have
+    something new to say, which are few: events are many."""
+    newest = Record.objects.filter(run=OuterRef("run")).order_by("-sealed_at").values("sealed_at")[:1]
+    said = Statement.objects.filter(run__state__in=ENDED).annotate(sealed=Subquery(newest))
+    news = said.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also what was said while the record was being made
+    asked = RunEvent.objects.filter(run__in=news.values("run"), kind="version_requested", at__lt=Now() - UNSEALED)
+    since = RunEvent.objects.filter(run=OuterRef("run"), kind="sealed", pk__gt=OuterRef("pk"))
+    return list(asked.exclude(Exists(since)).values_list("run_id", flat=True))
 
 
 def _seal_is_due(run_id: int) -> bool:

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.accounts.models import User
+from cohort.audit import services as audit
 from cohort.runs import schedule
 from cohort.runs.attempts import attempts_revoked
 from cohort.runs.models import Node
@@ -28,5 +29,6 @@ def node_revoke(*, node: Node, actor: User | None) -> None:
     schedule.alone()  # a claim that was let in just before has made its attempt by now, and any other finds this
     if not Node.objects.filter(pk=node.pk, revoked_at=None).update(revoked_at=Now(), next_token_digest=None):
         raise ValidationError(f"{node.name} is revoked already.")
-    attempts_revoked(node=node, actor=f"user:{actor.username}" if actor else "platform")
+    audit.log(actor=audit.who(actor), kind="node_revoked", subject=f"node:{node.name}")
+    attempts_revoked(node=node, actor=audit.who(actor))
     log.info("node %r revoked by %r", node.name, actor and actor.username)

@@ -4,6 +4,7 @@ Called inside the transaction of `ingest`, with run and attempt locked. What com
 what comes a few times in a run is written one by one, in order.
 """
 
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +16,7 @@ from django.db.models.functions import Coalesce, Least
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from cohort.review.models import Group, Sample
+from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
 from cohort.runs.buckets import buckets_store
 from cohort.runs.copy import RowFault, Table
@@ -48,12 +49,13 @@ _GROUPS = Table(
 _SAMPLES = Table(
     Sample,
     *("group", "index", "completion", "tokens", "finish_reason", "reward", "components", "shaped_reward", "advantage"),
-    *("mask_cause", "logprob_mean"),
+    *("mask_cause", "logprob_mean", "salt"),
 )
+_COMMITMENTS = Table(StepCommitments, "attempt", "run", "seq", "step", "count", "leaves")
 _ITEMS = Table(
     EvalItem,
     *("attempt", "run", "seq", "phase", "suite", "problem_id", "prompt", "answer", "completion", "score", "truncated"),
-    *("error", "tokens", "detail"),
+    *("error", "tokens", "detail", "slice", "cluster"),
 )
 _EVENTS = Table(RunEvent, "run", "attempt", "seq", "at", "actor", "kind", "message", "data")
 _RESULTS = Table(EvalResult, "phase", "suite", "problems", "truncated", "errors")
@@ -119,6 +121,7 @@ class _Rows:
 
     steps: list[tuple[Any, ...]] = field(default_factory=list)
     groups: list[tuple[int, records.Group]] = field(default_factory=list)
+    commitments: list[tuple[Any, ...]] = field(default_factory=list)
     items: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
     checkpoints: list[tuple[int, datetime, records.CheckpointManifest]] = field(default_factory=list)
@@ -135,8 +138,10 @@ def store(cursor: "psycopg.Cursor[Any]", place: Place, envelopes: Sequence[recor
         _STEPS.write(cursor, rows.steps)
     if rows.groups:
         _store_groups(cursor, place, rows.groups)
+    if rows.commitments:
+        _store_commitments(cursor, rows.commitments)
     if rows.items:
-        _ITEMS.write(cursor, rows.items)
+        _store_items(cursor, rows.items)
     if rows.events:
         _EVENTS.write(cursor, rows.events)
     if rows.checkpoints:
@@ -168,6 +173,13 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                 rows.steps.append(row)
             case records.Group():
                 rows.groups.append((seq, record))
+            case records.Commitments():
+                if record.step != step:
+                    raise RowFault(f"record {seq} is not valid: step: {record.step} is committed to after step {step}")
+                leaves = b64decode(record.leaves)
+                committed = (place.attempt_id, place.run_id, seq, record.step, record.count, leaves)
+                _COMMITMENTS.fit(seq, committed)
+                rows.commitments.append(committed)
             case records.EvalItem():
                 rows.items.append(_item(place, seq, record))
             case records.Event():
@@ -200,7 +212,7 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
 def _item(place: Place, seq: int, item: records.EvalItem) -> tuple[Any, ...]:
     asked = (item.phase, item.suite, item.problem_id, item.prompt, item.answer, item.completion)
     judged = (item.score, item.truncated, item.error or "", item.tokens, item.detail)
-    row = (place.attempt_id, place.run_id, seq, *asked, *judged)
+    row = (place.attempt_id, place.run_id, seq, *asked, *judged, item.slice, item.cluster)
     _ITEMS.fit(seq, row)
     return row
 
@@ -240,6 +252,25 @@ def _store_groups(cursor: "psycopg.Cursor[Any]", place: Place, groups: list[tupl
     _SAMPLES.write(cursor, samples)
 
 
+def _store_commitments(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> None:
+    try:
+        _COMMITMENTS.write(cursor, rows)
+    except psycopg.errors.UniqueViolation:
+        _, _, seq, step, *_ = rows[-1]
+        raise RowFault(f"record {seq} is not valid: step: the attempt has committed to step {step} before") from None
+
+
+def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> None:
+    try:
+        _ITEMS.write(cursor, rows)
+    except psycopg.errors.UniqueViolation:
+        _, _, seq, phase, suite, *_ = rows[0]
+        raise RowFault(
+            f"record {seq} is not valid, or one after it: problem_id: the attempt has answered it {phase} training in "
+            f"{suite} already"
+        ) from None
+
+
 def _store_checkpoints(
     cursor: "psycopg.Cursor[Any]", place: Place, found: list[tuple[int, datetime, records.CheckpointManifest]]
 ) -> None:
@@ -260,7 +291,7 @@ def _store_checkpoints(
 def _sample(group_id: int, one: records.Sample) -> tuple[Any, ...]:
     components = _COMPONENTS.dump_json(one.components).decode()
     written = (one.completion, one.tokens, one.finish_reason, one.reward, components, one.shaped_reward)
-    return (group_id, one.index, *written, one.advantage, one.mask_cause or "", one.logprob_mean)
+    return (group_id, one.index, *written, one.advantage, one.mask_cause or "", one.logprob_mean, one.salt or "")
 
 
 # ---------------------------------------------------------------------- a few in a run

@@ -1,6 +1,7 @@
 """Which state a run may go to from which, and the one function that moves it.
 
-Every move is written down as a RunEvent of kind `state` in the same transaction. Nothing else may write Run.state.
+Every move is written down as a RunEvent of kind `state` and as an entry of the audit log, in the same transaction.
+Nothing else may write Run.state.
 """
 
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
+from cohort.audit import services as audit
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
 
@@ -41,6 +43,7 @@ SEALED_WITHIN = timedelta(minutes=10)
 OWN_KINDS = frozenset(
     {
         *("created", "state", "attempt", "phase", "resumed", "stalled", "moving", "sealed", "seal_failed"),
+        *("version_requested", "cards_reissued"),
         *("cancel_asked", "pause_asked", "pause_withdrawn", "retried", "extended", "priority"),
         *("checkpoint_pinned", "checkpoint_unpinned", "checkpoint_stored"),
     }
@@ -71,6 +74,23 @@ def record_overdue(run: Run, *, ended_at: datetime | None, now: datetime) -> boo
     asked for and nobody has answered for long. `ended_at` is of the run's newest attempt."""
     unanswered = ended_at is not None and now - ended_at > SEALED_WITHIN
     return run.state == S.SEALING and (bool(run.reason) or unanswered)
+
+
+def run_logged(
+    *, run: Run, actor: str, kind: str, before: Any = None, after: Any = None, reason: str = "", data: Any = None
+) -> None:
+    """Enter into the audit log what a person did to the run. Raises NotLoggable, as for a reason that is too long."""
+    subject = f"run:{run.pk}"
+    audit.log(
+        actor=actor,
+        kind=kind,
+        subject=subject,
+        project=run.project,
+        before=before,
+        after=after,
+        reason=reason,
+        data=data,
+    )
 
 
 def run_event(*, run: Run, actor: str, kind: str, message: str, data: dict[str, Any] | None = None) -> RunEvent:
@@ -115,4 +135,14 @@ def run_move(
         run.ended_at = event.at
         fields.append("ended_at")
     run.save(update_fields=fields)
+    audit.log(
+        actor=actor,
+        kind="run_moved",
+        subject=f"run:{run.pk}",
+        project=run.project,
+        before={"state": state.value},
+        after={"state": to.value},
+        reason=audit.fitted(reason),
+        data={"error_code": error_code} if error_code else None,
+    )
     return event

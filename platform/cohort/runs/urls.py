@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from cohort.runs.views import actions, again, downloads, form, listing, page, queue
+from cohort.runs.views import actions, again, downloads, form, imports, listing, page, queue
 
 urlpatterns = [
     path("runs/", listing.run_list, name="run_list"),
@@ -11,6 +11,7 @@ urlpatterns = [
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
     path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
+    path("runs/<int:run_id>/evaluations/import/", imports.run_import, name="run_import"),
     path("runs/<int:run_id>/attempts/", page.run_attempts, name="run_attempts"),
     path("runs/<int:run_id>/logs/", page.run_logs, name="run_logs"),
     path("runs/<int:run_id>/config/", page.run_config, name="run_config"),

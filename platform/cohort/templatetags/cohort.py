@@ -176,6 +176,12 @@ def _code(character: str) -> str:
 
 
 @register.filter
+def category(value: Any) -> str:
+    """A suite's category as people call it."""
+    return str(value).replace("_", " ")
+
+
+@register.filter
 def compact_json(value: Any) -> str:
     """A stored value on one line, as JSON; text stays as it is. Pass it on to `visible`."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -15,6 +15,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
 from cohort import artifacts
+from cohort.catalog.models import PromptDataset
 from cohort.runs.attempts import (
     NotWaiting,
     OtherVersion,
@@ -112,26 +113,27 @@ def lost(request: HttpRequest, body: LostAttempts) -> Any:
 
 @api.get("/attempts/{int:attempt_id}/files/{sha256}", auth=AttemptToken())
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
-    """A dataset that the run reads, or a file of its checkpoints that the platform holds."""
+    """A dataset or suite that the run reads, or a file of its checkpoints that the platform holds."""
     attempt = _auth(request)
     if attempt.state != AttemptState.RUNNING:
         raise StaleFence(f"attempt {attempt.fence} of run {attempt.run_id} has ended: {attempt.state}")
-    inputs = {file.sha256: dataset for dataset, file in attempt_inputs(run=attempt.run)}
+    inputs = {file.sha256: row for row, file in attempt_inputs(run=attempt.run)}
     if sha256 not in inputs:
         held = checkpoint_file(attempt=attempt, sha256=sha256)
         if held is None:
             return refusal(404, "unknown_file", f"{sha256} is not one of this attempt's files")
         return _stream(*held)
-    dataset = inputs[sha256]
+    row = inputs[sha256]
+    kind = "dataset" if isinstance(row, PromptDataset) else "suite"
     try:
-        handle = artifacts.open_read(dataset.artifact)
+        handle = artifacts.open_read(row.artifact)
     except (FileNotFoundError, PermissionError) as error:
         message = (
-            f"the file of the dataset {dataset.name} cannot be read from the platform's artifacts: {error}. "
-            "Put it back from a backup, or upload the dataset again."
+            f"the file of the {kind} {row.name} cannot be read from the platform's artifacts: {error}. "
+            f"Put it back from a backup, or upload the {kind} again."
         )
         return refusal(404, "file_missing", message)
-    return _stream(dataset.size, _chunks(handle))
+    return _stream(row.size, _chunks(handle))
 
 
 @api.post("/attempts/{int:attempt_id}/uploads/{sha256}", auth=AttemptToken(), response=UploadReply)

@@ -14,7 +14,9 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     """
     config = RunConfig.from_text(text, source="the text")
     choices = Choices.of(project)
-    form = RunForm(project, choices, {**BESIDE, **texts_of(config.to_dict())})
+    whole = config.to_dict()
+    form = RunForm(project, choices, {**BESIDE, **texts_of(whole)})
+    missing = form.fill_suites(whole["eval"]["suites"])
     model = next(
         (
             row
@@ -43,6 +45,7 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
         "verifier_version": str(reward.pk) if reward else "",
     }
     form.check()
+    form.general += [f"{problem}." for problem in missing]
     if model is None:
         revision = f" at revision {config.model.revision}" if config.model.revision else ""
         form.problems["base_model"] = [

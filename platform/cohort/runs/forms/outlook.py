@@ -6,6 +6,8 @@ Estimates come from runs that happened; without one there is none.
 from dataclasses import dataclass
 from statistics import median
 
+from cohort.contamination.selectors import Pair, of_choice, token
+from cohort.runs.forms import suites
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.values import lookup
 from cohort.runs.models import Run
@@ -43,12 +45,17 @@ class Outlook:
     tokens_at_most: int | None
     eval_problems: int | None
     eval_rounds: int
+    suites: suites.Cost
     epochs: float | None
     """Times the training problems are gone through; with dynamic sampling at least."""
     models: str
     """Which models are held in memory while training."""
     time: TimeGuess | None
     checks: tuple[Check, ...]
+    overlaps: tuple[Pair, ...]
+    """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
+    overlap_token: str
+    """What the tick says that it has seen; empty where nothing was found."""
 
 
 def outlook(form: RunForm) -> Outlook:
@@ -62,6 +69,8 @@ def outlook(form: RunForm) -> Outlook:
     completions = steps * per_step if steps and per_step else None
     at_most = _at_most(form, completions)
     trained_on = _training_problems(form)
+    overlaps = overlaps_of(form)
+    rounds = sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after"))
     return Outlook(
         steps=steps,
         completions=completions,
@@ -69,12 +78,25 @@ def outlook(form: RunForm) -> Outlook:
         updates=steps * updates if steps and updates else None,
         tokens_at_most=at_most * longest if at_most and longest else None,
         eval_problems=_eval_problems(form),
-        eval_rounds=sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after")),
+        eval_rounds=rounds,
+        suites=suites.cost(form.suites, samples=_count(form, "eval.samples_per_problem") or 1, rounds=rounds),
         epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
         models=_models(form),
         time=_time(form, completions) if completions else None,
-        checks=(*_choices_made(form), _valid(form), _node_seen(form)),
+        checks=(*_choices_made(form), _valid(form), _node_seen(form), *map(_overlap, overlaps)),
+        overlaps=overlaps,
+        overlap_token=token(overlaps),
     )
+
+
+def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
+    if form.dataset is None:
+        return ()
+    return tuple(of_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites]))
+
+
+def _overlap(pair: Pair) -> Check:
+    return Check(pair.state == "none", False, pair.text)
 
 
 def _at_most(form: RunForm, completions: int | None) -> int | None:

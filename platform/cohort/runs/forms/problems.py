@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from cohort.runs.forms import suites
 from cohort.runs.forms.schema import FROM_VARIANT, fields
 from grpo_core.errors import FieldProblem
 
@@ -98,7 +99,13 @@ def _named(name: str, message: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", message) is not None
 
 
-def in_words(field: str, problem: FieldProblem) -> str:
+def suite_words(field: str, problem: FieldProblem) -> str:
+    """The same for an input of a suite, such as suite.3.margin."""
+    part = field.removeprefix(suites.PREFIX).partition(".")[2]
+    return in_words(field, problem, subject=suites.LABELS.get(part, "Suite"))
+
+
+def in_words(field: str, problem: FieldProblem, *, subject: str | None = None) -> str:
     """A sentence: "G must be 2 or more; given 1."."""
     message = problem.message
     if message.endswith(("; given null", '; given ""')):
@@ -107,7 +114,7 @@ def in_words(field: str, problem: FieldProblem) -> str:
         message = re.sub(pattern, plain, message)
     message = re.sub(r"(?<=must be at most )\d+", lambda bound: f"{int(bound[0]):,}", message)
     message = re.sub(r'given "(.*)"$', r"given \1", message).replace("given -", "given \N{MINUS SIGN}")
-    subject = SUBJECTS.get(field) or CHOICES.get(field) or fields()[field].label
+    subject = subject or SUBJECTS.get(field) or CHOICES.get(field) or fields()[field].label
     if message.startswith(("must ", "is ", "holds ", "does ")):
         message = f"{subject} {message}"
     elif " is not one of " in message:

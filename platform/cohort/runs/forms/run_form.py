@@ -4,7 +4,7 @@ One form state for all ways in (empty, preset, clone, YAML, a posted page): a fl
 check is the one that creating a run makes (`services.run_config`), so the two cannot disagree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,24 +12,31 @@ from typing import Any, TypeVar
 from django.db.models import QuerySet
 
 from cohort.accounts.models import Project
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.figures import natural
-from cohort.runs.forms.problems import CHOICES, by_field
+from cohort.runs.forms import suites
+from cohort.runs.forms.problems import CHOICES, by_field, suite_words
 from cohort.runs.forms.schema import FROM_VARIANT
 from cohort.runs.forms.values import settings_of, texts_of
 from cohort.runs.forms.variants import ALL, DEFAULT, USUAL
 from cohort.runs.models import Priority, Run
 from cohort.runs.schedule import Seat, seats
-from cohort.runs.services import run_config
+from cohort.runs.services import ChosenSuite, run_config
 from grpo_core.broker import LABEL, LABEL_RULE
 from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.presets import PRESETS, unknown_preset
 
 Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
 ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
-BESIDE = {**dict.fromkeys(CHOICES, ""), "variant": DEFAULT, "priority": str(Priority.NORMAL.value), "cloned_from": ""}
+BESIDE = {
+    **dict.fromkeys(CHOICES, ""),
+    "variant": DEFAULT,
+    "priority": str(Priority.NORMAL.value),
+    "cloned_from": "",
+    "overlap_seen": "",
+}
 """What the form says beside the config's own fields, and how it begins."""
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
 PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
@@ -44,6 +51,8 @@ class Choices:
     base_models: tuple[BaseModel, ...]
     datasets: tuple[PromptDataset, ...]
     verifier_versions: tuple[VerifierVersion, ...]
+    suite_versions: tuple[EvalSuiteVersion, ...]
+    """All of them: an older one may be what a clone is evaluated on."""
     seats: tuple[Seat, ...]
     """Nodes that are here."""
 
@@ -54,6 +63,7 @@ class Choices:
             tuple(BaseModel.objects.filter(project=project).order_by("-id")),
             tuple(PromptDataset.objects.filter(project=project).order_by("-id")),
             tuple(versions.select_related("verifier").order_by("-id")),
+            tuple(EvalSuiteVersion.objects.filter(suite__project=project).select_related("suite").order_by("pk")),
             seats(),
         )
 
@@ -67,7 +77,7 @@ class RunForm:
     project: Project
     choices: Choices
     texts: dict[str, str]
-    """By field name: those of BESIDE, and the dotted path of every field of the config."""
+    """By field name: those of BESIDE, the dotted path of every field of the config, and those of forms.suites."""
     strange: tuple[str, ...] = ()
     """Posted names that the form does not know."""
     problems: dict[str, list[str]] = field(default_factory=dict)
@@ -80,7 +90,7 @@ class RunForm:
     @classmethod
     def new(cls, project: Project, *, preset: str = "") -> "RunForm":
         choices = Choices.of(project)
-        texts = {**texts_of({}), **BESIDE}
+        texts = {**texts_of({}), **BESIDE, **suites.empty_texts(choices.suite_versions)}
         form = cls(project, choices, texts)
         form.choose_rows()
         if form.dataset and not form.eval_dataset:
@@ -92,7 +102,9 @@ class RunForm:
 
     @classmethod
     def clone(cls, run: Run) -> "RunForm":
-        form = cls(run.project, Choices.of(run.project), {**BESIDE, **texts_of(run.config)})
+        choices = Choices.of(run.project)
+        form = cls(run.project, choices, {**BESIDE, **texts_of(run.config)})
+        form.fill_suites(run.config["eval"].get("suites", ()))
         form.texts |= {
             "priority": str(run.priority),
             "node_label": run.node_label,
@@ -110,10 +122,17 @@ class RunForm:
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how a checkbox says no."""
-        texts = {**texts_of({}), **BESIDE}
+        choices = Choices.of(project)
+        texts = {**texts_of({}), **BESIDE, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
         strange = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
-        return cls(project, Choices.of(project), texts | known, strange)
+        return cls(project, choices, texts | known, strange)
+
+    def fill_suites(self, of_config: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
+        """Choose what a config's `eval.suites` names; what the project does not have is returned."""
+        found, missing = suites.texts_of_suites(of_config, self.choices.suite_versions)
+        self.texts |= suites.empty_texts(self.choices.suite_versions) | found
+        return missing
 
     def fill_preset(self, name: str) -> None:
         """Set every field that is a matter of presets to this one's, or to the default where it says nothing."""
@@ -156,6 +175,10 @@ class RunForm:
     @cached_property
     def verifier_version(self) -> VerifierVersion | None:
         return self._row("verifier_version", self.choices.verifier_versions)
+
+    @property
+    def suites(self) -> list[ChosenSuite]:
+        return suites.chosen(self.texts, self.choices.suite_versions)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -205,6 +228,8 @@ class RunForm:
         label = self.texts["node_label"].strip()
         if label and not LABEL.fullmatch(label):
             self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
+        for name, message in suites.twice(self.suites):
+            self.problems[name] = [message]
         config = None
         try:
             config = self._config()
@@ -215,7 +240,12 @@ class RunForm:
 
     def take(self, error: ConfigError) -> None:
         """Put a refusal where it belongs; what the form has already said of a field stands."""
-        beside, general = by_field(error.problems)
+        placed = [(problem, suites.place(problem, self.suites)) for problem in error.problems]
+        beside, general = by_field([problem for problem, of_a_suite in placed if of_a_suite is None])
+        for problem, of_a_suite in placed:
+            if of_a_suite is not None:
+                name, message = of_a_suite
+                beside.setdefault(name, []).append(suite_words(name, FieldProblem(problem.path, message)))
         self.problems = {**beside, **self.problems}
         self.general += general or ([] if error.problems else [str(error)])
 
@@ -235,6 +265,7 @@ class RunForm:
             eval_dataset=self.eval_dataset,
             verifier_version=self.verifier_version or VerifierVersion(spec=_ANY_REWARD),
             settings=settings,
+            suites=self.suites,
         )
 
     def _no_row(self, name: str, message: str) -> str:

@@ -20,9 +20,12 @@ from grpo_core.config import RunConfig
 Kind = Literal["integer", "number", "text", "lines", "choice", "switch", "yaml"]
 
 FROM_CATALOG = frozenset(
-    {"name", "preset", "model.path", "model.revision", "data.path", "data.format", "reward", "eval.path", "eval.format"}
+    {
+        *("name", "preset", "model.path", "model.revision", "data.path", "data.format", "reward"),
+        *("eval.path", "eval.format", "eval.suites"),
+    }
 )
-"""Parts of a config that the form's own choices decide: base model, dataset, held-out dataset, reward source."""
+"""Parts of a config that the form's own choices decide: base model, datasets, reward source, suites."""
 
 FROM_VARIANT = frozenset({"algorithm.advantage", "algorithm.scale", "algorithm.std_ddof"})
 """Decided together by the one choice called normalization."""

@@ -1,6 +1,6 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
-from cohort.runs.models.evals import EvalItem, EvalResult
+from cohort.runs.models.evals import EvalItem, EvalResult, ImportedResult, RunSuite
 from cohort.runs.models.run import (
     Attempt,
     AttemptState,
@@ -23,11 +23,13 @@ __all__ = [
     "Draining",
     "EvalItem",
     "EvalResult",
+    "ImportedResult",
     "Node",
     "Priority",
     "Run",
     "RunEvent",
     "RunState",
+    "RunSuite",
     "ServiceBeat",
     "StepMetric",
 ]

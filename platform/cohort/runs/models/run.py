@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from cohort.accounts.models import Project
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 
 
 class RunState(models.TextChoices):
@@ -94,6 +94,7 @@ class Run(models.Model):
     dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, related_name="training_runs")
     eval_dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="evaluated_runs")
     verifier_version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, related_name="runs")
+    suites = models.ManyToManyField(EvalSuiteVersion, through="runs.RunSuite", related_name="runs")
 
     phase = models.CharField(max_length=20, blank=True)
     """records.PhaseStarted.phase of the trainer."""

@@ -1,72 +1,150 @@
-"""Held-out accuracy before and after, with its uncertainty, and which problems changed.
+"""Every suite of a run before and after, with its uncertainty, and which items changed.
 
-The record is made from the same rows by the same function, so page and card cannot say different things.
+The record is made from the same rows by the same functions, so page and card cannot say different things.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import QuerySet
 
-from cohort.governance.compare import Item, compare
-from cohort.governance.schema import Change, Comparison
-from cohort.governance.shown import tone
-from cohort.runs.models import EvalItem, EvalResult, Run
+from cohort.catalog.suite_words import CATEGORIES
+from cohort.evidence.compare import Item, SuiteFacts, compare_all
+from cohort.runs.models import Attempt, EvalItem, EvalResult, Run
 from cohort.runs.selectors.standing import standing_evaluations
+from grpo_core.config import RunConfig
+from grpo_core.config_eval import HELDOUT, SuiteConfig
 
 CHANGES = ("changed", "fixed", "broken", "all")
-"""Which problems a page may show."""
+"""Which items a page may show."""
+HELDOUT_TITLE = "Held-out problems"
 
 
 @dataclass(frozen=True)
 class Suite:
-    """One suite of held-out problems; `after` is None until the run has been evaluated again."""
+    """One suite; `after` is None until the run has been evaluated again, `before` where it was evaluated once only."""
 
     before: EvalResult | None
     after: EvalResult | None
-    compared: Comparison
+    compared: dict[str, Any]
+    """As `evidence.compare.compare` gives it; the contract of its fields stands there."""
     same_protocol: bool
 
     @property
     def name(self) -> str:
-        return self.compared.suite
+        return str(self.compared["suite"])
 
     @property
-    def change(self) -> Change | None:
-        return self.compared.change
+    def title(self) -> str:
+        return str(self.compared["title"])
+
+    @property
+    def category(self) -> str:
+        return str(self.compared["category"])
+
+    @property
+    def sensitive(self) -> bool:
+        return bool(self.compared["sensitive"])
+
+    @property
+    def change(self) -> dict[str, Any] | None:
+        change: dict[str, Any] | None = self.compared["change"]
+        return change
 
     @property
     def verdict(self) -> str:
-        return self.compared.verdict
+        return str(self.compared["verdict"])
 
     @property
     def tone(self) -> str:
-        return tone(self.verdict)
+        return tone(self.compared)
 
     @property
-    def points(self) -> float | None:
-        """The difference in percentage points; so are its bounds and the smallest one that would be found."""
-        return 100 * self.change.difference if self.change else None
+    def colour(self) -> str:
+        """Of the difference: only where the verdict says that it is one for better or worse."""
+        return {"is-right": "right", "is-wrong": "wrong"}.get(self.tone, "")
 
     @property
-    def points_low(self) -> float | None:
-        return 100 * self.change.interval.low if self.change else None
+    def good(self) -> bool:
+        """Whether a right answer is one to be glad of: not where a higher score is harm, or neither."""
+        return str(self.compared["higher_is"]) == "better"
 
     @property
-    def points_high(self) -> float | None:
-        return 100 * self.change.interval.high if self.change else None
+    def fixed_word(self) -> str:
+        return "fixed" if self.good else "rose"
 
     @property
-    def points_mde(self) -> float | None:
-        return 100 * self.change.mde if self.change else None
+    def broken_word(self) -> str:
+        return "broken" if self.good else "fell"
+
+    @property
+    def points(self) -> "Points | None":
+        return points(self.change)
+
+    @property
+    def margin_points(self) -> float:
+        return 100 * float(self.compared["margin"])
+
+    @property
+    def slices(self) -> list[tuple[dict[str, Any], "Points | None"]]:
+        return [(one, points(one["change"])) for one in self.compared["slices"]]
+
+    @property
+    def clean(self) -> tuple[dict[str, Any], "Points | None"] | None:
+        """The suite without the items that were found in the training file."""
+        clean = self.compared["clean"]
+        return (clean, points(clean["change"])) if clean else None
 
 
-def suites(run: Run, *, margin: float) -> list[Suite]:
-    """Every suite of the run. Before and after are compared item by item, and only when both answered the same
-    problems under one protocol."""
+@dataclass(frozen=True)
+class Points:
+    """A change in percentage points: the difference, its interval, and the smallest one that would be found."""
+
+    difference: float
+    low: float
+    high: float
+    mde: float
+
+
+def points(change: Mapping[str, Any] | None) -> Points | None:
+    if change is None:
+        return None
+    span = change["interval"]
+    return Points(*(100 * float(one) for one in (change["difference"], span["low"], span["high"], change["mde"])))
+
+
+def tone(compared: Mapping[str, Any]) -> str:
+    """Class of the badge that a verdict is shown in; the word always stands beside it."""
+    verdict = str(compared["verdict"])
+    if verdict == "regressed" or compared["non_inferiority"] == "regressed":
+        return "is-wrong"
+    if verdict == "better":
+        return "is-right"
+    return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
+
+
+def suites(run: Run, config: RunConfig) -> list[Suite]:
+    """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
+    compared item by item, and only when both answered the same items under one protocol."""
     results: dict[str, dict[str, EvalResult]] = {}
     for result in newest_results(run):
         results.setdefault(result.suite, {})[result.phase] = result
-    return [_suite(name, phases.get("before"), phases.get("after"), margin) for name, phases in results.items()]
+    known = {suite.name: suite for suite in config.eval.suites}
+    names = sorted(results, key=lambda name: (name in known, name))
+    given = [_given(known.get(name), name, results[name], config) for name in names]
+    return [
+        Suite(results[name].get("before"), results[name].get("after"), compared, one[3])
+        for name, one, compared in zip(names, given, compare_all(given), strict=True)
+    ]
+
+
+def by_category(found: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
+    """(category in words, its suites), in the order in which categories are told everywhere."""
+    grouped: dict[str, list[Suite]] = {}
+    for suite in found:
+        grouped.setdefault(suite.category, []).append(suite)
+    return [(words, grouped[name]) for name, words in CATEGORIES.items() if name in grouped]
 
 
 def newest_results(run: Run) -> QuerySet[EvalResult]:
@@ -82,34 +160,53 @@ def evaluations_known(run: Run) -> str:
 
 
 def result_items(result: EvalResult) -> QuerySet[EvalItem]:
-    """The problems of one evaluation, in order."""
+    """The items of one evaluation, in order."""
     same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase)
     return same.filter(seq__lt=result.seq).order_by("seq")
 
 
-def _suite(name: str, before: EvalResult | None, after: EvalResult | None, margin: float) -> Suite:
+Given = tuple[SuiteFacts, list[Item] | None, list[Item] | None, bool, frozenset[str] | None]
+
+
+def _given(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig) -> Given:
+    before, after = phases.get("before"), phases.get("after")
     shown = after or before
     assert shown is not None, "a suite is known by its results"
     same = before is not None and after is not None and before.protocol == after.protocol
-    compared = compare(
-        name,
-        _scores(before) if before else None,
-        _scores(after) if after else None,
+    margin = config.eval.margin if suite is None or suite.margin is None else suite.margin
+    facts = SuiteFacts(
+        suite=name,
+        title=suite.title if suite else HELDOUT_TITLE if name == HELDOUT else name,
+        category=suite.category if suite else "performance",
+        higher_is=suite.higher_is if suite else "better",
+        sensitive=suite.sensitive if suite else False,
         margin=margin,
         protocol=shown.protocol,
-        same_protocol=same,
     )
-    return Suite(before, after, compared, same)
+    scores = [_scores(one) if one else None for one in (before, after)]
+    return facts, scores[0], scores[1], same, _touched(shown)
 
 
 def _scores(result: EvalResult) -> list[Item]:
-    rows = result_items(result).values_list("problem_id", "score", "truncated", "error")
-    return [Item(problem, score, truncated, bool(error)) for problem, score, truncated, error in rows]
+    rows = result_items(result).values_list("problem_id", "score", "truncated", "error", "cluster", "slice")
+    return [Item(one, score, cut, bool(error), cluster, part) for one, score, cut, error, cluster, part in rows]
+
+
+def _touched(result: EvalResult) -> frozenset[str] | None:
+    """Ids of items that the trainer found in its training file; None where it did not look. A worker wrote the
+    manifest, so any part of it may be of another type; such a one tells nothing."""
+    here: Any = Attempt.objects.values_list("manifest", flat=True).get(pk=result.attempt_id)
+    for key in ("data", "overlap", result.suite, "touched"):
+        here = here.get(key) if isinstance(here, dict) else None
+    if not isinstance(here, list):
+        return None
+    ids = (one.get("id") if isinstance(one, dict) else one for one in here)
+    return frozenset(one for one in ids if isinstance(one, str))
 
 
 @dataclass(frozen=True)
 class Changed:
-    """One problem before and after."""
+    """One item before and after."""
 
     before: EvalItem
     after: EvalItem

@@ -10,6 +10,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from cohort.context import LIVE
+from cohort.governance.life.rules import Standing
+from cohort.governance.life.shown import standings
 from cohort.governance.models import Record
 from cohort.governance.selectors import record_of
 from cohort.runs.checkpoints import resumable
@@ -48,6 +50,8 @@ class Header:
     differences: tuple[Difference, ...]
     variant: str
     record: Record | None
+    standing: Standing | None
+    """Where the record's sign-off stands."""
     now: datetime
 
     @property
@@ -297,6 +301,7 @@ def run_header(run: Run) -> Header:
         differences=tuple(diff(config)) if config.preset in PRESETS else (),
         variant=variant_in_words(config.algorithm),
         record=record,
+        standing=standings([record.pk])[record.pk] if record is not None else None,
         now=timezone.now(),
     )
 

@@ -17,8 +17,10 @@ from cohort.runs.services.steering import (
     run_retry,
     run_sealed,
 )
+from cohort.runs.services.suites import ChosenSuite, suite_part, suite_path
 
 __all__ = [
+    "ChosenSuite",
     "NotPossible",
     "asked_reason",
     "checkpoint_pin",
@@ -35,4 +37,6 @@ __all__ = [
     "run_retry",
     "run_sealed",
     "run_submit",
+    "suite_part",
+    "suite_path",
 ]

@@ -1,15 +1,17 @@
 """Making a run: its config put together and checked, a draft, a launch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.contamination import services as overlaps
 from cohort.runs import dispatch
-from cohort.runs.models import Priority, Run, RunState
-from cohort.runs.transitions import run_event, run_move
+from cohort.runs.models import Priority, Run, RunState, RunSuite
+from cohort.runs.services.suites import ChosenSuite, suite_part
+from cohort.runs.transitions import run_event, run_logged, run_move
 from grpo_core.broker import LABEL, LABEL_RULE
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
@@ -24,6 +26,7 @@ _CHOSEN = {
     "eval.path": "the held-out dataset",
     "eval.format": "the held-out dataset",
     "reward": "the reward",
+    "eval.suites": "the suites",
 }
 """Fields of a RunConfig that rows decide; settings may not."""
 
@@ -41,11 +44,12 @@ def run_config(
     eval_dataset: PromptDataset | None,
     verifier_version: VerifierVersion,
     settings: Mapping[str, Any],
+    suites: Sequence[ChosenSuite] = (),
 ) -> RunConfig:
     """The complete, checked config of a run made from these rows.
 
     `settings` is a nested part of RunConfig, such as {"preset": "dapo", "sampling": {"group_size": 8}, "seed": 1};
-    what it leaves out comes from the preset, then from RunConfig.
+    what it leaves out comes from the preset, then from RunConfig. Suites stand in the config in the order given.
     Raises ConfigError whose problems carry the dotted path of each faulty field.
     """
     refused = [
@@ -63,6 +67,8 @@ def run_config(
     }
     if eval_dataset is not None:
         chosen["eval"] = {"path": input_path(eval_dataset), "format": eval_dataset.format}
+    if suites:
+        chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(one) for one in suites]}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
     Rubric(config.reward)
     if unfit := list(_unfit(config, dataset, eval_dataset)):
@@ -89,6 +95,7 @@ def run_create(
     eval_dataset: PromptDataset | None = None,
     verifier_version: VerifierVersion,
     settings: Mapping[str, Any],
+    suites: Sequence[ChosenSuite] = (),
     priority: int = Priority.NORMAL,
     node_label: str = "",
     cloned_from: Run | None = None,
@@ -103,6 +110,7 @@ def run_create(
         "eval_dataset": eval_dataset.project_id if eval_dataset else project.pk,
         "verifier_version": verifier_version.verifier.project_id,
         "cloned_from": cloned_from.project_id if cloned_from else project.pk,
+        **{f"eval.suites.{at}": one.version.suite.project_id for at, one in enumerate(suites)},
     }
     foreign = [
         FieldProblem(field, f"does not belong to the project {project.name}")
@@ -118,6 +126,7 @@ def run_create(
         eval_dataset=eval_dataset,
         verifier_version=verifier_version,
         settings=settings,
+        suites=suites,
     )
     run = Run.objects.create(
         project=project,
@@ -136,16 +145,39 @@ def run_create(
         cloned_from=cloned_from,
         created_by=actor,
     )
+    RunSuite.objects.bulk_create(RunSuite(run=run, version=one.version) for one in suites)
     data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
     run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)
+    run_logged(run=run, actor=f"user:{actor.username}", kind="run_created", after={"name": run.name}, data=data)
     return run
 
 
 @transaction.atomic
-def run_submit(*, run: Run, actor: User) -> None:
-    """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition."""
-    run_move(run=run, to=RunState.QUEUED, actor=f"user:{actor.username}")
+def run_submit(*, run: Run, actor: User, overlap_seen: str = "") -> None:
+    """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
+    when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
+    (`cohort.contamination.selectors.token`).
+
+    The margins that its evaluations will be judged by are in the audit log from then on.
+    """
+    actor_name = f"user:{actor.username}"
+    run_move(run=run, to=RunState.QUEUED, actor=actor_name)
+    data = {"config_digest": run.config_digest, "margins": margins(run.config)}
+    run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
+    overlaps.noted_at_launch(run=run, actor=actor, seen=overlap_seen)
     dispatch.train_on_commit(run=run)
+
+
+def margins(config: Mapping[str, Any]) -> dict[str, float]:
+    """By suite, the margin that its change is judged by; `heldout` is that of the held-out problems. A stored config
+    may be of a version that had no suites."""
+    evaluation = config["eval"]
+    general = evaluation["margin"]
+    found = {"heldout": general}
+    for suite in evaluation.get("suites") or ():
+        own = suite.get("margin")
+        found[suite["name"]] = general if own is None else own
+    return found
 
 
 @transaction.atomic
@@ -159,9 +191,11 @@ def run_launch(
     eval_dataset: PromptDataset | None = None,
     verifier_version: VerifierVersion,
     settings: Mapping[str, Any],
+    suites: Sequence[ChosenSuite] = (),
     priority: int = Priority.NORMAL,
     node_label: str = "",
     cloned_from: Run | None = None,
+    overlap_seen: str = "",
 ) -> Run:
     """Create and submit together, or neither."""
     run = run_create(
@@ -173,11 +207,12 @@ def run_launch(
         eval_dataset=eval_dataset,
         verifier_version=verifier_version,
         settings=settings,
+        suites=suites,
         priority=priority,
         node_label=node_label,
         cloned_from=cloned_from,
     )
-    run_submit(run=run, actor=actor)
+    run_submit(run=run, actor=actor, overlap_seen=overlap_seen)
     return run
 
 

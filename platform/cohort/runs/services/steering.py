@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.accounts.models import User
+from cohort.audit import services as audit
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Priority, Run, RunEvent, RunState
@@ -22,6 +23,7 @@ from cohort.runs.transitions import (
     record_overdue,
     run_event,
     run_lock,
+    run_logged,
     run_move,
 )
 from grpo_core.config import RunConfig
@@ -45,8 +47,9 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
 
     A trained run whose record could not be made, or does not come, ends as failed, without one: the fault may never be
     mended, and its checkpoints and weights are there. Raises IllegalTransition when the run has ended, or its record is
-    being made.
+    being made, and NotPossible for a reason that is too long.
     """
+    _short(reason)
     run_lock(run=run)
     if run.state in ON_A_WORKER:
         if run.desired != Desired.CANCEL:
@@ -76,8 +79,10 @@ def run_pause(*, run: Run, actor: User, reason: str = "") -> None:
 
     Asking again changes nothing.
 
-    Raises IllegalTransition for a run that is neither, and NotPossible for one that is being cancelled.
+    Raises IllegalTransition for a run that is neither, and NotPossible for one that is being cancelled and for a
+    reason that is too long.
     """
+    _short(reason)
     run_lock(run=run)
     if run.state not in ON_A_WORKER:
         run_move(run=run, to=RunState.PAUSED, actor=_who(actor), reason=_said("Paused", actor.username, run, reason))
@@ -99,6 +104,7 @@ def run_resume(*, run: Run, actor: User) -> None:
         run.desired, run.reason = Desired.RUN, ""
         run.save(update_fields=["desired", "reason"])
         run_event(run=run, actor=_who(actor), kind="pause_withdrawn", message="The pause was taken back")
+        run_logged(run=run, actor=_who(actor), kind="run_pause_withdrawn")
         return
     if run.state != RunState.PAUSED:  # others may go back to the queue as well, but not by being resumed
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
@@ -113,8 +119,9 @@ def run_retry(
     else, and with `from_start`, from its first step.
 
     Raises IllegalTransition for a run in another state, and NotPossible for a checkpoint from which nothing can go on,
-    and while the record of its end is being made.
+    while the record of its end is being made, and for a reason that is too long.
     """
+    _short(reason)
     run_lock(run=run)
     if run.state not in _RETRIED:
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
@@ -135,6 +142,7 @@ def run_retry(
     words = f"Retried from {place}" + (f": {reason}" if reason else "")
     data = {"checkpoint": chosen.pk if chosen else None, "step": chosen.step if chosen else None}
     run_event(run=run, actor=_who(actor), kind="retried", message=words, data=data)
+    run_logged(run=run, actor=_who(actor), kind="run_retried", reason=reason, data={**data, "place": place})
     _choose(run, checkpoint, from_start=from_start)
     _begin_again(run, actor)
 
@@ -175,6 +183,8 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
         f"{run.steps_total:,}; goes on from step {place.step:,}",
         data={"before": before, "after": {"steps": run.steps_total, "config_digest": run.config_digest}},
     )
+    after = {"steps": run.steps_total, "config_digest": run.config_digest}
+    run_logged(run=run, actor=_who(actor), kind="run_extended", before=before, after=after)
     _choose(run, run.resume_from)
     _begin_again(run, actor)
 
@@ -195,6 +205,8 @@ def run_prioritise(*, run: Run, actor: User, priority: int) -> None:
     run_event(
         run=run, actor=_who(actor), kind="priority", message=words, data={"before": before.value, "after": priority}
     )
+    was, now = {"priority": before.value}, {"priority": priority}
+    run_logged(run=run, actor=_who(actor), kind="run_prioritised", before=was, after=now)
 
 
 @transaction.atomic
@@ -221,6 +233,12 @@ def checkpoint_pin(*, checkpoint: Checkpoint, actor: User, pinned: bool) -> None
         message=words,
         data={"checkpoint": checkpoint.pk, "step": checkpoint.step},
     )
+    run_logged(
+        run=run,
+        actor=_who(actor),
+        kind="checkpoint_pinned" if pinned else "checkpoint_unpinned",
+        data={"checkpoint": checkpoint.pk, "step": checkpoint.step},
+    )
 
 
 @transaction.atomic
@@ -242,11 +260,19 @@ def asked_reason(*, run: Run) -> str:
     return _said(verb, asked.actor.removeprefix("user:"), run, asked.data.get("reason", "")) if asked else ""
 
 
+def _short(reason: str) -> None:
+    try:
+        audit.reason_checked(reason)
+    except audit.NotLoggable as error:
+        raise NotPossible(" ".join(error.messages).removesuffix(".")) from None
+
+
 def _ask(run: Run, actor: User, desired: Desired, reason: str, words: str) -> None:
     run.desired, run.reason = desired, reason
     run.save(update_fields=["desired", "reason"])
     data: dict[str, Any] = {"reason": reason}
     run_event(run=run, actor=_who(actor), kind=_ASKED[desired][0], message=reason or words, data=data)
+    run_logged(run=run, actor=_who(actor), kind=f"run_{_ASKED[desired][0]}", reason=reason)
 
 
 def _leave_to_its_record(run: Run) -> None:

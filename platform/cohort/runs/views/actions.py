@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 from django_htmx.http import HttpResponseClientRedirect
@@ -12,11 +12,13 @@ from django_htmx.http import HttpResponseClientRedirect
 from cohort.access import run_for
 from cohort.accounts.models import Role
 from cohort.accounts.views import person
+from cohort.contamination.selectors import of_run, token
 from cohort.runs import services
 from cohort.runs.models import Checkpoint, Priority, Run, RunState
 from cohort.runs.selectors.header import run_header
 from cohort.runs.text import storable
 from cohort.runs.transitions import ENDED, IllegalTransition
+from grpo_core.errors import ConfigError
 
 CHECKPOINTS = "#checkpoints"
 
@@ -25,9 +27,14 @@ CHECKPOINTS = "#checkpoints"
 def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     try:
-        services.run_submit(run=run, actor=person(request))
+        services.run_submit(run=run, actor=person(request), overlap_seen=request.POST.get("overlap_seen", ""))
     except IllegalTransition as error:
         messages.error(request, f"Nothing was done: {run.name} is {error.state.label.lower()}, not a draft.")
+    except ConfigError:  # evaluation items stand in the training data, and nobody has said to have seen it
+        run.refresh_from_db()
+        pairs = of_run(run)
+        context = {"project": run.project, "run": run, "pairs": pairs, "token": token(pairs)}
+        return render(request, "contamination/confirm.html", context, status=409)
     else:
         messages.success(request, f"{run.name} is in the queue.")
     return redirect("run_detail", slug, run.pk)

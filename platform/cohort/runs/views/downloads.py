@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from cohort.access import run_for
+from cohort.audit.downloads import downloaded
 from cohort.runs.models import Run
 from cohort.runs.selectors.series import metric_table
 from grpo_core.config import RunConfig
@@ -21,6 +22,7 @@ def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     """The config as the trainer got it: `grpo train` takes it."""
     run = run_for(request, slug, run_id)
     text = RunConfig.from_whole(run.config, source=f"run {run.pk}").to_yaml()
+    downloaded(request, kind="run_config_downloaded", subject=f"run:{run.pk}", project=run.project)
     return _download(text, "application/yaml", f"{_stem(run)}.config.yaml")
 
 
@@ -32,6 +34,7 @@ def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     writer = csv.writer(buffer)
     for row in metric_table(run, everything=bool(request.GET.get("all"))):
         writer.writerow([_cell(value) for value in row])
+    downloaded(request, kind="run_metrics_downloaded", subject=f"run:{run.pk}", project=run.project)
     return _download(buffer.getvalue(), "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
 
 

@@ -1,5 +1,6 @@
 """The run form: new, from a preset, from another run, from YAML; launch or save."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -10,17 +11,21 @@ from django.views.decorators.http import require_http_methods
 from cohort.access import project_for
 from cohort.accounts.models import Project, Role
 from cohort.accounts.views import person
+from cohort.catalog.suites import starters_add
+from cohort.contamination import services as overlaps
+from cohort.contamination.selectors import token
 from cohort.figures import natural
 from cohort.runs import services
 from cohort.runs.forms.from_yaml import form_from_yaml
-from cohort.runs.forms.outlook import outlook
+from cohort.runs.forms.outlook import outlook, overlaps_of
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.schema import FIRST
 from cohort.runs.forms.shown import choices_shown, fields_shown, groups_shown, placing_shown
+from cohort.runs.forms.suites_shown import suites_shown
 from cohort.runs.models import Run
 from grpo_core.errors import ConfigError
 
-ACTIONS = ("check", "preset", "yaml", "import", "draft", "launch")
+ACTIONS = ("check", "preset", "starters", "yaml", "import", "draft", "launch")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -33,12 +38,17 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     if action == "import":
         return _import(request, project)
     form = RunForm.posted(project, request.POST)
+    if form.dataset is not None:
+        overlaps.asked_for_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites])
     match action:
         case "check":
             return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]
         case "preset":
             form.fill_preset(form.texts["preset"])
             return _page(request, form, template="runs/_form.html" if request.htmx else "runs/new.html")  # type: ignore[attr-defined]
+        case "starters":
+            starters_add(project=project, actor=person(request))
+            return _page(request, RunForm.posted(project, request.POST))
         case "yaml":
             return _yaml(request, form)
         case "draft" | "launch":
@@ -64,7 +74,11 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     assert form.base_model is not None
     assert form.dataset is not None
     assert form.verifier_version is not None
-    make = services.run_launch if launch else services.run_create
+    seen = form.texts["overlap_seen"]
+    if launch and (found := token(overlaps_of(form))) and seen != found:
+        form.general = ["Items of the evaluation stand in the training data. Tick that you have seen it to launch."]
+        return _page(request, form, status=422, checked=True)
+    make = partial(services.run_launch, overlap_seen=seen) if launch else services.run_create
     try:
         run = make(
             project=form.project,
@@ -75,6 +89,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
             eval_dataset=form.eval_dataset,
             verifier_version=form.verifier_version,
             settings=form.settings,
+            suites=form.suites,
             **form.placing,
         )
     except ConfigError as error:
@@ -97,7 +112,7 @@ def _import(request: HttpRequest, project: Project) -> HttpResponse:
         return _page(request, form, status=422, more={"yaml": text, "yaml_faults": faults})
     if not form.problems and not form.general:
         messages.success(request, "The form is filled from the text. Nothing is launched yet.")
-    return _page(request, form, checked=True, status=422 if form.problems else 200)
+    return _page(request, form, checked=True, status=422 if form.problems or form.general else 200)
 
 
 def _yaml(request: HttpRequest, form: RunForm) -> HttpResponse:
@@ -136,9 +151,10 @@ def _context(form: RunForm) -> dict[str, Any]:
 
 
 def _fields(form: RunForm) -> dict[str, Any]:
-    shown, placing = fields_shown(form), placing_shown(form)
+    shown, placing, suites = fields_shown(form), placing_shown(form), suites_shown(form)
     return {
-        "every_field": [*shown.values(), *placing.fields],
+        "every_field": [*shown.values(), *placing.fields, *suites.fields],
+        "suites": suites,
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
         "groups": [*groups_shown(form, shown), placing],

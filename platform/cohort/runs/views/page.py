@@ -8,14 +8,15 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from cohort.access import run_for
+from cohort.access import may, run_for
+from cohort.accounts.models import Role
 from cohort.csp import charts_csp
 from cohort.figures import natural
 from cohort.review.selectors import step_groups
 from cohort.runs.charts import charts_of, series, width_of
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.selectors.checkpoints import checkpoint_page
-from cohort.runs.selectors.evaluations import CHANGES, changed_items, evaluations_known, suites
+from cohort.runs.selectors.evaluations import CHANGES, by_category, changed_items, evaluations_known, suites
 from cohort.runs.selectors.header import Header, run_header
 from cohort.runs.selectors.series import epoch, pieces, seams
 from cohort.runs.selectors.tiles import tiles
@@ -81,16 +82,32 @@ def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
 
 @require_safe
 def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = run_header(run_for(request, slug, run_id))
-    show = request.GET.get("show", "changed")
+    """Every suite in a table, one of them (`suite`) with its items: `show` says which, `all` takes away the limit,
+    `texts` opens those of a sensitive suite to reviewers and above."""
+    run = run_for(request, slug, run_id)
+    header = run_header(run)
+    found = suites(run, header.config)
+    wanted, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
     show = show if show in CHANGES else "changed"
-    found = suites(header.run, margin=header.config.eval.margin)
-    listed = []
-    for suite in found:
-        items, count = changed_items(suite, show=show, limit=None if request.GET.get("all") else ITEMS)
-        listed.append({"suite": suite, "changes": items, "count": count})
-    context = _frame(header) | {"tab": "evaluations", "suites": listed, "show": show, "changes": CHANGES}
-    context |= {"superseded": superseded_evaluations(header.run)}
+    opened = next((suite for suite in found if suite.name == wanted), found[0] if found else None)
+    items, count = (
+        changed_items(opened, show=show, limit=None if request.GET.get("all") else ITEMS) if opened else ([], 0)
+    )
+    may_read = opened is not None and (not opened.sensitive or may(request, run.project, Role.REVIEWER))
+    context = _frame(header) | {
+        "tab": "evaluations",
+        "categories": by_category(found),
+        "suites": found,
+        "suite": opened,
+        "items": items,
+        "count": count,
+        "show": show,
+        "changes": CHANGES,
+        "may_read": may_read,
+        "texts": opened is not None and may_read and (not opened.sensitive or bool(request.GET.get("texts"))),
+        "imported": list(run.imported_results.select_related("by").order_by("pk")),
+        "superseded": superseded_evaluations(run),
+    }
     return render(request, "runs/evaluations.html", context)
 
 
@@ -158,5 +175,5 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
         "evaluated": evaluated,
         "evals_stand": same,
-        "suites": [] if same else suites(header.run, margin=header.config.eval.margin),
+        "suites": [] if same else suites(header.run, header.config),
     }

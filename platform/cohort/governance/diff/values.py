@@ -1,0 +1,86 @@
+"""Where two JSON values differ, by dotted path. Knows no Django."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What became of something between the first record and the second."""
+
+    EQUAL = "equal"
+    CHANGED = "changed"
+    ADDED = "added"
+    """Only in the second."""
+    REMOVED = "removed"
+    """Only in the first."""
+    WITHHELD = "withheld"
+    """One of the two does not show it, so nobody can say."""
+
+
+@dataclass(frozen=True)
+class Change:
+    path: str
+    """`optim.steps`, `components[0].weight`; empty for the value itself."""
+    kind: Kind
+    before: Any = None
+    after: Any = None
+
+    @property
+    def difference(self) -> float | int | None:
+        """after − before, where both are numbers."""
+        return difference(self.before, self.after)
+
+
+def difference(before: Any, after: Any) -> float | int | None:
+    if not (_number(before) and _number(after)):
+        return None
+    found: float | int = after - before
+    if isinstance(found, float):  # 0.3 − 0.1 is 0.2 to a reader
+        return float(f"{found:.12g}")
+    return found
+
+
+def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """Every place at which the two differ. Objects are compared name by name; lists of objects place by place; other
+    lists as wholes, because a shifted list would else differ at every place."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in [*before, *(one for one in after if one not in before)]:
+            place = f"{path}.{name}" if path else str(name)
+            if name not in after:
+                yield Change(place, Kind.REMOVED, before=before[name])
+            elif name not in before:
+                yield Change(place, Kind.ADDED, after=after[name])
+            else:
+                yield from changes(before[name], after[name], place)
+    elif _of_objects(before) and _of_objects(after):
+        for index in range(max(len(before), len(after))):
+            place = f"{path}[{index}]"
+            if index >= len(after):
+                yield Change(place, Kind.REMOVED, before=before[index])
+            elif index >= len(before):
+                yield Change(place, Kind.ADDED, after=after[index])
+            else:
+                yield from changes(before[index], after[index], place)
+    elif not same(before, after):
+        yield Change(path, Kind.CHANGED, before, after)
+
+
+def same(before: Any, after: Any) -> bool:
+    """Whether two JSON values are equal. True is not 1; 1 and 1.0 are the same number."""
+    if isinstance(before, bool) is not isinstance(after, bool):
+        return False
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return before.keys() == after.keys() and all(same(before[name], after[name]) for name in before)
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(same, before, after))
+    return bool(before == after)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _of_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)

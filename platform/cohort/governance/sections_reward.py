@@ -1,0 +1,99 @@
+"""The section about what the policy was paid for."""
+
+from cohort.governance import method_words
+from cohort.governance.facts import Facts
+from cohort.governance.fields import Reward
+from cohort.governance.models import Statement
+from cohort.governance.parts import Answer
+from cohort.governance.sections_subject import NO_TOTALS
+from cohort.governance.stating import given, said, stated_or_asked
+from cohort.governance.words import (
+    MINUS,
+    declared,
+    measured,
+    not_applicable,
+    not_measured,
+    not_stated,
+    number,
+    of,
+    short,
+)
+from grpo_core.rewards import Rubric
+
+_ON_ERROR = {
+    "mask": "a completion that cannot be scored is left out of its group",
+    "zero": "a completion that cannot be scored is paid 0",
+    "fail": "a completion that cannot be scored ends the run",
+}
+
+
+def reward(facts: Facts) -> Reward:
+    config, version = facts.config.reward, facts.run.verifier_version
+    terms = " + ".join(
+        f"{component.name} ({component.kind}, weight {number(component.weight)})" for component in config.components
+    )
+    name = f"{version.verifier.name}, version {version.number}"
+    errors = not_measured(NO_TOTALS)
+    if totals := facts.totals:
+        errors = measured(
+            {"errors": totals["reward_errors"], "of": totals["samples"], "on_error": config.on_error},
+            f"{of(totals['reward_errors'], totals['samples'])} completions could not be scored",
+            note=f"Here {_ON_ERROR[config.on_error]}.",
+        )
+    punishment = method_words.overlong(facts.config.algorithm)
+    disclosed = facts.statements.get("reward.disclosure")
+    return Reward(
+        source=declared(
+            {
+                "verifier": version.verifier.name,
+                "version": version.number,
+                **facts.config.algorithm.model_dump(include={"overlong"}),
+            },
+            f"{name}: {terms}" + (f"; {punishment}" if punishment else ""),
+        ),
+        verifier=_verifier(facts, disclosed),
+        disclosure=_disclosure(disclosed),
+        rule_or_model=declared("rule-based", "rules only; no model judged"),
+        domain=stated_or_asked(facts.statements, "reward.domain"),
+        verifiable_or_social=stated_or_asked(facts.statements, "reward.verifiable_or_social"),
+        brittleness=_brittleness(facts.statements.get("reward.brittleness")),
+        errors=errors,
+        course=_course(facts),
+    )
+
+
+def _verifier(facts: Facts, disclosed: Statement | None) -> Answer:
+    """The whole specification, unless a person said that showing it to the public is not safe."""
+    config = facts.config.reward
+    found = declared(
+        config.model_dump(mode="json"),
+        f"complete in config.yaml; {short(Rubric(config).digest)}",
+        note="The rules' code is that of the trainer's version, under Code and environment.",
+    )
+    withheld = disclosed is not None and given(disclosed)["choice"] == "withheld"
+    return found.model_copy(update={"audience": "downstream"}) if withheld else found
+
+
+def _disclosure(disclosed: Statement | None) -> Answer:
+    if disclosed is not None:
+        return said(disclosed)
+    return not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
+
+
+def _brittleness(stated: Statement | None) -> Answer:
+    unprobed = "No probe of the verifier was run."
+    if stated is None:
+        return not_stated(f"{unprobed} Nobody has put its weak places into words either.")
+    found = said(stated, value={"probe": None, "words": stated.text})
+    return found.model_copy(update={"note": f"{found.note} {unprobed}"})
+
+
+def _course(facts: Facts) -> Answer:
+    if facts.first is None or facts.last is None:
+        return not_measured("No step was trained.")
+    first, last = facts.first.metrics.get("reward"), facts.last.metrics.get("reward")
+    if first is None or last is None:
+        return not_measured("No completion could be scored.")
+    value = {"first_step": facts.first.step, "first": first, "last_step": facts.last.step, "last": last}
+    text = f"{first:.3f} at step {facts.first.step}, {last:.3f} at step {facts.last.step}".replace("-", MINUS)
+    return measured(value, text, evidence="recomputable", note="Of training completions; every step in metrics.jsonl.")

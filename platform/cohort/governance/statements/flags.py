@@ -1,0 +1,39 @@
+"""A run's monitors beside what people said of them, for the page of statements."""
+
+from dataclasses import dataclass
+
+from cohort.governance.comparisons import comparisons
+from cohort.governance.models import Statement
+from cohort.governance.monitor_words import FLAG_WORDS
+from cohort.governance.statements.questions import override_field
+from cohort.governance.statements.selectors import newest_statements
+from cohort.governance.watched import watched
+from cohort.runs.models import Run
+from grpo_core.config import RunConfig
+from grpo_core.monitors import Flag
+
+
+@dataclass(frozen=True)
+class FlagRow:
+    flag: Flag
+    field: str
+    override: Statement | None
+
+    @property
+    def text(self) -> str:
+        """What was found; why nothing could be, without the words that stand before it as a badge."""
+        return self.flag.text.removeprefix("not computed: ")
+
+    @property
+    def label(self) -> str:
+        return FLAG_WORDS[self.flag.name]
+
+
+def flag_rows(run: Run) -> list[FlagRow]:
+    """Raised ones first; none while no step is trained."""
+    if not run.step:
+        return []
+    told = newest_statements(run)
+    found = watched(run, comparisons(run, RunConfig.from_whole(run.config, source=f"run {run.pk}")))
+    rows = [FlagRow(flag, override_field(flag.name), told.get(override_field(flag.name))) for flag in found]
+    return sorted(rows, key=lambda row: (not row.flag.raised, row.flag.raised is None))

@@ -1,0 +1,74 @@
+"""What reviewers said of a run's samples, beside what the verifier said: how often it paid for what is wrong, and how
+often it did not pay for what is right."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from cohort.review.models import Annotation
+from cohort.review.selectors import current_groups, right
+from cohort.runs.models import Run
+from grpo_core.stats import wilson
+
+
+def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
+    """User id → their newest annotation."""
+    found: dict[int, Annotation] = {}
+    for annotation in annotations:
+        if annotation.by_id not in found or annotation.pk > found[annotation.by_id].pk:
+            found[annotation.by_id] = annotation
+    return found
+
+
+def review_figures(run: Run, *, success: str) -> dict[str, Any]:
+    """Figures of human review over samples that stand, JSON-ready; `success` is the component that decides.
+
+    A sample counts by the judgement that more reviewers gave; by "unsure" where as many said right as wrong. `kappa` is
+    Cohen's (1960) of people and verifier over samples both judged right or wrong, null where one of them never differs.
+    The samples were chosen by people, not drawn: the shares are of what was looked at and of nothing else.
+    """
+    judged: dict[int, tuple[bool | None, dict[int, Annotation]]] = {}
+    rows = Annotation.objects.filter(sample__group__in=current_groups(run).values("pk")).select_related("sample")
+    by_sample: dict[int, list[Annotation]] = {}
+    for row in rows.iterator(chunk_size=1000):
+        by_sample.setdefault(row.sample_id, []).append(row)
+    for sample_id, annotations in by_sample.items():
+        judged[sample_id] = (right(annotations[0].sample, success), newest_by_person(annotations))
+    verdicts = {sample_id: _majority(people.values()) for sample_id, (_, people) in judged.items()}
+    pairs = [
+        (verifier, verdicts[sample_id] == "right")
+        for sample_id, (verifier, _) in judged.items()
+        if verifier is not None and verdicts[sample_id] != "unsure"
+    ]
+    return {
+        "reviewers": len({person for _, people in judged.values() for person in people}),
+        "samples": len(judged),
+        "judged": {name: sum(one == name for one in verdicts.values()) for name in ("right", "wrong", "unsure")},
+        "disagreeing": sum(len({one.verdict for one in people.values()}) > 1 for _, people in judged.values()),
+        "verifier": _against_verifier(pairs) if pairs else None,
+    }
+
+
+def _majority(annotations: Iterable[Annotation]) -> str:
+    counts = Counter(annotation.verdict for annotation in annotations)
+    if counts["right"] == counts["wrong"]:
+        return "unsure"
+    return "right" if counts["right"] > counts["wrong"] else "wrong"
+
+
+def _against_verifier(pairs: list[tuple[bool, bool]]) -> dict[str, Any]:
+    """`pairs`: (the verifier passed it, people call it right)."""
+    n, cells = len(pairs), Counter(pairs)
+    agreeing = cells[True, True] + cells[False, False]
+    interval = wilson(agreeing, n)
+    paid = (cells[True, True] + cells[True, False]) / n
+    called_right = (cells[True, True] + cells[False, True]) / n
+    by_chance = paid * called_right + (1 - paid) * (1 - called_right)
+    return {
+        "both_right": cells[True, True],
+        "paid_though_wrong": cells[True, False],
+        "unpaid_though_right": cells[False, True],
+        "both_wrong": cells[False, False],
+        "agreement": {"share": agreeing / n, "low": interval.low, "high": interval.high},
+        "kappa": None if by_chance == 1 else (agreeing / n - by_chance) / (1 - by_chance),
+    }
