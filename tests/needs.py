@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-GSM8K = Path(os.environ.get("COHORT_TEST_DATA", "/nonexistent")).resolve() / "gsm8k" / "train.jsonl"
+TEST_DATA = Path(os.environ.get("COHORT_TEST_DATA", "/nonexistent")).resolve()
+GSM8K = TEST_DATA / "gsm8k" / "train.jsonl"
 
 
 def _no_gpu() -> bool:
@@ -60,6 +61,10 @@ _KNOWN = {
     "bwrap": (lambda: shutil.which("bwrap") is not None, "bubblewrap (Debian: apt-get install bubblewrap)"),
     "make": (lambda: shutil.which("make") is not None, "make (Debian: apt-get install make)"),
     "gsm8k": (GSM8K.is_file, "GSM8K's train.jsonl under gsm8k/ in the folder that COHORT_TEST_DATA names"),
+    "public-sets": (
+        lambda: all((TEST_DATA / name).is_dir() for name in ("gsm8k", "mgsm", "xstest")),
+        "gsm8k/, mgsm/ and xstest/ in the folder that COHORT_TEST_DATA names",
+    ),
     "file-broker": (
         lambda: "COHORT_TEST_BROKER_URL" not in os.environ,
         "messages in files: unset COHORT_TEST_BROKER_URL",

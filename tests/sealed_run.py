@@ -3,22 +3,25 @@
 No trainer runs here; the records are written by hand, so that what the governance record must say is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import zstandard
 
 from cohort.accounts.models import Project, User
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.catalog.suites import starters_add
 from cohort.governance.models import Record
 from cohort.governance.services import record_seal
+from cohort.governance.statements.services import statement_make
 from cohort.runs.attempts import attempt_claim, attempt_finish
 from cohort.runs.ingest import records_ingest
 from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.nodes import node_create
-from cohort.runs.services import run_launch
+from cohort.runs.services import ChosenSuite, run_launch
 from grpo_core import records
+from grpo_core.commitments import commit
 from grpo_core.wire import Finish, NodeInfo
 
 AT = datetime(2026, 11, 21, 14, 2, 3, tzinfo=UTC)
@@ -29,19 +32,34 @@ SETTINGS: dict[str, Any] = {
 }
 CARD_FILES = [
     "CARD.md",
+    "README.txt",
+    "attestation.dsse.json",
+    "bom.cdx.json",
     "card.html",
+    "card.pdf",
+    "commitments.jsonl",
     "config.yaml",
+    "consistency.json",
     "evals/after.jsonl",
     "evals/before.jsonl",
+    "evals/texts-after.jsonl",
+    "evals/texts-before.jsonl",
     "events.jsonl",
+    "keys.json",
+    "log-entry.json",
     "manifest.json",
     "metrics.jsonl",
     "outcome.json",
+    "proof.tlog-proof",
     "record.json",
     "record.schema.json",
+    "sheets/eu-documentation-form.md",
+    "sheets/nist-ai-rmf.md",
     "traces/steps-000001-000100.jsonl",
+    "verify.pyz",
+    "weights.dsse.json",
 ]
-"""What a card of such a run holds, sorted."""
+"""What the card of such a run holds for the project itself, sorted."""
 HOSTILE = "<script>alert(1)</script> \u202e | `x` [a](javascript:b) </answer>"
 
 
@@ -55,7 +73,14 @@ def launch(
     verifier_version: VerifierVersion,
     name: str = "Two-digit addition",
     settings: dict[str, Any] | None = None,
+    suites: Sequence[str] = (),
 ) -> Run:
+    """`suites`: names of starter suites, each with a margin of 5 points."""
+    chosen = []
+    if suites:
+        starters_add(project=project, actor=actor, names=suites)
+        versions = EvalSuiteVersion.objects.filter(suite__project=project, suite__name__in=suites)
+        chosen = [ChosenSuite(version, margin=0.05) for version in versions.order_by("suite__name")]
     return run_launch(
         project=project,
         actor=actor,
@@ -65,6 +90,7 @@ def launch(
         eval_dataset=heldout,
         verifier_version=verifier_version,
         settings=settings or SETTINGS,
+        suites=chosen,
     )
 
 
@@ -176,12 +202,119 @@ def evaluation(phase: records.Phase, scores: Sequence[float], protocol: dict[str
     return [*items, result]
 
 
+def suite_items(
+    phase: records.Phase,
+    suite: str,
+    scores: Sequence[float],
+    *,
+    slices: Sequence[str] = ("",),
+    clusters: int = 0,
+) -> list[records.Record]:
+    """An evaluation of a suite: items with these scores, in slices by turns; `clusters`: how many items hang together
+    (0: none)."""
+    items: list[records.Record] = [
+        records.EvalItem(
+            phase=phase,
+            suite=suite,
+            problem_id=f"{suite}-{n}",
+            prompt=f"{suite} asks {n}",
+            answer=str(n),
+            completion=f"said {phase} to {n}",
+            score=score,
+            truncated=False,
+            error=None,
+            tokens=12,
+            slice=slices[n % len(slices)],
+            cluster=f"c{n // clusters}" if clusters else "",
+        )
+        for n, score in enumerate(scores)
+    ]
+    result = records.EvalResult(
+        phase=phase,
+        suite=suite,
+        problems=len(scores),
+        correct=sum(scores),
+        truncated=0,
+        errors=0,
+        mean_tokens=12.0,
+        seconds=0.5,
+        protocol={**PROTOCOL, "items_digest": "d" * 64, "scorer_digest": "e" * 64},
+    )
+    return [*items, result]
+
+
+def with_suites(
+    run: Run,
+    before: Mapping[str, Sequence[float]],
+    after: Mapping[str, Sequence[float]],
+    *,
+    slices: Mapping[str, Sequence[str]] | None = None,
+    overlap: Mapping[str, Any] | None = None,
+) -> list[records.Record]:
+    """`whole`, with these scores of suites beside the held-out problems. `overlap`: what the trainer found of their
+    items in the training file."""
+    found = whole(run)
+    if overlap is not None:
+        (place,) = (at for at, one in enumerate(found) if isinstance(one, records.Manifest))
+        told = found[place]
+        assert isinstance(told, records.Manifest)
+        found[place] = told.model_copy(update={"data": {**told.data, "overlap": dict(overlap)}})
+    phases: tuple[tuple[records.Phase, Mapping[str, Sequence[float]]], ...] = (("before", before), ("after", after))
+    for phase, scores in phases:
+        (end,) = (at for at, one in enumerate(found) if isinstance(one, records.EvalResult) and one.phase == phase)
+        more = [suite_items(phase, name, of, slices=(slices or {}).get(name, ("",))) for name, of in scores.items()]
+        found[end + 1 : end + 1] = [record for part in more for record in part]
+    return found
+
+
+def touched(*ids: str, items: int) -> dict[str, Any]:
+    """A report of `grpo_core.data.decontaminate` that found these items word for word."""
+    return {
+        "method": {"name": "cohort-overlap-1"},
+        "train": {"texts": 20, "without_words": 0},
+        "items": {"texts": items, "different": items, "without_words": [], "common_ngrams": 0, "without_own_ngram": 0},
+        "counts": {
+            "touched": len(ids),
+            "exact": len(ids),
+            "ngram13": 0,
+            "ngram8": 0,
+            "minhash": 0,
+            "same_but_numbers": 0,
+        },
+        "touched": [{"id": one, "by": {"exact": {"train": "add-10", "share": 1.0, "texts": 1}}} for one in ids],
+        "same_but_numbers": [],
+    }
+
+
+STATED: dict[str, dict[str, Any]] = {
+    "reward.verifiable_or_social": {"chosen": ["verifiable"]},
+    "reward.domain": {"chosen": ["mathematics", "format"], "text": "sums of two numbers"},
+    "reward.brittleness": {"text": "an answer in words is refused"},
+    "handling.trace_policy": {"chosen": ["exposed"]},
+    "handling.inventory": {"text": "https://inventory.example/7"},
+}
+"""What `stated` states, by field."""
+
+
+def stated(run: Run, actor: User, **more: dict[str, Any]) -> None:
+    """Some answers to what a machine cannot know; `more` by field with `__` for the point."""
+    for name, answer in {**STATED, **{name.replace("__", "."): one for name, one in more.items()}}.items():
+        statement_make(run=run, actor=actor, field=name, **answer)
+
+
 def step(number: int, reward: float, *, tokens: float | None = None) -> list[records.Record]:
-    """One step's metrics and one of its two groups. `tokens`: sampled in the run so far."""
+    """One step's metrics, the commitments to its two groups, and the one of them that is kept. `tokens`: sampled in the
+    run so far."""
+    (kept, _), committed = commit([_group(number, place) for place in range(2)])
+    metrics = {"reward": reward} if tokens is None else {"reward": reward, "num_tokens": tokens}
+    return [records.StepMetrics(step=number, metrics=metrics, seconds={"total": 1.0}), committed, kept]
+
+
+def _group(number: int, place: int) -> records.Group:
     samples = tuple(
         records.Sample(
             index=index,
-            completion=f"{HOSTILE} {number}.{index}",
+            completion=f"{HOSTILE} {number}.{index}" if place == 0 else f"not kept {number}.{index}",
             tokens=20,
             finish_reason="eos",
             reward=float(index % 2),
@@ -190,10 +323,10 @@ def step(number: int, reward: float, *, tokens: float | None = None) -> list[rec
         )
         for index in range(4)
     )
-    group = records.Group(
+    return records.Group(
         step=number,
-        index=0,
-        problem_id="add-10",
+        index=place,
+        problem_id=f"add-{10 + place}",
         prompt="what is 10 + 7?",
         answer="17",
         reward_mean=0.5,
@@ -201,8 +334,6 @@ def step(number: int, reward: float, *, tokens: float | None = None) -> list[rec
         signal="mixed",
         samples=samples,
     )
-    metrics = {"reward": reward} if tokens is None else {"reward": reward, "num_tokens": tokens}
-    return [records.StepMetrics(step=number, metrics=metrics, seconds={"total": 1.0}), group]
 
 
 def checkpoint(number: int, *, final: bool = False) -> records.CheckpointManifest:

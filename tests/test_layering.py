@@ -27,6 +27,7 @@ TORCH_FREE = [
     "config",
     "config_algorithm",
     "config_base",
+    "config_eval",
     "config_faults",
     "config_meaning",
     "config_mixes",
@@ -35,6 +36,10 @@ TORCH_FREE = [
     "launch_part",
     "yaml_text",
     "records",
+    "commitments",
+    "energy",
+    "leaves",
+    "monitors",
     "run_dir",
     "spool",
     "wire",
@@ -42,6 +47,12 @@ TORCH_FREE = [
     "checkpoint_files",
     "disk",
     "errors",
+    "evaluate.attacks",
+    "evaluate.item",
+    "evaluate.scorers",
+    "evaluate.starter",
+    "evaluate.suites",
+    "evaluate.told",
     "faults",
     "presets",
     "stats",
@@ -50,6 +61,11 @@ TORCH_FREE = [
     "rewards",
     "data",
 ]
+
+
+def _is_torch_free(name: str) -> bool:
+    """Whether a module of grpo_core, by its dotted name, is one of TORCH_FREE or inside one."""
+    return any(f"{name}.".startswith(f"{free}.") for free in TORCH_FREE)
 
 
 def _imports(file: Path) -> set[str]:
@@ -78,11 +94,15 @@ def test_the_platform_imports_only_the_torch_free_half() -> None:
             names = []
             if isinstance(node, ast.ImportFrom) and node.module == "grpo_core":
                 names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module == "grpo_core.evaluate":
+                names = [f"evaluate.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("grpo_core."):
-                names = [node.module.split(".")[1]]
+                names = [node.module.removeprefix("grpo_core.")]
             elif isinstance(node, ast.Import):
-                names = [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("grpo_core.")]
-            if foreign := sorted(set(names) - set(TORCH_FREE)):
+                names = [
+                    alias.name.removeprefix("grpo_core.") for alias in node.names if alias.name.startswith("grpo_core.")
+                ]
+            if foreign := sorted(name for name in names if not _is_torch_free(name)):
                 wrong[str(file.relative_to(ROOT))] = foreign
     assert not wrong
 
@@ -104,10 +124,10 @@ def test_the_torch_free_half_loads_no_torch() -> None:
     assert sorted(loaded & (HEAVY | FORBIDDEN["grpo_core"])) == []
 
 
-def test_every_module_of_rewards_and_data_is_torch_free() -> None:
+def test_every_module_of_rewards_data_suites_and_scorers_is_torch_free() -> None:
     walk = """
-import grpo_core.rewards, grpo_core.data, importlib, pkgutil
-for package in (grpo_core.rewards, grpo_core.data):
+import grpo_core.rewards, grpo_core.data, grpo_core.evaluate.suites, grpo_core.evaluate.scorers, importlib, pkgutil
+for package in (grpo_core.rewards, grpo_core.data, grpo_core.evaluate.suites, grpo_core.evaluate.scorers):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 """

@@ -21,6 +21,7 @@ from cohort.accounts.services import project_create, user_create  # noqa: E402
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion  # noqa: E402
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create  # noqa: E402
 from cohort.celery import app  # noqa: E402
+from cohort.embedded.up import make_signing_key  # noqa: E402
 from cohort.runs.models import Checkpoint, Run  # noqa: E402
 from cohort.runs.nodes import node_create  # noqa: E402
 from cohort.runs.reconcile import reconcile  # noqa: E402
@@ -40,6 +41,7 @@ def prepare() -> None:
     """Tables, a person with a project, and a model folder's catalog entry to start runs from."""
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
+    make_signing_key()
     user = user_create(username="alice", password=PASSWORD)[0]
     project = project_create(slug="ours", name="Our project", owner=user)
     base_model_register(project=project, actor=user, name="tiny", path="tiny")

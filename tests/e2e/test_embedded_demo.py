@@ -47,6 +47,7 @@ def test_it_works_twice_and_builds_nothing_again(home: Path) -> None:
         *("queued", "starting", "evaluating", "training", "evaluating", "sealing", "succeeded")
     ]
     assert re.search(r"cohort verify +accepted", out)
+    assert re.search(r"verify\.pyz +accepted", out)
     assert re.search(r"page +http://127\.0\.0\.1:\d+/p/demo/runs/\d+/", out)
     card = card_in(out)
     assert cohort("verify", str(card)).returncode == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cohort.governance.verify import verify_card
+from cohort.evidence.verify import verify_card
 from tests.browser import chromium
 from tests.forged_card import each_changed
 from tests.processes import cohort, grpo, up

@@ -222,7 +222,10 @@ def add_evaluation(
     *,
     suite: str = "held-out",
     completion: str = "<answer>1</answer>",
+    slices: Sequence[str] = (),
+    clusters: Sequence[str] = (),
 ) -> EvalResult:
+    """`slices` and `clusters` go round, item by item."""
     protocol = {"template": "{prompt}", "seed": 0}
     for place, score in enumerate(scores):
         attempt.acked_seq += 1
@@ -239,6 +242,8 @@ def add_evaluation(
             score=score,
             truncated=False,
             tokens=10,
+            slice=slices[place % len(slices)] if slices else "",
+            cluster=clusters[place % len(clusters)] if clusters else "",
         )
     attempt.acked_seq += 1
     attempt.save()

@@ -14,10 +14,13 @@ from cohort.accounts.models import Membership, Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.runs.models import Run
 from grpo_core.config import RunConfig
+from tests.web.suite_rows import add_suite
 
 ClientFor = Callable[[User], Client]
 
-OPEN = {"login", "healthz"}
+OPEN = {"login", "healthz", "verify_page", "verify_pyz", "log_page", "log_checkpoint", "log_checkpoints", "log_keys"}
+BY_TOKEN = {"public_card", "public_card_download"}
+"""Open to whoever has an address that cannot be guessed; 404 to everybody else, and never the sign-in page."""
 METHODS = ["get", "post", "put", "patch", "delete"]
 
 
@@ -34,7 +37,7 @@ def routes(resolver: URLResolver, prefix: str = "", converters: dict[str, Any] |
             yield from routes(pattern, route, found)
 
 
-ALL = [route for route in routes(get_resolver()) if route[0] not in OPEN]
+ALL = [route for route in routes(get_resolver()) if route[0] not in OPEN | BY_TOKEN]
 OF_A_PROJECT = [route for route in ALL if route[1].startswith("p/<slug:slug>/")]
 
 
@@ -71,6 +74,7 @@ def address(name: str, converters: dict[str, Any], run: Run) -> str:
             "base_model": run.base_model_id,
             "dataset": run.dataset_id,
             "verifier": run.verifier_version.verifier_id,
+            "suite": add_suite(run.project, run.created_by).suite_id,
         }.get(name.removesuffix("_detail").split("_new")[0].split("_version")[0].split("_try")[0], run.pk),
     }
     kwargs: dict[str, Any] = {}
@@ -98,6 +102,14 @@ def test_nothing_opens_without_signing_in(name: str, route: str, converters: dic
         assert response.url.startswith("/login/?next="), f"{method} {target}"
 
 
+def test_addresses_by_token_are_404_without_one_and_never_the_sign_in_page(run: Run) -> None:
+    found = {name: route for name, route, _ in routes(get_resolver()) if name in BY_TOKEN}
+    assert found.keys() == BY_TOKEN
+    for name in BY_TOKEN:
+        codes = {method: getattr(Client(), method)(reverse(name, args=["A" * 43])).status_code for method in METHODS}
+        assert codes == {"get": 404, "post": 405, "put": 405, "patch": 405, "delete": 405}, name
+
+
 @pytest.mark.parametrize(("name", "route", "converters"), OF_A_PROJECT, ids=[name for name, _, _ in OF_A_PROJECT])
 def test_a_stranger_gets_404(
     client_for: ClientFor, charlie: User, name: str, route: str, converters: dict[str, Any], run: Run
@@ -120,8 +132,9 @@ def test_what_lies_in_another_project_is_not_reached_through_ones_own(
     if set(converters) == {"slug"}:
         target = reverse(name, kwargs={"slug": "theirs"})
         response = client_for(charlie).get(target)
-        assert b"secret run" not in response.content
-        assert b"Our project" not in response.content
+        content = b"".join(response) if response.streaming else response.content
+        assert b"secret run" not in content
+        assert b"Our project" not in content
         return
     target = address(name, converters, run).replace("/p/ours/", "/p/theirs/")
     for method in METHODS:
@@ -134,6 +147,7 @@ HUGE = "9" * 30
 ASKED = [
     ("before", "after", "step", "from", "sample", "version"),
     ("clone",),
+    ("record", "format", "signed", "verdict"),
     ("variant", "preset", "tab", "show", "state", "q", "v"),
 ]
 

@@ -28,7 +28,7 @@ def test_accuracy_before_and_after_with_its_uncertainty(client_for: ClientFor, b
     text = words(page_of(client, run))
     assert "held-out 10 problems, same prompts and seeds" in text
     assert "50.0 % [23.7 %, 76.3 %] 90.0 % [59.6 %, 98.2 %]" in text
-    assert "+40.0 points better [+2.06, +64.6]" in text
+    assert "+40.0 points undecided at margin 5 [+2.06, +64.6]" in text, "the exact p is 0.12"
     assert "Margin 5 points, fixed before the run" in text
     page = page_of(client, run, "evaluations/")
     text = words(page)
@@ -48,7 +48,7 @@ def test_all_problems_can_be_seen(client_for: ClientFor, bob: User, maker: Maker
     client = client_for(bob)
     page = page_of(client, attempt.run, "evaluations/", show="fixed")
     assert "showing 50 of 60 · show all" in words(page)
-    assert 'href="?show=fixed&amp;all=1"' in page
+    assert 'href="?suite=held-out&amp;show=fixed&amp;all=1#items"' in page
     assert "before 59 " not in page
     page = page_of(client, attempt.run, "evaluations/", show="fixed", all="1")
     assert "showing 60 of 60" in words(page)
@@ -72,11 +72,19 @@ def test_page_and_record_compare_alike(client_for: ClientFor, bob: User, maker: 
 
 def test_only_one_evaluation_claims_nothing(client_for: ClientFor, bob: User, maker: Maker) -> None:
     run = maker.run(state="training")
-    add_evaluation(maker.attempt(run), "before", [1, 0])
+    add_evaluation(maker.attempt(run), "before", [1, 0], suite="heldout")
     text = words(page_of(client_for(bob), run))
     assert "50.0 %" in text
     assert "points" not in text.split("Held-out accuracy")[1].split("Brackets")[0]
     assert "still to come" in words(page_of(client_for(bob), run, "evaluations/"))
+
+
+def test_a_suite_alone_is_not_called_held_out_accuracy(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_evaluation(maker.attempt(run), "before", [1, 0], suite="capitals")
+    page = page_of(client_for(bob), run)
+    assert "Held-out accuracy" not in page
+    assert "Before and after" in words(page)
 
 
 def test_different_protocols_are_not_compared(client_for: ClientFor, bob: User, maker: Maker) -> None:

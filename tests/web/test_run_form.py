@@ -246,7 +246,7 @@ def test_what_this_will_do(client_for: ClientFor, oscar: User, maker: Maker, cho
     page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
     side = " ".join(re.sub(r"<[^>]+>", " ", page[: page.index('id="said-')]).split())
     assert "Steps 3 Completions 24 Tokens, at most 1,536 Models in memory policy Training problems seen 0.38" in side
-    assert "Evaluation 4 problems, before and after Time unknown until the first run of this model" in side
+    assert "Evaluation 4 problems, before and after Suites none chosen Time unknown until the first run" in side
     assert "✓ done: every setting is valid" in side
     assert "no worker was seen in the last 60 s: the run will wait for one" in side
 
@@ -324,7 +324,7 @@ def test_it_costs_the_same_however_large_the_catalog(client_for: ClientFor, osca
         base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
     with CaptureQueriesContext(connection) as many:
         client.get(NEW)
-    assert len(many) == len(few) <= 14
+    assert len(many) == len(few) <= 16
 
 
 # ---------------------------------------------------------------- who
@@ -336,7 +336,7 @@ def test_viewers_and_reviewers_may_not(
 ) -> None:
     client = client_for(request.getfixturevalue(who))
     assert client.get(NEW).status_code == 403
-    for action in ("launch", "draft", "check", "preset", "yaml", "import"):
+    for action in ("launch", "draft", "check", "preset", "starters", "yaml", "import"):
         assert client.post(NEW, chosen | {"action": action}).status_code == 403
     assert Run.objects.count() == 0
 

@@ -298,7 +298,7 @@ def test_an_ended_run_polls_until_its_record_is_there(client_for: ClientFor, bob
     client = client_for(bob)
     ended = timezone.now()
     address = poll_of(page_of(client, run))
-    Run.objects.filter(pk=run.pk).update(state="failed", ended_at=ended)
+    Run.objects.filter(pk=run.pk).update(state="failed", ended_at=ended, ends=1)
     page = client.get(address)
     assert page.status_code == 200, "its record comes within seconds"
     assert "card-link" not in page.content.decode()

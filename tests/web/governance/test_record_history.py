@@ -1,12 +1,9 @@
 """Records of runs of several attempts or ends: what stands, what was superseded, who did what."""
 
 import json
-import zipfile
 from collections.abc import Callable
 from datetime import timedelta
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -14,19 +11,18 @@ from django.test import Client
 from cohort import artifacts
 from cohort.accounts.models import User
 from cohort.governance.models import Record
-from cohort.governance.schema import Sealed
 from cohort.governance.selectors import record_of
 from cohort.governance.services import record_seal
-from cohort.governance.verify import verify_card
 from cohort.runs.models import Node, Run, RunEvent, RunState
 from cohort.runs.reconcile import seals_republish
 from cohort.runs.services import run_extend, run_pause, run_resume, run_retry
 from grpo_core import records
 from tests import sealed_run
-from tests.forged_card import contents, repack, reseal, sealed_card
 from tests.sealed_run import checkpoint, evaluation, step
+from tests.web.governance.record_reading import accepted, card, lines
+from tests.web.governance.record_reading import said as read
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 Launch = Callable[..., Run]
 ClientFor = Callable[[User], Client]
 
@@ -85,33 +81,13 @@ def killed_and_resumed(run: Run) -> Run:
     return sealed_run.finish(second)
 
 
-def document(record: Record) -> Any:
-    return Sealed.model_validate_json(record.document).record
-
-
-def card(record: Record) -> zipfile.ZipFile:
-    return zipfile.ZipFile(BytesIO(b"".join(artifacts.read_chunks(record.card_artifact))))
-
-
-def lines(archive: zipfile.ZipFile, name: str) -> list[Any]:
-    return [json.loads(line) for line in archive.read(name).splitlines()]
-
-
-def accepted(record: Record, folder: Path) -> bool:
-    path = folder / "card.zip"
-    path.write_bytes(b"".join(artifacts.read_chunks(record.card_artifact)))
-    report = verify_card(path)
-    print([(check.name, check.lines) for check in report.checks if not check.ok])
-    return report.accepted
-
-
 def test_a_resumed_run_s_record_is_of_what_stands(launch: Launch, tmp_path: Path) -> None:
     record = record_seal(run=killed_and_resumed(launch()))
-    said = document(record)
+    said = read(record)
     assert said.budget.steps.value == {"done": 3, "planned": 3}
     assert said.budget.steps.text == "3 of 3 steps in 2 attempts"
     assert said.reward.course.value == {"first_step": 1, "first": 0.5, "last_step": 3, "last": 0.75}
-    (comparison,) = said.behaviour.performance.value
+    (comparison,) = said.comparisons
     assert (comparison.before.share, comparison.after.share) == (0.3, 0.8)
     archive = card(record)
     rewards = [(row["step"], row["metrics"]["reward"]) for row in lines(archive, "metrics.jsonl")]
@@ -122,7 +98,7 @@ def test_a_resumed_run_s_record_is_of_what_stands(launch: Launch, tmp_path: Path
 
 
 def test_attempts_are_told_with_what_they_left(launch: Launch) -> None:
-    said = document(record_seal(run=killed_and_resumed(launch())))
+    said = read(record_seal(run=killed_and_resumed(launch())))
     assert said.subject.attempts.text == (
         "2 attempts: 1 on gpu-1, steps 1 to 3, failed (trainer_killed), 2 superseded; "
         "2 on gpu-2, from the checkpoint at step 1, steps 2 to 3, finished"
@@ -139,7 +115,7 @@ def test_attempts_are_told_with_what_they_left(launch: Launch) -> None:
 
 def test_superseded_work_is_paid_and_told_apart(launch: Launch) -> None:
     """Steps 2 and 3 of the first attempt sampled 950 − 300 tokens; the run's own count is 900."""
-    said = document(record_seal(run=killed_and_resumed(launch())))
+    said = read(record_seal(run=killed_and_resumed(launch())))
     assert said.budget.superseded.value == {
         "steps": 2, "tokens": 650, "groups_kept": 2, "samples_kept": 8, "evaluations": 0,
     }  # fmt: skip
@@ -160,14 +136,14 @@ def test_device_seconds_are_of_all_attempts(launch: Launch) -> None:
     for attempt, seconds, gpus in ((first, 100, 2), (second, 50, 0)):
         attempt.claimed_at, attempt.gpus = attempt.ended_at - timedelta(seconds=seconds), gpus
         attempt.save(update_fields=["claimed_at", "gpus"])
-    said = document(record_seal(run=run))
+    said = read(record_seal(run=run))
     assert said.budget.time.value["held_seconds"] == 150
     assert said.budget.time.value["device_seconds"] == 250
     assert said.budget.time.text == "2 min 30 s on nodes over 2 attempts, 4 min 10 s of devices; the newest on cpu"
 
 
 def test_a_run_of_one_attempt_says_so(launch: Launch) -> None:
-    said = document(sealed_run.sealed(launch()))
+    said = read(sealed_run.sealed(launch()))
     assert said.subject.attempts.text == "attempt 1 on gpu-1, steps 1 to 3, finished"
     assert (said.budget.superseded.text, said.budget.superseded.note) == ("none", "")
     assert said.budget.time.text == "12 s on cpu"
@@ -192,18 +168,18 @@ def test_each_end_has_a_record_of_its_own(launch: Launch, alice: User, tmp_path:
     run = retried(launch(), alice)
     assert record_of(run) is None
     first = Record.objects.get(run=run)
-    seal, kept = first.document, first.card_sha256
+    seal, kept = first.document, first.card().sha256
     second = record_seal(run=run)
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED
     assert record_of(run) == second
-    assert [(record.fence, document(record).state) for record in Record.objects.filter(run=run).order_by("fence")] == [
+    assert [(record.fence, read(record).state) for record in Record.objects.filter(run=run).order_by("fence")] == [
         (1, "failed"),
         (2, "succeeded"),
     ]
     first.refresh_from_db()
-    assert (first.document, first.card_sha256) == (seal, kept)
-    said = document(second)
+    assert (first.document, first.card().sha256) == (seal, kept)
+    said = read(second)
     assert said.subject.steering.text.startswith("retried by alice on ")
     assert said.subject.steering.text.endswith(": Retried from step 1: smaller neighbours now")
     (earlier,) = said.subject.earlier_records.value
@@ -225,9 +201,9 @@ def test_an_extended_run_says_that_it_was(launch: Launch, alice: User, tmp_path:
     second = sealed_run.claim(run)
     sealed_run.ingest(second, [*goes_on(run, 3), *step(4, 0.8), *after(4, sealed_run.AFTER)])
     record = record_seal(run=sealed_run.finish(second))
-    said = document(record)
+    said = read(record)
     assert said.budget.steps.value == {"done": 4, "planned": 4}
-    (comparison,) = said.behaviour.performance.value
+    (comparison,) = said.comparisons
     assert comparison.after.share == 0.8, "what was measured after three steps stands no more"
     assert said.budget.superseded.value["steps"] == 0
     assert said.budget.superseded.value["evaluations"] == 1
@@ -248,7 +224,7 @@ def test_what_begins_anew_leaves_nothing_of_before(launch: Launch, alice: User, 
     found = [*began(run), *step(1, 0.4, tokens=310), *after(1, sealed_run.AFTER)]
     sealed_run.ingest(second, found)
     record = record_seal(run=sealed_run.finish(second))
-    said = document(record)
+    said = read(record)
     assert said.budget.superseded.value == {
         "steps": 2, "tokens": 610, "groups_kept": 2, "samples_kept": 8, "evaluations": 1,
     }  # fmt: skip
@@ -260,7 +236,7 @@ def test_pause_and_resume_are_told(launch: Launch, alice: User) -> None:
     run = launch()
     run_pause(run=run, actor=alice, reason="not yet")
     run_resume(run=run, actor=alice)
-    said = document(record_seal(run=sealed_run.finished(Run.objects.get(pk=run.pk))))
+    said = read(record_seal(run=sealed_run.finished(Run.objects.get(pk=run.pk))))
     what = [one["what"] for one in said.subject.steering.value]
     assert what == ["paused", "resumed"]
     assert said.subject.steering.value[0]["words"].endswith("not yet")
@@ -271,7 +247,7 @@ def test_what_a_trainer_says_of_steering_is_in_no_record(launch: Launch) -> None
     run = launch()
     for kind in ("retried", "extended", "pause_asked"):
         RunEvent.objects.create(run=run, at=sealed_run.AT, actor="trainer", kind=kind, message="forged")
-    said = document(record_seal(run=sealed_run.finished(run)))
+    said = read(record_seal(run=sealed_run.finished(run)))
     assert said.subject.steering.text == "none"
 
 
@@ -280,23 +256,9 @@ def test_a_clone_names_where_it_is_from(launch: Launch) -> None:
     sealed_run.finished(first)
     run = launch(name="second try")
     Run.objects.filter(pk=run.pk).update(cloned_from=first)
-    entry = document(record_seal(run=sealed_run.finished(Run.objects.get(pk=run.pk)))).subject.run
+    entry = read(record_seal(run=sealed_run.finished(Run.objects.get(pk=run.pk)))).subject.run
     assert f"; cloned from first try, run {first.pk}; started" in entry.text
     assert entry.value["cloned_from"] == {"id": first.pk, "name": "first try"}
-
-
-def test_a_record_without_the_later_fields_is_read_and_accepted(launch: Launch, tmp_path: Path) -> None:
-    """As records were before runs had more than one attempt."""
-
-    def older(record: dict[str, Any]) -> None:
-        for name in ("attempts", "steering", "earlier_records"):
-            del record["subject"][name]
-        del record["budget"]["superseded"]
-
-    path = sealed_card(launch(), tmp_path)
-    files = reseal(contents(path), older)
-    assert b"Superseded work" not in files["CARD.md"]
-    assert verify_card(repack(path, files)).accepted
 
 
 def test_a_missing_seal_of_the_newest_end_is_asked_for_again(launch: Launch, alice: User) -> None:
@@ -316,7 +278,7 @@ def test_page_shows_the_newest_and_lists_the_others(
     page = client.get(f"{folder}/").content.decode()
     assert json.loads(second.document)["seal"] in page
     assert "superseded by a later record" in page
-    assert f"{folder}/1/card.zip" in page
+    assert f"{folder}/1/?version=1" in page
     assert "This record was sealed after attempt" not in page
     older = client.get(f"{folder}/1/").content.decode()
     assert "This record was sealed after attempt 1 and is superseded by a later one" in older
@@ -324,8 +286,8 @@ def test_page_shows_the_newest_and_lists_the_others(
     assert client.get(f"{folder}/9/card.zip").status_code == 404
     first = Record.objects.get(run=run, fence=1)
     one, newest = client.get(f"{folder}/1/card.zip"), client.get(f"{folder}/card.zip")
-    assert b"".join(one.streaming_content) == b"".join(artifacts.read_chunks(first.card_artifact))
-    assert b"".join(newest.streaming_content) == b"".join(artifacts.read_chunks(second.card_artifact))
+    assert b"".join(one.streaming_content) == b"".join(artifacts.read_chunks(first.card("downstream").artifact))
+    assert b"".join(newest.streaming_content) == b"".join(artifacts.read_chunks(second.card("downstream").artifact))
     assert "card-run-" in newest["Content-Disposition"]
     assert "-end-2-" in newest["Content-Disposition"]
     listed = client.get("/p/ours/records/").content.decode()

@@ -12,16 +12,17 @@ from django.test import Client
 from cohort import artifacts
 from cohort.accounts.models import User
 from cohort.environment import environment
-from cohort.governance import card, services
+from cohort.governance import services
+from cohort.governance.cards import pack
 from cohort.governance.facts import Facts, collect
-from cohort.governance.models import Record
+from cohort.governance.models import Audience, Record
 from cohort.governance.services import BeingSealed, record_seal
 from cohort.governance.tasks import seal
 from cohort.runs.models import Run, RunState
 from tests import sealed_run
 from tests.web.run_rows import put_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
@@ -39,6 +40,13 @@ def cards(run: Run) -> list[str]:
     return sorted(f"cards/{path.name}" for path in folder.glob(f"{run.pk}-*"))
 
 
+def stored(record: Record) -> list[str]:
+    """The artifacts of the record's cards, of which it has one for each audience."""
+    found = sorted(record.cards.values_list("artifact", flat=True))
+    assert len(found) == len(Audience)
+    return found
+
+
 def test_it_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
     assert finished.state == RunState.SEALING
     seal(finished.pk)
@@ -48,7 +56,7 @@ def test_it_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
     seal(finished.pk)
     assert finished.events.count() == events
     assert Record.objects.filter(run=finished).count() == 1
-    assert cards(finished) == [Record.objects.get(run=finished).card_artifact]
+    assert cards(finished) == stored(Record.objects.get(run=finished))
 
 
 def test_a_run_that_was_not_told_of_its_record_is_told(finished: Run) -> None:
@@ -88,17 +96,17 @@ def test_the_card_of_one_who_came_second_is_removed(finished: Run, monkeypatch: 
 
     monkeypatch.setattr(services, "collect", slowly)
     record = record_seal(run=finished)
-    assert cards(finished) == [record.card_artifact]
-    assert artifacts.exists(record.card_artifact)
+    assert cards(finished) == stored(record)
+    assert artifacts.exists(record.card().artifact)
     assert kinds(finished).count("sealed") == 1
 
 
 def test_a_card_that_is_too_large_is_told_on_the_run(
     finished: Run, monkeypatch: pytest.MonkeyPatch, client_for: Callable[[User], Client], bob: User
 ) -> None:
-    monkeypatch.setattr(card, "most_bytes", lambda name: 1000 if name == "evals/after.jsonl" else 10**9)
+    monkeypatch.setattr(pack, "most_bytes", lambda name: 1000 if name == "evals/after.jsonl" else 10**9)
     for _ in range(2):
-        with pytest.raises(card.CardTooLarge):
+        with pytest.raises(pack.CardTooLarge):
             seal(finished.pk)
     finished.refresh_from_db()
     assert finished.state == RunState.SEALING
@@ -131,8 +139,8 @@ def test_a_failed_run_keeps_the_reason_of_its_failure(
     run = launch()
     run = sealed_run.finish(sealed_run.claim(run), end="failed", code="model_error", message="no such model folder")
     reason = run.reason
-    monkeypatch.setattr(card, "most_bytes", lambda name: 10)
-    with pytest.raises(card.CardTooLarge):
+    monkeypatch.setattr(pack, "most_bytes", lambda name: 10)
+    with pytest.raises(pack.CardTooLarge):
         seal(run.pk)
     run.refresh_from_db()
     assert (run.state, run.reason) == (RunState.FAILED, reason)

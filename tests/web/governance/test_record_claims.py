@@ -1,8 +1,7 @@
 """Sentences of the record that hold only under conditions: each is said when it is true, and only then."""
 
-import json
-import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,18 @@ import pytest
 
 from cohort.accounts.models import User
 from cohort.catalog.models import PromptDataset
-from cohort.governance.card import write_card
-from cohort.governance.facts import collect
-from cohort.governance.schema import Record
+from cohort.governance import services
+from cohort.governance.cards.first import contents_of
+from cohort.governance.models import Record
 from cohort.governance.services import record_seal
 from cohort.governance.shown import shown
-from cohort.governance.verify import verify_card
 from cohort.runs.models import Run
 from cohort.runs.services import run_create, run_submit
 from grpo_core import records
 from tests import sealed_run
+from tests.web.governance.record_reading import accepted, card, document, lines, said
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 Launch = Callable[..., Run]
 
 
@@ -30,11 +29,11 @@ def settings(**parts: dict[str, Any]) -> dict[str, Any]:
             ("optim", "sampling", *parts)} | {"preset": "demo"}  # fmt: skip
 
 
-def record_of(run: Run) -> Record:
-    return Record.model_validate(json.loads(record_seal(run=run).document)["record"])
+def record_of(run: Run) -> Any:
+    return said(record_seal(run=run))
 
 
-def unstarted(run: Run) -> Record:
+def unstarted(run: Run) -> Any:
     """The record of a run whose trainer ended before it described its inputs."""
     return record_of(sealed_run.finish(sealed_run.claim(run), end="failed", code="model_error", message="no model"))
 
@@ -52,7 +51,7 @@ def test_who_launched_is_the_one_who_put_it_in_the_queue(
     run_submit(run=draft, actor=oscar)
     entry = record_of(sealed_run.finished(draft)).subject.run
     assert "; launched by oscar, defined by alice; started" in entry.text
-    assert (entry.value["launched_by"], entry.value["created_by"]) == ("oscar", "alice")  # type: ignore[index, call-overload]
+    assert (entry.value["launched_by"], entry.value["created_by"]) == ("oscar", "alice")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_groups_without_signal_still_count(launch: Launch, coef: float, told: st
     assert note == f"Their advantages are 0. What was scored of them still counts in {told}"
 
 
-def with_totals(run: Run, **totals: float) -> Record:
+def with_totals(run: Run, **totals: float) -> Any:
     found = sealed_run.whole(run)
     outcome = found[-1]
     assert isinstance(outcome, records.Outcome)
@@ -84,7 +83,7 @@ def test_what_dynamic_sampling_discarded_is_counted_by_reason(launch: Launch) ->
         "Dynamic sampling discarded 3 groups (1 all right, 1 all wrong, 0 equal otherwise, 1 not scored) and drew "
         "others."
     ), "none of them is left to count in the loss"
-    assert rejected.groups.value["discarded_all_wrong"] == 1  # type: ignore[index, call-overload]
+    assert rejected.groups.value["discarded_all_wrong"] == 1
     assert rejected.samples.note.endswith("Those of discarded groups are counted with the groups.")
     assert rejected.traces.text.startswith("3 of 8 ")
 
@@ -135,14 +134,13 @@ def test_traces_carry_what_decided_about_a_group(launch: Launch, tmp_path: Path)
     found[place] = group.model_copy(
         update={"discarded": "all_right", "sampled_at": 7, "samples": (shaped, *group.samples[1:])}
     )
-    write_card(collect(sealed_run.finished(run, found), state="succeeded"), tmp_path / "card.zip")
-    with zipfile.ZipFile(tmp_path / "card.zip") as archive:
-        first, second, _ = map(json.loads, archive.read("traces/steps-000001-000100.jsonl").splitlines())
+    record = record_seal(run=sealed_run.finished(run, found))
+    first, second, _ = lines(card(record), "traces/steps-000001-000100.jsonl")
     assert (first["discarded"], first["sampled_at"]) == ("all_right", 7)
     assert (first["samples"][0]["shaped_reward"], first["samples"][0]["mask_cause"]) == (-0.25, "truncated")
     assert (second["discarded"], second["sampled_at"]) == (None, None)
     assert second["samples"][0]["shaped_reward"] is None
-    assert verify_card(tmp_path / "card.zip").accepted
+    assert accepted(record, tmp_path)
 
 
 def test_regression_is_explained_as_the_verdict_decides_it(launch: Launch) -> None:
@@ -153,16 +151,19 @@ def test_regression_is_explained_as_the_verdict_decides_it(launch: Launch) -> No
 
 
 def test_same_problems_and_seeds_only_where_both_sides_were_alike(launch: Launch) -> None:
-    alike, run, once = record_of(sealed_run.finished(launch())), launch(name="b"), launch(name="c")
+    alike, run, once = record_seal(run=sealed_run.finished(launch())), launch(name="b"), launch(name="c")
     other = {**sealed_run.PROTOCOL, "temperature": 1.0}
-    differed = record_of(sealed_run.finished(run, sealed_run.whole(run, after_protocol=other)))
+    differed = record_seal(run=sealed_run.finished(run, sealed_run.whole(run, after_protocol=other)))
     attempt = sealed_run.claim(once)
-    sealed_run.ingest(attempt, sealed_run.whole(once)[:107])
-    one_side = record_of(sealed_run.finish(attempt, end="failed", code="trainer_died", message="killed"))
-    captions = [shown(one).blocks[6].caption for one in (alike, differed, one_side)]
+    sealed_run.ingest(attempt, sealed_run.whole(once)[:108])
+    one_side = record_seal(run=sealed_run.finish(attempt, end="failed", code="trainer_died", message="killed"))
+    every = (alike, differed, one_side)
+    captions = [
+        next(block.caption for block in shown(document(one)).blocks if block.key == "behaviour") for one in every
+    ]
     assert "the same problems with the same seeds" in captions[0]
     assert captions[1] == captions[2] == "Evaluated once, or not alike both times: there is no difference to state."
-    notes = [one.behaviour.protocol.note for one in (alike, differed, one_side)]
+    notes = [said(one).behaviour.protocol.note for one in every]
     assert notes[0] == "The margin was fixed before the run. Same problems and seeds before and after."
     assert notes[1] == notes[2] == "The margin was fixed before the run."
 
@@ -210,38 +211,52 @@ def test_without_held_out_problems_there_is_no_protocol(launch: Launch) -> None:
 # ---------------------------------------------------------------------- traces
 
 
-def test_traces_are_cut_by_bytes_between_groups(launch: Launch, tmp_path: Path) -> None:
-    run = sealed_run.finished(launch())
-    facts = collect(run, state="succeeded")
-    write_card(facts, tmp_path / "whole.zip")
-    with zipfile.ZipFile(tmp_path / "whole.zip") as archive:
-        whole = archive.read("traces/steps-000001-000100.jsonl")
-    lines = whole.splitlines(keepends=True)
-    assert len(lines) == 3
+def sealed_with(run: Run, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> Record:
+    """The record of a run whose card takes fewer bytes of traces."""
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "contents_of", partial(contents_of, **bounds))
+        return record_seal(run=run)
 
-    write_card(facts, tmp_path / "parts.zip", max_trace_file_bytes=len(lines[0]) + 1)
-    with zipfile.ZipFile(tmp_path / "parts.zip") as archive:
-        parts = {name: archive.read(name) for name in archive.namelist() if name.startswith("traces/")}
-    assert list(parts) == ["traces/steps-000001-000100.jsonl", "traces/steps-000001-000100-2.jsonl"]
-    assert b"".join(parts.values()) == whole
-    assert verify_card(tmp_path / "parts.zip").accepted
 
-    card = write_card(facts, tmp_path / "cut.zip", max_trace_bytes=len(lines[0]) + len(lines[1]))
-    entry = card.sealed.record.rejected.traces
-    assert entry.text == "3 of 6 (50.0 %) groups with 12 completions; 2 of them in traces/"
-    assert entry.note.endswith(" The rest, from step 3 on, is too large for the card and stays on the platform.")
+def traces_of(record: Record) -> dict[str, bytes]:
+    archive = card(record)
+    return {name: archive.read(name) for name in archive.namelist() if name.startswith("traces/")}
+
+
+def test_traces_are_cut_by_bytes_between_groups(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = record_seal(run=sealed_run.finished(launch()))
+    assert said(record).rejected.traces.text.endswith(
+        "with 12 completions, in traces/ of the cards for authorities and for the project"
+    )
+    (whole,) = traces_of(record).values()
+    first, second, _ = whole.splitlines(keepends=True)
+
+    parts = sealed_with(sealed_run.finished(launch(name="b")), monkeypatch, max_trace_file_bytes=len(first) + 1)
+    assert list(traces_of(parts)) == ["traces/steps-000001-000100-2.jsonl", "traces/steps-000001-000100.jsonl"]
+    assert [one.count(b"\n") for one in traces_of(parts).values()] == [1, 2]
+    assert accepted(parts, tmp_path)
+
+    cut = sealed_with(sealed_run.finished(launch(name="c")), monkeypatch, max_trace_bytes=len(first) + len(second))
+    entry = said(cut).rejected.traces
+    assert entry.text == (
+        "3 of 6 (50.0 %) groups with 12 completions; 2 of them in traces/ of the cards for authorities and for the "
+        "project"
+    )
+    assert entry.note.endswith(" The rest, from step 3 on, is too large for a card and stays on the platform.")
     assert entry.evidence == "reported"
-    with zipfile.ZipFile(tmp_path / "cut.zip") as archive:
-        assert archive.read("traces/steps-000001-000100.jsonl") == lines[0] + lines[1]
-    assert verify_card(tmp_path / "cut.zip").accepted
+    assert [one["step"] for one in lines(card(cut), "traces/steps-000001-000100.jsonl")] == [1, 2]
+    assert accepted(cut, tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_not_named(launch: Launch, tmp_path: Path) -> None:
-    facts = collect(sealed_run.finished(launch()), state="succeeded")
-    entry = write_card(facts, tmp_path / "none.zip", max_trace_bytes=0).sealed.record.rejected.traces
-    assert entry.text == "3 of 6 (50.0 %) groups with 12 completions; none of them in this card"
-    assert not any(name.startswith("traces/") for name in zipfile.ZipFile(tmp_path / "none.zip").namelist())
-    assert verify_card(tmp_path / "none.zip").accepted
+def test_a_folder_that_is_not_there_is_not_named(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = sealed_with(sealed_run.finished(launch()), monkeypatch, max_trace_bytes=0)
+    assert said(none).rejected.traces.text == "3 of 6 (50.0 %) groups with 12 completions; none of them in any card"
+    assert traces_of(none) == {}
+    assert accepted(none, tmp_path)
 
     run = launch(name="b", settings=settings(traces={"groups_per_step": 0}))
     found = [record for record in sealed_run.whole(run) if record.kind != "group"]
@@ -249,15 +264,12 @@ def test_a_folder_that_is_not_there_is_not_named(launch: Launch, tmp_path: Path)
     assert unstarted(launch(name="c")).rejected.traces.text == "there was no group"
 
 
-def test_a_block_of_steps_has_its_own_file(launch: Launch, tmp_path: Path) -> None:
+def test_a_block_of_steps_has_its_own_file(launch: Launch) -> None:
     run = launch(settings=settings(optim={"steps": 101}))
     found = sealed_run.whole(run)
     end = next(place for place, record in enumerate(found) if getattr(record, "phase", "") == "evaluating_after")
     more = [record for number in range(4, 102) for record in sealed_run.step(number, 0.8)]
     attempt = sealed_run.claim(run)
     sealed_run.ingest(attempt, [*found[:end], *more, *found[end:]])
-    facts = collect(sealed_run.finish(attempt), state="succeeded")
-    write_card(facts, tmp_path / "card.zip")
-    with zipfile.ZipFile(tmp_path / "card.zip") as archive:
-        counts = {name: archive.read(name).count(b"\n") for name in archive.namelist() if name.startswith("traces/")}
+    counts = {name: one.count(b"\n") for name, one in traces_of(record_seal(run=sealed_run.finish(attempt))).items()}
     assert counts == {"traces/steps-000001-000100.jsonl": 100, "traces/steps-000101-000200.jsonl": 1}

@@ -1,0 +1,374 @@
+"""Small whole cards to check, made without a database: a log with a key, a sealed record, a card for each audience.
+
+Everything here goes by docs/card.md and uses the evidence library's hashes, so that a test can change any part, make
+every digest right again as a forger who holds the platform's key would, and see which check still notices.
+"""
+
+import base64
+import copy
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from cohort.evidence import dsse, record, tlog_proof, zip_layout
+from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.compare import Case, Item, SuiteFacts, by_suite, compare_all
+from cohort.evidence.keys import SigningKey
+from cohort.evidence.merkle import Nodes, leaf_hash
+from cohort.evidence.note import sign_note
+from cohort.evidence.rotation import rotation
+from cohort.evidence.samples import Commitments
+from cohort.evidence.verify import Report, check_card
+from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify.opened import OUTSIDE
+from cohort.evidence.verify.record import schema
+from grpo_core.leaves import leaf
+from grpo_core.yaml_text import dump_yaml
+
+ORIGIN = "cohort.example/log"
+Change = Callable[[dict[str, Any]], None]
+
+
+def key(seed: str, name: str = ORIGIN) -> SigningKey:
+    """The same key for the same seed."""
+    return SigningKey(name, Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest()))
+
+
+def salt(*names: object) -> str:
+    return hashlib.sha256(canonical([str(name) for name in names])).hexdigest()[:32]
+
+
+# ---------------------------------------------------------------------- the log
+
+
+class Log:
+    """The platform's log and keys, as its owner holds them."""
+
+    def __init__(self, seed: str = "first", entries: Iterable[bytes] = (), origin: str = ORIGIN) -> None:
+        self.origin = origin
+        self.keys = [key(seed, origin)]
+        self.rotations: list[str] = []
+        self.bodies: list[bytes] = []
+        self.nodes = Nodes()
+        self.sizes: list[int] = []
+        """Of the checkpoints of earlier cards."""
+        for body in entries:
+            self.append(body)
+
+    def append(self, body: bytes) -> int:
+        self.bodies.append(body)
+        self.nodes.extend([leaf_hash(body)])
+        return len(self.bodies) - 1
+
+    def note(self, what: str) -> int:
+        """Something else that happened."""
+        return self.append(entry("member_added", f"user:{what}", {}))
+
+    def rotate(self, seed: str) -> None:
+        new = key(seed, self.origin)
+        self.rotations.append(rotation(self.keys[-1], new.public_key, "2026-11-22T10:00:00Z"))
+        self.keys.append(new)
+
+    def checkpoint(self, signed_by: SigningKey | None = None) -> str:
+        text = Checkpoint(self.origin, len(self.nodes), self.nodes.root()).text()
+        return sign_note(text, [signed_by or self.keys[-1]])
+
+
+def entry(kind: str, subject: str, data: dict[str, Any]) -> bytes:
+    return canonical(
+        {
+            "at": "2026-11-22T10:00:00.000000Z",
+            "actor": "platform",
+            "kind": kind,
+            "subject": subject,
+            "project": "sums",
+            "before": None,
+            "after": None,
+            "reason": "",
+            "data": data,
+            "nonce": salt(kind, subject),
+        }
+    )
+
+
+# ---------------------------------------------------------------------- the run
+
+CONFIG: dict[str, Any] = {
+    "model": {"path": "tiny"},
+    "sampling": {"group_size": 2},
+    "eval": {"margin": 0.05, "suites": []},
+}
+REWARDS = (0.5, 0.75, 1.0)
+BEFORE = (1, 1, 1, 0, 0, 0, 0, 0, 0, 0)
+"""3 of 10."""
+AFTER = (1, 1, 0, 1, 1, 1, 1, 1, 0, 0)
+"""7 of 10: 5 fixed, 1 broken."""
+
+
+def lines(values: Iterable[Any]) -> bytes:
+    return b"".join(canonical(value) + b"\n" for value in values)
+
+
+def items(scores: Iterable[float]) -> bytes:
+    return lines(
+        {"suite": "heldout", "problem_id": f"add-{n}", "slice": "", "cluster": "", "score": score, "truncated": n == 1,
+         "error": None, "tokens": 20}
+        for n, score in enumerate(scores)
+    )  # fmt: skip
+
+
+def group(step: int, index: int) -> dict[str, Any]:
+    samples = [
+        {"index": at, "completion": f"<answer>{step + at}</answer> é", "tokens": 7, "finish_reason": "eos",
+         "reward": float(at), "advantage": 2.0 * at - 1, "salt": salt(step, index, at)}
+        for at in range(2)
+    ]  # fmt: skip
+    return {"step": step, "index": index, "problem_id": f"add-{index}", "prompt": "1 + 1?", "answer": "2",
+            "samples": samples}  # fmt: skip
+
+
+def sample_content(line: dict[str, Any], at: int) -> dict[str, Any]:
+    one = line["samples"][at]
+    return {
+        "step": line["step"],
+        "group": line["index"],
+        "sample": at,
+        "problem_id": line["problem_id"],
+        "prompt": line["prompt"],
+        **{name: one[name] for name in ("completion", "tokens", "finish_reason", "reward", "advantage")},
+    }
+
+
+def commitments() -> bytes:
+    """Three steps of two groups; step 2 was begun by the first attempt and done again by the second."""
+    found = []
+    for attempt, step, superseded in ((1, 1, False), (1, 2, True), (2, 2, False), (2, 3, False)):
+        leaves = [
+            leaf(bytes.fromhex(line["samples"][at]["salt"]), sample_content(line, at))
+            for line in (group(step, 0), group(step, 1))
+            for at in range(2)
+        ]
+        packed = base64.b64encode(b"".join(leaves)).decode()
+        found.append(
+            {"attempt": attempt, "step": step, "superseded": superseded, "count": len(leaves), "leaves": packed}
+        )
+    return lines(found)
+
+
+def data_files() -> dict[str, tuple[str, bytes]]:
+    """Sealed file → (audience, content)."""
+    return {
+        "commitments.jsonl": ("public", commitments()),
+        "config.yaml": ("downstream", dump_yaml(CONFIG).encode()),
+        "evals/after.jsonl": ("public", items(AFTER)),
+        "evals/before.jsonl": ("public", items(BEFORE)),
+        "events.jsonl": ("internal", lines([{"kind": "run_submitted", "actor": "user:ada"}])),
+        "manifest.json": ("authority", canonical({"code": {"version": "0.1.0"}})),
+        "metrics.jsonl": ("downstream", lines({"step": n, "metrics": {"reward": r}} for n, r in enumerate(REWARDS, 1))),
+    }
+
+
+FACTS = SuiteFacts("heldout", "Held-out problems", "performance", "better", False, 0.05, {"temperature": 0.0})
+
+
+def compared(before: dict[str, list[Item]], after: dict[str, list[Item]]) -> Case:
+    return FACTS, before.get("heldout"), after.get("heldout"), True, None
+
+
+VALUES: dict[str, Any] = {
+    "method.config": {"sha256": sha256(canonical(CONFIG))},
+    "budget.steps": {"done": 3, "planned": 3},
+    "reward.course": {"first_step": 1, "first": 0.5, "last_step": 3, "last": 1.0},
+}
+AUDIENCES = {"method.rationale": "authority", "handling.inventory": "internal", "data.choice": "downstream"}
+
+
+def sections(files: dict[str, tuple[str, bytes]]) -> dict[str, dict[str, Any]]:
+    """Every field of the schema; those that a check reads are filled."""
+    parsed = [by_suite(map(json.loads, files[f"evals/{phase}.jsonl"][1].splitlines())) for phase in ("before", "after")]
+    values = {**VALUES, "behaviour.performance": compare_all([compared(*parsed)])}
+    found: dict[str, dict[str, Any]] = {}
+    for section, part in schema()["properties"]["sections"]["properties"].items():
+        for name in part["required"]:
+            path = f"{section}.{name}"
+            value = copy.deepcopy(values.get(path))
+            found.setdefault(section, {})[name] = {
+                "value": value,
+                "text": "not stated" if value is None else "in words −",
+                "source": "not stated" if value is None else "measured",
+                "evidence": "none" if value is None else "recomputable",
+                "audience": AUDIENCES.get(path, "public"),
+                "note": "",
+                "salt": salt(path),
+            }
+    return found
+
+
+# ---------------------------------------------------------------------- the card
+
+
+@dataclass
+class Sealed:
+    """A record as it was sealed, and its files; `seal` makes its digests from them."""
+
+    files: dict[str, tuple[str, bytes]] = field(default_factory=data_files)
+    head: dict[str, Any] = field(
+        default_factory=lambda: {"title": "sums", "run": 7, "end": 1, "version": 1, "state": "succeeded",
+                                 "sealed_at": "2026-11-22T10:00:00Z"}
+    )  # fmt: skip
+    change: Change | None = None
+    """Done to the internal document before its digests are made."""
+    document: dict[str, Any] = field(default_factory=dict)
+
+    def seal(self) -> dict[str, Any]:
+        self.document = {
+            "schema": record.SCHEMA,
+            "audience": "internal",
+            "head": self.head,
+            "sections": sections(self.files),
+            "files": [
+                {"path": path, "sha256": sha256(content), "size": len(content), "audience": audience}
+                for path, (audience, content) in sorted(self.files.items())
+            ],
+        }
+        if self.change:
+            self.change(self.document)
+        self.document["record_root"] = record.record_root(self.document)
+        self.document["seal"] = record.seal_of(self.document)
+        return self.document
+
+
+def cards(
+    log: Log, sealed: Sealed | None = None, audiences: Iterable[str] = record.AUDIENCES
+) -> dict[str, dict[str, bytes]]:
+    """Audience → the files of its card. Seals the record, logs it, and proves it under a new checkpoint."""
+    sealed = sealed or Sealed()
+    sealed.seal()
+    return issue(log, {audience: _inside(log, sealed, audience) for audience in audiences})
+
+
+def issue(log: Log, made: dict[str, dict[str, bytes]]) -> dict[str, dict[str, bytes]]:
+    """Attest, log and prove cards whose other files are there; audience → files."""
+    first = next(iter(made.values()))
+    document = json.loads(first["record.json"])
+    payloads = {
+        audience: dsse.statement(
+            {name: sha256(content) for name, content in files.items()} | {"weights/model.safetensors": "9" * 64},
+            dsse.PREDICATE_TYPE,
+            {"seal": document["seal"], "audience": audience, "issue": 1, "reason": ""},
+        )
+        for audience, files in made.items()
+    }
+    data = {
+        "seal": document["seal"],
+        "record_root": document["record_root"],
+        "run_root": run_root(first["commitments.jsonl"]),
+        "attestations": {audience: sha256(payload) for audience, payload in payloads.items()},
+    }
+    body = entry("record_sealed", f"record:{document['head']['run']}", data)
+    index = log.append(body)
+    size = len(log.nodes)
+    proof = tlog_proof.write(index, log.nodes.inclusion(index, size), log.checkpoint())
+    proofs = {
+        str(old): [base64.b64encode(one).decode() for one in log.nodes.consistency(old, size)] for old in log.sizes
+    }
+    for audience, files in made.items():
+        files["attestation.dsse.json"] = dsse.envelope(payloads[audience], dsse.PAYLOAD_TYPE, log.keys[-1])
+        files["log-entry.json"] = body
+        files["proof.tlog-proof"] = proof.encode()
+        files["consistency.json"] = canonical({"size": size, "from": proofs})
+    log.sizes.append(size)
+    return made
+
+
+def run_root(commitments: bytes) -> str:
+    try:
+        return Commitments(map(json.loads, commitments.splitlines())).root().hex()
+    except (ValueError, RecursionError):
+        return "0" * 64  # no commitments at all
+
+
+def reissued(log: Log, files: dict[str, bytes], change: Callable[[dict[str, bytes]], None]) -> dict[str, bytes]:
+    """A card with files changed, and everything that hangs on them made right again: list of files, seal, attestation,
+    entry, proof. What who holds the platform's key and database can do at any time, and can with any bytes."""
+    inside = {name: content for name, content in files.items() if name not in OUTSIDE}
+    document = json.loads(inside.pop("record.json"))
+    change(inside)
+    for one in document["files"]:
+        if one["path"] in inside:
+            one |= {"sha256": sha256(inside[one["path"]]), "size": len(inside[one["path"]])}
+    document["seal"] = record.seal_of(document)
+    audience = document["audience"]
+    return issue(log, {audience: {"record.json": canonical(document), **inside}})[audience]
+
+
+def card(log: Log, sealed: Sealed | None = None, audience: str = "internal") -> dict[str, bytes]:
+    return cards(log, sealed, [audience])[audience]
+
+
+def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
+    """The files that the attestation holds."""
+    chain = {"origin": log.origin, "keys": [one.vkey for one in log.keys], "rotations": log.rotations}
+    files = {
+        "record.json": canonical(record.redact(sealed.document, audience)),
+        "record.schema.json": canonical(schema()),
+        "CARD.md": "# sums\n\n30.0 % before −\n".encode(),
+        "keys.json": canonical(chain),
+    }
+    files |= {path: one for path, (who, one) in sealed.files.items() if record.shows(audience, who)}
+    if record.shows(audience, "authority"):
+        traces = [group(1, 0), group(1, 1), group(3, 1)]
+        traces[1]["samples"][0] = {"index": 0, "redacted": True}
+        files["traces/steps-000001-000100.jsonl"] = lines(traces)
+    return files
+
+
+def packed(files: dict[str, bytes], level: int = 6) -> bytes:
+    """The zip, laid out as a card is."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compresslevel=level) as archive:
+        for name, content in files.items():
+            with archive.open(zip_layout.entry_info(name), "w") as one:
+                one.write(content)
+    return out.getvalue()
+
+
+class Packer:
+    """Zips of a card with one file changed, quickly: what is unchanged is compressed once."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._parts = {name: self._part(name, content) for name, content in files.items()}
+
+    @staticmethod
+    def _part(name: str, content: bytes) -> tuple[bytes, bytes, dict[str, int]]:
+        packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+        body = packer.compress(content) + packer.flush()
+        facts = {"crc": zlib.crc32(content), "packed": len(body), "size": len(content)}
+        return zip_layout.local_head(name, **facts), body, facts
+
+    def zip(self, name: str, content: bytes) -> io.BytesIO:
+        out, directory = io.BytesIO(), b""
+        parts = {**self._parts, name: self._part(name, content)}
+        for one, (head, body, facts) in parts.items():
+            directory += zip_layout.central_entry(one, **facts, place=out.tell())
+            out.write(head + body)
+        place = out.tell()
+        out.write(directory + zip_layout.end_record(count=len(parts), length=len(directory), place=place))
+        return out
+
+
+def check(files: dict[str, bytes], beside: Beside | None = None) -> Report:
+    return check_card(io.BytesIO(packed(files)), "card.zip", beside or Beside())
+
+
+def faults(report: Report) -> dict[str, str]:
+    """Check → what it says, of those that are not as they must be."""
+    return {one.name: one.detail for one in report.checks if one.status in ("failed", "cannot")}

@@ -1,0 +1,116 @@
+"""verify.pyz really runs with Python and `cryptography` alone: in a fresh virtual environment, with nothing of ours."""
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cohort.evidence import pyz
+from tests.web.governance.card_made import Log, Sealed, card, packed
+
+NEEDED = ("cryptography", "cffi", "pycparser", "_cffi_backend*")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python whose packages are `cryptography` and what that needs, copied from here."""
+    home = tmp_path_factory.mktemp("venv")
+    venv.create(home, with_pip=False)
+    spec = importlib.util.find_spec("cryptography")
+    assert spec is not None
+    assert spec.origin is not None
+    ours = Path(spec.origin).parent.parent
+    (theirs,) = (home / "lib").glob("python*/site-packages")
+    for pattern in NEEDED:
+        for source in ours.glob(pattern):
+            target = theirs / source.name
+            shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    return home / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("cards")
+    log = Log()
+    older = card(log, Sealed(head={**Sealed().head, "run": 6}))
+    newer = card(log)
+    (made / "older.zip").write_bytes(packed(older))
+    (made / "card.zip").write_bytes(packed(newer))
+    rows = newer["evals/after.jsonl"].replace(b'"score":0', b'"score":1', 1)
+    (made / "changed.zip").write_bytes(packed({**newer, "evals/after.jsonl": rows}))
+    (made / "verify.pyz").write_bytes(pyz.build())
+    return made
+
+
+def run(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(python), "-I", "verify.pyz", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env={"PATH": ""})
+
+
+def test_the_environment_has_nothing_of_ours(python: Path, folder: Path) -> None:
+    for package in ("cohort", "grpo_core", "rfc8785", "yaml", "pydantic", "django"):
+        found = subprocess.run([python, "-I", "-c", f"import {package}"], capture_output=True, check=False)
+        assert found.returncode == 1, package
+
+
+def test_a_good_card(python: Path, folder: Path) -> None:
+    done = run(python, folder, "card.zip", "--against", "older.zip")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "accepted: the card is as it was issued" in done.stdout
+    assert "heldout: 30.0 % before, 70.0 % after of 10 problems" in done.stdout
+
+
+def test_a_changed_card(python: Path, folder: Path) -> None:
+    done = run(python, folder, "changed.zip")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "FAILED  sealed files: evals/after.jsonl: changed" in done.stdout
+    assert "FAILED  statistics: evals: heldout." in done.stdout
+
+
+def test_nothing_to_check_and_no_cryptography(python: Path, folder: Path, tmp_path: Path) -> None:
+    done = run(python, folder, "none.zip")
+    assert done.returncode == 2
+    assert done.stderr.startswith("verify.pyz: cannot read none.zip")
+    venv.create(tmp_path / "bare", with_pip=False)
+    done = run(tmp_path / "bare" / "bin" / "python", folder, "card.zip")
+    assert done.returncode == 2
+    assert "needs the package cryptography" in done.stderr
+
+
+def test_its_bytes_are_the_same_each_time(tmp_path: Path) -> None:
+    pyz.build.cache_clear()
+    first = pyz.build()
+    pyz.build.cache_clear()
+    assert pyz.build() == first
+    command = [sys.executable, "-m", "cohort.evidence.pyz", str(tmp_path / "out.pyz")]
+    environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "7"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.pyz").read_bytes() == first
+    assert done.stdout.split() == [hashlib.sha256(first).hexdigest(), str(tmp_path / "out.pyz")]
+
+
+def test_what_is_in_it(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "verify.pyz") as archive:
+        names = archive.namelist()
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert "Permission is hereby granted" in archive.read("licences/PyYAML.txt").decode()
+        assert "Apache License" in archive.read("licences/rfc8785.txt").decode()
+    packages = {name.partition("/")[0] for name in names if "/" in name}
+    assert packages == {"cohort", "grpo_core", "rfc8785", "yaml", "licences"}
+    ours = {name for name in names if name.startswith("cohort/")}
+    assert {"cohort/__init__.py", "cohort/evidence/record.schema.json"} < ours
+    assert all(name.startswith(("cohort/evidence/", "cohort/__init__.py")) for name in ours)
+    assert names == sorted(names)
+
+
+def test_a_module_that_imports_what_must_not_go_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyz, "_START", "cohort.governance.schema")
+    with pytest.raises(pyz.NotSelfContained, match="imports pydantic"):
+        pyz._imported()
