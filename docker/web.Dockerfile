@@ -23,7 +23,7 @@ ENV PATH=/opt/cohort/bin:$PATH \
 USER cohort
 WORKDIR /var/lib/cohort
 # A volume takes the owner of the folder that it covers.
-RUN mkdir artifacts
+RUN mkdir artifacts signing
 # Static files belong to the image; they need settings that would pass for real ones, and no database.
 RUN COHORT_MODE=embedded COHORT_SECRET_KEY=only-while-building COHORT_DATABASE_URL=postgresql:///none \
     cohort manage collectstatic --no-input --verbosity 0
