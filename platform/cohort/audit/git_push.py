@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from cohort.evidence.checkpoint import CheckpointError
 from cohort.evidence.checkpoint import parse as parse_checkpoint
 from cohort.evidence.keys import parse_vkey
 from cohort.evidence.note import NoteError, open_note
+from cohort.scratch import scratch_folder
 
 SECONDS = 120
 BRANCH = "main"
@@ -31,8 +31,7 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
 
     Raises GitFault when git fails, and LogFault when the checkpoint that lies there is not of this log's own past.
     """
-    with tempfile.TemporaryDirectory(prefix="cohort-log-") as name:
-        folder = Path(name)
+    with scratch_folder("log-git") as folder:
         _git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")
         _git(folder, "remote", "add", "origin", "--", repository)
         if _git(folder, "ls-remote", "--heads", "origin", BRANCH).strip():

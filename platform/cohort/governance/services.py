@@ -2,12 +2,10 @@
 deletes one."""
 
 import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
@@ -29,6 +27,7 @@ from cohort.runs.dispatch import seal_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_sealed
 from cohort.runs.transitions import run_event, run_lock
+from cohort.scratch import scratch_folder
 
 _STATES: dict[str, State] = {
     RunState.SEALING: "succeeded",
@@ -94,7 +93,7 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
         facts = collect(run, state=_STATES[run.state])
         redactions_awaited(run.pk)  # those that begin after the facts' time need cards of their own
         issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())
-        with tempfile.TemporaryDirectory(prefix="cohort-card-") as folder, Pack(Path(folder) / "pack") as pack:
+        with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
             contents = contents_of(facts, pack, version=version)
             issued = issue_cards(pack, contents, issue)
         try:
@@ -189,7 +188,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
         _left_over_removed(record.run_id)
         last = record.card()
         issue = Issue("cards_reissued", audit.who(actor), record.run.project, last.issue + 1, reason.strip())
-        with tempfile.TemporaryDirectory(prefix="cohort-card-") as folder, Pack(Path(folder) / "pack") as pack:
+        with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
             contents = contents_again(record, last, pack)
             issued = issue_cards(pack, contents, issue)
         try:

@@ -4,7 +4,6 @@ process of its own with bounded time and memory, and keeps nothing of what was u
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from cohort.evidence import pyz
 from cohort.evidence.keys import KeyFault, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.command import NEVER_PROVEN, VERDICTS
+from cohort.scratch import scratch_folder
 
 MAX_SECONDS = 40
 MAX_MEMORY_BYTES = 3 * 1024**3
@@ -135,16 +135,16 @@ def _checked(given: dict[str, Any]) -> Outcome | None:
     if not _AT_ONCE.acquire(blocking=False):
         return None
     try:
-        with tempfile.TemporaryDirectory(prefix="cohort-verify-") as folder:
+        with scratch_folder("verify") as folder:
             words = ["card.zip", "--json"]
-            _store(Path(folder) / "card.zip", given["card"].chunks())
+            _store(folder / "card.zip", given["card"].chunks())
             if given["older"]:
-                _store(Path(folder) / "older.zip", given["older"].chunks())
+                _store(folder / "older.zip", given["older"].chunks())
                 words += ["--against", "older.zip"]
             if given["key"]:
                 words.append(f"--key={given['key']}")
-            _store(Path(folder) / pyz.NAME, [pyz.build()])
-            return _run(Path(folder), words)
+            _store(folder / pyz.NAME, [pyz.build()])
+            return _run(folder, words)
     finally:
         _AT_ONCE.release()
 

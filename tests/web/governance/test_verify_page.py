@@ -8,6 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from cohort.environment import environment
 from cohort.evidence import pyz
 from cohort.governance import verify_page
 from tests.web.governance.card_made import Log, Sealed, card, cards, key, packed
@@ -142,7 +143,11 @@ def test_no_more_than_two_at_once() -> None:
 
 
 def test_nothing_of_an_upload_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    """Not of this one, and not of one whose process was killed."""
+    monkeypatch.setattr(environment(), "home", tmp_path / "home")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    left = tmp_path / "home" / "scratch" / "verify" / "killed"
+    left.mkdir(parents=True)
+    (left / "card.zip").write_bytes(b"a card")
     assert "accepted" in upload(card(log_of()))[1]
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.name != ".lock" and path not in left.parents] == []
