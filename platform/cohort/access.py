@@ -4,7 +4,7 @@ A person who does not belong to a project gets 404 for everything in it, as if i
 does not reach gets 403.
 """
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -29,6 +29,10 @@ class LoginRequired(LoginRequiredMiddleware):
         here = request.htmx.current_url_abs_path  # type: ignore[attr-defined]  # None when it is another host's
         return HttpResponseClientRedirect(reverse("login") + (f"?{urlencode({'next': here})}" if here else ""))
 
+
+OVERRIDES_FLAGS: Final = Role.OPERATOR
+"""Least role that overrides a monitor's flag, or takes an override back, before the seal as after it: whoever does so
+accepts a risk in the run's name, as its operator answers for the run. Reviewers say against it what they find."""
 
 _ORDER = [Role.VIEWER, Role.REVIEWER, Role.OPERATOR, Role.ADMIN]
 

@@ -10,6 +10,7 @@ from cohort.accounts.models import User
 from cohort.governance.models import Statement
 from cohort.governance.services import record_seal
 from cohort.governance.statements.questions import QUESTIONS
+from cohort.governance.statements.services import flag_override
 from cohort.runs.models import Run
 from tests import sealed_run
 
@@ -106,14 +107,15 @@ def test_far_beyond_that_nothing_is_read(client_for: ClientFor, rita: User, run:
         ),
         ({"action": "withdraw", "field": "data.choice", "reason": "x"}, "Nothing is stated there"),
         ({"action": "override", "field": "oversight.overrides:luck", "reason": "x"}, "is no monitor"),
+        ({"action": "withdraw", "field": "oversight.overrides:kl_spike", "reason": "x"}, "Nothing is stated there"),
         ({"action": "state", "field": "method.loss", "text": "x"}, "This form is not of this page"),
         ({}, "This form is not of this page"),
     ],
 )
 def test_what_cannot_be_taken_is_told(
-    client_for: ClientFor, rita: User, run: Run, sent: dict[str, str], told: str
+    client_for: ClientFor, oscar: User, run: Run, sent: dict[str, str], told: str
 ) -> None:
-    response = client_for(rita).post(place(run), sent)
+    response = client_for(oscar).post(place(run), sent)
     assert response.status_code == 422
     assert told in response.content.decode()
     assert not Statement.objects.exists()
@@ -140,7 +142,9 @@ def test_it_can_be_used_before_during_and_after(client_for: ClientFor, rita: Use
     assert client.get(f"/p/ours/runs/{run.pk}/").content.decode().count(place(run)) == 1, "linked from the run"
 
 
-def test_flags_stand_on_the_page_and_can_be_overridden(client_for: ClientFor, rita: User, launch: Launch) -> None:
+@pytest.fixture
+def flagged(launch: Launch) -> Run:
+    """A run that has ended, with the flag for cut-off completions raised."""
     run = launch(settings={**sealed_run.SETTINGS, "optim": {"steps": 3}})
     told = [
         one.model_copy(update={"metrics": {"reward": 0.5, "completions/clipped_ratio": 0.6}})
@@ -148,8 +152,11 @@ def test_flags_stand_on_the_page_and_can_be_overridden(client_for: ClientFor, ri
         else one
         for one in sealed_run.whole(run)
     ]
-    sealed_run.finished(run, told)
-    client = client_for(rita)
+    return sealed_run.finished(run, told)
+
+
+def test_flags_stand_on_the_page_and_can_be_overridden(client_for: ClientFor, oscar: User, flagged: Run) -> None:
+    client, run = client_for(oscar), flagged
     page = client.get(place(run)).content.decode()
     assert "60.0 % of completions were cut off in the last fifth of the steps" in page
     field = "oversight.overrides:truncation"
@@ -157,8 +164,35 @@ def test_flags_stand_on_the_page_and_can_be_overridden(client_for: ClientFor, ri
     assert (refused.status_code, "Say why the flag is accepted" in refused.content.decode()) == (422, True)
     client.post(place(run), {"action": "override", "field": field, "reason": "short on purpose"})
     page = client.get(place(run)).content.decode()
-    assert "Overridden by rita on" in page
+    assert "Overridden by oscar on" in page
     assert "“short on purpose”" in page
     record_seal(run=Run.objects.get(pk=run.pk))
     page = client.get(f"/p/ours/runs/{run.pk}/record/").content.decode()
-    assert "overridden by rita: “short on purpose”" in page
+    assert "overridden by oscar: “short on purpose”" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "withdrawal"),
+    [("alice", 302, 302), ("oscar", 302, 302), ("rita", 403, 403), ("bob", 403, 403), ("charlie", 404, 404)],
+)
+@pytest.mark.usefixtures("alice", "oscar", "rita", "bob", "charlie")
+def test_an_override_is_made_and_taken_back_by_operators(
+    client_for: ClientFor, flagged: Run, name: str, override: int, withdrawal: int
+) -> None:
+    """Owner, operator, reviewer, viewer, stranger: as after the seal (test_life_pages.py)."""
+    client = client_for(User.objects.get(username=name))
+    shown = client.get(place(flagged))
+    assert ("Override…" in shown.content.decode()) == (override == 302)
+    if shown.status_code == 200:
+        told = "Operators and admins of the project override" in shown.content.decode()
+        assert told == (override == 403)
+    sent = {"field": "oversight.overrides:truncation", "reason": "short on purpose"}
+    answer = client.post(place(flagged), {"action": "override", **sent})
+    assert answer.status_code == override
+    if override == 403:
+        assert "This needs the role operator" in answer.content.decode()
+    if override != 302:
+        assert not Statement.objects.exists()
+        flag_override(run=flagged, actor=User.objects.get(username="alice"), flag="truncation", reason="as planned")
+    assert client.post(place(flagged), {"action": "withdraw", **sent}).status_code == withdrawal
+    assert Statement.objects.count() == (2 if withdrawal == 302 else 1)

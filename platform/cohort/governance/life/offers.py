@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from cohort.access import reaches
+from cohort.access import OVERRIDES_FLAGS, reaches
 from cohort.accounts.models import Role, User
 from cohort.governance.life import forms, services
 from cohort.governance.life.rules import SignRole, Standing, may_not_sign
@@ -73,7 +73,7 @@ ACTIONS = {
         kind=EntryKind.OVERRIDE,
         title="Override a flag",
         help="why what a monitor raised does not stand",
-        at_least=Role.OPERATOR,
+        at_least=OVERRIDES_FLAGS,
         form=forms.OverrideForm,
         service=services.override,
         button="Override",

@@ -217,3 +217,7 @@ OVERRIDES = "oversight.overrides"
 
 def override_field(flag: str) -> str:
     return f"{OVERRIDES}:{flag}"
+
+
+def is_override_field(field: str) -> bool:
+    return field.startswith(override_field(""))

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from cohort.access import reaches, run_for
+from cohort.access import OVERRIDES_FLAGS, reaches, run_for
 from cohort.accounts.models import Role
 from cohort.accounts.views import person
 from cohort.governance.cards.selectors import role_in
@@ -18,7 +18,7 @@ from cohort.governance.selectors import record_of
 from cohort.governance.statements import services
 from cohort.governance.statements.flags import flag_rows
 from cohort.governance.statements.forms import StatementForm
-from cohort.governance.statements.questions import BY_FIELD
+from cohort.governance.statements.questions import BY_FIELD, is_override_field
 from cohort.governance.statements.selectors import Asked, asked, said_since
 from cohort.runs.models import Run
 
@@ -49,25 +49,21 @@ class Item:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Every question with its answer; a reviewer, operator or admin states, takes back, overrides a flag."""
+    """Every question with its answer; a reviewer states and takes back, an operator overrides a flag too."""
     run = run_for(request, slug, run_id)
-    role = role_in(run.project, person(request))
-    may = reaches(role, Role.REVIEWER)
     posted = None
     if request.method == "POST":
-        if not may:
-            raise PermissionDenied(
-                f"To state something of a run needs the role {Role.REVIEWER.value}; yours in {run.project.name} is "
-                f"{role}. An admin of the project can change it."
-            )
+        of_a_flag = request.POST.get("action") == "override" or is_override_field(request.POST.get("field", ""))
+        run_for(request, slug, run_id, at_least=OVERRIDES_FLAGS if of_a_flag else Role.REVIEWER)
         posted = _taken(request, run)
         if posted is None:
             here = reverse("run_statements", args=[slug, run_id])
             return redirect(f"{here}#{request.POST.get('field', '').replace('.', '-').partition(':')[0]}")
-    return render(request, "governance/statements.html", _context(run, posted, may), status=422 if posted else 200)
+    role = role_in(run.project, person(request))
+    return render(request, "governance/statements.html", _context(run, posted, role), status=422 if posted else 200)
 
 
-def _context(run: Run, posted: Posted | None, may: bool) -> dict[str, Any]:
+def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
     items = [_item(one, posted) for one in asked(run)]
     record = record_of(run)
     return {
@@ -79,7 +75,8 @@ def _context(run: Run, posted: Posted | None, may: bool) -> dict[str, Any]:
         "posted": posted,
         "record": record,
         "said_since": said_since(record) if record is not None else 0,
-        "may_state": may,
+        "may_state": reaches(role, Role.REVIEWER),
+        "may_override": reaches(role, OVERRIDES_FLAGS),
     }
 
 
