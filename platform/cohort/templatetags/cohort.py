@@ -9,6 +9,8 @@ import math
 import unicodedata
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
+from itertools import groupby
 from typing import Any
 
 from django import template
@@ -144,6 +146,7 @@ def digest(value: str | None, length: int = 8) -> SafeString | str:
     return format_html('<span class="mono" title="{}">{}…</span>', value, value[:length])
 
 
+@cache
 def _unseen(character: str) -> bool:
     """Control, format (zero-width, bidi), surrogate, private and unassigned characters, and odd separators."""
     if character in "\n\t ":
@@ -155,12 +158,13 @@ def _unseen(character: str) -> bool:
 def visible(text: Any) -> SafeString:
     """Hostile text made harmless and whole: HTML escaped, unseen characters shown as marked `\\u202e`."""
     pieces: list[str] = []
-    for character in "" if text is None else str(text):
-        if _unseen(character):
+    for unseen, run in groupby("" if text is None else str(text), key=_unseen):
+        if not unseen:
+            pieces.append(escape("".join(run)))
+            continue
+        for character in run:
             title = escape(unicodedata.name(character, "unseen character").lower())
             pieces.append(f'<span class="unseen" title="{title}">{_code(character)}</span>')
-        else:
-            pieces.append(escape(character))
     return mark_safe("".join(pieces))  # every piece is escaped above
 
 

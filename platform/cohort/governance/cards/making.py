@@ -7,6 +7,7 @@ belongs to.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -119,7 +120,7 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
 def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
     """The files that are the same for every audience, beside the sealed ones."""
     found = [
-        pack.whole("record.schema.json", canonical(json_schema())),
+        pack.whole("record.schema.json", _schema()),
         pack.whole("keys.json", keys),
         pack.whole("verify.pyz", pyz.build()),
     ]
@@ -128,6 +129,11 @@ def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
         signed = weights.weights_envelope(contents.weights, name=name, key=audit.signing_key())
         found.append(pack.whole(weights.FILE, signed))
     return found
+
+
+@cache
+def _schema() -> bytes:
+    return canonical(json_schema())
 
 
 def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: Audience) -> list[Packed]:
