@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from cohort.audit.keys import public_keys
@@ -19,6 +21,7 @@ from cohort.evidence.note import NoteError, open_note
 from cohort.scratch import scratch_folder
 
 SECONDS = 120
+"""For a whole push, of as many commands as it takes."""
 BRANCH = "main"
 
 
@@ -29,14 +32,16 @@ class GitFault(Exception):
 def git_push(repository: str, newest: LogCheckpoint) -> str:
     """Commit `checkpoint` and `keys.json` on top of the repository's branch `main` and push. Returns what was done.
 
-    Raises GitFault when git fails, and LogFault when the checkpoint that lies there is not of this log's own past.
+    Raises GitFault when git fails or all of it takes longer than SECONDS, and LogFault when the checkpoint that lies
+    there is not of this log's own past.
     """
     with scratch_folder("log-git") as folder:
-        _git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")
-        _git(folder, "remote", "add", "origin", "--", repository)
-        if _git(folder, "ls-remote", "--heads", "origin", BRANCH).strip():
-            _git(folder, "fetch", "--quiet", "--depth=1", "origin", BRANCH)
-            _git(folder, "checkout", "--quiet", "-B", BRANCH, "FETCH_HEAD")
+        git = partial(_git, folder, time.monotonic() + SECONDS)
+        git("init", "--quiet", f"--initial-branch={BRANCH}")
+        git("remote", "add", "origin", "--", repository)
+        if git("ls-remote", "--heads", "origin", BRANCH).strip():
+            git("fetch", "--quiet", "--depth=1", "origin", BRANCH)
+            git("checkout", "--quiet", "-B", BRANCH, "FETCH_HEAD")
         file = folder / "checkpoint"
         before = _lying(file)
         if before == newest.note:
@@ -47,9 +52,9 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
         listed = {"origin": parse_vkey(vkeys[0]).name, "keys": vkeys, "rotations": rotations}
         _put(file, newest.note)
         _put(folder / "keys.json", json.dumps(listed, indent=2) + "\n")
-        _git(folder, "add", "--", "checkpoint", "keys.json")
-        _git(folder, "commit", "--quiet", "--message", f"Checkpoint of {newest.size:,} entries")
-        _git(folder, "push", "--quiet", "origin", f"{BRANCH}:{BRANCH}")
+        git("add", "--", "checkpoint", "keys.json")
+        git("commit", "--quiet", "--message", f"Checkpoint of {newest.size:,} entries")
+        git("push", "--quiet", "origin", f"{BRANCH}:{BRANCH}")
     return f"pushed the checkpoint of {newest.size:,} entries"
 
 
@@ -81,7 +86,8 @@ def _follows(before: str, newest: LogCheckpoint) -> None:
         )
 
 
-def _git(folder: Path, *words: str) -> str:
+def _git(folder: Path, deadline: float, *words: str) -> str:
+    """What `git WORDS` prints; `deadline` as `time.monotonic` counts. Raises GitFault."""
     # Nothing of this machine's own git: no hooks, no signing, no helper that could ask a person for a password.
     settings = {
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -107,12 +113,12 @@ def _git(folder: Path, *words: str) -> str:
         raise GitFault("there is no program git on this machine") from None
     with running:
         try:
-            out, told = running.communicate(timeout=SECONDS)
+            out, told = running.communicate(timeout=deadline - time.monotonic())
         except BaseException as error:  # with what it started: an ssh that hangs would outlive it
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise GitFault(f"git {words[0]} took longer than {SECONDS} s") from None
+                raise GitFault(f"the push took longer than {SECONDS} s, and was ended at git {words[0]}") from None
             raise
     if running.returncode:
         said = " ".join(told.decode("utf-8", errors="replace").split())[:500]

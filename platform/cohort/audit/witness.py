@@ -3,24 +3,28 @@
 import base64
 import binascii
 import hashlib
-import http.client
+import json
 import re
-import urllib.error
-import urllib.request
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from cohort.audit import witness_request
 from cohort.evidence.keys import KeyFault
 
 _COSIGNATURE = b"\x04"
 _VKEY = re.compile(r"(?P<name>[^\s+]+)\+(?P<id>[0-9a-f]{8})\+(?P<key>[A-Za-z0-9+/]+=*)")
-_SIZE = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
-_MOST_BYTES = 64 * 1024
+_SIZE = re.compile(r"(0|[1-9][0-9]{0,18})\n")
 SECONDS = 30.0
+"""For a whole exchange with a witness: both requests, from the look-up of its name to the last byte."""
 
 
 class WitnessFault(Exception):
@@ -82,53 +86,70 @@ class WitnessKey:
 
 
 def cosigned(
-    url: str, key: WitnessKey, note: str, *, old: int, proof: Callable[[int], list[bytes]]
+    url: str,
+    key: WitnessKey,
+    note: str,
+    *,
+    old: int,
+    proof: Callable[[int], list[bytes]],
+    seconds: float | None = None,
 ) -> tuple[str, datetime]:
     """The witness's line for the checkpoint `note`, and when it signed.
 
     `old` is the size of the checkpoint that it is thought to have cosigned last; when it says another (409), it is
-    asked once more from there. `proof` gives the consistency proof from a size. Raises WitnessFault.
+    asked once more from there. `proof` gives the consistency proof from a size. The witness has `seconds` (SECONDS) for
+    all of it together, however it paces its answers. Raises WitnessFault.
     """
+    seconds = SECONDS if seconds is None else seconds
+    first = proof(old)
+    begun = time.monotonic()
     try:
-        return _asked(url, key, note, old, proof(old))
+        return _asked(url, key, note, old, first, seconds)
     except OtherSize as told:
+        spent = time.monotonic() - begun
         if told.size == old or told.size > int(note.split("\n")[1]):
             raise WitnessFault(
                 f"{told}, which does not lead to this checkpoint: it holds another history of this log"
             ) from None
-        return _asked(url, key, note, told.size, proof(told.size))
+        return _asked(url, key, note, told.size, proof(told.size), seconds, spent)
 
 
-def _asked(url: str, key: WitnessKey, note: str, old: int, proof: list[bytes]) -> tuple[str, datetime]:
+def _asked(
+    url: str, key: WitnessKey, note: str, old: int, proof: list[bytes], seconds: float, spent: float = 0.0
+) -> tuple[str, datetime]:
     lines = [f"old {old}", *(base64.b64encode(one).decode() for one in proof), "", note]
-    request = urllib.request.Request(
-        f"{url.rstrip('/')}/add-checkpoint",
-        data="\n".join(lines).encode(),
-        headers={"Content-Type": "text/plain; charset=utf-8", "User-Agent": "cohort"},
-        method="POST",
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as reply:
-            answer = reply.read(_MOST_BYTES).decode("utf-8", errors="replace")
-    except urllib.error.HTTPError as error:
-        raise _refusal(error) from None
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise WitnessFault(
-            f"{url} cannot be reached: {getattr(error, 'reason', error) or type(error).__name__}"
-        ) from None
-    for line in answer.splitlines():
+    reply = _reply(url, "\n".join(lines).encode(), seconds, spent)
+    if "unreachable" in reply:
+        raise WitnessFault(f"{url} cannot be reached: {reply['unreachable']}")
+    if reply["status"] != 200:
+        raise _refusal(reply["status"], reply["type"], reply["body"])
+    for line in reply["body"].splitlines():
         at = key.verified(note, line)
         if at is not None:
             return line, at
     raise WitnessFault(f"the witness answered without a cosignature of {key.name} that fits the checkpoint")
 
 
-def _refusal(error: urllib.error.HTTPError) -> WitnessFault:
+def _reply(url: str, body: bytes, seconds: float, spent: float) -> dict[str, Any]:
+    """As `witness_request` prints it. Raises WitnessFault when `seconds`, of which `spent` are over, are not enough."""
+    left = max(seconds - spent, 0.001)
+    words = [sys.executable, "-I", witness_request.__file__, f"{url.rstrip('/')}/add-checkpoint", str(left)]
+    late = f"{url} took longer than {seconds:g} s for its whole answer, and the exchange was ended"
     try:
-        body = error.read(_MOST_BYTES)
-    except (OSError, http.client.HTTPException):  # its number says enough
-        body = b""
-    if error.code == 409 and error.headers.get_content_type() == "text/x.tlog.size" and (size := _SIZE.fullmatch(body)):
+        done = subprocess.run(words, input=body, capture_output=True, check=False, timeout=left)
+    except subprocess.TimeoutExpired:
+        raise WitnessFault(late) from None
+    if done.returncode == -signal.SIGALRM:
+        raise WitnessFault(late)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.decode("utf-8", errors="replace").split())[-200:]
+        raise WitnessFault(f"the request to {url} ended with status {done.returncode}: {said}")
+    reply: dict[str, Any] = json.loads(done.stdout)
+    return reply
+
+
+def _refusal(status: int, kind: str, body: str) -> WitnessFault:
+    if status == 409 and kind == "text/x.tlog.size" and (size := _SIZE.fullmatch(body)):
         return OtherSize(int(size[1]))
     meaning = {
         400: "it found the request malformed",
@@ -137,6 +158,6 @@ def _refusal(error: urllib.error.HTTPError) -> WitnessFault:
         409: "it has another history of this log",
         422: "the proof that this checkpoint follows from its last one does not hold",
     }
-    said = " ".join(body.decode("utf-8", errors="replace").split())[:200]
-    why = meaning.get(error.code, "")
-    return WitnessFault(": ".join(part for part in (f"the witness answered {error.code}", why, said) if part))
+    said = " ".join(body.split())[:200]
+    why = meaning.get(status, "")
+    return WitnessFault(": ".join(part for part in (f"the witness answered {status}", why, said) if part))

@@ -118,7 +118,7 @@ def test_a_push_that_hangs_is_ended_with_what_it_started(
     monkeypatch.setattr(environment(), "log_git", "ssh://log.example/log.git")
     monkeypatch.setattr(git_push, "SECONDS", 2)
     grow()
-    assert "git ls-remote took longer than 2 s" in push()[0].words
+    assert "the push took longer than 2 s, and was ended at git ls-remote" in push()[0].words
     hung = Path(f"/proc/{told.read_text().strip()}/stat")
     gone = time.monotonic() + 10
     while hung.exists() and hung.read_text().split()[2] != "Z" and time.monotonic() < gone:
