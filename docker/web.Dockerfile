@@ -13,6 +13,10 @@ RUN python -m venv /opt/cohort \
  && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt --no-build-isolation ".[platform]"
 
 FROM python:3.11.14-slim-bookworm
+# The audit log's heads are pushed with git, over https or ssh.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends git openssh-client \
+ && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/cohort /opt/cohort
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/cohort cohort
 ENV PATH=/opt/cohort/bin:$PATH \

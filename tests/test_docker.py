@@ -103,6 +103,26 @@ def test_the_images_install_extras_that_exist(which: str, extras: set[str]) -> N
     assert extras <= set(PROJECT["optional-dependencies"])
 
 
+@pytest.mark.parametrize(("which", "programs"), [("web", {"git", "openssh-client"}), ("worker", {"bubblewrap"})])
+def test_the_programs_that_are_started_are_in_the_image_and_nothing_else(which: str, programs: set[str]) -> None:
+    """In the image that runs, not the one that builds; with no package that is only recommended, and no lists."""
+    words = [word for word, _ in instructions(which)]
+    last = len(words) - 1 - words[::-1].index("FROM")
+    (line,) = [rest for word, rest in instructions(which)[last:] if word == "RUN" and "apt-get" in rest]
+    update, install, lists = (shlex.split(part) for part in line.split("&&"))
+    assert update == ["apt-get", "update"]
+    assert install[:4] == ["apt-get", "install", "--yes", "--no-install-recommends"]
+    assert set(install[4:]) == programs
+    assert lists == ["rm", "-rf", "/var/lib/apt/lists/*"]
+
+
+def test_who_pushes_the_log_is_told_where_to() -> None:
+    """The service whose queue that is, and the one whose clock asks for it."""
+    for name in ("seal-worker", "platform-worker"):
+        environment = COMPOSE["services"][name]["environment"]
+        assert {f"COHORT_LOG_{what}" for what in ("GIT", "WITNESS", "WITNESS_KEY")} <= set(environment)
+
+
 def test_torch_is_pinned_where_the_worker_image_looks_for_it() -> None:
     assert "$(grep '^torch==' constraints.txt)" in FILES["worker"].read_text()
     assert len(re.findall(r"^torch==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)) == 1
