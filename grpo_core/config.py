@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator, model_v
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.config_base import Count, CountOrZero, NotNegative, Part, Positive
 from grpo_core.config_base import DataFormat as DataFormat
-from grpo_core.config_eval import EvalConfig
+from grpo_core.config_eval import STORED, EvalConfig
 from grpo_core.config_faults import field_problems
 from grpo_core.config_mixes import run_refusal
 from grpo_core.errors import ConfigError
@@ -246,14 +246,19 @@ class RunConfig(Part):
             raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
         if isinstance(preset := data.get("preset"), str):
             data = presets.apply(preset, data)
-        return cls.from_whole(data, source=source)
+        return cls._checked(data, source, context=None)
 
     @classmethod
     def from_whole(cls, data: Any, *, source: str = "config") -> Self:
         """Read what `to_dict` gave, perhaps with an earlier version: no preset is put under it, because today's may say
-        more than the one that the run was started with. Raises ConfigError as `from_dict` does."""
+        more than the one that the run was started with, and a larger margin of non-inferiority is read that `from_dict`
+        refuses. Raises ConfigError as `from_dict` does."""
+        return cls._checked(data, source, context=STORED)
+
+    @classmethod
+    def _checked(cls, data: Any, source: str, *, context: dict[str, bool] | None) -> Self:
         try:
-            return cls.model_validate(data)
+            return cls.model_validate(data, context=context)
         except ValidationError as error:
             problems = field_problems(error, model=cls)
             listed = "\n".join(f"  {problem}" for problem in problems)

@@ -1,10 +1,18 @@
 """What is measured before and after training: held-out problems, and suites. Loads no torch."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
-from grpo_core.config_base import Count, CountOrZero, DataFormat, Part, Share
+from grpo_core.config_base import Count, CountOrZero, DataFormat, Part
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate import starter
 
@@ -23,6 +31,30 @@ Category = Literal[
 ]
 ScorerKind = Literal["exact", "number", "choice", "refusal", "function_call", "format", "contains"]
 HigherIs = Literal["better", "worse", "neutral"]
+
+MAX_MARGIN: Final = 0.2
+"""Largest margin, as a share: docs/statistics.md."""
+MARGIN_RULE: Final = (
+    f"must be at most {MAX_MARGIN} ({100 * MAX_MARGIN:g} points): harm below the margin counts as not worse, and a "
+    "larger one would excuse the loss of more than one answer in five"
+)
+STORED: Final = {"stored": True}
+"""Context in which what was stored is read: perhaps by a version that allowed any margin up to 1."""
+
+
+def _margin(value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> float:
+    if info.context == STORED and isinstance(value, int | float) and MAX_MARGIN < value <= 1:
+        return float(value)
+    try:
+        return float(check(value))
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "less_than_equal":
+            raise
+        raise ValueError(f"{MARGIN_RULE}; given {value}") from None
+
+
+Margin = Annotated[float, Field(ge=0, le=MAX_MARGIN), WrapValidator(_margin)]
+"""Of non-inferiority, as a share, 0 to MAX_MARGIN."""
 
 
 class ScorerConfig(Part):
@@ -54,7 +86,7 @@ class SuiteConfig(Part):
     """Whether a higher score is better, worse (a capability to do harm), or neither."""
     sensitive: bool = False
     """Prompts and completions are shown to authorities only, never on a public card."""
-    margin: Share | None = None
+    margin: Margin | None = None
     """Margin of non-inferiority; empty takes `eval.margin`."""
     limit: Count | None = None
     """Use only the first so many items; empty means all."""
@@ -107,7 +139,7 @@ class EvalConfig(Part):
     """Longest completion; empty takes the sampling limit."""
     success_component: str | None = None
     """Component whose pass decides right or wrong; empty takes the heaviest one."""
-    margin: Share = 0.05
+    margin: Margin = 0.05
     """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
     95 %. Fixed before the run starts."""
     suites: tuple[SuiteConfig, ...] = ()

@@ -141,6 +141,8 @@ def test_the_runs_own_page_sums_them_up(client_for: ClientFor, bob: User, run: R
     for title in ("Held-out problems", "Capitals", "Locks"):
         assert title in summary
     assert "Each suite has its own margin, fixed before the run." in summary
+    for margin in ("hallucination, 20 items, margin 10 points", "harmful capability, 20 items, margin 2 points"):
+        assert margin in summary
     assert "SECRET" not in text
 
 

@@ -142,7 +142,7 @@ share = st.floats(min_value=0, max_value=1)
     lr=positive,
     limit=st.none() | st.integers(1, 10**7),
     before=st.booleans(),
-    margin=share,
+    margin=st.floats(0, 0.2),
     seed=st.integers(0, 2**32 - 1),
     estimator=st.sampled_from(["k1", "k2", "k3", "k3_plus"]),
     component=st.none() | st.just("right"),

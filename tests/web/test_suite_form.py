@@ -107,7 +107,7 @@ def test_the_form_says_what_it_will_cost(
 @pytest.mark.parametrize(
     ("part", "text", "words"),
     [
-        ("margin", "2", "Margin must be at most 1"),
+        ("margin", "2", "Margin must be at most 0.2"),
         ("margin", "soon", "Margin must be a number"),
         ("limit", "0", "First items only must be 1 or more"),
         ("max_completion_tokens", "x", "Longest completion, tokens must be a whole number"),

@@ -12,6 +12,7 @@ from cohort.catalog.forms import CatalogForm
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.suite_words import CATEGORIES, SCORERS
 from cohort.catalog.suites import DEFAULT_MARGIN, GivenFile, Spec
+from grpo_core.config_eval import MARGIN_RULE, MAX_MARGIN
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import FORMATS
 from grpo_core.yaml_text import dump_yaml, parse_yaml
@@ -98,7 +99,8 @@ class SuiteForm(CatalogForm):
     )
     margin = forms.FloatField(
         min_value=0,
-        max_value=1,
+        max_value=MAX_MARGIN,
+        error_messages={"max_value": f"Margin {MARGIN_RULE}."},
         initial=DEFAULT_MARGIN,
         help_text="What the run form offers, as a share: 0.05 is 5 points. Each run locks its own.",
     )

@@ -22,7 +22,7 @@ from cohort.governance.parts import (
 )
 from cohort.governance.schema import Document
 from cohort.governance.statements.questions import BY_FIELD
-from cohort.governance.words import MINUS, count, number, percent, points
+from cohort.governance.words import MINUS, count, judged_by, number, percent, points
 
 NOT_PROVEN = (
     "That the training ran as stated: the record holds what the trainer reported, not that it told the truth.",
@@ -121,6 +121,8 @@ class Compared(Figures):
     suite: str
     category: str
     verdict: str
+    margin: str
+    """As `words.judged_by`."""
     paired: bool
     """The same problems were answered alike both times."""
     tone: str
@@ -143,6 +145,7 @@ def compared(found: Comparison) -> Compared:
         suite=found.suite,
         category=found.category.replace("_", " "),
         verdict=found.verdict,
+        margin=judged_by(found.verdict, found.non_inferiority, found.margin),
         paired=change is not None,
         tone=tone(found.verdict),
         details=tuple(_details(found)),

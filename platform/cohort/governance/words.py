@@ -72,6 +72,12 @@ def number(value: float) -> str:
     return mantissa.replace("-", MINUS) + (f"e{int(exponent)}" if e else "")
 
 
+def judged_by(verdict: str, non_inferiority: str | None, margin: float) -> str:
+    """The margin (a share) behind a verdict, in points: `margin 5`. Empty where the verdict names it, and where nothing
+    was judged by one: of a neutral score, or without a comparison."""
+    return "" if non_inferiority is None or "margin" in verdict else f"margin {number(100 * margin)}"
+
+
 def printable(text: str) -> str:
     """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -28,6 +28,32 @@ def test_a_suite_is_something_to_evaluate_and_survives_yaml():
     assert read({**MINE, "margin": 0.1}).digest() != read(MINE).digest()
 
 
+@pytest.mark.parametrize("margin", [0.21, 0.5, 1])
+def test_a_larger_margin_is_read_where_it_was_stored_and_taken_nowhere_else(margin):
+    """As an earlier version allowed it, up to 1."""
+    whole = read({**MINE, "margin": 0.2}).to_dict()
+    whole["eval"]["margin"] = whole["eval"]["suites"][0]["margin"] = margin
+    stored = RunConfig.from_whole(whole)
+    assert (stored.eval.margin, stored.eval.suites[0].margin) == (margin, margin)
+    assert stored.to_dict() == whole
+    for taken in (lambda: RunConfig.from_dict(stored.to_dict()), lambda: RunConfig.from_text(stored.to_yaml())):
+        with pytest.raises(ConfigError) as told:
+            taken()
+        assert [problem.path for problem in told.value.problems] == ["eval.margin", "eval.suites.0.margin"]
+        assert told.value.problems[0].message == (
+            "must be at most 0.2 (20 points): harm below the margin counts as not worse, and a larger one would excuse "
+            f"the loss of more than one answer in five; given {float(margin)}"
+        )
+
+
+@pytest.mark.parametrize("margin", [-0.01, 1.01, float("inf"), float("nan"), "much"])
+def test_what_no_version_took_is_not_read_either(margin):
+    whole = read(MINE).to_dict()
+    whole["eval"]["margin"] = margin
+    with pytest.raises(ConfigError, match=r"eval\.margin"):
+        RunConfig.from_whole(whole)
+
+
 @pytest.mark.parametrize(
     ("suites", "place", "words"),
     [
@@ -39,7 +65,7 @@ def test_a_suite_is_something_to_evaluate_and_survives_yaml():
         ([{**MINE, "colour": "red"}], "eval.suites.0.colour", "allowed here: name, title, version"),
         ([{**MINE, "template": "no place"}], "eval.suites.0", "template must hold {prompt}"),
         ([{**MINE, "sha256": "abc"}], "eval.suites.0.sha256", "pattern"),
-        ([{**MINE, "margin": 2}], "eval.suites.0.margin", "less than or equal to 1"),
+        ([{**MINE, "margin": 2}], "eval.suites.0.margin", "must be at most 0.2 (20 points)"),
         ([{"path": "builtin:luck"}], "eval.suites.0", "there is no starter suite 'luck'; there are format"),
         ([{"path": "mine.jsonl"}], "eval.suites.0.name", "is needed and not given"),
         (["builtin:format"], "eval.suites.0", "builtin:format"),

@@ -78,6 +78,22 @@ def test_model_card_loads_in_the_hub_library(audience: str) -> None:
     assert "## Behaviour before and after" in card.text
 
 
+@pytest.mark.parametrize(
+    ("changed", "cell"),
+    [
+        ({}, "better (margin 5)"),
+        ({"margin": 0.125}, "better (margin 12.5)"),
+        ({"verdict": "undecided at margin 5", "non_inferiority": "undecided"}, "undecided at margin 5"),
+        ({"verdict": "higher", "higher_is": "neutral", "non_inferiority": None}, "higher"),
+    ],
+)
+def test_the_margin_stands_beside_the_verdict_in_every_copy(changed: dict[str, object], cell: str) -> None:
+    made = reading(behaviour__performance=entry("x", [comparison() | changed]))
+    assert f"| {markdown.escape(cell)} |\n" in markdown.card_markdown(made).decode()
+    assert f"<td>{cell}</td></tr>" in html.card_html(made).decode()
+    assert cell in pdf_text(pdf.card_pdf(made)).replace("\u00a0", " ")
+
+
 def test_model_card_with_hostile_text_keeps_its_head_and_has_no_markup() -> None:
     made = reading(text=f"a\n---\n{HOSTILE}", behaviour__performance=entry("x", [comparison("a\n---\n: [b]")]))
     text = markdown.card_markdown(made).decode()

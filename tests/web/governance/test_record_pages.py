@@ -123,7 +123,9 @@ def test_suites_stand_by_category_with_their_parts(
     page = client_for(bob).get(f"/p/ours/runs/{run.pk}/record/").content.decode()
     for category in ("performance", "harmful capability", "multilingual"):
         assert f'<th scope="rowgroup" colspan="7">{category}</th>' in page
-    assert '<span class="badge is-wrong">regressed</span>' in page, "a higher score is worse there"
+    regressed = page.split('<span class="badge is-wrong">regressed</span>')
+    assert len(regressed) == 2, "a higher score is worse there"
+    assert regressed[1].startswith(' <span class="muted small nowrap">margin 5</span></td>'), "beside the verdict"
     assert '<th scope="row">de</th><td class="num">15</td>' in page
     assert "without the 1 items found in the training file" in page
     assert "3 parts, and how it was counted" in page

@@ -6,7 +6,7 @@ from typing import Any
 
 from cohort.governance.cards.reading import Reading
 from cohort.governance.fields import FIELDS, TITLES
-from cohort.governance.words import count, percent, points
+from cohort.governance.words import count, judged_by, percent, points
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Compared:
     visible_from: str
     """Smallest difference that would have been found, in points."""
     verdict: str
+    """With the margin that it was judged by, in points."""
     paired: bool
 
 
@@ -96,6 +97,7 @@ def _row(label: str, path: str, entry: Mapping[str, Any]) -> Row:
 def _compared(found: Mapping[str, Any]) -> Compared:
     change = found["change"]
     interval = f"[{points(change['interval']['low'])}, {points(change['interval']['high'])}]" if change else ""
+    margin = judged_by(found["verdict"], found["non_inferiority"], found["margin"])
     return Compared(
         suite=found.get("title") or found["suite"],
         problems=count(found["problems"]),
@@ -103,6 +105,6 @@ def _compared(found: Mapping[str, Any]) -> Compared:
         after=percent(found["after"]["share"]) if found["after"] else "–",
         difference=f"{points(change['difference'])} {interval}" if change else "–",
         visible_from=f"{100 * change['mde']:.1f}" if change else "–",
-        verdict=found["verdict"],
+        verdict=found["verdict"] + (f" ({margin})" if margin else ""),
         paired=change is not None,
     )

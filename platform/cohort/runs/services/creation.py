@@ -156,16 +156,23 @@ def run_create(
 def run_submit(*, run: Run, actor: User, overlap_seen: str = "") -> None:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
     when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
-    (`cohort.contamination.selectors.token`).
+    (`cohort.contamination.selectors.token`), or its config is refused by now.
 
     The margins that its evaluations will be judged by are in the audit log from then on.
     """
+    config_still_valid(run)
     actor_name = f"user:{actor.username}"
     run_move(run=run, to=RunState.QUEUED, actor=actor_name)
     data = {"config_digest": run.config_digest, "margins": margins(run.config)}
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
     overlaps.noted_at_launch(run=run, actor=actor, seen=overlap_seen)
     dispatch.train_on_commit(run=run)
+
+
+def config_still_valid(run: Run) -> None:
+    """Raises ConfigError when a run of this config is not launched any more: a Cohort of before took it. As the worker
+    would, but before anybody waits for it."""
+    RunConfig.from_dict(run.config, source=f"the config of run {run.pk}")
 
 
 def margins(config: Mapping[str, Any]) -> dict[str, float]:

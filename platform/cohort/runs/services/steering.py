@@ -15,6 +15,7 @@ from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Priority, Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
+from cohort.runs.services.creation import config_still_valid
 from cohort.runs.transitions import (
     ENDED,
     ON_A_WORKER,
@@ -27,6 +28,7 @@ from cohort.runs.transitions import (
     run_move,
 )
 from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError
 
 _RETRIED = (RunState.FAILED, RunState.CANCELLED)
 _EXTENDED = (RunState.SUCCEEDED, RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
@@ -293,7 +295,14 @@ def _choose(run: Run, checkpoint: Checkpoint | None, *, from_start: bool = False
 
 
 def _begin_again(run: Run, actor: User) -> None:
-    """Into the queue by a person's will, with nothing of earlier failures held against it."""
+    """Into the queue by a person's will, with nothing of earlier failures held against it. Raises NotPossible when its
+    config is refused by now."""
+    try:
+        config_still_valid(run)
+    except ConfigError as error:
+        raise NotPossible(
+            f"its config is not launched any more: {'; '.join(map(str, error.problems))}. Clone it and change that"
+        ) from None
     run.retries = run.barren = 0
     run.not_before, run.log_tail = None, ""
     run.save(update_fields=["retries", "barren", "not_before", "log_tail"])

@@ -30,8 +30,12 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         services.run_submit(run=run, actor=person(request), overlap_seen=request.POST.get("overlap_seen", ""))
     except IllegalTransition as error:
         messages.error(request, f"Nothing was done: {run.name} is {error.state.label.lower()}, not a draft.")
-    except ConfigError:  # evaluation items stand in the training data, and nobody has said to have seen it
+    except ConfigError as error:
         run.refresh_from_db()
+        if told := [str(one) for one in error.problems if one.path != "overlap_seen"]:
+            messages.error(request, f"Nothing was done: {'; '.join(told)}. Clone the run and change that.")
+            return redirect("run_detail", slug, run.pk)
+        # Evaluation items stand in the training data, and nobody has said to have seen it.
         pairs = of_run(run)
         context = {"project": run.project, "run": run, "pairs": pairs, "token": token(pairs)}
         return render(request, "contamination/confirm.html", context, status=409)
