@@ -49,13 +49,17 @@ class Inputs:
 
     def overlap(self) -> dict[str, dict[str, Any]]:
         """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
-        item the plain prompt is looked for, without attack, options and template, as the platform does at upload."""
+        item the plain prompt is looked for, without attack and template, and its options, as the platform does at
+        upload."""
         train = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.train.prompts]
         compared = {suite.config.name: [(item.id, item.prompt) for item in suite.items] for suite in self.suites}
         if self.heldout is not None:
             heldout = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.heldout.prompts]
             compared = {HELDOUT: heldout, **compared}
-        return {name: overlap(train, items) for name, items in compared.items()}
+        options = {
+            suite.config.name: {item.id: item.choices for item in suite.items if item.choices} for suite in self.suites
+        }
+        return {name: overlap(train, items, options.get(name, {})) for name, items in compared.items()}
 
 
 def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = None, learning: bool = True) -> Inputs:

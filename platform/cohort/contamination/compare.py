@@ -1,6 +1,6 @@
 """One dataset compared with one suite version or held-out dataset, from their stored files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cohort import artifacts
@@ -28,32 +28,41 @@ def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:
         if not artifacts.exists(one.artifact):
             raise NotComparable(f"the file of {_name(one)} is no longer stored")
     try:
-        items = [*_texts(other)]
-        report = overlap(_texts(row.dataset), items)
+        items, options = dict[str, str](), dict[str, tuple[str, ...]]()
+        for name, text, some in _texts(other):
+            items[name], options[name] = text, some
+        report = overlap(_prompts(row.dataset), items.items(), options)
         sensitive = row.suite_version is not None and row.suite_version.sensitive
-        return report, [] if sensitive else _examples(report, dict(items), row.dataset)
+        return report, [] if sensitive else _examples(report, items, options, row.dataset)
     except DataError as error:
         raise NotComparable(str(error)) from None
 
 
-def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str]]:
-    """(id, prompt) of every problem or item of the file."""
+def _prompts(of: PromptDataset) -> Iterator[tuple[str, str]]:
+    return ((name, text) for name, text, _ in _texts(of))
+
+
+def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """(id, prompt, options) of every problem or item of the file."""
     with artifacts.open_read(of.artifact) as handle:
         if isinstance(of, PromptDataset):
             for problem in scan_problems(lines_of(handle), of.format, source=of.name):
-                yield problem.id, problem.prompt
+                yield problem.id, problem.prompt, ()
         else:
             for item in scan_items(lines_of(handle), scorer=None, source=_name(of)):
-                yield item.id, item.prompt
+                yield item.id, item.prompt, item.choices
 
 
-def _examples(report: dict[str, Any], items: dict[str, str], dataset: PromptDataset) -> list[dict[str, str]]:
+def _examples(
+    report: dict[str, Any], items: Mapping[str, str], options: Mapping[str, tuple[str, ...]], dataset: PromptDataset
+) -> list[dict[str, str]]:
     first = report["touched"][:EXAMPLES]
     nearest = {hit["id"]: next(iter(hit["by"].values()))["train"] for hit in first}
     wanted = set(nearest.values())
-    texts = {name: text for name, text in _texts(dataset) if name in wanted} if wanted else {}
+    texts = {name: text for name, text in _prompts(dataset) if name in wanted} if wanted else {}
+    shown = {hit["id"]: [items[hit["id"]], *(options[hit["id"]] if "options" in hit["by"] else ())] for hit in first}
     return [
-        {"id": name, "train": train, "item_text": _cut(items[name]), "train_text": _cut(texts[train])}
+        {"id": name, "train": train, "item_text": _cut("\n".join(shown[name])), "train_text": _cut(texts[train])}
         for name, train in nearest.items()
     ]
 

@@ -13,6 +13,7 @@ METHODS = {
     "ngram13": "by 13 words in a row",
     "ngram8": "by 70 % of their 8-word sequences",
     "minhash": "nearly the same",
+    "options": "by their options",
 }
 """What a method of the report found, as pages call it."""
 
@@ -61,9 +62,9 @@ class Pair:
         return self.counts.get("same_but_numbers", 0)
 
     @property
-    def methods(self) -> list[tuple[str, int]]:
-        """(method in words, items that it found), of every method."""
-        return [(words, self.counts.get(method, 0)) for method, words in METHODS.items()]
+    def methods(self) -> list[tuple[str, int | None]]:
+        """(method in words, items that it found), of every method; None: the report is from before there was such."""
+        return [(words, self.counts.get(method)) for method, words in METHODS.items()]
 
     @property
     def sensitive(self) -> bool:
@@ -96,7 +97,7 @@ class Pair:
             "items": self.items,
             "touched": self.touched,
             "same_but_numbers": self.same_but_numbers,
-            "by_method": {method: self.counts.get(method, 0) for method in METHODS} if self.counts else {},
+            "by_method": {method: self.counts[method] for method in METHODS if method in self.counts},
             "fault": self.row.fault,
         }
 

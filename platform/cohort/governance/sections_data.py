@@ -140,10 +140,11 @@ def _overlaps(found: dict[str, Any]) -> Answer:
         parts.append(f"{suite}: {of(counts['touched'], items)} items touched")
         if counts["same_but_numbers"]:
             odd.append(f"{count(counts['same_but_numbers'])} more of {suite} once all numbers count as the same")
+    with_options = all("options" in report["counts"] for report in found.values())  # an older trainer's are without
+    ways = "13-grams, 8-grams, MinHash and options" if with_options else "13-grams, 8-grams and MinHash"
     note = (
-        "Searched for: equal texts, 13-grams, 8-grams and MinHash, letter case and punctuation aside. Scores without "
-        "the items that were found stand beside each suite. It does not see paraphrase, translation, or what the base "
-        "model read before."
+        f"Searched for: equal texts, {ways}, letter case and punctuation aside. Scores without the items that were "
+        "found stand beside each suite. It does not see paraphrase, translation, or what the base model read before."
     )
     text = "; ".join(parts) + (f" ({'; '.join(odd)})" if odd else "")
     return measured({"overlap": plain(found)}, text, note=note)

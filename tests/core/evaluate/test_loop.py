@@ -10,6 +10,7 @@ import pytest
 from grpo_core.cli import main
 from grpo_core.evaluate import scorers
 from grpo_core.evaluate.scorers import Kind
+from grpo_core.inputs import load_inputs
 from grpo_core.model.tiny import TinyShape
 from tests.core.runs import KILLED, forked, result, rows
 from tests.core.tiny import config, tiny_folder
@@ -115,6 +116,18 @@ def test_the_manifest_tells_suites_and_overlap(run):
     # "say a" is trained on: the same words.
     assert [one["id"] for one in data["overlap"]["mine"]["touched"]] == ["three"]
     assert data["overlap"]["heldout"]["touched"] == []
+
+
+def test_options_of_a_suite_are_looked_for_in_the_problems_that_are_trained_on(home):
+    """The options alone are copied, in another order; the question is another."""
+    options = ["a key that opens every door", "a key that opens no door", "a door that wants no key"]
+    write(home / "doors.jsonl", [{"id": "d", "prompt": "say x", "choices": options, "target": 1}])
+    write(home / "copied.jsonl", [{"prompt": f"say {'; '.join(options[::-1])}", "answer": "k"}])
+    doors = {"name": "doors", "path": "doors.jsonl", "category": "performance", "scorer": {"kind": "choice"}}
+    settings = {"data": {"path": "copied.jsonl"}, "eval": {"path": "heldout.jsonl", "suites": [doors]}}
+    found = load_inputs(config(**settings), base=home, learning=False).overlap()
+    assert [(one["id"], list(one["by"])) for one in found["doors"]["touched"]] == [("d", ["options"])]
+    assert found["heldout"]["counts"]["options"] == 0
 
 
 def test_the_log_tells_each_suite(run, home, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from unittest import mock
 
@@ -146,6 +147,47 @@ def test_texts_of_a_sensitive_suite_are_not_kept(client_for: ClientFor, ours: Pr
     assert "texts of a sensitive suite are not shown here" in page
 
 
+OPTIONS = ["a rake that slides over the pins", "a bump key that makes the pins jump", "a shim between bolt and door"]
+
+
+def test_copied_options_are_found_and_shown(client_for: ClientFor, ours: Project, alice: User) -> None:
+    """Under a question of its own and in another order."""
+    item = json.dumps({"id": "lock", "prompt": "Which of them opens it?", "choices": OPTIONS, "target": 0}).encode()
+    version = add_suite(ours, alice, "doors", spec=replace(HARMFUL, sensitive=False), content=item + b"\n")
+    copied = "You stand before a door. Choose: " + "; ".join(reversed(OPTIONS))
+    dataset = dataset_create(project=ours, actor=alice, name="d", format="jsonl", chunks=[lines("other", copied)])
+    check_all()
+    pair = pair_of(dataset, version)
+    assert pair.text == "doors v1: 1 of 1 items stands in the training data (1 by their options)"
+    assert pair.figures()["by_method"]["options"] == 1
+    assert pair.row.examples[0]["item_text"] == "\n".join(["Which of them opens it?", *OPTIONS])
+    assert pair.row.examples[0]["train_text"] == copied
+    page = client_for(alice).get(f"/p/ours/datasets/{dataset.pk}/").content.decode()
+    assert "a bump key that makes the pins jump" in page
+    assert "not looked for when this was compared" not in page
+
+
+def test_a_report_from_before_options_were_compared_is_read(
+    client_for: ClientFor, alice: User, leaky: PromptDataset, capitals: EvalSuiteVersion
+) -> None:
+    """It says nothing of them, and nothing is said: not that none was found."""
+    counts = {"touched": 1, "exact": 1, "ngram13": 0, "ngram8": 0, "minhash": 1, "same_but_numbers": 2}
+    report = {
+        "method": {"name": "cohort-overlap-1"},
+        "train": {"texts": 21, "without_words": 0},
+        "items": {"texts": 3, "different": 3, "without_words": []},
+        "counts": counts,
+        "touched": [{"id": "italy", "by": {"exact": {"train": "line-1", "share": 1.0, "texts": 1}}}],
+        "same_but_numbers": [],
+    }
+    DataOverlap.objects.update(report=report, at=timezone.now(), begun_at=timezone.now())
+    pair = pair_of(leaky, capitals)
+    assert pair.text == "capitals v1: 1 of 3 items stands in the training data (1 word for word, 1 nearly the same)"
+    assert pair.figures()["by_method"] == {"exact": 1, "ngram13": 0, "ngram8": 0, "minhash": 1}
+    page = client_for(alice).get(f"/p/ours/datasets/{leaky.pk}/").content.decode()
+    assert page.count('title="not looked for when this was compared">–<') == 1
+
+
 def test_a_pair_is_with_one_thing_and_once(dataset: PromptDataset, heldout: PromptDataset, ours: Project) -> None:
     services.asked_for_choice(dataset, heldout, [])
     services.asked_for_choice(dataset, heldout, [])
@@ -196,7 +238,7 @@ def test_the_form_warns_and_launches_with_a_tick_only(
             "items": 3,
             "touched": 1,
             "same_but_numbers": 0,
-            "by_method": {"exact": 1, "ngram13": 0, "ngram8": 0, "minhash": 1},
+            "by_method": {"exact": 1, "ngram13": 0, "ngram8": 0, "minhash": 1, "options": 0},
             "fault": "",
         }
     ]

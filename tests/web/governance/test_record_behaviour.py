@@ -114,6 +114,7 @@ def test_what_of_a_suite_was_trained_on_is_told_with_the_score_without_it(launch
         "multilingual-0",
         "multilingual-1",
     ]
+    assert decontamination.note.startswith("Searched for: equal texts, 13-grams, 8-grams and MinHash, letter case")
     contamination = record.behaviour.benchmark_contamination
     # 8 of the 18 that are left were right
     assert contamination.text.endswith(
@@ -122,6 +123,16 @@ def test_what_of_a_suite_was_trained_on_is_told_with_the_score_without_it(launch
     )
     (suite,) = [one for one in record.comparisons if one.suite == "multilingual"]
     assert (suite.clean.touched, suite.clean.problems) == (2, 18)
+
+
+def test_options_are_told_to_be_searched_for_where_they_were(launch: Launch) -> None:
+    """A report of a trainer from before says nothing of them (the test above)."""
+    report = sealed_run.touched(items=100)
+    report["counts"]["options"] = 0
+    record = measured_on(launch, {}, {}, overlap={"heldout": report})
+    assert record.data.decontamination.note.startswith(
+        "Searched for: equal texts, 13-grams, 8-grams, MinHash and options, letter case"
+    )
 
 
 def test_what_was_known_before_the_run_began_is_told_with_who_launched(launch: Launch, alice: User) -> None:
