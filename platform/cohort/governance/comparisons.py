@@ -1,12 +1,12 @@
 """Every suite of a run before and after, as the record has it: items from the database, statistics by the same
 functions that check a card."""
 
+from collections.abc import Iterable
+
 from cohort.governance.parts import Comparison
-from cohort.runs.models import Run
-from cohort.runs.selectors.evaluations import suites
-from grpo_core.config import RunConfig
+from cohort.runs.selectors.evaluations import Suite
 
 
-def comparisons(run: Run, config: RunConfig) -> list[Comparison]:
+def comparisons(found: Iterable[Suite]) -> list[Comparison]:
     """The held-out problems first, then the suites by name."""
-    return [Comparison.model_validate(suite.compared) for suite in suites(run, config)]
+    return [Comparison.model_validate(suite.compared) for suite in found]

@@ -26,7 +26,7 @@ from cohort.governance.watched import watched
 from cohort.review.judgements import review_figures
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
-from cohort.runs.selectors.evaluations import newest_results, result_items
+from cohort.runs.selectors.evaluations import newest_results, result_items, suites
 from cohort.runs.selectors.standing import standing
 from grpo_core.config import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
@@ -126,7 +126,7 @@ def collect(run: Run, *, state: State) -> Facts:
     groups = standing_groups(run)
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
     told_by = _of_what_stands(run, attempts)
-    compared = comparisons(run, config)
+    compared = comparisons(suites(run, config))
     launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
     return Facts(
         run=run,

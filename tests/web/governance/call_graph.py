@@ -142,6 +142,7 @@ EXEMPT = {
     "cohort.runs.attempts.attempt_beat": "a sign of life, every ten seconds; the end of an attempt moves its run",
     "cohort.runs.attempts.run_moves": "an observation: the trainer moves again",
     "cohort.runs.checkpoints.removed": "what a node says that it no longer has",
+    "cohort.runs.comparison_cache.suites_cached": "a computation's result, which may be computed anew at any time",
     "cohort.runs.nodes.node_present": "what a machine says that it is",
     "cohort.runs.outages.leases_capped": "puts times right after the clock was set back",
     "cohort.runs.outages.leases_count": "the reconciler's own sign of life",

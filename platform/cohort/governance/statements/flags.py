@@ -8,6 +8,7 @@ from cohort.governance.monitor_words import FLAG_WORDS
 from cohort.governance.statements.questions import override_field
 from cohort.governance.statements.selectors import newest_statements
 from cohort.governance.watched import watched
+from cohort.runs.comparison_cache import suites_cached
 from cohort.runs.models import Run
 from grpo_core.config import RunConfig
 from grpo_core.monitors import Flag
@@ -34,6 +35,7 @@ def flag_rows(run: Run) -> list[FlagRow]:
     if not run.step:
         return []
     told = newest_statements(run)
-    found = watched(run, comparisons(run, RunConfig.from_whole(run.config, source=f"run {run.pk}")))
+    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
+    found = watched(run, comparisons(suites_cached(run, config)))
     rows = [FlagRow(flag, override_field(flag.name), told.get(override_field(flag.name))) for flag in found]
     return sorted(rows, key=lambda row: (not row.flag.raised, row.flag.raised is None))

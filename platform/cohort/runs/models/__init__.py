@@ -1,6 +1,6 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
-from cohort.runs.models.evals import EvalItem, EvalResult, ImportedResult, RunSuite
+from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
 from cohort.runs.models.run import (
     Attempt,
     AttemptState,
@@ -20,6 +20,7 @@ __all__ = [
     "Bucket",
     "Checkpoint",
     "CheckpointFile",
+    "ComparisonCache",
     "Draining",
     "EvalItem",
     "EvalResult",

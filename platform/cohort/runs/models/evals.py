@@ -66,6 +66,20 @@ class EvalItem(models.Model):
         return f"{self.problem_id} {self.phase}: {self.score}"
 
 
+class ComparisonCache(models.Model):
+    """The statistics of a run's evaluations as they were last computed (`cohort.runs.comparison_cache`). A row may be
+    deleted at any time: they are computed again."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="comparison_cache")
+    key = models.CharField(max_length=64)
+    """SHA-256 of all that went in."""
+    comparisons = models.TextField()
+    """JSON, as text: jsonb would change numbers, such as −0."""
+
+    def __str__(self) -> str:
+        return f"comparisons of run {self.run_id}"
+
+
 class RunSuite(models.Model):
     """A suite version that a run is evaluated on. What the run decided of it (margin, limit) stands in its config."""
 

@@ -3,14 +3,14 @@
 The record is made from the same rows by the same functions, so page and card cannot say different things.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
 
 from cohort.catalog.suite_words import CATEGORIES
-from cohort.evidence.compare import Item, SuiteFacts, compare_all
+from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
 from cohort.runs.models import Attempt, EvalItem, EvalResult, Run
 from cohort.runs.selectors.standing import standing_evaluations
 from grpo_core.config import RunConfig
@@ -124,18 +124,22 @@ def tone(compared: Mapping[str, Any]) -> str:
     return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
 
 
-def suites(run: Run, config: RunConfig) -> list[Suite]:
+Compare = Callable[[Sequence[Case]], list[dict[str, Any]]]
+
+
+def suites(run: Run, config: RunConfig, *, compare: Compare = compare_all) -> list[Suite]:
     """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
-    compared item by item, and only when both answered the same items under one protocol."""
+    compared item by item, and only when both answered the same items under one protocol. `compare` gives what
+    `compare_all` does: seconds for long suites, which a page spares itself (`cohort.runs.comparison_cache`)."""
     results: dict[str, dict[str, EvalResult]] = {}
     for result in newest_results(run):
         results.setdefault(result.suite, {})[result.phase] = result
     known = {suite.name: suite for suite in config.eval.suites}
     names = sorted(results, key=lambda name: (name in known, name))
-    given = [_given(known.get(name), name, results[name], config) for name in names]
+    given = [_case(known.get(name), name, results[name], config) for name in names]
     return [
         Suite(results[name].get("before"), results[name].get("after"), compared, one[3])
-        for name, one, compared in zip(names, given, compare_all(given), strict=True)
+        for name, one, compared in zip(names, given, compare(given), strict=True)
     ]
 
 
@@ -165,10 +169,7 @@ def result_items(result: EvalResult) -> QuerySet[EvalItem]:
     return same.filter(seq__lt=result.seq).order_by("seq")
 
 
-Given = tuple[SuiteFacts, list[Item] | None, list[Item] | None, bool, frozenset[str] | None]
-
-
-def _given(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig) -> Given:
+def _case(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig) -> Case:
     before, after = phases.get("before"), phases.get("after")
     shown = after or before
     assert shown is not None, "a suite is known by its results"
@@ -217,18 +218,27 @@ class Changed:
 
     @property
     def kind(self) -> str:
-        if self.after.score > self.before.score:
-            return "fixed"
-        return "broken" if self.after.score < self.before.score else "same"
+        return _kind(self.before.score, self.after.score)
+
+
+def _kind(before: float, after: float) -> str:
+    if after > before:
+        return "fixed"
+    return "broken" if after < before else "same"
 
 
 def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[Changed], int]:
     """(the first `limit` pairs of the chosen kind, all without one; how many there are)."""
     if suite.before is None or suite.after is None:
         return [], 0
-    after = {item.problem_id: item for item in result_items(suite.after)}
-    pairs = [Changed(item, after[item.problem_id]) for item in result_items(suite.before) if item.problem_id in after]
+    before, after = (dict(result_items(one).values_list("problem_id", "score")) for one in (suite.before, suite.after))
+    kinds = {name: _kind(score, after[name]) for name, score in before.items() if name in after}
     chosen = [
-        pair for pair in pairs if show == "all" or pair.kind == show or (show == "changed" and pair.kind != "same")
+        name for name, kind in kinds.items() if show == "all" or kind == show or (show == "changed" and kind != "same")
     ]
-    return chosen[:limit], len(chosen)
+    shown = chosen[:limit]  # only of these are the texts read, which may be long
+    old, new = (
+        {item.problem_id: item for item in result_items(one).filter(problem_id__in=shown)}
+        for one in (suite.before, suite.after)
+    )
+    return [Changed(old[name], new[name]) for name in shown], len(chosen)

@@ -14,9 +14,10 @@ from cohort.csp import charts_csp
 from cohort.figures import natural
 from cohort.review.selectors import step_groups
 from cohort.runs.charts import charts_of, series, width_of
+from cohort.runs.comparison_cache import suites_cached
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.selectors.checkpoints import checkpoint_page
-from cohort.runs.selectors.evaluations import CHANGES, by_category, changed_items, evaluations_known, suites
+from cohort.runs.selectors.evaluations import CHANGES, by_category, changed_items, evaluations_known
 from cohort.runs.selectors.header import Header, run_header
 from cohort.runs.selectors.series import epoch, pieces, seams
 from cohort.runs.selectors.tiles import tiles
@@ -86,7 +87,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     `texts` opens those of a sensitive suite to reviewers and above."""
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    found = suites(run, header.config)
+    found = suites_cached(run, header.config)
     wanted, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
     show = show if show in CHANGES else "changed"
     opened = next((suite for suite in found if suite.name == wanted), found[0] if found else None)
@@ -175,5 +176,5 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
         "evaluated": evaluated,
         "evals_stand": same,
-        "suites": [] if same else suites(header.run, header.config),
+        "suites": [] if same else suites_cached(header.run, header.config),
     }
