@@ -39,7 +39,7 @@ def main() -> int:
     try:
         home = folder / "home"
         home.mkdir()
-        environment = _environment(home, postgres.url)
+        environment = platform_environment(home, postgres.url)
         side = [sys.executable, str(HERE / "sides/seal_run.py")]
         size = ["--steps", str(chosen.steps), "--groups", str(chosen.groups), "--size", str(chosen.size)]
         subprocess.run([*side, "make", str(home), *size], env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -54,7 +54,7 @@ def main() -> int:
     return report(sealed, verify)
 
 
-def _environment(home: Path, database_url: str) -> dict[str, str]:
+def platform_environment(home: Path, database_url: str) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
         "DJANGO_SETTINGS_MODULE": "cohort.settings",
