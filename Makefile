@@ -32,19 +32,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
 
-# Four parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database,
-# and those of whole systems mostly wait. All but the web's print when they are done.
+# Parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database, and
+# those of whole systems and in a browser mostly wait. The last one prints as it goes, the others when all are done.
+BESIDE := 'core tests/core' 'worker tests/worker' 'systems tests/e2e tests/chaos' \
+	'browser tests/web/*_browser.py tests/web/*/*_browser.py'
 test: setup  ## Run the tests, on databases of their own
-	@mkdir -p build; status=0; \
+	@mkdir -p build; status=0; beside=; \
 	part() { log=build/test-$$1.log; shift; root=$$(mktemp -d) && chmod 755 "$$root" || return; code=0; \
 		PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -p no:cacheprovider "$$@" >"$$log" 2>&1 || code=$$?; \
 		rm -rf "$$root"; return $$code; }; \
-	part core tests/core & core=$$!; \
-	part worker tests/worker & worker=$$!; \
-	part systems tests/e2e tests/chaos & systems=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/worker --ignore=tests/chaos --ignore=tests/e2e || status=1; \
-	wait $$core || status=1; wait $$worker || status=1; wait $$systems || status=1; \
-	cat build/test-core.log build/test-worker.log build/test-systems.log; exit $$status
+	for words in $(BESIDE); do part $$words & beside="$$beside $$!:$${words%% *}"; done; \
+	$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/worker --ignore=tests/chaos --ignore=tests/e2e \
+		--ignore-glob='*_browser.py' || status=1; \
+	for one in $$beside; do wait $${one%%:*} || status=1; cat build/test-$${one#*:}.log; done; exit $$status
 
 lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(BIN)/ruff check
