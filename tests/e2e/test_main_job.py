@@ -123,9 +123,11 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     page.locator("#f-optim-steps").fill(str(STEPS))
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
+    page.get_by_text("is in the queue.").wait_for()
 
     # Live: the chart of the reward gets more points while the run trains.
     page.locator(".badge", has_text="Training").first.wait_for(timeout=5 * MINUTES)
+    page.get_by_text("is in the queue.").wait_for(state="detached")
     first = until(page, lambda: drawn_points(page), at_least=2)
     until(page, lambda: drawn_points(page), at_least=first + 1)
     until(page, lambda: drawn_points(page), at_least=STEPS // 2)

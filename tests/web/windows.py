@@ -8,7 +8,6 @@ from playwright.sync_api import Browser, Page
 
 from tests.web.conftest import PASSWORD
 
-
 _OF_COLOURS = ["color-contrast", "link-in-text-block"]
 
 

@@ -32,6 +32,15 @@
     if (!document.hidden) for (const id of [...timers.keys()]) later(id, 0);
   });
 
+  // "It is in the queue" was true when the page came.
+  const state = () => document.getElementById("live-header")?.dataset.state;
+  const came = state();
+  document.addEventListener("htmx:afterSettle", () => {
+    if (state() === came) return;
+    for (const said of document.querySelectorAll(".messages .success"))
+      (said.parentElement.childElementCount > 1 ? said : said.parentElement).remove();
+  });
+
   // The same words as the server's filters `ago` and `duration`.
   const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
   const span = (seconds, parts) => {
