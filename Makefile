@@ -35,7 +35,8 @@ demo: setup  ## Start everything, train a small model, check its card (stop with
 # Parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database, and
 # those of whole systems and in a browser mostly wait. The last one prints as it goes, the others when all are done.
 BESIDE := 'core tests/core' 'worker tests/worker' 'systems tests/e2e tests/chaos' \
-	'browser tests/web/*_browser.py tests/web/*/*_browser.py'
+	'browser tests/web/*_browser.py tests/web/*/*_browser.py' \
+	'governance tests/web/governance --ignore-glob=*_browser.py'
 test: setup  ## Run the tests, on databases of their own
 	@mkdir -p build; status=0; beside=; \
 	part() { log=build/test-$$1.log; shift; root=$$(mktemp -d) && chmod 755 "$$root" || return; code=0; \
@@ -43,7 +44,7 @@ test: setup  ## Run the tests, on databases of their own
 		rm -rf "$$root"; return $$code; }; \
 	for words in $(BESIDE); do part $$words & beside="$$beside $$!:$${words%% *}"; done; \
 	$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/worker --ignore=tests/chaos --ignore=tests/e2e \
-		--ignore-glob='*_browser.py' || status=1; \
+		--ignore=tests/web/governance --ignore-glob='*_browser.py' || status=1; \
 	for one in $$beside; do wait $${one%%:*} || status=1; cat build/test-$${one#*:}.log; done; exit $$status
 
 lint: setup  ## Check style, types, Django's settings and missing migrations
