@@ -57,7 +57,7 @@ def _lock(folder: Path) -> IO[str]:
     handle = (folder / _LOCK).open("a")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
+    except OSError:
         handle.close()
         raise
     return handle
