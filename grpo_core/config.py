@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 import rfc8785
 import yaml
-from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.config_base import Count, CountOrZero, NotNegative, Part, Positive
@@ -18,11 +18,12 @@ from grpo_core.config_base import DataFormat as DataFormat
 from grpo_core.config_eval import STORED, EvalConfig
 from grpo_core.config_faults import field_problems
 from grpo_core.config_mixes import run_refusal
+from grpo_core.config_reward import ErrorPolicy as ErrorPolicy
+from grpo_core.config_reward import RewardComponent as RewardComponent
+from grpo_core.config_reward import RewardConfig
+from grpo_core.config_reward import RewardKind as RewardKind
 from grpo_core.errors import ConfigError
 from grpo_core.yaml_text import dump_yaml, parse_yaml
-
-RewardKind = Literal["exact", "numeric", "r1_format", "equations"]
-ErrorPolicy = Literal["mask", "zero", "fail"]
 
 
 class LoraConfig(Part):
@@ -68,35 +69,6 @@ class DataConfig(Part):
         if "{prompt}" not in template:
             raise ValueError("must hold {prompt}, the place where the problem goes")
         return template
-
-
-class RewardComponent(Part):
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
-    """Short name, unique in the reward: it names the metric `rewards/<name>/mean` and the sample's column."""
-    kind: RewardKind
-    """exact: the extracted answer equals the reference. numeric: both are the same number. r1_format: the completion
-    is `<think>…</think><answer>…</answer>` and nothing else. equations: the share of true ones among the equations
-    written out, each of which is a step for supervision: process."""
-    weight: float = 1.0
-    """Factor of this component in the reward's sum."""
-    params: dict[str, JsonValue] = Field(default_factory=dict)
-    """Settings of the kind, checked against the kind's own parameters when the reward is built."""
-
-
-class RewardConfig(Part):
-    components: Annotated[tuple[RewardComponent, ...], Field(min_length=1)]
-    """The weighted sum that scores a completion."""
-    on_error: ErrorPolicy = "mask"
-    """A sample whose reward raised: mask leaves it out of the group, zero pays 0, fail ends the run."""
-
-    @model_validator(mode="after")
-    def _names_unique(self) -> Self:
-        names = [component.name for component in self.components]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"component names must be unique; given twice: {', '.join(twice)}")
-        if all(component.weight == 0 for component in self.components):
-            raise ValueError("at least one component needs a weight other than 0")
-        return self
 
 
 class SamplingConfig(Part):

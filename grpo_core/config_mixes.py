@@ -249,7 +249,7 @@ def _horizon(c: "RunConfig") -> str | None:
     return None
 
 
-STEP_KINDS = ("equations",)
+STEP_KINDS = ("equations", "process", "python")
 """Reward kinds that score a completion step by step."""
 
 

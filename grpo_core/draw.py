@@ -18,7 +18,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import RewardError
 from grpo_core.model.load import LoadedModel
 from grpo_core.records import ComponentScore, Discard
-from grpo_core.rewards.rubric import Rubric, Scored
+from grpo_core.rewards import Runner, Scored, Unscored
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.rollout.prompts import Prompted, completion_text
 from grpo_core.stats import nearly_equal
@@ -72,7 +72,7 @@ class Drawer:
         *,
         rollout: Rollout,
         policy: LoadedModel,
-        rubric: Rubric,
+        runner: Runner,
         ranks: Ranks,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -81,7 +81,7 @@ class Drawer:
         self._prompts = prompts
         self._rollout = rollout
         self._policy = policy
-        self._rubric = rubric
+        self._runner = runner
         self._ranks = ranks
         self._check = check
         self._drawn = 0
@@ -198,22 +198,24 @@ class Drawer:
     ) -> list[list[Scored]]:
         """Every group's scores, on every rank; each rank scores its share, so a verifier's word is asked once."""
         mine = self._ranks.together(
-            lambda: [
-                [
-                    self._scored(problems[i], text, completion)
-                    for text, completion in zip(texts[i], completions[i], strict=True)
-                ]
-                for i in self._ranks.share(len(problems))
-            ]
+            lambda: self._scored([(problems[i], texts[i], completions[i]) for i in self._ranks.share(len(problems))])
         )
         if self._ranks.world == 1:
             return mine
         told = self._ranks.spread([[_told(score) for score in group] for group in mine], len(problems))
         return [[_heard(score) for score in group] for group in told]
 
-    def _scored(self, prompted: Prompted, text: str, completion: Completion) -> Scored:
-        self._check()
-        return self._with_length(self._rubric.score(prompted.problem, text), completion)
+    def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
+        """All groups together, so that a kind that works side by side has enough to do."""
+        samples = [
+            Unscored(prompted.problem, text, len(completion.tokens))
+            for prompted, texts, completions in groups
+            for text, completion in zip(texts, completions, strict=True)
+        ]
+        told = iter(self._runner.score(samples, check=self._check))
+        return [
+            [self._with_length(next(told), completion) for completion in completions] for _, _, completions in groups
+        ]
 
     def _with_length(self, score: Scored, completion: Completion) -> Scored:
         """The score with the soft overlong punishment, where the config asks for one."""

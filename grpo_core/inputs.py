@@ -22,7 +22,8 @@ from grpo_core.model.load import LoadedModel, find_model, load_model, pick_devic
 from grpo_core.model.logprobs import check_layout
 from grpo_core.model.lora import load_policy
 from grpo_core.records import Event
-from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards.base import Context
 from grpo_core.rollout.prompts import Encoded, encode_problems
 from grpo_core.training.critic import Critic, load_critic
 
@@ -37,6 +38,8 @@ class Inputs:
     critic: Critic | None
     """Loaded only with advantage: gae."""
     rubric: Rubric
+    runner: Runner
+    """Scores with the rubric; whoever loaded the inputs closes it."""
     train: Encoded
     heldout: Encoded | None
     train_facts: dict[str, Any]
@@ -70,6 +73,8 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
     source = find_model(config.model, base=base)
     data_path = base / config.data.path
     problems, heldout_problems, heldout_path = _problems(config, base)
+    rubric.check_problems(problems)
+    rubric.check_problems(heldout_problems)
 
     device = device or pick_device(config.engine.device)
     if learning:
@@ -86,7 +91,9 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
         heldout_facts = data_facts(heldout_path, shown, heldout)
     _fits_context(config, policy, train, heldout)
     asked = suite_tasks(suites, policy, manner_of(config))
-    tasks = ([heldout_task(heldout, rubric=rubric, config=config)] if heldout is not None else []) + asked
+    context = Context(limits=config.reward.limits, base=base, device=str(device))
+    runner = Runner(rubric, context)
+    tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + asked
 
     reference = critic = None
     if learning and config.algorithm.needs_reference and not config.model.lora.rank:
@@ -99,6 +106,7 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
         reference,
         critic,
         rubric,
+        runner,
         train,
         heldout,
         train_facts,

@@ -92,6 +92,17 @@ class Sample(Body):
     """Of its leaf in the step's commitments (grpo_core/commitments.py); null where a trainer made none."""
 
 
+ErrorClass = Literal[
+    "verifier", "timeout", "memory", "output", "value", "sample", "parse", "refused", "budget", "infra"
+]
+"""verifier: its code raised. timeout: killed at its deadline. memory, output: killed for taking or printing too much.
+value: what it gave is no finite number. sample: the problem lacks what it needs. parse: a judge's answer holds no
+score. refused: a judge declined to judge. budget: a judge's budget is spent. infra: sandbox, worker or judge's server
+failed, which is not the sample's doing."""
+NOT_ITS_OWN: frozenset[ErrorClass] = frozenset({"budget", "infra"})
+"""Trouble for which a sample is never paid 0."""
+
+
 class ComponentScore(Body):
     """One reward component's word on one completion."""
 
@@ -104,6 +115,14 @@ class ComponentScore(Body):
     seconds: float = 0.0
     error: str | None = None
     """Class and message of the error that kept it from being scored."""
+    error_class: ErrorClass | None = None
+    """What kind of trouble it was; null without an error, and in records of before there were classes."""
+    traceback: str = ""
+    """Where a verifier written by a person raised, its own lines only."""
+    printed: str = ""
+    """What a verifier written by a person printed while it scored this sample, cut when long."""
+    tries: Annotated[int, Field(ge=1)] = 1
+    """How often it was tried; more than once after trouble that was not the sample's own."""
     steps: tuple["StepScore", ...] | None = None
     """Reward of each step of the completion, where the kind scores steps; `value` is their mean."""
 

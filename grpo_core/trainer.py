@@ -185,7 +185,7 @@ class Trainer:
             inputs.train.prompts,
             rollout=self._rollout,
             policy=inputs.policy,
-            rubric=inputs.rubric,
+            runner=inputs.runner,
             ranks=ranks,
             check=check,
         )

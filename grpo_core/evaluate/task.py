@@ -15,7 +15,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.scorers import Score
 from grpo_core.evaluate.suites.load import Suite
-from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards import Runner
 from grpo_core.rollout.prompts import Encoded, encode_problems
 
 _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
@@ -65,7 +65,7 @@ def manner_of(config: RunConfig) -> Manner:
     )
 
 
-def heldout_task(encoded: Encoded, *, rubric: Rubric, config: RunConfig) -> Task:
+def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task:
     """Right or wrong by the reward's success component."""
     problems = [prompted.problem for prompted in encoded.prompts]
     success, manner = config.success_component, manner_of(config)
@@ -75,16 +75,16 @@ def heldout_task(encoded: Encoded, *, rubric: Rubric, config: RunConfig) -> Task
         prompts=encoded,
         max_completion_tokens=manner.max_completion_tokens,
         stream=(config.seed, _HELDOUT_STREAM),
-        judge=partial(_passed, problems, rubric, success),
+        judge=partial(_passed, problems, runner, success),
         parts=[("", "")] * len(problems),
         protocol={
             **_protocol(manner, manner.template, manner.max_completion_tokens),
             "success_component": success,
-            "reward_digest": rubric.digest,
+            "reward_digest": runner.rubric.digest,
             "problems": len(problems),
             "problems_digest": digest,
             "items_digest": digest,
-            "scorer_digest": rubric.digest,
+            "scorer_digest": runner.rubric.digest,
         },
     )
 
@@ -166,8 +166,8 @@ def _number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
-def _passed(problems: Sequence[Problem], rubric: Rubric, success: str, place: int, completion: str) -> Score:
-    found = rubric.score(problems[place], completion).components[success]
+def _passed(problems: Sequence[Problem], runner: Runner, success: str, place: int, completion: str) -> Score:
+    found = runner.one(problems[place], completion).components[success]
     return Score(float(found.passed is True), found.detail, found.error)
 
 

@@ -1,5 +1,8 @@
-"""Rewards: checkable rules, weighted into a rubric. Loads no torch; one file per kind."""
+"""Rewards: kinds weighted into a rubric, and the runner that scores with it. Loads no torch; one file per kind."""
 
-from grpo_core.rewards.rubric import KINDS, Rubric, Scored
+from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.kinds import KINDS
+from grpo_core.rewards.rubric import Rubric, Scored
+from grpo_core.rewards.runner import Runner
 
-__all__ = ["KINDS", "Rubric", "Scored"]
+__all__ = ["KINDS", "Rubric", "Runner", "Scored", "Unscored"]

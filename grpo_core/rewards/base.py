@@ -1,12 +1,19 @@
-"""What the reward kinds share: parameters, and how an answer is taken out of a completion.
+"""What the reward kinds share: what is scored, parameters, and how an answer is taken out of a completion.
 
 Everything here runs on text that a model wrote: each extraction takes time linear in it and executes nothing.
 """
 
 import re
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
+
+from grpo_core.config_reward import RewardLimits
+from grpo_core.data.problem import Problem
+from grpo_core.records import ComponentScore
 
 Extract = Literal["answer_tag", "hashes", "boxed", "last_number", "whole"]
 
@@ -18,6 +25,48 @@ class Params(BaseModel):
     """Base of every kind's parameters: frozen, no unknown fields, field docstrings kept as descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """A completion of a problem, before a reward has looked at it."""
+
+    problem: Problem
+    completion: str
+    tokens: int | None = None
+    """Of the completion, its end token included; None where no tokenizer saw it, as for a pasted text."""
+
+
+class Scorer(Protocol):
+    """One component that holds something open (processes, a model, a server) while a run scores with it."""
+
+    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+        """One word on each, in order. `check` is called between samples and while waiting, and may raise to stop.
+
+        Trouble with a sample is told in its ComponentScore (error, error_class), never raised; what makes all further
+        scoring pointless raises a GrpoError."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says of it: versions, hashes, level of the sandbox, calls so far. JSON values."""
+        ...
+
+    def close(self) -> None:
+        """End all that it started; may be called twice."""
+        ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a scorer may use of the process that it lives in."""
+
+    limits: RewardLimits = field(default_factory=RewardLimits)
+    base: Path = Path()
+    """Relative folders of models are looked for here first, as that of the policy is."""
+    device: str = "cpu"
+    """Where a reward model's weights go: cpu, cuda or cuda:<n>."""
+    cache: Path | None = None
+    """Folder for what a judge answered, so that a resumed run does not ask again; None: memory alone."""
 
 
 def extract_answer(completion: str, how: Extract) -> str | None:

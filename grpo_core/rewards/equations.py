@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from grpo_core.data.problem import Problem
 from grpo_core.records import ComponentScore, StepScore
-from grpo_core.rewards.base import Params, shown
+from grpo_core.rewards.base import Params, Unscored, shown
 
 MAX_TERMS = 20
 MAX_NUMBER_CHARS = 30
@@ -52,10 +51,10 @@ class _Token:
     """Characters of the completion up to and including the token."""
 
 
-def score(problem: Problem, completion: str, params: EquationsParams) -> ComponentScore:
+def score(sample: Unscored, params: EquationsParams) -> ComponentScore:
     """The share of true ones among the equations; 0 when there is none. Each is a step with value 1 or 0."""
     steps, false = [], ""
-    for left, right, text, end in _equations(completion):
+    for left, right, text, end in _equations(sample.completion):
         true = _holds(left, right, params)
         steps.append(StepScore(end=end, value=float(true)))
         if not true and not false:

@@ -1,8 +1,7 @@
 """exact: the extracted answer is the reference answer, character by character."""
 
-from grpo_core.data.problem import Problem
 from grpo_core.records import ComponentScore
-from grpo_core.rewards.base import Extract, Params, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Extract, Params, Unscored, extract_answer, missing_answer, shown
 
 
 class ExactParams(Params):
@@ -15,12 +14,12 @@ class ExactParams(Params):
     """Take any run of white space as one space. White space at the ends never counts."""
 
 
-def score(problem: Problem, completion: str, params: ExactParams) -> ComponentScore:
+def score(sample: Unscored, params: ExactParams) -> ComponentScore:
     """1 when equal, else 0."""
-    answer = extract_answer(completion, params.extract)
+    answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
-    passed = _normal(answer, params) == _normal(problem.answer, params)
+    passed = _normal(answer, params) == _normal(sample.problem.answer, params)
     return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
 
 

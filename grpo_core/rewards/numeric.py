@@ -11,10 +11,9 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
-from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records import ComponentScore
-from grpo_core.rewards.base import Extract, Params, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Extract, Params, Unscored, extract_answer, missing_answer, shown
 from grpo_core.rewards.latex import Value, equal, is_latex, latex_value, plain_value
 
 MAX_PLAIN_CHARS = 100
@@ -37,17 +36,17 @@ class NumericParams(Params):
     """ratio: `50 %` is the number 0.5. ignore: the sign is dropped, so `50 %` is 50."""
 
 
-def score(problem: Problem, completion: str, params: NumericParams) -> ComponentScore:
+def score(sample: Unscored, params: NumericParams) -> ComponentScore:
     """1 when both are the same number, else 0. Raises RewardError when the reference answer is not a number."""
-    reference = parse_number(problem.answer, percent=params.percent)
-    wanted = _latex(problem.answer, params) if reference is None else None
+    reference = parse_number(sample.problem.answer, percent=params.percent)
+    wanted = _latex(sample.problem.answer, params) if reference is None else None
     if reference is None and wanted is None:
         raise RewardError(
-            f"problem {problem.id}: the reference answer {shown(problem.answer)!r} is not a number that can be "
-            "compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the kind "
+            f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} is not a number that "
+            "can be compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the kind "
             "exact for answers in words"
         )
-    answer = extract_answer(completion, params.extract)
+    answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
     given = parse_number(answer, percent=params.percent)
@@ -60,7 +59,7 @@ def score(problem: Problem, completion: str, params: NumericParams) -> Component
     if found is None:
         detail = f"not compared, too costly or not understood: {shown(answer)}"
         return ComponentScore(value=0.0, passed=False, detail=detail)
-    passed = equal(found, wanted if wanted is not None else _plain(problem.answer, cast("Fraction", reference)))
+    passed = equal(found, wanted if wanted is not None else _plain(sample.problem.answer, cast("Fraction", reference)))
     return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
 
 

@@ -3,9 +3,8 @@
 Pays for the form only, whatever stands inside.
 """
 
-from grpo_core.data.problem import Problem
 from grpo_core.records import ComponentScore
-from grpo_core.rewards.base import Params
+from grpo_core.rewards.base import Params, Unscored
 
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -17,9 +16,9 @@ class R1FormatParams(Params):
     """An empty `<think></think>` or `<answer></answer>` passes too."""
 
 
-def score(problem: Problem, completion: str, params: R1FormatParams) -> ComponentScore:
+def score(sample: Unscored, params: R1FormatParams) -> ComponentScore:
     """1 when the form is right, else 0 with the first thing that is wrong."""
-    fault = _fault(completion, params)
+    fault = _fault(sample.completion, params)
     return ComponentScore(value=0.0 if fault else 1.0, passed=not fault, detail=fault)
 
 

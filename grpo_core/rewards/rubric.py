@@ -1,36 +1,25 @@
-"""A rubric scores a completion: the weighted sum of its components, each by its kind.
+"""A rubric says what a completion is paid: the weighted sum of its components, each by its kind.
 
-Checks every component's parameters when it is built, so that a wrong one is found before a model is loaded. What a
-component raises while scoring never escapes unseen: the config's `on_error` decides what the sample gets.
+Checks every component's parameters when it is built, so that a wrong one is found before a model is loaded. It holds
+nothing open: `Runner` scores with it.
 """
 
 import hashlib
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import cast
 
 import rfc8785
 from pydantic import JsonValue, ValidationError
 
-from grpo_core.config import RewardComponent, RewardConfig, RewardKind
 from grpo_core.config_faults import field_problems
+from grpo_core.config_reward import RewardComponent, RewardConfig
 from grpo_core.data.problem import Problem
-from grpo_core.errors import ConfigError, FieldProblem, RewardError
-from grpo_core.records import ComponentScore
-from grpo_core.rewards import equations, exact, numeric, r1_format
+from grpo_core.errors import ConfigError, DataError, FieldProblem, RewardError
+from grpo_core.records import NOT_ITS_OWN, ComponentScore
 from grpo_core.rewards.base import Params
-
-Score = Callable[[Problem, str, Any], ComponentScore]
-
-KINDS: dict[RewardKind, tuple[type[Params], Score]] = {
-    "exact": (exact.ExactParams, exact.score),
-    "numeric": (numeric.NumericParams, numeric.score),
-    "r1_format": (r1_format.R1FormatParams, r1_format.score),
-    "equations": (equations.EquationsParams, equations.score),
-}
-assert set(KINDS) == set(get_args(RewardKind))
+from grpo_core.rewards.kinds import KINDS, Kind
 
 LARGEST = 1e9
 """A weighted value beyond this is an error, not a reward: its square would swamp the group's standard deviation."""
@@ -38,64 +27,94 @@ LARGEST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a completion earned. `reward` is None when a component raised and `on_error` is mask."""
+    """What a completion earned. `reward` is None when a component could not score it and `on_error` is mask, or the
+    trouble was not the sample's own."""
 
     reward: float | None
     components: dict[str, ComponentScore]
 
 
+@dataclass(frozen=True)
+class RubricPart:
+    component: RewardComponent
+    kind: Kind
+    params: Params
+
+
 class Rubric:
-    """The reward of a run, ready to score."""
+    """The reward of a run, checked."""
 
     def __init__(self, config: RewardConfig) -> None:
         """Raises ConfigError listing every wrong parameter as `reward.components.<n>.params.<name>`."""
         self.config = config
         problems: list[FieldProblem] = []
-        self._parts: list[tuple[RewardComponent, Score, Params]] = []
+        parts: list[RubricPart] = []
         for place, component in enumerate(config.components):
-            model, score = KINDS[component.kind]
+            kind, path = KINDS[component.kind], f"reward.components.{place}.params"
             try:
-                self._parts.append((component, score, model.model_validate(component.params)))
+                part = RubricPart(component, kind, kind.params.model_validate(component.params))
             except ValidationError as error:
-                problems += field_problems(error, prefix=f"reward.components.{place}.params", model=model)
-            problems += _not_canonical(component.params, f"reward.components.{place}.params")
+                problems += field_problems(error, prefix=path, model=kind.params)
+            else:
+                parts.append(part)
+                problems += [FieldProblem(f"{path}.{name}", fault) for name, fault in kind.check(part.params)]
+            problems += _not_canonical(component.params, path)
         if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise ConfigError(f"the reward's parameters are not valid:\n{listed}", tuple(problems))
+        self.parts = tuple(parts)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the reward's canonical JSON (RFC 8785), as hex: the name of exactly this reward."""
         return hashlib.sha256(rfc8785.dumps(self.config.model_dump(mode="json"))).hexdigest()
 
-    def score(self, problem: Problem, completion: str) -> Scored:
-        """Score one completion. Raises RewardError only when a component raised and `on_error` is fail."""
-        components = {
-            component.name: self._component(component, score, params, problem, completion)
-            for component, score, params in self._parts
-        }
-        if any(result.error is not None for result in components.values()):
-            return Scored(0.0 if self.config.on_error == "zero" else None, components)
-        total = math.fsum(
-            component.weight * cast("float", components[component.name].value) for component, _, _ in self._parts
-        )
-        return Scored(total, components)
+    @property
+    def needs_sandbox(self) -> bool:
+        return any(part.kind.place == "sandbox" for part in self.parts)
 
-    def _component(
-        self, component: RewardComponent, score: Score, params: Params, problem: Problem, completion: str
-    ) -> ComponentScore:
-        began = time.perf_counter()
-        try:
-            result = score(problem, completion, params)
-            if result.value is None or not abs(component.weight * result.value) <= LARGEST:
-                raise RewardError(f"{component.kind} gave {result.value}, which is not a number up to {LARGEST:g}")
-        except Exception as error:  # a component may raise anything; the error policy answers it, in plain sight
+    @property
+    def rules_alone(self) -> bool:
+        """Every component is a rule of our own in time linear in the text: any process may score with it."""
+        return all(part.kind.place == "here" for part in self.parts)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """{field that each problem must have: name of the component that reads it}."""
+        return {column: part.component.name for part in self.parts for column in part.kind.columns(part.params)}
+
+    def check_problems(self, problems: Sequence[Problem]) -> None:
+        """Raises DataError naming the first problem that lacks what a component reads."""
+        wanted = self.columns
+        for problem in problems if wanted else ():
+            for column in sorted(wanted.keys() - problem.meta.keys()):
+                there = ", ".join(["prompt", "answer", *problem.meta])
+                raise DataError(
+                    f"problem {problem.id} has no {column!r}, which the reward component {wanted[column]!r} reads; it "
+                    f"has {there}. Add the field to every line of the dataset, or choose another reward"
+                )
+
+    def combine(self, components: Mapping[str, ComponentScore], *, of: str) -> Scored:
+        """The reward of one sample, of the problem with the id `of`. Raises RewardError where a component could not
+        score it and `on_error` is fail."""
+        told = {part.component.name: _bounded(components[part.component.name], part) for part in self.parts}
+        failed = {name: one for name, one in told.items() if one.error is not None}
+        if failed:
             if self.config.on_error == "fail":
-                raise RewardError(
-                    f"reward component {component.name!r} failed on problem {problem.id}: {error}"
-                ) from error
-            result = ComponentScore(value=None, error=f"{type(error).__name__}: {error}")
-        return result.model_copy(update={"seconds": time.perf_counter() - began})
+                name, one = next(iter(failed.items()))
+                raise RewardError(f"reward component {name!r} failed on problem {of}: {one.error}")
+            own = all(one.error_class not in NOT_ITS_OWN for one in failed.values())
+            return Scored(0.0 if self.config.on_error == "zero" and own else None, told)
+        values = [part.component.weight * cast("float", told[part.component.name].value) for part in self.parts]
+        return Scored(math.fsum(values), told)
+
+
+def _bounded(score: ComponentScore, part: RubricPart) -> ComponentScore:
+    """The score, or an error where its value is no number that a reward can hold."""
+    if score.error is not None or (score.value is not None and abs(part.component.weight * score.value) <= LARGEST):
+        return score
+    error = f"{part.component.kind} gave {score.value}, which is not a number up to {LARGEST:g}"
+    return score.model_copy(update={"value": None, "passed": None, "error": error, "error_class": "value"})
 
 
 def _not_canonical(params: dict[str, JsonValue], path: str) -> Iterator[FieldProblem]:

@@ -14,18 +14,19 @@ from grpo_core.config import RewardConfig
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError, RewardError
 from grpo_core.records import ComponentScore
-from grpo_core.rewards import KINDS, Rubric
-from grpo_core.rewards.base import Params, extract_answer
+from grpo_core.rewards import KINDS, Rubric, Runner, exact
+from grpo_core.rewards.base import Params, Unscored, extract_answer
+from grpo_core.rewards.kinds import Kind
 from grpo_core.rewards.numeric import parse_number
 
 
-def rubric(*components: dict[str, Any], **rest: Any) -> Rubric:
+def rubric(*components: dict[str, Any], **rest: Any) -> Runner:
     named = [{"name": f"c{n}", **component} for n, component in enumerate(components)]
-    return Rubric(RewardConfig.model_validate({"components": named, **rest}))
+    return Runner(Rubric(RewardConfig.model_validate({"components": named, **rest})))
 
 
 def value(kind: str, completion: str, answer: str, **params: Any) -> float | None:
-    return rubric({"kind": kind, "params": params}).score(Problem("p", "q", answer), completion).reward
+    return rubric({"kind": kind, "params": params}).one(Problem("p", "q", answer), completion).reward
 
 
 # ---------------------------------------------------------------------- extraction
@@ -90,7 +91,7 @@ def test_exact() -> None:
     ],
 )
 def test_r1_format(completion: str, detail: str) -> None:
-    scored = rubric({"kind": "r1_format"}).score(Problem("p", "q", "a"), completion)
+    scored = rubric({"kind": "r1_format"}).one(Problem("p", "q", "a"), completion)
     assert scored.components["c0"].detail == detail
     assert scored.reward == (0 if detail else 1)
     assert scored.components["c0"].passed is not bool(detail)
@@ -220,7 +221,7 @@ def test_numeric_tolerance_percent_and_extraction() -> None:
 @pytest.mark.parametrize("reference", ["a dozen", "", "1,23", r"\text{yes}"])
 def test_reference_that_is_no_number_raises(reference: str) -> None:
     with pytest.raises(RewardError, match=r"problem p: the reference answer .* is not a number"):
-        rubric({"kind": "numeric"}, on_error="fail").score(Problem("p", "q", reference), "<answer>1</answer>")
+        rubric({"kind": "numeric"}, on_error="fail").one(Problem("p", "q", reference), "<answer>1</answer>")
 
 
 LATEX_PIECES = [
@@ -256,18 +257,18 @@ COSTLY = [
 @pytest.mark.parametrize("text", COSTLY)
 def test_costly_latex_is_refused_on_both_sides(text: str) -> None:
     problem, given = Problem("p", "q", "1"), f"<answer>{text}</answer>"
-    scored = rubric({"kind": "numeric"}).score(problem, given).components["c0"]
+    scored = rubric({"kind": "numeric"}).one(problem, given).components["c0"]
     assert (scored.passed, scored.error) == (False, None)
     assert scored.detail.startswith("not compared, too costly or not understood: ")
     with pytest.raises(RewardError, match="is not a number that can be compared: write it with digits"):
-        rubric({"kind": "numeric"}, on_error="fail").score(Problem("p", "q", text), "<answer>1</answer>")
+        rubric({"kind": "numeric"}, on_error="fail").one(Problem("p", "q", text), "<answer>1</answer>")
 
 
 @given(st.lists(st.sampled_from(LATEX_PIECES), max_size=30), st.lists(st.sampled_from(LATEX_PIECES), max_size=30))
 @settings(deadline=None, max_examples=150)
 def test_any_latex_is_paid_0_or_1_or_refused(answer: list[str], reference: list[str]) -> None:
     problem = Problem("p", "q", "".join(reference))
-    scored = rubric({"kind": "numeric", "params": {"extract": "whole"}}).score(problem, "".join(answer))
+    scored = rubric({"kind": "numeric", "params": {"extract": "whole"}}).one(problem, "".join(answer))
     error = scored.components["c0"].error
     assert scored.reward in (0, 1) if error is None else error.startswith("RewardError: problem p: the reference")
 
@@ -276,12 +277,12 @@ def test_numeric_loads_math_verify_only_for_latex_and_warns_of_nothing() -> None
     code = """
 import sys
 from grpo_core.config import RewardConfig
-from grpo_core.rewards import Rubric
+from grpo_core.rewards import Rubric, Runner
 from grpo_core.data import Problem
-rubric = Rubric(RewardConfig.model_validate({"components": [{"name": "a", "kind": "numeric"}]}))
-assert rubric.score(Problem("p", "q", "1/2"), "<answer>0.5</answer>").reward == 1
+rubric = Runner(Rubric(RewardConfig.model_validate({"components": [{"name": "a", "kind": "numeric"}]})))
+assert rubric.one(Problem("p", "q", "1/2"), "<answer>0.5</answer>").reward == 1
 assert "math_verify" not in sys.modules and "sympy" not in sys.modules and "torch" not in sys.modules
-assert rubric.score(Problem("p", "q", "1/2"), "<answer>\\\\frac{2}{4}</answer>").reward == 1
+assert rubric.one(Problem("p", "q", "1/2"), "<answer>\\\\frac{2}{4}</answer>").reward == 1
 assert "math_verify" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -294,12 +295,12 @@ assert "math_verify" in sys.modules
 def test_weighted_sum_and_components() -> None:
     both = rubric({"kind": "r1_format", "weight": 0.25}, {"kind": "numeric", "weight": 2})
     problem = Problem("p", "q", "82")
-    scored = both.score(problem, "<think>a</think><answer>82</answer>")
+    scored = both.one(problem, "<think>a</think><answer>82</answer>")
     assert scored.reward == 2.25
     assert scored.components["c1"].detail == "82"
     assert all(component.seconds > 0 for component in scored.components.values())
-    assert both.score(problem, "<answer>82</answer>").reward == 2
-    assert rubric({"kind": "exact", "weight": -1}).score(problem, "<answer>82</answer>").reward == -1
+    assert both.one(problem, "<answer>82</answer>").reward == 2
+    assert rubric({"kind": "exact", "weight": -1}).one(problem, "<answer>82</answer>").reward == -1
 
 
 def test_every_wrong_parameter_is_told_with_its_path() -> None:
@@ -317,15 +318,15 @@ def test_number_that_no_digest_can_hold_is_told_with_its_path() -> None:
         rubric({"kind": "exact"}, {"kind": "numeric", "params": {"tolerance": 10**17}})
     assert [problem.path for problem in caught.value.problems] == ["reward.components.1.params.tolerance"]
     assert "write a large number as a decimal" in str(caught.value)
-    assert len(rubric({"kind": "numeric", "params": {"tolerance": 1e17}}).digest) == 64
+    assert len(rubric({"kind": "numeric", "params": {"tolerance": 1e17}}).rubric.digest) == 64
 
 
 def test_digest_names_exactly_this_reward() -> None:
     # RFC 8785 of {"components":[{"kind":"exact","name":"c0","params":{},"weight":1}],"on_error":"mask"}
-    assert rubric({"kind": "exact"}).digest == _sha256(
+    assert rubric({"kind": "exact"}).rubric.digest == _sha256(
         '{"components":[{"kind":"exact","name":"c0","params":{},"weight":1}],"on_error":"mask"}'
     )
-    assert rubric({"kind": "exact", "weight": 2}).digest != rubric({"kind": "exact"}).digest
+    assert rubric({"kind": "exact", "weight": 2}).rubric.digest != rubric({"kind": "exact"}).rubric.digest
 
 
 class _Raising(Params):
@@ -334,18 +335,19 @@ class _Raising(Params):
 
 @pytest.fixture(params=[ZeroDivisionError("division by zero"), float("nan"), float("inf"), None])
 def failing_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    def score(problem: Problem, completion: str, params: _Raising) -> ComponentScore:
+    def score(sample: Unscored, params: _Raising) -> ComponentScore:
         if isinstance(request.param, Exception):
             raise request.param
         return ComponentScore.model_construct(value=request.param)
 
-    monkeypatch.setitem(KINDS, "exact", (_Raising, score))
+    monkeypatch.setattr(exact, "score", score)
+    monkeypatch.setitem(KINDS, "exact", Kind(_Raising, "here", "exact", "fails"))
     return str(request.param)
 
 
 def test_on_error_mask_leaves_the_sample_out_and_keeps_the_reason(failing_kind: str) -> None:
     both = rubric({"kind": "exact"}, {"kind": "r1_format"}, on_error="mask")
-    scored = both.score(Problem("p", "q", "a"), "<think>a</think><answer>b</answer>")
+    scored = both.one(Problem("p", "q", "a"), "<think>a</think><answer>b</answer>")
     assert scored.reward is None
     assert scored.components["c0"].value is None
     assert scored.components["c0"].error is not None
@@ -355,16 +357,16 @@ def test_on_error_mask_leaves_the_sample_out_and_keeps_the_reason(failing_kind: 
 
 def test_on_error_zero_pays_nothing_even_when_the_rest_passed(failing_kind: str) -> None:
     both = rubric({"kind": "exact"}, {"kind": "r1_format"}, on_error="zero")
-    assert both.score(Problem("p", "q", "a"), "<think>a</think><answer>b</answer>").reward == 0
+    assert both.one(Problem("p", "q", "a"), "<think>a</think><answer>b</answer>").reward == 0
 
 
 def test_on_error_fail_names_component_and_problem(failing_kind: str) -> None:
     with pytest.raises(RewardError, match="reward component 'c0' failed on problem p"):
-        rubric({"kind": "exact"}, on_error="fail").score(Problem("p", "q", "a"), "x")
+        rubric({"kind": "exact"}, on_error="fail").one(Problem("p", "q", "a"), "x")
 
 
 def test_reward_too_large_to_average_is_an_error() -> None:
-    scored = rubric({"kind": "exact", "weight": 1e308}).score(Problem("p", "q", "a"), "<answer>a</answer>")
+    scored = rubric({"kind": "exact", "weight": 1e308}).one(Problem("p", "q", "a"), "<answer>a</answer>")
     assert scored.reward is None
     assert "not a number up to 1e+09" in (scored.components["c0"].error or "")
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from grpo_core.config import RewardConfig
 from grpo_core.data import Problem
 from grpo_core.records import ComponentScore
-from grpo_core.rewards import Rubric
+from grpo_core.rewards import Rubric, Runner
 
 
 def scored(completion: str, **params: Any) -> ComponentScore:
     rubric = Rubric(RewardConfig.model_validate({"components": [{"name": "e", "kind": "equations", "params": params}]}))
-    score = rubric.score(Problem("p", "q", "a"), completion)
+    score = Runner(rubric).one(Problem("p", "q", "a"), completion)
     assert score.components["e"].error is None
     assert score.reward == score.components["e"].value
     return score.components["e"]

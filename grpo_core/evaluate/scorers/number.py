@@ -11,6 +11,7 @@ from grpo_core.errors import RewardError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers.base import Answer, Params, Score, answer_in, shown
 from grpo_core.rewards import numeric
+from grpo_core.rewards.base import Unscored
 
 VERSION = 1
 
@@ -44,7 +45,7 @@ def score(item: SuiteItem, completion: str, params: NumberParams) -> Score:
 def _compare(item: SuiteItem, answer: str, params: NumberParams) -> Score:
     settings = numeric.NumericParams(extract="whole", tolerance=params.tolerance, percent=params.percent)
     problem = Problem(id=item.id, prompt=item.prompt, answer=_ascii_digits(str(item.target)))
-    found = numeric.score(problem, answer, settings)
+    found = numeric.score(Unscored(problem, answer), settings)
     return Score(found.value or 0.0, found.detail)
 
 

@@ -11,7 +11,7 @@ from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
 from cohort.runs.models import Attempt, Run
 from grpo_core.evaluate.suites import Starter, starters
-from grpo_core.rewards.rubric import KINDS
+from grpo_core.rewards import KINDS
 
 RUNS_SHOWN = 50
 Row = TypeVar("Row", bound=Model)
@@ -107,11 +107,11 @@ class Parameter:
 def reward_kinds() -> dict[str, list[Parameter]]:
     """Each kind's parameters, as the kind itself declares them."""
     return {
-        kind: [
-            Parameter(name, json.dumps(field.default), field.description or "")
-            for name, field in model.model_fields.items()
+        name: [
+            Parameter(parameter, json.dumps(field.default), field.description or "")
+            for parameter, field in kind.params.model_fields.items()
         ]
-        for kind, (model, _) in KINDS.items()
+        for name, kind in KINDS.items()
     }
 
 

@@ -26,7 +26,7 @@ from grpo_core.config import DataFormat, RewardConfig
 from grpo_core.config_faults import field_problems
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 from grpo_core.errors import ConfigError, DataError, FieldProblem, ModelError
-from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards import Rubric
 
 log = logging.getLogger(__name__)
 

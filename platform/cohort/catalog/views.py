@@ -20,7 +20,7 @@ from cohort.contamination.selectors import of_dataset
 from cohort.environment import environment
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
-from grpo_core.rewards.rubric import Scored
+from grpo_core.rewards import Runner, Scored
 
 FOLDERS_SHOWN = 200
 
@@ -237,7 +237,7 @@ def verifier_try(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
             raise Http404
         problem = Problem(id="tried", prompt=form.cleaned_data["prompt"], answer=form.cleaned_data["answer"])
         try:
-            result = services.checked_rubric(version.spec).score(problem, form.cleaned_data["completion"])
+            result = Runner(services.checked_rubric(version.spec)).one(problem, form.cleaned_data["completion"])
         except RewardError as error:
             form.add_error(None, str(error))
         else:

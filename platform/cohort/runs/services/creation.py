@@ -15,7 +15,7 @@ from cohort.runs.transitions import run_event, run_logged, run_move
 from grpo_core.broker import LABEL, LABEL_RULE
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
-from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards import Rubric
 
 _CHOSEN = {
     "name": "the run's name",

@@ -1,0 +1,63 @@
+"""The table of reward kinds: their parameters, where each one runs, what it asks of a problem.
+
+Importing it loads no torch and starts nothing; what is heavy is imported when a kind is first used.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from grpo_core.config_reward import RewardKind
+from grpo_core.records import ComponentScore
+from grpo_core.rewards.base import Context, Params, Scorer, Unscored
+from grpo_core.rewards.equations import EquationsParams
+from grpo_core.rewards.exact import ExactParams
+from grpo_core.rewards.numeric import NumericParams
+from grpo_core.rewards.r1_format import R1FormatParams
+
+Place = Literal["here", "aside", "sandbox", "model", "judge"]
+"""here: a rule of our own that takes time linear in the text, so it needs no deadline and may run in any process.
+aside: ours too, but a text can make it slow: in a process that is killed at its deadline. sandbox: code that a person
+or a model wrote runs, in the sandbox only. model: weights in the trainer's process. judge: asks a server."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    params: type[Params]
+    place: Place
+    module: str
+    """Of grpo_core.rewards. It has `score(sample, params)` where place is here or aside, else
+    `open_scorer(params, context)`."""
+    summary: str
+    """What it pays for, in one line, for forms and lists."""
+    steps: bool = False
+    """Scores steps of a completion, for supervision: process."""
+    check: Callable[[Any], Iterable[tuple[str, str]]] = lambda params: ()
+    """(parameter, what is wrong) beyond what the types say; cheap, runs no given code."""
+    columns: Callable[[Any], frozenset[str]] = lambda params: frozenset()
+    """Fields that each problem must have beside prompt and answer."""
+
+    def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
+        """The function of a kind that runs here or aside."""
+        found: Callable[[Unscored, Any], ComponentScore] = self._module().score
+        return found
+
+    def open(self, params: Params, context: Context) -> Scorer:
+        """The scorer of any other kind. Raises a GrpoError when what it needs is not there."""
+        found: Scorer = self._module().open_scorer(params, context)
+        return found
+
+    def _module(self) -> Any:
+        return importlib.import_module(f"grpo_core.rewards.{self.module}")
+
+
+KINDS: dict[RewardKind, Kind] = {
+    "exact": Kind(ExactParams, "here", "exact", "the answer equals the reference, character by character"),
+    "numeric": Kind(NumericParams, "here", "numeric", "answer and reference are the same number"),
+    "r1_format": Kind(R1FormatParams, "here", "r1_format", "think and answer tags, as DeepSeek-R1, and nothing else"),
+    "equations": Kind(
+        EquationsParams, "here", "equations", "the share of true ones among the equations written out", steps=True
+    ),
+}
+assert set(KINDS) == set(get_args(RewardKind))
