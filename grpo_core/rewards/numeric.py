@@ -43,8 +43,8 @@ def score(sample: Unscored, params: NumericParams) -> ComponentScore:
     if reference is None and wanted is None:
         raise RewardError(
             f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} is not a number that "
-            "can be compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the kind "
-            "exact for answers in words"
+            "can be compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the "
+            "kind exact for answers in words"
         )
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
