@@ -42,7 +42,7 @@ _more_hosts = [host.strip() for host in ENV.allowed_hosts.split(",") if host.str
 ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]", *_more_hosts] if ENV.mode != "test" else ["*"]
 CSRF_TRUSTED_ORIGINS = [_public]
 
-LOCAL_APPS = ["accounts", "audit", "catalog", "runs", "review", "governance", "contamination"]
+LOCAL_APPS = ["accounts", "audit", "catalog", "runs", "review", "governance", "contamination", "lab"]
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",

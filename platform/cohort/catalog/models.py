@@ -49,6 +49,10 @@ class PromptDataset(models.Model):
     """{min, mean, max}"""
     preview = models.JSONField(default=list)
     """The first problems, as [{id, prompt, answer}]."""
+    columns = models.JSONField(null=True)
+    """{field beside prompt and answer: problems that have it}; null in rows of before they were counted."""
+    made = models.JSONField(null=True)
+    """{task, size, seed, params, version} where a reasoning-gym task made the problems; null for an upload."""
     source = models.TextField(blank=True)
     """Where the problems come from, in the uploader's words."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)

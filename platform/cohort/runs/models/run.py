@@ -114,6 +114,8 @@ class Run(models.Model):
     """Only a node with this label may take the run; empty: any."""
     gpus = models.PositiveSmallIntegerField(default=0)
     """How many GPUs a node needs to take the run, by its config."""
+    needs_sandbox = models.BooleanField(default=False)
+    """Its reward runs code that a person or a model wrote: only a node whose sandbox works may take it."""
     not_before = models.DateTimeField(null=True)
     """A run that is tried again waits until then."""
     retries = models.PositiveSmallIntegerField(default=0)

@@ -1,0 +1,123 @@
+"""Jobs that try a reward on a worker, what probes of its versions found, and what was known of one at a launch."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+from cohort.accounts.models import Project
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.runs.models import Node, Run
+
+
+class JobKind(models.TextChoices):
+    PROBE = "probe", "probe"
+    TRY = "try", "given answers"
+    SAMPLE = "sample", "answers of a base model"
+
+
+class JobState(models.TextChoices):
+    WAITING = "waiting", "waiting"
+    RUNNING = "running", "running"
+    DONE = "done", "done"
+    FAILED = "failed", "failed"
+    CANCELLED = "cancelled", "cancelled"
+
+
+class LabJob(models.Model):
+    """One try of a reward on a worker: of a version, or of a draft that nobody has saved."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="lab_jobs")
+    kind = models.CharField(max_length=8, choices=JobKind.choices)
+    version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
+    """Null: a draft."""
+    spec = models.JSONField()
+    """RewardConfig as JSON."""
+    spec_digest = models.CharField(max_length=64)
+    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
+    base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
+    options = models.JSONField(default=dict)
+    """As grpo_core.lab.job reads them."""
+
+    state = models.CharField(max_length=10, choices=JobState.choices, default=JobState.WAITING)
+    progress = models.JSONField(default=dict)
+    """wire.Progress as last told."""
+    result = models.JSONField(null=True)
+    """Of a probe, grpo_core.probe.report; of the others, grpo_core.lab.result."""
+    error_code = models.CharField(max_length=40, blank=True)
+    error = models.TextField(blank=True)
+    log_tail = models.TextField(blank=True)
+    seconds = models.FloatField(null=True)
+    """On the worker, from claim to end."""
+
+    needs_sandbox = models.BooleanField(default=False)
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
+    """Who has it, or had it last."""
+    token_digest = models.CharField(max_length=64, blank=True)
+    fence = models.PositiveIntegerField(default=0)
+    """How often it was taken; a word with a smaller one is refused."""
+    lease_until = models.DateTimeField(null=True)
+    cancel_asked = models.BooleanField(default=False)
+
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="lab_jobs")
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["state", "id"], name="lab_job_state"),
+            models.Index(fields=["token_digest"], name="lab_job_token"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"
+
+
+class VerifierProbe(models.Model):
+    """What a probe found of a version. The database refuses to change or delete a row."""
+
+    version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, related_name="probes")
+    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="probes")
+    """Whose problems were used; null: the probe's own."""
+    job = models.OneToOneField(LabJob, on_delete=models.PROTECT, related_name="probe")
+    report = models.JSONField()
+    """grpo_core.probe.report.ProbeReport."""
+    digest = models.CharField(max_length=64)
+    """SHA-256 of the report's canonical JSON (RFC 8785)."""
+    verdict = models.CharField(max_length=20)
+    """Of the report: clean, pays_wrong, rejects_right or undecided."""
+    pays_wrong = models.JSONField(default=list)
+    """Names of the classes of wrong answers that it pays."""
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"probe of {self.version}"
+
+
+class LaunchProbe(models.Model):
+    """What was known of a run's reward when the run was submitted. The database refuses to change or delete a row; a
+    run that is submitted again gets another."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="launch_probes")
+    probe = models.ForeignKey(VerifierProbe, on_delete=models.PROTECT, null=True, related_name="launches")
+    """Null: the version was never probed."""
+    state = models.CharField(max_length=20)
+    """The probe's verdict, or unprobed."""
+    pays_wrong = models.JSONField(default=list)
+    overridden = models.BooleanField(default=False)
+    """The run was held back, and the person launched it all the same."""
+    reason = models.TextField(blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.state}"
