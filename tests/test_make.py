@@ -92,7 +92,7 @@ def test_every_package_that_is_installed_is_pinned() -> None:
     """All that pyproject.toml names for development, what those need in turn, and what only an older Python adds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    ours = ("platform", "embedded", "worker", "train", "dev")
+    ours = ("platform", "embedded", "worker", "train", "dev", "tasks")
     left = [Requirement(word) for word in (*project["dependencies"], *(word for name in ours for word in extras[name]))]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {normal(line.split("==")[0]) for line in lines if "==" in line}
