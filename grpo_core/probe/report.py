@@ -1,0 +1,228 @@
+"""What a probe found: types of the report that the command writes, workers send and the platform keeps.
+
+Only data: no scoring here, and nothing of the runner is imported, so that a web process may read a report.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, ConfigDict, Field, JsonValue
+
+from grpo_core.records import Body, ErrorClass
+
+PROBE_VERSION = 1
+"""Of the classes and the rules of the verdict. Reports of different versions are not compared class by class."""
+PROBLEMS = 20
+"""Problems that a probe takes, where nobody says how many."""
+EXAMPLE_CHARS = 500
+EXAMPLES = 3
+
+Family = Literal["false_negative", "false_positive"]
+Verdict = Literal["clean", "pays_wrong", "rejects_right", "undecided"]
+Rule = Literal["any", "some", "many", "told"]
+"""When a class of wrong completions holds a verifier back. any: one that is paid suffices. some: two, or a share whose
+interval lies above 2 %. many: a share whose interval lies above 20 %, for classes whose members may be right after all,
+such as mutants of a program. told: never, it is for reading (every class of right answers)."""
+
+
+class ProbeExample(Body):
+    """One completion that a class made, and what it earned."""
+
+    problem_id: str
+    answer: str
+    """The problem's reference answer, cut when long."""
+    completion: str
+    """Cut after EXAMPLE_CHARS."""
+    reward: float | None
+    share: float | None
+    """Of what a right answer earns: 1 is all of it."""
+    paid: bool | None
+    """None where it could not be scored."""
+    details: dict[str, str]
+    """What each component said, or its error, by its name."""
+
+
+class ClassResult(Body):
+    """One class of completions over all problems that it applies to."""
+
+    name: str
+    """Stable, such as `plus_one`: part of PROBE_VERSION."""
+    title: str
+    """In words, for people."""
+    about: str
+    """What it is for: numbers, choice, words, json, code, any, form, judge, hacks."""
+    family: Family
+    rule: Rule
+    n: Annotated[int, Field(ge=0)]
+    """Completions that were scored; those with an error that left no reward are in `errors` alone."""
+    paid: Annotated[int, Field(ge=0)]
+    rate: float | None
+    """Share of mistakes: not paid, of a class of right answers; paid, of a class of wrong ones. None where n is 0."""
+    wilson95: tuple[float, float] | None
+    """Of `rate`."""
+    mean_share: float | None
+    """Mean of what they earned, as a share of what a right answer earns."""
+    errors: Annotated[int, Field(ge=0)] = 0
+    """Completions on which a component failed."""
+    held: bool = False
+    """This class alone holds the verifier back."""
+    examples: tuple[ProbeExample, ...] = ()
+    """Mistakes first, at most EXAMPLES of them; where there is none, one that went as it should."""
+
+    @property
+    def mistakes(self) -> int:
+        return self.paid if self.family == "false_positive" else self.n - self.paid
+
+
+class FormTried(Body):
+    """One form of writing a right answer down, and what the reference answers earned in it."""
+
+    name: str
+    title: str
+    n: int
+    """Reference answers that were scored."""
+    mean: float | None
+    """Mean reward."""
+    paid: int
+    """How many earned more than half of `full`, as it was settled in the end."""
+    example: str
+    """Of the first problem, cut after EXAMPLE_CHARS."""
+
+
+class Calibration(Body):
+    """The form in which right answers earn most; every other completion is compared with it."""
+
+    form: str | None
+    """Name of the form that was kept; None where there is no right answer to try, or none earned anything."""
+    full: float | None
+    """What a right answer earns: median reward of the reference answers that earned anything, in that form."""
+    low: float
+    """What counts as nothing: 0, or the median reward of the wrong completions when that is below 0."""
+    nominal: bool = False
+    """`full` is the sum of the weights, because the problems hold no right answer to try."""
+    tried: tuple[FormTried, ...]
+
+
+class Repeats(Body):
+    """The same completion scored again."""
+
+    checked: int
+    differ: int
+    """Reward or any component's value was another one, or there was an error only once."""
+    share: float | None
+    wilson95: tuple[float, float] | None
+    largest: float
+    """Largest difference between two rewards."""
+
+
+class Determinism(Body):
+    again: Repeats
+    """By the same runner."""
+    fresh: Repeats
+    """By a new runner, with new processes and no memory of the first; checked is 0 where none was to be had."""
+
+
+class Timing(Body):
+    """Seconds of one call of one component."""
+
+    calls: int
+    median: float
+    p95: float
+    largest: float
+
+
+class Shares(Body):
+    """All classes of a family together. The classes weigh as many samples as they have."""
+
+    n: int
+    mistakes: int
+    rate: float | None
+    wilson95: tuple[float, float] | None
+    classes: int
+    classes_with_mistakes: int
+
+
+class ProbeReport(Body):
+    model_config = ConfigDict(populate_by_name=True)
+
+    schema_: Literal["cohort-probe/1"] = Field("cohort-probe/1", alias="schema")
+    probe_version: int = PROBE_VERSION
+    cohort_version: str
+    at: AwareDatetime
+    rubric_digest: str
+    kinds: dict[str, str]
+    """Kind of each component, by its name."""
+    weights: dict[str, float]
+    problems_source: Literal["data", "builtin"]
+    problems_digest: str
+    """`grpo_core.data.fingerprint.problems_digest` of the problems that were taken."""
+    problems: int
+    problems_of: int
+    """How many there were to choose from."""
+    subjects: dict[str, int]
+    """What the answers are (number, expression, choice, words, json, code): {subject: problems}."""
+    seed: int
+
+    verdict: Verdict
+    pays_wrong: tuple[str, ...]
+    """Names of the classes of wrong completions that hold the verifier back."""
+    pays_part: tuple[str, ...]
+    """Names of other classes of wrong completions that earn a tenth or more of a right answer, in the mean."""
+    rejects: tuple[str, ...]
+    """Names of the classes of right answers of which more than 2 % are not paid."""
+    reasons: tuple[str, ...]
+    """Why the verdict is as it is, in sentences."""
+
+    calibration: Calibration
+    false_negative: Shares
+    false_positive: Shares
+    classes: tuple[ClassResult, ...]
+    determinism: Determinism
+    timing: dict[str, Timing]
+    """By component."""
+    calls: int
+    """Completions scored, those scored again included."""
+    unscored: int
+    """Of them, how many got no reward because of an error."""
+    errors: dict[ErrorClass, int]
+    """Errors of components, by class."""
+    error_examples: tuple[str, ...] = ()
+    """Up to 5 different messages."""
+    cost: dict[str, JsonValue] = Field(default_factory=dict)
+    """What components that ask a server say they used, by component's name."""
+    facts: dict[str, JsonValue] = Field(default_factory=dict)
+    """All that the runner says of what it holds open: versions, hashes, the sandbox's level."""
+    sandbox: dict[str, JsonValue] | None = None
+    """Report of the sandbox where one was used."""
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as it is written, sent and stored."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """Raises pydantic's ValidationError when it is no report of this schema."""
+        return cls.model_validate(told)
+
+    def of(self, name: str) -> ClassResult:
+        """The class with this name. Raises KeyError."""
+        for one in self.classes:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def brittle(self) -> tuple[str, ...]:
+        """Where the reward is known to be brittle, one sentence a class, the worst first: what pays wrong completions,
+        then what refuses right ones."""
+        wrong = [one for one in self.classes if one.family == "false_positive" and one.paid]
+        right = [one for one in self.classes if one.name in self.rejects]
+        wrong.sort(key=lambda one: (not one.held, -(one.rate or 0)))
+        right.sort(key=lambda one: -(one.rate or 0))
+        return tuple(_sentence(one) for one in [*wrong, *right])
+
+
+def _sentence(one: ClassResult) -> str:
+    does = "pays" if one.family == "false_positive" else "does not pay"
+    low, high = one.wilson95 or (0.0, 1.0)
+    return f"{does} {one.mistakes} of {one.n} ({100 * low:.1f} to {100 * high:.1f} %): {one.title}"
