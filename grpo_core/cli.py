@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_core import __version__, cli_eval, cli_suite, program
+from grpo_core import __version__, cli_eval, cli_suite, cli_tasks, program
 from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.stop import Stop
 
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
     cli_eval.add(commands)
     cli_suite.add(commands)
+    cli_tasks.add(commands)
 
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
