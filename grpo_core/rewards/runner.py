@@ -1,30 +1,42 @@
 """Scores completions with a rubric: every component over every sample, in order, errors kept with their sample.
 
-What a component raises while scoring never escapes unseen: the config's `on_error` decides what the sample gets.
+What a component raises while scoring never escapes unseen: the config's `on_error` decides what the sample gets. Where
+a kind runs is told by its place: rules here, slow rules in processes beside (`pool.py`), the rest in a scorer that the
+kind opens. Trouble of the infrastructure is tried again.
 """
 
-import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Self
 
 from grpo_core.data.problem import Problem
-from grpo_core.errors import RewardError
-from grpo_core.records import ComponentScore, ErrorClass
+from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Context, Scorer, Unscored
+from grpo_core.rewards.pool import Pool
+from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
+from grpo_core.rewards.rules import ruled
 
 
 class Runner:
-    """Holds open what the rubric's components need, until it is closed."""
+    """Holds open what the rubric's components need, until it is closed. One caller at a time."""
 
     def __init__(self, rubric: Rubric, context: Context | None = None) -> None:
         """Raises a GrpoError when something that a component needs is not there: a sandbox, a model, a module."""
         self.rubric = rubric
-        self._context = context or Context(limits=rubric.config.limits)
+        self._limits = rubric.config.limits
+        self._context = context or Context(limits=self._limits)
         self._scorers: dict[str, Scorer] = {}
-        for part in rubric.parts:
-            if part.kind.place not in ("here", "aside"):
-                self._scorers[part.component.name] = part.kind.open(part.params, self._context)
+        with ExitStack() as opened:
+            aside = [part.component.kind for part in rubric.parts if part.kind.place == "aside"]
+            self._pool = Pool(aside, workers=self._limits.workers, deadline=self._limits.deadline_seconds)
+            opened.callback(self._pool.close)
+            for part in rubric.parts:
+                if part.kind.place not in ("here", "aside"):
+                    scorer = part.kind.open(part.params, self._context)
+                    opened.callback(scorer.close)
+                    self._scorers[part.component.name] = scorer
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -33,8 +45,8 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        for scorer in self._scorers.values():
-            scorer.close()
+        """End all that it started; may be called twice."""
+        self._opened.close()
 
     def facts(self) -> dict[str, Any]:
         """What the manifest says of each component that holds something open, by its name."""
@@ -54,20 +66,18 @@ class Runner:
     def _component(
         self, part: RubricPart, samples: Sequence[Unscored], check: Callable[[], None]
     ) -> list[ComponentScore]:
-        if part.component.name in self._scorers:
-            return self._scorers[part.component.name].score(samples, check)
-        told = []
-        for sample in samples:
-            check()
-            told.append(self._ruled(part, sample))
-        return told
+        if part.kind.place == "here":
+            told = []
+            for sample in samples:
+                check()
+                told.append(ruled(part.kind, part.params, sample))
+            return told
 
-    def _ruled(self, part: RubricPart, sample: Unscored) -> ComponentScore:
-        began = time.perf_counter()
-        try:
-            result = part.kind.rule()(sample, part.params)
-        except Exception as error:  # noqa: BLE001 - a component may raise anything; the error policy answers it
-            kind: ErrorClass = "sample" if isinstance(error, RewardError) else "verifier"
-            told = f"{type(error).__name__}: {error}"
-            result = ComponentScore(value=None, error=told, error_class=kind)
-        return result.model_copy(update={"seconds": time.perf_counter() - began})
+        def attempt(some: Sequence[Unscored]) -> list[ComponentScore]:
+            if part.kind.place == "aside":
+                return self._pool.score(part, some, check)
+            return self._scorers[part.component.name].score(some, check)
+
+        # A judge knows itself which answers of its server are worth another try, and when.
+        retries = 0 if part.kind.place == "judge" else self._limits.retries
+        return with_retries(samples, attempt, retries=retries, check=check)
