@@ -7,6 +7,7 @@ import hashlib
 import logging
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, get_args
 
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 PREVIEW_PROBLEMS = 5
 PREVIEW_CHARS = 2000
+MAX_COLUMNS = 200
+"""Fields of problems beside prompt and answer; more are names that are data."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _COMPRESSED = {
@@ -88,14 +91,15 @@ def dataset_create(
     chunks: Iterable[bytes],
     source: str = "",
     file_name: str = "file",
+    made: dict[str, Any] | None = None,
 ) -> PromptDataset:
     """Store a file of problems under its SHA-256, once every line of it is known to be good.
 
-    `chunks` may be cut anywhere. `file_name` is only what messages call the file.
+    `chunks` may be cut anywhere. `file_name` is only what messages call the file. `made` is how a task made it.
     """
     if format not in get_args(DataFormat):
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(get_args(DataFormat))}."})
-    dataset = PromptDataset(project=project, created_by=actor, name=name, format=format, source=source)
+    dataset = PromptDataset(project=project, created_by=actor, name=name, format=format, source=source, made=made)
     _name_free(dataset, "dataset")
     with tempfile.TemporaryFile() as aside:
         dataset.sha256, dataset.size = _spool(chunks, aside)
@@ -232,8 +236,9 @@ def _lines(handle: IO[bytes]) -> Iterator[bytes]:
 
 
 def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> None:
-    """Read every problem once: count, prompt lengths, the first few. Raises DataError at the first bad line."""
+    """Read every problem once: count, prompt lengths, fields, the first few. Raises DataError at the first bad line."""
     count = characters = longest = 0
+    columns: Counter[str] = Counter()
     shortest: int | None = None
     preview: list[dict[str, str]] = []
     most = settings.COHORT_MAX_DATASET_PROBLEMS
@@ -243,10 +248,16 @@ def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> N
         length = len(problem.prompt)
         count, characters = count + 1, characters + length
         longest = max(longest, length)
+        columns.update(problem.meta.keys())
+        if len(columns) > MAX_COLUMNS:
+            raise DataError(
+                f"{file_name} has more than {MAX_COLUMNS} different fields. Put what varies into one field."
+            )
         shortest = length if shortest is None else min(shortest, length)
         if len(preview) < PREVIEW_PROBLEMS:
             preview.append({"id": problem.id, "prompt": _cut(problem.prompt), "answer": _cut(problem.answer)})
     dataset.problems = count
+    dataset.columns = dict(sorted(columns.items()))
     dataset.prompt_chars = {"min": shortest, "mean": characters / count, "max": longest}
     dataset.preview = preview
 
