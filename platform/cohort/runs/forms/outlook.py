@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from cohort.contamination.selectors import Pair, of_choice, token
+from cohort.lab.gate import MIN_REASON_CHARS
 from cohort.runs.forms import suites
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.values import lookup
@@ -83,7 +84,7 @@ def outlook(form: RunForm) -> Outlook:
         epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
         models=_models(form),
         time=_time(form, completions) if completions else None,
-        checks=(*_choices_made(form), _valid(form), _node_seen(form), *map(_overlap, overlaps)),
+        checks=(*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *map(_overlap, overlaps)),
         overlaps=overlaps,
         overlap_token=token(overlaps),
     )
@@ -93,6 +94,14 @@ def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
     if form.dataset is None:
         return ()
     return tuple(of_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites]))
+
+
+def _probed(form: RunForm) -> tuple[Check, ...]:
+    """What is known of the reward; a reason takes away only that it blocks."""
+    if form.gate is None:
+        return ()
+    reasoned = len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
+    return (Check(form.gate.state == "clean", form.gate.held and not reasoned, form.gate.text),)
 
 
 def _overlap(pair: Pair) -> Check:

@@ -26,6 +26,7 @@ CHOICES = {
     "name": "Name",
     "priority": "Priority",
     "node_label": "Node label",
+    "probe_override": "Reward",
 }
 
 _FROM_ROWS = (

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.figures import natural
+from cohort.lab.gate import Gate, gate
 from cohort.runs.forms import suites
 from cohort.runs.forms.problems import CHOICES, by_field, suite_words
 from cohort.runs.forms.schema import FROM_VARIANT
@@ -36,6 +37,7 @@ BESIDE = {
     "priority": str(Priority.NORMAL.value),
     "cloned_from": "",
     "overlap_seen": "",
+    "probe_override": "",
 }
 """What the form says beside the config's own fields, and how it begins."""
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
@@ -175,6 +177,11 @@ class RunForm:
     @cached_property
     def verifier_version(self) -> VerifierVersion | None:
         return self._row("verifier_version", self.choices.verifier_versions)
+
+    @cached_property
+    def gate(self) -> Gate | None:
+        """What is known of the chosen reward, on the chosen dataset where there is a probe of just that."""
+        return gate(self.verifier_version, self.dataset) if self.verifier_version else None
 
     @property
     def suites(self) -> list[ChosenSuite]:

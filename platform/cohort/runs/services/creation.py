@@ -8,6 +8,7 @@ from django.db import transaction
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.contamination import services as overlaps
+from cohort.lab import gate
 from cohort.runs import dispatch
 from cohort.runs.models import Priority, Run, RunState, RunSuite
 from cohort.runs.services.suites import ChosenSuite, suite_part
@@ -153,19 +154,23 @@ def run_create(
 
 
 @transaction.atomic
-def run_submit(*, run: Run, actor: User, overlap_seen: str = "") -> None:
+def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override: str = "") -> None:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
     when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
-    (`cohort.contamination.selectors.token`), or its config is refused by now.
+    (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
+    no reason to launch all the same (`cohort.lab.gate`), or its config is refused by now.
 
-    The margins that its evaluations will be judged by are in the audit log from then on.
+    The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
+    on.
     """
     config_still_valid(run)
     actor_name = f"user:{actor.username}"
     run_move(run=run, to=RunState.QUEUED, actor=actor_name)
-    data = {"config_digest": run.config_digest, "margins": margins(run.config)}
+    known = gate.figures(gate.gate(run.verifier_version, run.dataset))
+    data = {"config_digest": run.config_digest, "margins": margins(run.config), "reward_probe": known}
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
     overlaps.noted_at_launch(run=run, actor=actor, seen=overlap_seen)
+    gate.noted_at_launch(run=run, actor=actor, override=probe_override)
     dispatch.train_on_commit(run=run)
 
 
@@ -203,6 +208,7 @@ def run_launch(
     node_label: str = "",
     cloned_from: Run | None = None,
     overlap_seen: str = "",
+    probe_override: str = "",
 ) -> Run:
     """Create and submit together, or neither."""
     run = run_create(
@@ -219,7 +225,7 @@ def run_launch(
         node_label=node_label,
         cloned_from=cloned_from,
     )
-    run_submit(run=run, actor=actor, overlap_seen=overlap_seen)
+    run_submit(run=run, actor=actor, overlap_seen=overlap_seen, probe_override=probe_override)
     return run
 
 

@@ -13,6 +13,7 @@ from cohort.access import run_for
 from cohort.accounts.models import Role
 from cohort.accounts.views import person
 from cohort.contamination.selectors import of_run, token
+from cohort.lab.gate import FIELD, gate
 from cohort.runs import services
 from cohort.runs.models import Checkpoint, Priority, Run, RunState
 from cohort.runs.selectors.header import run_header
@@ -26,22 +27,38 @@ CHECKPOINTS = "#checkpoints"
 @require_POST
 def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    seen, reason = request.POST.get("overlap_seen", ""), request.POST.get(FIELD, "")
     try:
-        services.run_submit(run=run, actor=person(request), overlap_seen=request.POST.get("overlap_seen", ""))
+        services.run_submit(run=run, actor=person(request), overlap_seen=seen, probe_override=reason)
     except IllegalTransition as error:
         messages.error(request, f"Nothing was done: {run.name} is {error.state.label.lower()}, not a draft.")
     except ConfigError as error:
         run.refresh_from_db()
-        if told := [str(one) for one in error.problems if one.path != "overlap_seen"]:
+        if told := [str(one) for one in error.problems if one.path not in ("overlap_seen", FIELD)]:
             messages.error(request, f"Nothing was done: {'; '.join(told)}. Clone the run and change that.")
             return redirect("run_detail", slug, run.pk)
-        # Evaluation items stand in the training data, and nobody has said to have seen it.
-        pairs = of_run(run)
-        context = {"project": run.project, "run": run, "pairs": pairs, "token": token(pairs)}
-        return render(request, "contamination/confirm.html", context, status=409)
+        return _confirm(request, run, error)
     else:
         messages.success(request, f"{run.name} is in the queue.")
     return redirect("run_detail", slug, run.pk)
+
+
+def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse:
+    """What a person must say to launch this draft all the same: that evaluation items in the training data were seen,
+    why a reward that pays wrong answers is used."""
+    pairs, reason = of_run(run), request.POST.get(FIELD, "")
+    faults = [one.message for one in error.problems if one.path == FIELD] if reason.strip() else []
+    context = {
+        "project": run.project,
+        "run": run,
+        "pairs": pairs,
+        "token": token(pairs),
+        "overlap_seen": request.POST.get("overlap_seen", ""),
+        "gate": gate(run.verifier_version, run.dataset),
+        "probe_override": reason,
+        "override_faults": faults,
+    }
+    return render(request, "runs/launch_confirm.html", context, status=409)
 
 
 @require_POST

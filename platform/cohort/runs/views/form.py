@@ -15,6 +15,7 @@ from cohort.catalog.suites import starters_add
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
 from cohort.figures import natural
+from cohort.lab.gate import FIELD
 from cohort.runs import services
 from cohort.runs.forms.from_yaml import form_from_yaml
 from cohort.runs.forms.outlook import outlook, overlaps_of
@@ -78,7 +79,8 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     if launch and (found := token(overlaps_of(form))) and seen != found:
         form.general = ["Items of the evaluation stand in the training data. Tick that you have seen it to launch."]
         return _page(request, form, status=422, checked=True)
-    make = partial(services.run_launch, overlap_seen=seen) if launch else services.run_create
+    reason = form.texts[FIELD]
+    make = partial(services.run_launch, overlap_seen=seen, probe_override=reason) if launch else services.run_create
     try:
         run = make(
             project=form.project,

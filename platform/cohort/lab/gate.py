@@ -1,0 +1,133 @@
+"""The hold-back: a run whose reward is known to pay wrong answers is launched only for a reason that is kept.
+
+Reads what the newest probe of a reward's version found, and writes down at each launch what was known then. It starts
+no probe and judges nothing itself: the verdict is the probe's.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.accounts.models import User
+from cohort.audit import services as audit
+from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.lab.models import LaunchProbe, VerifierProbe
+from cohort.runs.models import Run
+from cohort.runs.text import storable
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.probe.report import ProbeReport
+
+MIN_REASON_CHARS = 10
+UNPROBED = "unprobed"
+FIELD = "probe_override"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is known of a version before it rewards a run."""
+
+    probe: VerifierProbe | None
+    state: str
+    """clean, pays_wrong, rejects_right, undecided or unprobed."""
+    pays_wrong: tuple[str, ...]
+    """Names of the classes of wrong answers that it pays."""
+
+    @property
+    def held(self) -> bool:
+        """Whether a launch needs a reason."""
+        return self.state == "pays_wrong"
+
+    @property
+    def titles(self) -> list[str]:
+        """The same classes in words."""
+        return titles_of(self.probe, self.pays_wrong) if self.probe else list(self.pays_wrong)
+
+    @property
+    def text(self) -> str:
+        """One line for the run form."""
+        match self.state:
+            case "unprobed":
+                return "the reward was never probed: nobody knows which wrong answers it pays"
+            case "clean":
+                return "the probe found no class of wrong answers that the reward pays"
+            case "rejects_right":
+                return "the probe found right answers that the reward does not pay"
+            case "undecided":
+                return "the last probe of the reward decided nothing: errors kept it from scoring"
+            case _:
+                return f"held back: the reward pays {listed(self.titles)}"
+
+
+def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
+    """By the newest probe of the version on this dataset; without one, by the newest of the version."""
+    probes = VerifierProbe.objects.filter(version=version).select_related("job", "by", "dataset").order_by("-id")
+    probe = (probes.filter(dataset=dataset).first() if dataset is not None else None) or probes.first()
+    if probe is None:
+        return Gate(None, UNPROBED, ())
+    return Gate(probe, probe.verdict, tuple(probe.pays_wrong))
+
+
+def titles_of(probe: VerifierProbe, names: tuple[str, ...]) -> list[str]:
+    """The classes in the report's own words."""
+    told = {one.name: one.title for one in ProbeReport.from_json(probe.report).classes}
+    return [told.get(name, name) for name in names]
+
+
+def listed(titles: list[str], shown: int = 3) -> str:
+    """ "a, b, c and 2 more"."""
+    more = len(titles) - shown
+    return ", ".join(titles[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def noted_at_launch(*, run: Run, actor: User, override: str) -> LaunchProbe:
+    """Keep what is known of the run's reward, in the transaction of its launch.
+
+    Raises ConfigError at `probe_override` when the run is held back and `override` is no reason.
+    """
+    found = gate(run.verifier_version, run.dataset)
+    reason = storable(override.strip())
+    if found.held and len(reason) < MIN_REASON_CHARS:
+        short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
+        raise ConfigError(
+            "the run is held back by the probe of its reward",
+            (
+                FieldProblem(
+                    FIELD,
+                    f"held back: the verifier pays {listed(found.titles)}. Mend it, or say why it is launched all the "
+                    f"same.{short}",
+                ),
+            ),
+        )
+    noted = LaunchProbe.objects.create(
+        run=run,
+        probe=found.probe,
+        state=found.state,
+        pays_wrong=list(found.pays_wrong),
+        overridden=found.held,
+        reason=reason if found.held else "",
+        by=actor,
+    )
+    if found.held:
+        audit.log(
+            actor=audit.who(actor),
+            kind="hold_back_overridden",
+            subject=f"run:{run.pk}",
+            project=run.project,
+            reason=reason,
+            data={"config_digest": run.config_digest, **figures(found)},
+        )
+    return noted
+
+
+def figures(found: Gate) -> dict[str, Any]:
+    """For the audit log."""
+    probe = found.probe
+    return {
+        "state": found.state,
+        "pays_wrong": list(found.pays_wrong),
+        "probe": None if probe is None else {"id": probe.pk, "digest": probe.digest},
+    }
+
+
+def launch_of(run: Run) -> LaunchProbe | None:
+    """What was known at the run's last launch; None for a draft, and for runs from before there were probes."""
+    return run.launch_probes.select_related("probe", "by", "probe__dataset", "probe__version__verifier").first()
