@@ -1,0 +1,94 @@
+"""The arguments that bubblewrap makes a box from: every namespace of its own, no capability, and a root that holds
+Python, what was allowed, and nothing of this machine besides. There is no /proc, no device but three, no /etc."""
+
+import platform
+import shutil
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from grpo_core.errors import SandboxError
+from grpo_core.sandbox import seccomp
+from grpo_core.sandbox.keeping import Dropped, drop
+from grpo_core.sandbox.orders import Order, Recipe, rlimits
+from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
+
+PROGRAM = "/box/program.py"
+INFO, SECCOMP, FIRST_FILE = 4, 5, 6
+"""Descriptors that bubblewrap gets, after 0, 1, 2 and the channel as 3."""
+LAUNCHER = resources.files("grpo_core.sandbox").joinpath("launcher.py").read_text(encoding="utf-8")
+
+
+class Bubblewrap:
+    def __init__(self) -> None:
+        """Raises SandboxError when bubblewrap is not installed or this machine's calls are not known."""
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
+            raise SandboxError("bubblewrap is not installed")
+        python = python_files()
+        self.bwrap = Path(bwrap).resolve()
+        self.dropped: Dropped = drop([Path(bwrap).resolve().parent, *python.roots, *package_roots()])
+        self._moved = self.dropped.moved
+        self._fixed = _fixed(seen(self.bwrap, self._moved), python, self._moved)
+        self._start = [str(python.executable), "-I", "-S", "-X", "utf8", "-c", LAUNCHER]
+        try:
+            self._filter = seccomp.program(platform.machine())
+        except KeyError:
+            raise SandboxError(f"no filter of system calls is known for {platform.machine()}") from None
+
+    def recipe(self, order: Order) -> Recipe:
+        words = list(self._fixed)
+        for here, place in package_files(order.packages):
+            words += ["--ro-bind", seen(here, self._moved), place]
+        data = [self._filter, order.program.encode("utf-8", "surrogatepass")]
+        words += ["--dir", "/box", "--file", str(FIRST_FILE), PROGRAM]
+        files = {f"/box/{path}": content for path, content in order.files.items()}
+        if order.stdin:
+            files["/dev/stdin"] = order.stdin
+        else:
+            words += ["--symlink", "/dev/null", "/dev/stdin"]
+        for number, (path, content) in enumerate(files.items(), FIRST_FILE + 1):
+            words += ["--file", str(number), path]
+            data.append(content)
+        words += [
+            "--size", str(order.limits.tmp_bytes), "--perms", "0700", "--tmpfs", "/tmp", "--remount-ro", "/",
+            "--chdir", "/box", *self._start,
+        ]  # fmt: skip
+        setup = {
+            # Bubblewrap's own process inside counts among the box's.
+            "limits": rlimits(order.limits, holders=1),
+            "helper": order.helper,
+            "argv": [PROGRAM, *(["3"] if order.helper else []), *order.arguments],
+            "folder": "/box",
+            "path": [PACKAGES] if order.packages else [],
+        }
+        return Recipe(tuple(words), INFO, tuple(data), setup)
+
+
+def _fixed(bwrap: str, python: PythonFiles, moved: Mapping[Path, str]) -> list[str]:
+    """What is the same for every box. `moved`: where a path of this machine is seen by bubblewrap, if elsewhere."""
+    words = [
+        bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent",
+        "--cap-drop", "ALL", "--clearenv", "--hostname", "box", "--info-fd", str(INFO), "--seccomp", str(SECCOMP),
+    ]  # fmt: skip
+    for place in python.shown:
+        words += ["--ro-bind", seen(place, moved), str(place)]
+    for place in python.hidden:
+        words += ["--tmpfs", str(place)]
+    for path, target in python.links:
+        words += ["--symlink", target, path]
+    for device in ("/dev/null", "/dev/zero", "/dev/urandom"):
+        words += ["--dev-bind", device, device]
+    words += ["--symlink", "/tmp", "/dev/shm", "--symlink", "urandom", "/dev/random"]
+    if python.libraries:
+        words += ["--setenv", "LD_LIBRARY_PATH", python.libraries]
+    for name, value in (("HOME", "/tmp"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8"), ("PATH", "/nonexistent")):
+        words += ["--setenv", name, value]
+    return words
+
+
+def seen(place: Path, moved: Mapping[Path, str]) -> str:
+    for root, elsewhere in moved.items():
+        if place.is_relative_to(root):
+            return str(Path(elsewhere) / place.relative_to(root))
+    return str(place)

@@ -1,0 +1,148 @@
+"""The asker's side of the keeper: starts it, hands it what to start, and hears when a box is gone."""
+
+import marshal
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_core.errors import SandboxError
+
+NOBODY = 65534
+MOST_FILES = 200
+_PLACES = ("/mnt", "/media", "/srv", "/opt", "/run")
+_KEEPER = Path(__file__).with_name("keeper.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Whom the keeper becomes, and the folders it must be shown because that user cannot reach them."""
+
+    user: int | None
+    place: str
+    roots: tuple[Path, ...]
+
+    @property
+    def moved(self) -> dict[Path, str]:
+        return {root: f"{self.place}/{number}" for number, root in enumerate(self.roots)}
+
+
+def drop(needed: Sequence[Path]) -> Dropped:
+    """As root boxes belong to nobody, since limits on processes do not bind root. Raises SandboxError when there is no
+    place to show a closed folder at."""
+    if os.geteuid() != 0:
+        return Dropped(None, "", ())
+    closed = tuple(root for root in needed if root.exists() and not reachable(root))
+    for place in _PLACES:
+        free = os.path.isdir(place) and not any(root.is_relative_to(place) for root in needed)
+        if free and reachable(Path(place)):
+            return Dropped(NOBODY, place, closed)
+    if closed:
+        raise SandboxError(
+            f"{closed[0]} can be read by root only, and none of {', '.join(_PLACES)} is free to show it to the "
+            "sandbox. Make one of these folders, or install Python where every user can read it"
+        )
+    return Dropped(NOBODY, "", ())
+
+
+def reachable(path: Path) -> bool:
+    """For a user who owns nothing."""
+    return all(part.stat().st_mode & 0o001 for part in path.resolve().parents) and bool(path.stat().st_mode & 0o004)
+
+
+class Keeping:
+    """One keeper, started when it is first needed; a copy of this object in a forked process starts its own."""
+
+    def __init__(self, dropped: Dropped) -> None:
+        self._dropped = dropped
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def start(self, words: Sequence[str], info_at: int | None, descriptors: Sequence[int]) -> socket.socket:
+        """The socket of one new box: it says (status, CPU seconds) when all of it is gone; shutting down its writing
+        side kills the box. Raises SandboxError when the keeper cannot be started or is gone."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            message = marshal.dumps((list(words), info_at))
+            for again in (True, False):
+                keeper = self._keeper()
+                try:
+                    socket.send_fds(keeper, [message], [theirs.fileno(), *descriptors])
+                except (BrokenPipeError, ConnectionResetError, OSError) as error:
+                    self._gone(keeper)
+                    if again and isinstance(error, ConnectionError):
+                        continue
+                    ours.close()
+                    raise SandboxError(f"the sandbox's keeper took no order: {error}") from None
+                return ours
+        raise AssertionError("the second try returns or raises")
+
+    def close(self) -> None:
+        """Ends the keeper, and with it every box."""
+        with self._lock:
+            if self._socket is not None and self._owner == os.getpid():
+                self._socket.close()
+                assert self._process is not None
+                self._process.wait()
+            self._socket = self._process = None
+
+    def __del__(self) -> None:
+        if self._socket is not None and self._owner == os.getpid():
+            self._socket.close()
+            assert self._process is not None
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+
+    def _keeper(self) -> socket.socket:
+        with self._lock:
+            if self._socket is None or self._owner != os.getpid():
+                self._socket, self._process = _started(self._dropped)
+                self._owner = os.getpid()
+            return self._socket
+
+    def _gone(self, keeper: socket.socket) -> None:
+        with self._lock:
+            if self._socket is keeper:
+                keeper.close()
+                assert self._process is not None
+                self._process.kill()
+                self._process.wait()
+                self._socket = self._process = None
+
+
+def _started(dropped: Dropped) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    with theirs:
+        process = subprocess.Popen(
+            [python, "-I", "-S", str(_KEEPER)],
+            env={},
+            cwd="/",
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    settings = {
+        "parent": os.getpid(),
+        "user": dropped.user,
+        "place": dropped.place,
+        "roots": [str(root) for root in dropped.roots],
+    }
+    assert process.stderr is not None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        ours.send(marshal.dumps(settings))
+        if ours.recv(16) == b"ready":
+            return ours, process
+    ours.close()
+    said = process.stderr.read().decode("utf-8", "replace").strip()
+    process.stderr.close()
+    process.wait()
+    raise SandboxError(f"the sandbox's keeper did not start: {said or f'status {process.returncode}'}")

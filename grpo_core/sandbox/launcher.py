@@ -1,0 +1,87 @@
+"""First Python in a box: it sets the limits where the program cannot raise them, tells the outside that the box
+stands, and runs the program as `__main__`. This text is given to `python -c`; before the program starts, whatever goes
+wrong here is our trouble and is told as such over the channel. It must stay small: it is compiled at every launch.
+
+Talk on the channel: "R" ready → length and marshalled setup (then 32 bytes of nonce, if held open) → "S" started, or
+"E" and why not.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing it would cost at every launch
+    import types
+
+CHANNEL = 3
+
+
+def exactly(count: int) -> bytes:
+    parts = []
+    while count:
+        part = os.read(CHANNEL, count)
+        if not part:
+            os._exit(0)  # nobody is out there: nothing may run
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def prepare() -> tuple[bytes, types.ModuleType]:
+    os.closerange(4, 1024)
+    os.set_inheritable(CHANNEL, False)
+    os.write(CHANNEL, b"R")
+    setup = marshal.loads(exactly(int.from_bytes(exactly(4), "big")))
+    import resource
+
+    for name, soft, hard in setup["limits"]:
+        kind = getattr(resource, name)
+        most = resource.getrlimit(kind)[1]
+        if most != resource.RLIM_INFINITY:
+            soft, hard = min(soft, most), min(hard, most)
+        resource.setrlimit(kind, (soft, hard))
+    if setup["helper"]:
+        import ctypes
+
+        nonce = bytearray(32)
+        view = memoryview(nonce)
+        while view:
+            view = view[os.readv(CHANNEL, [view]) :]
+        if ctypes.CDLL(None, use_errno=True).prctl(4, 0, 0, 0, 0):  # PR_SET_DUMPABLE
+            raise OSError(ctypes.get_errno(), "PR_SET_DUMPABLE")
+        boxed = type(sys)("boxed")
+        exec(compile(setup["helper"], "<boxed>", "exec"), boxed.__dict__)
+        names = ("receive", "send", "close_in_children", "fork_without_channel")
+        boxed.__dict__.update(zip(names, boxed.__dict__.pop("_make")(CHANNEL, nonce), strict=True))
+        sys.modules["boxed"] = boxed
+    sys.argv[:] = setup["argv"]
+    sys.path[:] = [setup["folder"], *sys.path, *setup["path"]]
+    sys.dont_write_bytecode = True
+    with open(setup["argv"][0], "rb") as file:
+        source = file.read()
+    main = type(sys)("__main__")
+    main.__file__ = setup["argv"][0]
+    sys.modules["__main__"] = main
+    os.write(CHANNEL, b"S")
+    if not setup["helper"]:
+        os.close(CHANNEL)
+    return source, main
+
+
+def told(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """As Python prints it, without the frames of this file."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+try:
+    source, main = prepare()
+except (OSError, ValueError, KeyError) as error:
+    os.write(CHANNEL, f"E{type(error).__name__}: {error}".encode())
+    os._exit(1)
+sys.excepthook = told
+exec(compile(source, sys.argv[0], "exec", dont_inherit=True), main.__dict__)

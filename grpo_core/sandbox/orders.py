@@ -1,0 +1,65 @@
+"""What one box is asked to do, and what a backend makes of it: words to start and data to hand over."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from grpo_core.errors import SandboxError
+from grpo_core.sandbox.keeping import MOST_FILES, Dropped
+from grpo_core.sandbox.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    program: str
+    arguments: tuple[str, ...]
+    files: Mapping[str, bytes]
+    stdin: bytes
+    limits: Limits
+    packages: tuple[str, ...]
+    helper: str
+    """Source of the module `boxed` for a box that is held open; empty for one that runs to its end."""
+
+    def checked(self) -> "Order":
+        """Raises SandboxError on a file that cannot lie below the box's folder."""
+        if len(self.files) > MOST_FILES:
+            raise SandboxError(f"{len(self.files)} files for one box; at most {MOST_FILES}")
+        for name in self.files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+                raise SandboxError(f"{name!r} is no path below the box's folder")
+            if path.as_posix() == "program.py":
+                raise SandboxError("program.py is the program itself; give the file another name")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    words: tuple[str, ...]
+    info_at: int | None
+    """Which descriptor of the new process tells the keeper about the process inside."""
+    data: tuple[bytes, ...]
+    """Handed over as descriptors after stdin, stdout, stderr, the channel (and what the keeper adds)."""
+    setup: dict[str, Any]
+    """For the launcher."""
+
+
+class Backend(Protocol):
+    dropped: Dropped
+
+    def recipe(self, order: Order) -> Recipe: ...
+
+
+def rlimits(limits: Limits, holders: int) -> list[tuple[str, int, int]]:
+    """(name in the module `resource`, soft, hard). `holders`: processes that hold the box and count like its own."""
+    return [
+        ("RLIMIT_CORE", 0, 0),
+        ("RLIMIT_CPU", limits.cpu_seconds, limits.cpu_seconds + 1),
+        ("RLIMIT_FSIZE", limits.file_bytes, limits.file_bytes),
+        ("RLIMIT_NOFILE", limits.open_files, limits.open_files),
+        ("RLIMIT_MEMLOCK", 0, 0),
+        ("RLIMIT_MSGQUEUE", 0, 0),
+        ("RLIMIT_NPROC", limits.processes + holders, limits.processes + holders),
+        ("RLIMIT_AS", limits.memory_bytes, limits.memory_bytes),
+    ]
