@@ -21,6 +21,7 @@ from cohort.governance.history import History, history
 from cohort.governance.lineage import Lineage, lineage
 from cohort.governance.models import Statement
 from cohort.governance.parts import Comparison
+from cohort.governance.probed import Probed, probed
 from cohort.governance.statements.selectors import newest_statements
 from cohort.governance.watched import watched
 from cohort.review.judgements import review_figures
@@ -88,6 +89,7 @@ class Facts:
     reviewed: dict[str, Any]
     """Figures of `cohort.review.judgements`: what people judged of the completions that stand."""
     imported: list[ImportedResult]
+    probed: Probed
     statements: dict[str, Statement]
     """Field (`section.field`, with `:flag` for an override) → the newest statement, without those taken back."""
 
@@ -153,6 +155,7 @@ def collect(run: Run, *, state: State) -> Facts:
         flags=watched(run, compared),
         reviewed=review_figures(run, success=config.success_component),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
+        probed=probed(run),
         statements=newest_statements(run),
     )
 

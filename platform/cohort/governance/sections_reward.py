@@ -5,20 +5,21 @@ from cohort.governance.facts import Facts
 from cohort.governance.fields import Reward
 from cohort.governance.models import Statement
 from cohort.governance.parts import Answer
+from cohort.governance.probed import brittleness, sandbox_text
 from cohort.governance.sections_subject import NO_TOTALS
 from cohort.governance.stating import given, said, stated_or_asked
 from cohort.governance.words import (
     MINUS,
     declared,
+    dig,
     measured,
     not_applicable,
     not_measured,
-    not_stated,
     number,
     of,
     short,
 )
-from grpo_core.rewards import Rubric
+from grpo_core.rewards import KINDS, Rubric
 
 _ON_ERROR = {
     "mask": "a completion that cannot be scored is left out of its group",
@@ -53,13 +54,28 @@ def reward(facts: Facts) -> Reward:
         ),
         verifier=_verifier(facts, disclosed),
         disclosure=_disclosure(disclosed),
-        rule_or_model=declared("rule-based", "rules only; no model judged"),
+        rule_or_model=_rule_or_model(facts),
         domain=stated_or_asked(facts.statements, "reward.domain"),
         verifiable_or_social=stated_or_asked(facts.statements, "reward.verifiable_or_social"),
-        brittleness=_brittleness(facts.statements.get("reward.brittleness")),
+        brittleness=brittleness(facts.probed, facts.statements.get("reward.brittleness")),
         errors=errors,
         course=_course(facts),
     )
+
+
+def _rule_or_model(facts: Facts) -> Answer:
+    """By the kinds of the components that count; where code ran, what kept it apart."""
+    components = [one for one in facts.config.reward.components if one.weight != 0]
+    judged = {one.name: one.kind for one in components if KINDS[one.kind].place in ("model", "judge")}
+    if not judged:
+        value, text = "rule-based", "rules only; no model judged"
+    else:
+        told = ", ".join(f"{name} ({kind})" for name, kind in judged.items())
+        rules = len(judged) < len(components)
+        value = "rule-based and model-based" if rules else "model-based"
+        text = f"models judged: {told}" + ("; the rest are rules" if rules else "")
+    apart = sandbox_text(dig(facts.manifest, "sandbox"))
+    return declared(value, text, note=f"Code ran in a sandbox: {apart}." if apart else "")
 
 
 def _verifier(facts: Facts, disclosed: Statement | None) -> Answer:
@@ -78,14 +94,6 @@ def _disclosure(disclosed: Statement | None) -> Answer:
     if disclosed is not None:
         return said(disclosed)
     return not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
-
-
-def _brittleness(stated: Statement | None) -> Answer:
-    unprobed = "No probe of the verifier was run."
-    if stated is None:
-        return not_stated(f"{unprobed} Nobody has put its weak places into words either.")
-    found = said(stated, value={"probe": None, "words": stated.text})
-    return found.model_copy(update={"note": f"{found.note} {unprobed}"})
 
 
 def _course(facts: Facts) -> Answer:

@@ -201,4 +201,5 @@ def _machine(facts: Facts) -> Answer:
         text += f"; {machine['ranks']} processes"
     if machine.get("python"):
         text += f"; Python {machine['python']}"
-    return measured(plain(machine), text)
+    sandbox = dig(facts.manifest, "sandbox")
+    return measured(plain(machine | ({"sandbox": sandbox} if sandbox else {})), text)
