@@ -13,6 +13,8 @@ from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Context, Params, Scorer, Unscored
 from grpo_core.rewards.equations import EquationsParams
 from grpo_core.rewards.exact import ExactParams
+from grpo_core.rewards.judge import JudgeParams
+from grpo_core.rewards.judge import check as judge_check
 from grpo_core.rewards.numeric import NumericParams
 from grpo_core.rewards.r1_format import R1FormatParams
 
@@ -58,6 +60,13 @@ KINDS: dict[RewardKind, Kind] = {
     "r1_format": Kind(R1FormatParams, "here", "r1_format", "think and answer tags, as DeepSeek-R1, and nothing else"),
     "equations": Kind(
         EquationsParams, "here", "equations", "the share of true ones among the equations written out", steps=True
+    ),
+    "judge": Kind(
+        JudgeParams,
+        "judge",
+        "judge",
+        "a language model's grade, asked of an OpenAI-compatible server",
+        check=judge_check,
     ),
 }
 assert set(KINDS) == set(get_args(RewardKind))
