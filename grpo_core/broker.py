@@ -10,8 +10,12 @@ from typing import Any, Final
 
 TRAIN_QUEUE: Final = "train"
 PLATFORM_QUEUE: Final = "platform"
+LAB_QUEUE: Final = "lab"
+"""Jobs that try a reward. A worker process of its own takes them on each host, so that they wait for no run."""
 RUN_ATTEMPT_TASK: Final = "worker.run_attempt"
 """The task that a worker runs; its one argument is the run's id."""
+LAB_JOB_TASK: Final = "worker.lab_job"
+"""The task of the lab's worker; its one argument is the job's id."""
 
 LABEL: Final = re.compile(rf"(?!(?:gpu[0-9]+|{TRAIN_QUEUE}|{PLATFORM_QUEUE})\Z)[a-z0-9][a-z0-9_-]{{0,39}}")
 """What a node may be called where a run says which nodes it may use: part of a queue's name, whose parts have dots

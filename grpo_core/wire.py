@@ -32,6 +32,8 @@ class NodeInfo(Message):
     """What the node is called in choices of where a run may go, such as a100; from COHORT_LABELS."""
     sandbox: str = ""
     """What keeps model-written code apart here, such as `bubblewrap 0.8.0`; empty when nothing does."""
+    sandbox_report: dict[str, Any] | None = None
+    """What the worker's self-test of it found, as grpo_core.sandbox.report has it; null until it has ended."""
 
     runs_id: str = ""
     """Names the folder of the run directories: workers that tell the same one share it, as on a network disk."""
@@ -177,3 +179,58 @@ class Refusal(Message):
     code: str
     """not_waiting, stale_fence, unknown_token, file_missing, bad_record, records_missing …"""
     message: str
+
+
+# ---------------------------------------------------------------------- jobs of the reward lab
+
+
+class JobClaim(Message):
+    job_id: int
+    """The job that the message told of: a hint, as with runs."""
+    claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    """Random, one for each claim: the same one again gets the same job, because the first answer was lost."""
+    node: NodeInfo
+
+
+class JobGiven(Message):
+    """The right to do one job. 409 instead when none is to be had on this node."""
+
+    job_id: int
+    fence: int
+    token: str
+    """Bearer token of this job at this fence, for every call below jobs/{job_id}/."""
+    job: dict[str, Any]
+    """A grpo_core.lab.job.Job whose data path points to `files`; device and threads are the worker's to say."""
+    files: list[InputFile]
+    """Fetched by GET jobs/{job_id}/files/{sha256}."""
+    heartbeat_seconds: float
+    lease_seconds: float
+    deadline_seconds: float
+    """The worker ends what takes longer, and the job fails with `deadline`."""
+
+
+class JobBeat(Message):
+    """Sign of life, every `heartbeat_seconds`."""
+
+    fence: int
+    progress: Progress | None = None
+
+
+class JobBeatReply(Message):
+    desired: Literal["run", "cancel"]
+    lease_seconds: float
+
+
+class JobFinish(Message):
+    """Last word on a job. released: the worker was shut down, and somebody else may take the job."""
+
+    fence: int
+    end: Literal["done", "failed", "cancelled", "released"]
+    result: dict[str, Any] | None = None
+    """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of at most
+    8 MiB of JSON."""
+    code: str = "ok"
+    """`ok`, a GrpoError code, or one of the worker's own: deadline, result_too_large, job_died …"""
+    message: Annotated[str, Field(max_length=20_000)] = ""
+    log_tail: Annotated[str, Field(max_length=65536)] = ""
+    seconds: Annotated[float, Field(ge=0)] = 0.0

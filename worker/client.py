@@ -24,6 +24,11 @@ from grpo_core.wire import (
     Finish,
     IngestReply,
     InputFile,
+    JobBeat,
+    JobBeatReply,
+    JobClaim,
+    JobFinish,
+    JobGiven,
     LostAttempt,
     LostAttempts,
     NodeInfo,
@@ -114,6 +119,16 @@ class Platform:
         body = ClaimRequest(run_id=run_id, claim_id=secrets.token_hex(16), node=node)  # one id for all tries
         return _understood(ClaimReply, _call(self._http, "claim", self._token, patience, meanwhile, json=_json(body)))
 
+    def claim_job(
+        self, job_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Meanwhile = _nothing
+    ) -> JobGiven:
+        body = JobClaim(job_id=job_id, claim_id=secrets.token_hex(16), node=node)
+        answer = _call(self._http, "jobs/claim", self._token, patience, meanwhile, json=_json(body))
+        return _understood(JobGiven, answer)
+
+    def job(self, given: JobGiven) -> "JobLink":
+        return JobLink(self._http, given.token, given.fence, f"jobs/{given.job_id}")
+
     def present(self, node: NodeInfo) -> None:
         _call(self._http, "node", self._token, json=_json(node))
 
@@ -122,67 +137,24 @@ class Platform:
         _call(self._http, "node/lost", self._token, patience, json=_json(LostAttempts(attempts=attempts)))
 
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
-        return AttemptLink(self._http, claimed)
+        return AttemptLink(self._http, claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
     def attempt_aside(self, claimed: ClaimReply) -> "AttemptLink":
         """The same on connections of its own, for another thread; the caller closes it."""
-        return AttemptLink(Calls(self._url), claimed)
+        return AttemptLink(Calls(self._url), claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
 
-class AttemptLink:
-    """Calls of one attempt, with its own token."""
+class _Link:
+    """Calls made with a token that is good for one thing alone, `at` its place."""
 
-    def __init__(self, http: Calls, claimed: ClaimReply) -> None:
+    def __init__(self, http: Calls, token: str, fence: int, at: str) -> None:
         self._http = http
-        self._token = claimed.token
-        self._fence = claimed.fence
-        self._at = f"attempts/{claimed.attempt_id}"
+        self._token = token
+        self._fence = fence
+        self._at = at
 
     def close(self) -> None:
         self._http.close()
-
-    def beat(
-        self,
-        *,
-        shipped_seq: int,
-        spooled_bytes: int,
-        free_bytes: int | None = None,
-        progress: Progress | None = None,
-        removed: Sequence[OldCheckpoint] = (),
-    ) -> BeatReply:
-        body = Beat(
-            fence=self._fence,
-            shipped_seq=shipped_seq,
-            spooled_bytes=spooled_bytes,
-            free_bytes=free_bytes,
-            progress=progress,
-            removed=list(removed),
-        )
-        return _understood(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
-
-    def records(self, compressed: bytes, *, meanwhile: Meanwhile) -> IngestReply:
-        """`meanwhile` is called while the batch is on its way, which on a slow line takes longer than a lease; what it
-        raises ends the call."""
-        headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
-        place, token = f"{self._at}/records", self._token
-        answer = _call(self._http, place, token, aside=meanwhile, content=compressed, headers=headers)
-        return _understood(IngestReply, answer)
-
-    def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
-        """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
-        # fmt: off
-        headers = {
-            "X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset),
-            "Content-Type": "application/octet-stream",
-        }
-        # fmt: on
-        place = f"{self._at}/uploads/{sha256}"
-        answer = _call(self._http, place, self._token, content=part, headers=headers, check=_CHECK_SECONDS)
-        return _understood(UploadReply, answer)
-
-    def finish(self, finish: Finish, *, patience: float, meanwhile: Meanwhile) -> None:
-        """`meanwhile` is called between tries, and while the next is waited for."""
-        _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, json=_json(finish))
 
     def fetch(self, file: InputFile, target: Path, *, meanwhile: Meanwhile, patience: float) -> None:
         """Store the file at `target`, which then holds exactly the announced bytes. Raises BadFile when it cannot.
@@ -244,6 +216,68 @@ class AttemptLink:
                 f"{file.path} arrived as {size} bytes with SHA-256 {digest.hexdigest()}; "
                 f"announced were {file.size} bytes with {file.sha256}"
             )
+
+
+class AttemptLink(_Link):
+    """Calls of one attempt, with its own token."""
+
+    def beat(
+        self,
+        *,
+        shipped_seq: int,
+        spooled_bytes: int,
+        free_bytes: int | None = None,
+        progress: Progress | None = None,
+        removed: Sequence[OldCheckpoint] = (),
+    ) -> BeatReply:
+        body = Beat(
+            fence=self._fence,
+            shipped_seq=shipped_seq,
+            spooled_bytes=spooled_bytes,
+            free_bytes=free_bytes,
+            progress=progress,
+            removed=list(removed),
+        )
+        return _understood(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
+
+    def records(self, compressed: bytes, *, meanwhile: Meanwhile) -> IngestReply:
+        """`meanwhile` is called while the batch is on its way, which on a slow line takes longer than a lease; what it
+        raises ends the call."""
+        headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
+        place, token = f"{self._at}/records", self._token
+        answer = _call(self._http, place, token, aside=meanwhile, content=compressed, headers=headers)
+        return _understood(IngestReply, answer)
+
+    def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
+        """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
+        # fmt: off
+        headers = {
+            "X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset),
+            "Content-Type": "application/octet-stream",
+        }
+        # fmt: on
+        place = f"{self._at}/uploads/{sha256}"
+        answer = _call(self._http, place, self._token, content=part, headers=headers, check=_CHECK_SECONDS)
+        return _understood(UploadReply, answer)
+
+    def finish(self, finish: Finish, *, patience: float, meanwhile: Meanwhile) -> None:
+        """`meanwhile` is called between tries, and while the next is waited for."""
+        _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, json=_json(finish))
+
+
+class JobLink(_Link):
+    """Calls of one job of the reward lab, with its own token."""
+
+    def beat(self, *, progress: Progress | None = None) -> JobBeatReply:
+        body = JobBeat(fence=self._fence, progress=progress)
+        return _understood(JobBeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
+
+    def finish(self, finish: JobFinish, *, patience: float, meanwhile: Meanwhile = _nothing) -> None:
+        """`meanwhile` is called between tries, and while the next is waited for."""
+        # The body is text already: a result has megabytes, and its time is reckoned by its length.
+        content = finish.model_dump_json().encode()
+        headers = {"Content-Type": "application/json"}
+        _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, content=content, headers=headers)
 
 
 def _call(

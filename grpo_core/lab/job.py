@@ -1,0 +1,190 @@
+"""What a job of the reward lab is asked to do: the file that `grpo lab` reads, and the options that a form fills in.
+
+Loads no torch. The reward's own parameters are checked where a Rubric is made of it.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+
+from grpo_core.config_base import DataFormat, Part, Positive
+from grpo_core.config_faults import field_problems
+from grpo_core.config_reward import RewardConfig
+from grpo_core.errors import ConfigError
+from grpo_core.yaml_text import parse_yaml
+
+LabKind = Literal["probe", "try", "sample"]
+
+MAX_TEXTS = 200
+MAX_ROWS = 2000
+MAX_PROBLEMS = 256
+MAX_SAMPLES = 4096
+"""Completions of one job."""
+MAX_TEXT_CHARS = 200_000
+MAX_GIVEN_CHARS = 600_000
+"""Of all given texts of one job together: a form takes 1 MiB."""
+
+_Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+
+
+class GivenText(Part):
+    """A problem with an answer that somebody gives for it."""
+
+    prompt: _Text = ""
+    answer: _Text = ""
+    """The reference that rewards compare with."""
+    completion: _Text
+    """What is scored."""
+    meta: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further fields of the problem, which some rewards read."""
+
+
+class TryOptions(Part):
+    """Scores answers that are there already: given ones, or those of a dataset's rows."""
+
+    texts: Annotated[tuple[GivenText, ...], Field(max_length=MAX_TEXTS)] = ()
+    rows: Annotated[int, Field(ge=0, le=MAX_ROWS)] = 0
+    """Score the first so many problems of the dataset with the row's own `completion` or `solution`, or, where it has
+    neither, with its reference answer in the form that the reward pays most."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if bool(self.texts) == bool(self.rows):
+            raise ValueError("give either texts to score or a number of rows of the dataset")
+        if (chars := sum(len(one.prompt) + len(one.answer) + len(one.completion) for one in self.texts)) > (
+            MAX_GIVEN_CHARS
+        ):
+            raise ValueError(f"the texts have {chars:,} characters together; {MAX_GIVEN_CHARS:,} at most are taken")
+        return self
+
+
+class SampleOptions(Part):
+    """Samples a base model and scores what it writes, as the first step of a run would."""
+
+    problems: Annotated[int, Field(ge=1, le=MAX_PROBLEMS)] = 64
+    """Problems of the dataset, drawn at random by the seed."""
+    group_size: Annotated[int, Field(ge=2, le=64)] = 8
+    """G, completions of each problem."""
+    temperature: Positive = 1.0
+    """As in a run: 1 samples from the model's own distribution."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Keep the likeliest tokens up to this mass; 1 keeps all."""
+    max_completion_tokens: Annotated[int, Field(ge=1, le=8192)] = 256
+    """Longest completion."""
+    template: str = "{prompt}"
+    """What the model is shown; {prompt} stands for the problem."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Start of every random choice."""
+
+    @field_validator("template")
+    @classmethod
+    def _template_has_prompt(cls, template: str) -> str:
+        if "{prompt}" not in template:
+            raise ValueError("must hold {prompt}, the place where the problem goes")
+        return template
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> Self:
+        if (count := self.problems * self.group_size) > MAX_SAMPLES:
+            raise ValueError(
+                f"{self.problems:,} problems of {self.group_size} completions are {count:,}; {MAX_SAMPLES:,} at most: "
+                "take fewer problems or a smaller group"
+            )
+        return self
+
+
+class ProbeOptions(Part):
+    """Probes the reward: does it pay right answers in other forms, and wrong ones?"""
+
+    problems: Annotated[int, Field(ge=1, le=MAX_PROBLEMS)] = 20
+    """Problems that answers are made for."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Start of every random choice."""
+
+
+Options = TryOptions | SampleOptions | ProbeOptions
+OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions]] = {
+    "try": TryOptions,
+    "sample": SampleOptions,
+    "probe": ProbeOptions,
+}
+
+
+def options_of(kind: LabKind, told: Any) -> Options:
+    """The options of a job of this kind. Raises ConfigError with `options.<field>` for each fault."""
+    try:
+        return OPTIONS[kind].model_validate(told)
+    except ValidationError as error:
+        problems = field_problems(error, prefix="options", model=OPTIONS[kind])
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise ConfigError(f"the options of this job are not valid:\n{listed}", tuple(problems)) from None
+
+
+class JobData(Part):
+    """A dataset's file."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """A relative path is looked for beside the job's file."""
+    format: DataFormat = "jsonl"
+
+
+class JobModel(Part):
+    """A base model, as a run's config names it."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """Folder with safetensors weights, or a Hub id."""
+    revision: str | None = None
+    """Commit, with a Hub id."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class Job(Part):
+    """The file that `grpo lab` reads."""
+
+    kind: LabKind
+    reward: RewardConfig
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Of the kind: texts or rows to try, how to sample, how much to probe."""
+    data: JobData | None = None
+    """Needed to try rows and to sample; a probe without it uses problems of its own."""
+    model: JobModel | None = None
+    """Needed to sample."""
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """Where the base model and reward models run."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """CPU threads; empty means all cores."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        if self.kind == "sample" and (self.data is None or self.model is None):
+            raise ValueError("to sample, a job needs data and a model")
+        return self
+
+    @classmethod
+    def from_file(cls, path: Path) -> "Job":
+        """YAML, or JSON where the name ends in .json. Raises ConfigError naming every fault."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            told = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
+        except OSError as error:
+            raise ConfigError(f"cannot read the job {path}: {error.strerror}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path} is neither YAML nor JSON: {error}") from None
+        try:
+            job = cls.model_validate(told)
+        except ValidationError as error:
+            problems = field_problems(error, model=cls)
+            listed = "\n".join(f"  {problem}" for problem in problems)
+            raise ConfigError(f"{path} is no valid job:\n{listed}", tuple(problems)) from None
+        job.chosen()
+        return job
+
+    def chosen(self) -> Options:
+        """The options, checked. Raises ConfigError."""
+        found = options_of(self.kind, self.options)
+        if isinstance(found, TryOptions) and found.rows and self.data is None:
+            raise ConfigError("options.rows: rows are of a dataset; give data, or texts instead")
+        return found

@@ -1,0 +1,269 @@
+"""What a job of the reward lab found of given or sampled answers: every one with its reward, and the sums over all.
+
+Loads no torch. Numbers are over all samples, also where texts had to be left out to keep the result small.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from grpo_core.records import ComponentScore, ErrorClass, FinishReason
+from grpo_core.stats import nearly_equal
+
+SCHEMA = "cohort-lab/1"
+MAX_RESULT_BYTES = 8 * 1024 * 1024
+_BINS = 20
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class LabSample(_Told):
+    """One answer and what it earned."""
+
+    problem_id: str
+    prompt: str
+    answer: str
+    completion: str
+    tokens: int | None = None
+    """Of the completion; null where no tokenizer saw it."""
+    finish: FinishReason | None = None
+    """How sampling it ended; null for a given text."""
+    reward: float | None
+    """Null when it could not be computed."""
+    components: dict[str, ComponentScore]
+    group: Annotated[int, Field(ge=0)]
+    """Which group it is of, from 0."""
+    origin: Literal["given", "row", "reference", "sampled"] = "given"
+    """given: pasted. row: the dataset's own completion. reference: the reference answer in the reward's form."""
+    texts_left_out: bool = False
+    """Prompt, answer, completion and what components said of it are not here, because the result was too large."""
+
+
+class NoSignal(_Told):
+    """Groups whose rewards are all equal, from which GRPO learns nothing."""
+
+    groups: int
+    of: int
+    """Groups with at least two rewards."""
+    all_right: int
+    all_wrong: int
+    """By what the components with a verdict say; the rest are equal for another reason."""
+    all_equal: int
+    unscored: int = 0
+    """Groups with fewer than two rewards; not among `of`."""
+
+
+class Summary(_Told):
+    n: int
+    mean: float | None
+    std: float | None
+    """With n - 1; null below two."""
+    min: float | None
+    max: float | None
+
+
+class Histogram(_Told):
+    edges: list[float]
+    """One more than counts; the last bin holds its upper edge too."""
+    counts: list[int]
+
+
+class Times(_Told):
+    """Seconds of a component over one sample."""
+
+    median: float
+    p95: float
+
+
+class LabResult(_Told):
+    """result.json of a job of the kinds try and sample."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    schema_: Literal["cohort-lab/1"] = Field(default="cohort-lab/1", alias="schema")
+    kind: Literal["try", "sample"]
+    rubric_digest: str
+    samples: list[LabSample]
+    texts_left_out: int = 0
+    """How many samples are here without their texts."""
+    groups: int
+    group_size: int | None
+    """G; null where groups are of different sizes, as given texts are."""
+    no_signal: NoSignal | None
+    """Null for given texts, which are no groups."""
+    rewards: Summary
+    histogram: Histogram
+    component_means: dict[str, float]
+    """Mean of weight times value, over the samples that the component could score."""
+    component_shares: dict[str, float]
+    """Part of each in what is paid: mean of |weight times value| over the sum of these of all components."""
+    passed: dict[str, float]
+    """Share of samples that a component says passed, of those that it judged right or wrong."""
+    errors: dict[ErrorClass, int]
+    """By class, how many words of components were errors."""
+    errors_by_component: dict[str, int]
+    seconds_per_call: dict[str, Times]
+    cost: dict[str, Any] = Field(default_factory=dict)
+    """What components say of themselves: versions, calls, a judge's usage."""
+    sandbox: dict[str, Any] | None = None
+    """Report of the sandbox, where the reward used one."""
+    form: str | None = None
+    """Form that reference answers were written in, where any were."""
+    device: str = "cpu"
+    seconds: float
+    """Of the whole job, loading included."""
+
+
+def result_of(
+    *,
+    kind: Literal["try", "sample"],
+    rubric_digest: str,
+    weights: Mapping[str, float],
+    samples: Sequence[LabSample],
+    seconds: float,
+    group_size: int | None = None,
+    cost: Mapping[str, Any] | None = None,
+    sandbox: Mapping[str, Any] | None = None,
+    form: str | None = None,
+    device: str = "cpu",
+) -> LabResult:
+    """The sums over the samples. `weights` by component, in the rubric's order."""
+    rewards = [one.reward for one in samples if one.reward is not None]
+    values = {name: _weighted(samples, name, weight) for name, weight in weights.items()}
+    sizes = {name: _mean([abs(value) for value in told]) for name, told in values.items()}
+    whole = math.fsum(sizes.values())
+    scores = [(name, score) for one in samples for name, score in one.components.items()]
+    judged = {name: [s.passed for told, s in scores if told == name and s.passed is not None] for name in weights}
+    return LabResult(
+        kind=kind,
+        rubric_digest=rubric_digest,
+        samples=list(samples),
+        groups=len({one.group for one in samples}),
+        group_size=group_size,
+        no_signal=no_signal(samples) if kind == "sample" else None,
+        rewards=summary(rewards),
+        histogram=histogram(rewards),
+        component_means={name: _mean(told) for name, told in values.items()},
+        component_shares={name: size / whole if whole else 0.0 for name, size in sizes.items()},
+        passed={name: _mean([float(one) for one in told]) for name, told in judged.items() if told},
+        errors=dict(Counter(score.error_class or "verifier" for _, score in scores if score.error is not None)),
+        errors_by_component=dict(Counter(name for name, score in scores if score.error is not None)),
+        seconds_per_call={
+            name: times([score.seconds for told, score in scores if told == name]) for name in weights if samples
+        },
+        cost=dict(cost or {}),
+        sandbox=dict(sandbox) if sandbox is not None else None,
+        form=form,
+        device=device,
+        seconds=seconds,
+    )
+
+
+def no_signal(samples: Sequence[LabSample]) -> NoSignal:
+    groups: dict[int, list[LabSample]] = {}
+    for one in samples:
+        groups.setdefault(one.group, []).append(one)
+    told: Counter[str] = Counter()
+    for members in groups.values():
+        rewards = [one.reward for one in members if one.reward is not None]
+        if len(rewards) < 2:
+            told["unscored"] += 1
+        elif not nearly_equal(rewards):
+            told["mixed"] += 1
+        else:
+            told[_why_equal(members)] += 1
+    equal = told["all_right"] + told["all_wrong"] + told["all_equal"]
+    return NoSignal(
+        groups=equal,
+        of=equal + told["mixed"],
+        all_right=told["all_right"],
+        all_wrong=told["all_wrong"],
+        all_equal=told["all_equal"],
+        unscored=told["unscored"],
+    )
+
+
+def _why_equal(members: Sequence[LabSample]) -> str:
+    """By the first component that says of each whether it is right."""
+    for name in members[0].components:
+        verdicts = {one.components[name].passed for one in members if one.reward is not None}
+        if verdicts == {True}:
+            return "all_right"
+        if verdicts == {False}:
+            return "all_wrong"
+        if None not in verdicts:
+            return "all_equal"
+    return "all_equal"
+
+
+def summary(values: Sequence[float]) -> Summary:
+    if not values:
+        return Summary(n=0, mean=None, std=None, min=None, max=None)
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return Summary(n=len(values), mean=math.fsum(values) / len(values), std=spread, min=min(values), max=max(values))
+
+
+def histogram(values: Sequence[float]) -> Histogram:
+    """20 bins of equal width from the least value to the largest; one bin where they are all equal."""
+    if not values:
+        return Histogram(edges=[], counts=[])
+    low, high = min(values), max(values)
+    if nearly_equal(values):
+        return Histogram(edges=[low, high], counts=[len(values)])
+    width = (high - low) / _BINS
+    counts = [0] * _BINS
+    for value in values:
+        counts[min(int((value - low) / width), _BINS - 1)] += 1
+    return Histogram(edges=[low + place * width for place in range(_BINS)] + [high], counts=counts)
+
+
+def times(seconds: Sequence[float]) -> Times:
+    """p95: the least time that at least 95 of 100 calls did not take longer than."""
+    ordered = sorted(seconds)
+    return Times(median=statistics.median(ordered), p95=ordered[math.ceil(0.95 * len(ordered)) - 1])
+
+
+def fitted(result: LabResult, limit: int = MAX_RESULT_BYTES) -> LabResult:
+    """The result in at most `limit` bytes of JSON: where it has more, the last samples lose their texts, and it says
+    how many did."""
+    size = len(_json(result))
+    if size <= limit:
+        return result
+    samples = list(result.samples)
+    left_out = 0
+    for place in range(len(samples) - 1, -1, -1):
+        bare = _bare(samples[place])
+        size -= len(_json(samples[place])) - len(_json(bare))
+        samples[place] = bare
+        left_out += 1
+        if size <= limit - 1024:  # the count itself takes some bytes
+            break
+    return result.model_copy(update={"samples": samples, "texts_left_out": left_out})
+
+
+def _bare(sample: LabSample) -> LabSample:
+    scores = {
+        name: score.model_copy(update={"detail": "", "traceback": "", "printed": "", "error": score.error and "…"})
+        for name, score in sample.components.items()
+    }
+    empty = {"prompt": "", "answer": "", "completion": ""}
+    return sample.model_copy(update={**empty, "components": scores, "texts_left_out": True})
+
+
+def _json(body: BaseModel) -> bytes:
+    return body.model_dump_json(by_alias=True).encode()
+
+
+def _weighted(samples: Sequence[LabSample], name: str, weight: float) -> list[float]:
+    scores = [one.components[name] for one in samples]
+    return [weight * score.value for score in scores if score.value is not None]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

@@ -1,0 +1,164 @@
+"""What people do with jobs of the reward lab: ask for one, call one off. What workers do to them is in `jobs`.
+
+Callers have already decided who may (`cohort.access`). No reward is run here: a job is done by a worker.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from cohort.accounts.models import Project, User
+from cohort.audit import services as audit
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.services import SpecInvalid, checked_rubric
+from cohort.lab.dispatch import job_on_commit
+from cohort.lab.jobs import job_beat, job_claim, job_finish, jobs_expire, jobs_republish, jobs_revoked
+from cohort.lab.models import JobKind, JobState, LabJob
+from cohort.runs.services.sandbox_needed import sandbox_demanded
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
+from grpo_core.rewards import Rubric
+
+__all__ = [
+    "JobOver",
+    "job_ask",
+    "job_beat",
+    "job_cancel",
+    "job_claim",
+    "job_finish",
+    "jobs_expire",
+    "jobs_republish",
+    "jobs_revoked",
+]
+
+MAX_OPEN = 20
+"""Jobs of one project that wait or run."""
+
+
+class JobOver(Exception):
+    """The job has ended already."""
+
+
+@transaction.atomic
+def job_ask(
+    *,
+    project: Project,
+    actor: User,
+    kind: LabKind,
+    spec: Mapping[str, Any] | None = None,
+    version: VerifierVersion | None = None,
+    dataset: PromptDataset | None = None,
+    base_model: BaseModel | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> LabJob:
+    """Have a worker try a reward: a saved `version`, or the `spec` of a draft (a RewardConfig as JSON).
+
+    Raises ConfigError whose problems carry the field: `components.…` for the spec's faults, `options.…`,
+    `dataset`, `base_model`, `version`, or `reward` when no node has the sandbox that it needs.
+    """
+    if (spec is None) == (version is None):
+        raise ValueError("give either a spec or a version")
+    told = version.spec if version is not None else dict(spec or {})
+    rubric = _rubric(told)
+    chosen = options_of(kind, dict(options or {}))
+    unfit = _unfit(project, kind, rubric, chosen, version=version, dataset=dataset, base_model=base_model)
+    if problems := list(unfit):
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise ConfigError(f"this cannot be tried:\n{listed}", tuple(problems))
+    if rubric.needs_sandbox:
+        sandbox_demanded(what="this try")
+    Project.objects.select_for_update().get(pk=project.pk)  # those who ask at once are counted one after the other
+    waiting = LabJob.objects.filter(project=project, state__in=[JobState.WAITING, JobState.RUNNING]).count()
+    if waiting >= MAX_OPEN:
+        what = f"{waiting} tries of this project wait or run already, which is the most; call one off, or wait"
+        raise ConfigError(what, (FieldProblem("", what),))
+    job = LabJob.objects.create(
+        project=project,
+        kind=JobKind(kind),
+        version=version,
+        spec=rubric.config.model_dump(mode="json"),
+        spec_digest=rubric.digest,
+        dataset=dataset,
+        base_model=base_model if kind == "sample" else None,
+        options=chosen.model_dump(mode="json"),
+        needs_sandbox=rubric.needs_sandbox,
+        created_by=actor,
+    )
+    audit.log(
+        actor=audit.who(actor),
+        kind="lab_job_asked",
+        subject=f"lab_job:{job.pk}",
+        project=project,
+        after={
+            "kind": kind,
+            "spec_digest": job.spec_digest,
+            "version": version.pk if version is not None else None,
+            "dataset": dataset.sha256 if dataset is not None else None,
+            "base_model": base_model.name if job.base_model_id is not None and base_model is not None else None,
+        },
+    )
+    job_on_commit(job=job)
+    return job
+
+
+@transaction.atomic
+def job_cancel(*, job: LabJob, actor: User) -> None:
+    """Call a job off: at once where no worker has it; else its worker is told with its next beat, and ends it. Raises
+    JobOver when it has ended."""
+    locked = LabJob.objects.select_for_update(of=["self"]).select_related("project").get(pk=job.pk)
+    if locked.state == JobState.RUNNING:
+        if locked.cancel_asked:
+            return
+        LabJob.objects.filter(pk=job.pk).update(cancel_asked=True)
+    elif locked.state == JobState.WAITING:
+        LabJob.objects.filter(pk=job.pk).update(
+            state=JobState.CANCELLED, cancel_asked=True, finished_at=Now(), error_code="", error=""
+        )
+    else:
+        raise JobOver(f"it has ended already: {locked.get_state_display()}")
+    audit.log(actor=audit.who(actor), kind="lab_job_cancelled", subject=f"lab_job:{job.pk}", project=locked.project)
+    job.refresh_from_db()
+
+
+def _rubric(spec: Mapping[str, Any]) -> Rubric:
+    try:
+        return checked_rubric(dict(spec))
+    except SpecInvalid as invalid:
+        listed = "\n".join(f"  {problem}" for problem in invalid.problems)
+        raise ConfigError(f"the reward is not valid:\n{listed}", invalid.problems) from None
+
+
+def _unfit(
+    project: Project,
+    kind: LabKind,
+    rubric: Rubric,
+    chosen: Options,
+    *,
+    version: VerifierVersion | None,
+    dataset: PromptDataset | None,
+    base_model: BaseModel | None,
+) -> Iterator[FieldProblem]:
+    owners = {
+        "version": version.verifier.project_id if version is not None else project.pk,
+        "dataset": dataset.project_id if dataset is not None else project.pk,
+        "base_model": base_model.project_id if base_model is not None else project.pk,
+    }
+    for field, owner in owners.items():
+        if owner != project.pk:
+            yield FieldProblem(field, f"does not belong to the project {project.name}")
+    of_rows = isinstance(chosen, TryOptions) and chosen.rows > 0
+    if dataset is None and (kind == "sample" or of_rows):
+        yield FieldProblem("dataset", "choose the dataset whose problems are tried")
+    if base_model is None and kind == "sample":
+        yield FieldProblem("base_model", "choose the model that answers")
+    if dataset is not None and dataset.columns is not None and not (kind == "try" and not of_rows):
+        for column, component in sorted(rubric.columns.items()):
+            if (having := dataset.columns.get(column, 0)) < dataset.problems:
+                some = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"
+                yield FieldProblem(
+                    "dataset",
+                    f"{some} the field {column!r}, which the component {component!r} reads; choose another dataset, or "
+                    "another reward",
+                )
