@@ -16,6 +16,9 @@ from grpo_core.rewards.exact import ExactParams
 from grpo_core.rewards.judge import JudgeParams
 from grpo_core.rewards.judge import check as judge_check
 from grpo_core.rewards.numeric import NumericParams
+from grpo_core.rewards.python_function import PythonParams
+from grpo_core.rewards.python_function import columns as python_columns
+from grpo_core.rewards.python_function import faults as python_faults
 from grpo_core.rewards.r1_format import R1FormatParams
 
 Place = Literal["here", "aside", "sandbox", "model", "judge"]
@@ -67,6 +70,15 @@ KINDS: dict[RewardKind, Kind] = {
         "judge",
         "a language model's grade, asked of an OpenAI-compatible server",
         check=judge_check,
+    ),
+    "python": Kind(
+        PythonParams,
+        "sandbox",
+        "python_function",
+        "a function of your own, in Python, run in the sandbox",
+        steps=True,
+        check=python_faults,
+        columns=python_columns,
     ),
 }
 assert set(KINDS) == set(get_args(RewardKind))

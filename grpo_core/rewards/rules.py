@@ -3,19 +3,22 @@
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpo_core.errors import RewardError
 from grpo_core.records import ComponentScore, ErrorClass
 from grpo_core.rewards.base import Params, Unscored
-from grpo_core.rewards.kinds import Kind
 from grpo_core.text import UNSTORABLE
+
+if TYPE_CHECKING:
+    from grpo_core.rewards.kinds import Kind
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _FRAMES = 8
 """Innermost places that a trace keeps."""
 
 
-def ruled(kind: Kind, params: Params, sample: Unscored) -> ComponentScore:
+def ruled(kind: "Kind", params: Params, sample: Unscored) -> ComponentScore:
     """The rule's word on the sample, or the error that it raised. Raises nothing itself."""
     began = time.perf_counter()
     try:
