@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 
 from grpo_core.config_base import Count, CountOrZero, Part, Positive
 
-RewardKind = Literal["exact", "numeric", "r1_format", "equations", "judge", "python"]
+RewardKind = Literal["exact", "numeric", "r1_format", "equations", "reward_model", "process", "judge", "python"]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 
 

@@ -19,7 +19,11 @@ from grpo_core.rewards.numeric import NumericParams
 from grpo_core.rewards.python_function import PythonParams
 from grpo_core.rewards.python_function import columns as python_columns
 from grpo_core.rewards.python_function import faults as python_faults
+from grpo_core.rewards.process import ProcessParams
+from grpo_core.rewards.process import check as process_check
 from grpo_core.rewards.r1_format import R1FormatParams
+from grpo_core.rewards.reward_model import RewardModelParams
+from grpo_core.rewards.reward_model import check as reward_model_check
 
 Place = Literal["here", "aside", "sandbox", "model", "judge"]
 """here: a rule of our own that takes time linear in the text, so it needs no deadline and may run in any process.
@@ -63,6 +67,21 @@ KINDS: dict[RewardKind, Kind] = {
     "r1_format": Kind(R1FormatParams, "here", "r1_format", "think and answer tags, as DeepSeek-R1, and nothing else"),
     "equations": Kind(
         EquationsParams, "here", "equations", "the share of true ones among the equations written out", steps=True
+    ),
+    "reward_model": Kind(
+        RewardModelParams,
+        "model",
+        "reward_model",
+        "the number that a trained classifier gives the text (transformers, safetensors)",
+        check=reward_model_check,
+    ),
+    "process": Kind(
+        ProcessParams,
+        "model",
+        "process",
+        "each step's number of a process reward model (a classifier of tokens)",
+        steps=True,
+        check=process_check,
     ),
     "judge": Kind(
         JudgeParams,
