@@ -71,8 +71,14 @@ def node_create(*, name: str, actor: User | None = None) -> tuple[Node, str]:
 
 
 def node_present(*, node: Node, info: NodeInfo) -> None:
-    """The machine is here, waiting or working, and this is what it is."""
-    Node.objects.filter(pk=node.pk).update(info=info.model_dump(mode="json"), last_seen_at=Now())
+    """The machine is here, waiting or working, and this is what it is.
+
+    A worker that has just been started tells of its sandbox only once it has tried it; until then what was known holds.
+    """
+    told = info.model_dump(mode="json")
+    if info.sandbox_report is None and node.info.get("sandbox_report"):
+        told |= {name: node.info.get(name) for name in ("sandbox", "sandbox_report")}
+    Node.objects.filter(pk=node.pk).update(info=told, last_seen_at=Now())
 
 
 @transaction.atomic

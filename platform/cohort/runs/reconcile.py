@@ -21,6 +21,7 @@ from django.db.models.functions import Coalesce, Now
 
 from cohort.audit import services as audit
 from cohort.governance.models import Record, Statement
+from cohort.lab.jobs import jobs_expire, jobs_republish
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
 from cohort.runs.models import Attempt, AttemptState, Run, RunEvent, RunState
@@ -82,6 +83,7 @@ def reconcile() -> None:
     this.part("tries too far ahead", tries_capped)
     this.part("runs that stand still", stalls_told)
     this.part("waiting runs", queued_republish)
+    this.part("waiting jobs of the lab", jobs_republish)
     this.part("missing records", seals_republish)
     this.part("the audit log", audit.keep)
     this.end()
@@ -112,6 +114,7 @@ def _leases(this: _Round) -> None:
     this.part("leases too far ahead", leases_capped)
     if this.part("the platform's own outages", leases_count):
         this.part("lost attempts", attempts_lost)
+        this.part("lost jobs of the lab", jobs_expire)
 
 
 def attempts_lost() -> list[int]:

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
+from cohort.lab.jobs import jobs_revoked
 from cohort.runs import schedule
 from cohort.runs.attempts import attempts_revoked
 from cohort.runs.models import Node
@@ -31,4 +32,5 @@ def node_revoke(*, node: Node, actor: User | None) -> None:
         raise ValidationError(f"{node.name} is revoked already.")
     audit.log(actor=audit.who(actor), kind="node_revoked", subject=f"node:{node.name}")
     attempts_revoked(node=node, actor=audit.who(actor))
+    jobs_revoked(node=node)
     log.info("node %r revoked by %r", node.name, actor and actor.username)

@@ -16,6 +16,7 @@ from cohort import __version__
 from cohort.runs.limits import Use, uses
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Node, Run, RunState
 from cohort.runs.selectors.nodes import nodes_here
+from cohort.runs.selectors.sandboxes import sandbox_of
 from cohort.runs.selectors.standing import standing
 from grpo_core.wire import NodeInfo
 
@@ -42,9 +43,15 @@ class Seat:
     obstacle: str
     """Why it takes no new run whatever, as a clause without a subject: `is draining and takes no new run`."""
     busy: bool
+    no_sandbox: str = ""
+    """Why it takes no run that needs a sandbox, with the fix; empty: its sandbox works."""
+
+    def placed(self, run: Run) -> bool:
+        """Whether it is the kind of machine that the run asks for."""
+        return run.gpus <= self.gpus and (not run.node_label or run.node_label in self.labels)
 
     def fits(self, run: Run) -> bool:
-        return run.gpus <= self.gpus and (not run.node_label or run.node_label in self.labels)
+        return self.placed(run) and not (run.needs_sandbox and self.no_sandbox)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,8 @@ def seat(node: Node, *, busy: bool = False) -> Seat:
     info = NodeInfo.model_validate(node.info) if node.info else NodeInfo(hostname="", cpus=0, memory_bytes=0)
     draining = bool(node.draining)
     obstacle = _obstacle(node, info)
-    return Seat(node.pk, node.name, frozenset(info.labels), info.gpus, info.runs_id, draining, obstacle, busy)
+    told = sandbox_of(node)
+    return Seat(node.pk, node.name, frozenset(info.labels), info.gpus, info.runs_id, draining, obstacle, busy, told.fix)
 
 
 def _obstacle(node: Node, info: NodeInfo) -> str:

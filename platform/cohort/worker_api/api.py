@@ -4,18 +4,18 @@ Every 4xx body is a wire.Refusal. Nothing here trusts what a worker says beyond 
 """
 
 import re
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
 from cohort import artifacts
 from cohort.catalog.models import PromptDataset
+from cohort.lab.jobs import BadResult
 from cohort.runs.attempts import (
     NotWaiting,
     OtherVersion,
@@ -28,10 +28,12 @@ from cohort.runs.attempts import (
     attempts_released,
 )
 from cohort.runs.checkpoints import needless, removed
-from cohort.runs.models import Attempt, AttemptState, Node, Run
-from cohort.runs.nodes import node_by_token, node_present, token_digest
+from cohort.runs.models import Attempt, AttemptState, Run
+from cohort.runs.nodes import node_present, token_digest
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
+from cohort.worker_api.jobs import router as jobs
 from cohort.worker_api.records import refusal, unknown_token
+from cohort.worker_api.shared import NodeToken, asking, chunks_of, streamed
 from grpo_core.wire import (
     Beat,
     BeatReply,
@@ -54,13 +56,6 @@ api = NinjaAPI(
 )
 
 
-class NodeToken(HttpBearer):
-    """The token of a machine; it may claim."""
-
-    def authenticate(self, request: HttpRequest, token: str) -> Node | None:
-        return node_by_token(token)
-
-
 class AttemptToken(HttpBearer):
     """The token of one attempt; it opens nothing but addresses below attempts/{its id}/."""
 
@@ -79,7 +74,7 @@ class AttemptToken(HttpBearer):
 
 @api.post("/claim", auth=NodeToken(), response={201: ClaimReply})
 def claim(request: HttpRequest, body: ClaimRequest) -> Any:
-    claimed = attempt_claim(run_id=body.run_id, node=_auth(request), info=body.node, claim_id=body.claim_id)
+    claimed = attempt_claim(run_id=body.run_id, node=asking(request), info=body.node, claim_id=body.claim_id)
     attempt = claimed.attempt
     return Status(
         201,
@@ -100,21 +95,21 @@ def claim(request: HttpRequest, body: ClaimRequest) -> Any:
 
 @api.post("/node", auth=NodeToken(), response={204: None})
 def node(request: HttpRequest, body: NodeInfo) -> Any:
-    node_present(node=_auth(request), info=body)
+    node_present(node=asking(request), info=body)
     return Status(204, None)
 
 
 @api.post("/node/lost", auth=NodeToken(), response={204: None})
 def lost(request: HttpRequest, body: LostAttempts) -> Any:
     """Attempts that the node's worker found dead when it started; those of other nodes in the list are passed over."""
-    attempts_released(node=_auth(request), lost=body)
+    attempts_released(node=asking(request), lost=body)
     return Status(204, None)
 
 
 @api.get("/attempts/{int:attempt_id}/files/{sha256}", auth=AttemptToken())
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A dataset or suite that the run reads, or a file of its checkpoints that the platform holds."""
-    attempt = _auth(request)
+    attempt = asking(request)
     if attempt.state != AttemptState.RUNNING:
         raise StaleFence(f"attempt {attempt.fence} of run {attempt.run_id} has ended: {attempt.state}")
     inputs = {file.sha256: row for row, file in attempt_inputs(run=attempt.run)}
@@ -122,7 +117,7 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
         held = checkpoint_file(attempt=attempt, sha256=sha256)
         if held is None:
             return refusal(404, "unknown_file", f"{sha256} is not one of this attempt's files")
-        return _stream(*held)
+        return streamed(*held)
     row = inputs[sha256]
     kind = "dataset" if isinstance(row, PromptDataset) else "suite"
     try:
@@ -133,7 +128,7 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
             f"Put it back from a backup, or upload the {kind} again."
         )
         return refusal(404, "file_missing", message)
-    return _stream(row.size, _chunks(handle))
+    return streamed(row.size, chunks_of(handle))
 
 
 @api.post("/attempts/{int:attempt_id}/uploads/{sha256}", auth=AttemptToken(), response=UploadReply)
@@ -145,7 +140,7 @@ def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     if request.body and not _COUNT.fullmatch(offset):
         return refusal(422, "bad_request", "the header X-Cohort-Offset must say at which byte the part begins")
     return checkpoint_part(
-        attempt=_auth(request),
+        attempt=asking(request),
         fence=int(fence),
         sha256=sha256,
         offset=int(offset) if request.body else None,
@@ -155,7 +150,7 @@ def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
 
 @api.post("/attempts/{int:attempt_id}/heartbeat", auth=AttemptToken(), response=BeatReply)
 def heartbeat(request: HttpRequest, attempt_id: int, body: Beat) -> Any:
-    attempt: Attempt = _auth(request)
+    attempt: Attempt = asking(request)
     desired, pinned = attempt_beat(attempt=attempt, beat=body)
     removed(attempt, body.removed)
     lease = settings.COHORT_LEASE_SECONDS
@@ -164,25 +159,11 @@ def heartbeat(request: HttpRequest, attempt_id: int, body: Beat) -> Any:
 
 @api.post("/attempts/{int:attempt_id}/finish", auth=AttemptToken(), response={204: None})
 def finish(request: HttpRequest, attempt_id: int, body: Finish) -> Any:
-    attempt_finish(attempt=_auth(request), finish=body)
+    attempt_finish(attempt=asking(request), finish=body)
     return Status(204, None)
 
 
-def _auth(request: HttpRequest) -> Any:
-    """What the token stands for: a Node or an Attempt, as the call's `auth` says."""
-    return request.auth  # type: ignore[attr-defined]
-
-
-def _stream(size: int, chunks: Iterator[bytes]) -> StreamingHttpResponse:
-    response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
-    response["Content-Length"] = str(size)
-    return response
-
-
-def _chunks(handle: IO[bytes]) -> Iterator[bytes]:
-    with handle:
-        while chunk := handle.read(1 << 20):
-            yield chunk
+api.add_router("/jobs", jobs)
 
 
 @api.exception_handler(AuthenticationError)
@@ -249,3 +230,8 @@ def _wrong_offset(request: HttpRequest, error: WrongOffset) -> HttpResponse:
 @api.exception_handler(BadFile)
 def _bad_file(request: HttpRequest, error: BadFile) -> HttpResponse:
     return refusal(422, "bad_file", str(error))
+
+
+@api.exception_handler(BadResult)
+def _bad_result(request: HttpRequest, error: BadResult) -> HttpResponse:
+    return refusal(422, "bad_result", str(error))

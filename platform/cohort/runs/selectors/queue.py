@@ -40,6 +40,11 @@ def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
 
 
 def needs(run: Run) -> str:
+    words = _machine(run)
+    return f"{words}, with a sandbox that works" if run.needs_sandbox else words
+
+
+def _machine(run: Run) -> str:
     gpus = _count(run.gpus, "GPU") if run.gpus else ""
     where = f"a node with the label {run.node_label}" if run.node_label else "any node" if not gpus else "one node"
     return f"{gpus} on {where}" if gpus else where
@@ -117,6 +122,9 @@ def _none_fits(run: Run, here: Sequence[Seat]) -> str:
     if not named:
         others = "; ".join(f"{seat.name}: {', '.join(sorted(seat.labels)) or 'no label'}" for seat in here)
         return f"no node that is here has the label {run.node_label} ({others})"
+    if placed := [seat for seat in named if seat.placed(run)]:
+        others = "; ".join(f"{seat.name}: {seat.no_sandbox}" for seat in placed)
+        return f"its reward runs code, and no node that could take it has a sandbox that works ({others})"
     others = "; ".join(f"{seat.name} has {seat.gpus or 'none'}" for seat in named)
     where = f" with the label {run.node_label}" if run.node_label else ""
     return f"no node{where} that is here has {_count(run.gpus, 'GPU')} ({others})"
@@ -172,6 +180,8 @@ def _hindered(run: Run, seat: Seat) -> str:
         return seat.obstacle
     if run.node_label and run.node_label not in seat.labels:
         return f"does not have the label {run.node_label}"
+    if seat.placed(run) and run.needs_sandbox and seat.no_sandbox:
+        return "has no sandbox that works"
     return f"has {_count(seat.gpus, 'GPU')} and it needs {run.gpus:,}"
 
 
