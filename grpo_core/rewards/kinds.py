@@ -16,11 +16,11 @@ from grpo_core.rewards.exact import ExactParams
 from grpo_core.rewards.judge import JudgeParams
 from grpo_core.rewards.judge import check as judge_check
 from grpo_core.rewards.numeric import NumericParams
+from grpo_core.rewards.process import ProcessParams
+from grpo_core.rewards.process import check as process_check
 from grpo_core.rewards.python_function import PythonParams
 from grpo_core.rewards.python_function import columns as python_columns
 from grpo_core.rewards.python_function import faults as python_faults
-from grpo_core.rewards.process import ProcessParams
-from grpo_core.rewards.process import check as process_check
 from grpo_core.rewards.r1_format import R1FormatParams
 from grpo_core.rewards.reward_model import RewardModelParams
 from grpo_core.rewards.reward_model import check as reward_model_check
