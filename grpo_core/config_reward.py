@@ -9,7 +9,9 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 
 from grpo_core.config_base import Count, CountOrZero, Part, Positive
 
-RewardKind = Literal["exact", "numeric", "r1_format", "equations", "reward_model", "process", "judge", "python"]
+RewardKind = Literal[
+    "exact", "numeric", "r1_format", "equations", "reward_model", "process", "judge", "python", "reasoning_gym"
+]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 
 

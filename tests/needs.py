@@ -4,6 +4,7 @@ COHORT_REQUIRE=name,name turns each such skip into a failure, so that a check ca
 A database or broker that is given by COHORT_TEST_… and does not answer fails the tests in any case.
 """
 
+import importlib.util
 import os
 import shutil
 from functools import cache
@@ -80,6 +81,10 @@ _KNOWN = {
     "cc": (
         lambda: shutil.which("cc") is not None,
         "a C compiler (Debian: apt-get install gcc)",
+    ),
+    "reasoning-gym": (
+        lambda: importlib.util.find_spec("reasoning_gym") is not None,
+        "reasoning-gym: pip install 'cohort-grpo[tasks]' where a C compiler is",
     ),
     "no-gpu": (_no_gpu, "a machine without a GPU"),
 }

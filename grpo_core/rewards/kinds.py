@@ -13,6 +13,9 @@ from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Context, Params, Scorer, Unscored
 from grpo_core.rewards.equations import EquationsParams
 from grpo_core.rewards.exact import ExactParams
+from grpo_core.rewards.gym import GymParams
+from grpo_core.rewards.gym import columns as gym_columns
+from grpo_core.rewards.gym import faults as gym_faults
 from grpo_core.rewards.judge import JudgeParams
 from grpo_core.rewards.judge import check as judge_check
 from grpo_core.rewards.numeric import NumericParams
@@ -98,6 +101,14 @@ KINDS: dict[RewardKind, Kind] = {
         steps=True,
         check=python_faults,
         columns=python_columns,
+    ),
+    "reasoning_gym": Kind(
+        GymParams,
+        "sandbox",
+        "gym",
+        "the scorer of the reasoning-gym task that made the problem",
+        check=gym_faults,
+        columns=gym_columns,
     ),
 }
 assert set(KINDS) == set(get_args(RewardKind))

@@ -82,8 +82,8 @@ def _make(task: str, size: int, seed: int, file: Path) -> None:
     except subprocess.TimeoutExpired:
         raise ValidationError(
             {
-                "size": f"{task} made no {size:,} problems within {SECONDS:g} seconds. Ask for fewer, or make them with "
-                "`grpo tasks` on a command line and upload the file."
+                "size": f"{task} made no {size:,} problems within {SECONDS:g} seconds. Ask for fewer, or make them "
+                "with `grpo tasks` on a command line and upload the file."
             }
         ) from None
     if done.returncode != 0:

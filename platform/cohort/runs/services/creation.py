@@ -11,6 +11,8 @@ from cohort.contamination import services as overlaps
 from cohort.lab import gate
 from cohort.runs import dispatch
 from cohort.runs.models import Priority, Run, RunState, RunSuite
+from cohort.runs.services.columns import columns_missing
+from cohort.runs.services.sandbox_needed import sandbox_demanded
 from cohort.runs.services.suites import ChosenSuite, suite_part
 from cohort.runs.transitions import run_event, run_logged, run_move
 from grpo_core.broker import LABEL, LABEL_RULE
@@ -71,8 +73,11 @@ def run_config(
     if suites:
         chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(one) for one in suites]}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
-    Rubric(config.reward)
-    if unfit := list(_unfit(config, dataset, eval_dataset)):
+    rubric = Rubric(config.reward)
+    unfit = [*_unfit(config, dataset, eval_dataset), *columns_missing(rubric, dataset, field="dataset")]
+    if eval_dataset is not None:
+        unfit += columns_missing(rubric, eval_dataset, field="eval_dataset")
+    if unfit:
         raise _config_error(unfit)
     return config
 
@@ -143,6 +148,7 @@ def run_create(
         priority=priority,
         node_label=node_label,
         gpus=gpus_needed(config),
+        needs_sandbox=Rubric(config.reward).needs_sandbox,
         cloned_from=cloned_from,
         created_by=actor,
     )
@@ -158,12 +164,15 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
     when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
-    no reason to launch all the same (`cohort.lab.gate`), or its config is refused by now.
+    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs, or its
+    config is refused by now.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
     on.
     """
     config_still_valid(run)
+    if run.needs_sandbox:
+        sandbox_demanded(what="this run")
     actor_name = f"user:{actor.username}"
     run_move(run=run, to=RunState.QUEUED, actor=actor_name)
     known = gate.figures(gate.gate(run.verifier_version, run.dataset))
