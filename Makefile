@@ -40,7 +40,7 @@ BESIDE := 'core tests/core' 'worker tests/worker' 'systems tests/e2e tests/chaos
 	'browser tests/web/*_browser.py tests/web/*/*_browser.py' \
 	'governance tests/web/governance --ignore-glob=*_browser.py'
 test: setup  ## Run the tests, on databases of their own
-	@mkdir -p build; status=0; beside=; \
+	@mkdir -p build; status=0; beside=; export COHORT_TEST_SANDBOX_RUNS=$${COHORT_TEST_SANDBOX_RUNS:-500}; \
 	part() { log=build/test-$$1.log; shift; root=$$(mktemp -d) && chmod 755 "$$root" || return; code=0; \
 		PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -p no:cacheprovider "$$@" >"$$log" 2>&1 || code=$$?; \
 		rm -rf "$$root"; return $$code; }; \
