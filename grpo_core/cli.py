@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_core import __version__, cli_eval, cli_suite, cli_tasks, program
+from grpo_core import __version__, cli_eval, cli_lab, cli_suite, cli_tasks, program
 from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.stop import Stop
 
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     export.set_defaults(handler=_export)
 
     cli_eval.add(commands)
+    cli_lab.add(commands)
     cli_suite.add(commands)
     cli_tasks.add(commands)
 

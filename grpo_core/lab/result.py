@@ -116,6 +116,8 @@ class LabResult(_Told):
     form: str | None = None
     """Form that reference answers were written in, where any were."""
     device: str = "cpu"
+    problems_left_out: int = 0
+    """Problems whose prompt was too long for the model."""
     seconds: float
     """Of the whole job, loading included."""
 
@@ -132,6 +134,7 @@ def result_of(
     sandbox: Mapping[str, Any] | None = None,
     form: str | None = None,
     device: str = "cpu",
+    problems_left_out: int = 0,
 ) -> LabResult:
     """The sums over the samples. `weights` by component, in the rubric's order."""
     rewards = [one.reward for one in samples if one.reward is not None]
@@ -161,6 +164,7 @@ def result_of(
         sandbox=dict(sandbox) if sandbox is not None else None,
         form=form,
         device=device,
+        problems_left_out=problems_left_out,
         seconds=seconds,
     )
 

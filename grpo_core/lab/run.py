@@ -1,0 +1,273 @@
+"""Does one job of the reward lab: tries a reward on answers that are there, on answers of a base model, or probes it.
+
+Scores through the same Runner as a run, and samples through the same rollout. A sample that could not be scored is
+counted with its error; nothing here ends because one was.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_core.config_reward import RewardConfig
+from grpo_core.data.loaders import load_problems
+from grpo_core.data.problem import Problem
+from grpo_core.errors import ConfigError, DataError
+from grpo_core.lab.job import Job, JobModel, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.result import LabResult, LabSample, fitted, result_of
+from grpo_core.progress import Progress
+from grpo_core.rewards import Rubric, Runner, Unscored
+from grpo_core.rewards.base import Context
+from grpo_core.text import UNSTORABLE
+
+Check = Callable[[], None]
+_SCORED_AT_ONCE = 64
+_TEXT_CHARS = 32_000
+"""Of one prompt, answer or completion in the result; what is cut says so."""
+_ROWS_ON_CPU, _ROWS_ON_GPU = 64, 512
+"""Completions sampled side by side."""
+
+
+def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: None) -> dict[str, Any]:
+    """The result as JSON. Relative paths are taken from `base`; `check` is called often and may raise to stop. Raises a
+    GrpoError that says what is wrong."""
+    began = time.monotonic()
+    options = job.chosen()
+    rubric = Rubric(job.reward)
+    if isinstance(options, ProbeOptions):
+        return _probe(job, rubric, options, base=base, progress=progress, check=check)
+    # What a component cannot score is told with its sample, also where a run would end by it.
+    forgiving = Rubric(RewardConfig.model_validate({**job.reward.model_dump(), "on_error": "mask"}))
+    kind: Literal["try", "sample"] = "sample"
+    form, left_out, group_size = None, 0, None
+    with _runner(forgiving, job, base) as runner:
+        if isinstance(options, SampleOptions):
+            group_size = options.group_size
+            samples, left_out = _sampled(job, options, runner, base=base, progress=progress, check=check)
+        else:
+            kind = "try"
+            samples, form = _tried(job, options, runner, base=base, progress=progress, check=check)
+        facts = runner.facts()
+    result = result_of(
+        kind=kind,
+        rubric_digest=rubric.digest,
+        weights={part.component.name: part.component.weight for part in rubric.parts},
+        samples=samples,
+        group_size=group_size,
+        cost=facts,
+        sandbox=_sandbox(rubric),
+        form=form,
+        device=_device(job),
+        problems_left_out=left_out,
+        seconds=time.monotonic() - began,
+    )
+    return _json(fitted(result))
+
+
+def _probe(
+    job: Job, rubric: Rubric, options: ProbeOptions, *, base: Path, progress: Progress, check: Check
+) -> dict[str, Any]:
+    from grpo_core.probe.problems import problems_builtin
+    from grpo_core.probe.run import probe_rubric
+
+    source: Literal["data", "builtin"] = "data" if job.data is not None else "builtin"
+    problems = _problems(job, base) if job.data is not None else list(problems_builtin(rubric))
+    told = Teller(progress)
+    with _runner(rubric, job, base) as runner:
+        report = probe_rubric(
+            rubric,
+            problems,
+            runner=runner,
+            limit=options.problems,
+            seed=options.seed,
+            check=check,
+            progress=told,
+            fresh=lambda: _runner(rubric, job, base),
+            source=source,
+        )
+    return report.to_json()
+
+
+class Teller:
+    """Tells a Progress of parts that begin one after the other."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._part = ""
+
+    def __call__(self, done: int, of: int, what: str) -> None:
+        if what != self._part:
+            self._part = what
+            self._progress.begin(what, of)
+        if done:
+            self._progress.advance(done, what)
+
+
+# ---------------------------------------------------------------------- answers that are there
+
+
+def _tried(
+    job: Job, options: TryOptions, runner: Runner, *, base: Path, progress: Progress, check: Check
+) -> tuple[list[LabSample], str | None]:
+    if options.texts:
+        given = [
+            Unscored(Problem(f"text-{place}", one.prompt, one.answer, dict(one.meta)), one.completion)
+            for place, one in enumerate(options.texts, start=1)
+        ]
+        return _scored(runner, given, ["given"] * len(given), progress=progress, check=check), None
+    from grpo_core.lab.reference import answered
+
+    problems = _problems(job, base, limit=options.rows)
+    runner.rubric.check_problems(problems)
+    progress.begin("writing answers", len(problems))
+    rows = answered(problems, runner=runner, check=check)
+    unscored = [Unscored(one.problem, one.completion) for one in rows.answers]
+    origins = [one.origin for one in rows.answers]
+    return _scored(runner, unscored, origins, progress=progress, check=check), rows.form
+
+
+def _scored(
+    runner: Runner, samples: Sequence[Unscored], origins: Sequence[Any], *, progress: Progress, check: Check
+) -> list[LabSample]:
+    """Each a group of its own."""
+    progress.begin("scoring", len(samples))
+    told: list[LabSample] = []
+    for start in range(0, len(samples), _SCORED_AT_ONCE):
+        some = samples[start : start + _SCORED_AT_ONCE]
+        for sample, scored in zip(some, runner.score(some, check=check), strict=True):
+            told.append(_told(sample, scored, group=len(told), origin=origins[len(told)]))
+        progress.advance(len(told), "answers scored")
+    return told
+
+
+# ---------------------------------------------------------------------- answers of a base model
+
+
+def _sampled(
+    job: Job, options: SampleOptions, runner: Runner, *, base: Path, progress: Progress, check: Check
+) -> tuple[list[LabSample], int]:
+    """The samples, and how many problems were left out because their prompt is too long."""
+    assert job.model is not None
+    problems = _problems(job, base)
+    if len(problems) > options.problems:
+        places = sorted(random.Random(options.seed).sample(range(len(problems)), options.problems))
+        problems = [problems[place] for place in places]
+    runner.rubric.check_problems(problems)
+
+    import torch
+
+    from grpo_core.rollout.base import Decoding
+    from grpo_core.rollout.local import LocalRollout
+    from grpo_core.rollout.prompts import completion_text, encode_problems
+
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    progress.begin("loading the model", 1)
+    policy = _model(job.model, base, _device(job))
+    room = (policy.context or 1_000_000) - options.max_completion_tokens
+    if room < 1:
+        raise ConfigError(
+            f"options.max_completion_tokens: {options.max_completion_tokens} leave no room for a prompt; the model "
+            f"has {policy.context} positions"
+        )
+    encoded = encode_problems(
+        problems, policy.tokenizer, template=options.template, limit=room, drop_long=True, source="the dataset"
+    )
+    on_cpu = policy.model.device.type == "cpu"
+    rows = _ROWS_ON_CPU if on_cpu else _ROWS_ON_GPU
+    rollout = LocalRollout(policy, max_rows=rows, check=check)
+    decoding = Decoding(max_tokens=options.max_completion_tokens, temperature=options.temperature, top_p=options.top_p)
+    progress.begin("sampling and scoring", len(encoded.prompts))
+    told: list[LabSample] = []
+    at_once = max(1, rows // options.group_size)
+    for first in range(0, len(encoded.prompts), at_once):
+        some = encoded.prompts[first : first + at_once]
+        groups = rollout.generate(
+            [prompted.tokens for prompted in some],
+            samples=options.group_size,
+            decoding=decoding,
+            key=(options.seed, 1, 1),
+            places=range(first, first + len(some)),
+        )
+        flat = [
+            (place, prompted, one)
+            for place, (prompted, group) in enumerate(zip(some, groups, strict=True), start=first)
+            for one in group
+        ]
+        unscored = [
+            Unscored(prompted.problem, completion_text(policy.tokenizer, one.tokens, policy.eos_ids), len(one.tokens))
+            for _, prompted, one in flat
+        ]
+        for (place, _, one), sample, scored in zip(flat, unscored, runner.score(unscored, check=check), strict=True):
+            told.append(_told(sample, scored, group=place, origin="sampled", finish=one.finish))
+        progress.advance(first + len(some), "problems sampled and scored")
+    return told, len(encoded.dropped)
+
+
+def _model(asked: JobModel, base: Path, device: str) -> Any:
+    import torch
+
+    from grpo_core.config import ModelConfig
+    from grpo_core.model.load import find_model, load_model
+
+    config = ModelConfig(path=asked.path, revision=asked.revision, dtype=asked.dtype)
+    model = load_model(find_model(config, base=base), dtype=asked.dtype, device=torch.device(device))
+    model.model.requires_grad_(False)
+    return model
+
+
+# ---------------------------------------------------------------------- for both
+
+
+def _problems(job: Job, base: Path, *, limit: int | None = None) -> list[Problem]:
+    if job.data is None:
+        raise DataError("this job has no dataset to take problems from")
+    return load_problems(base / job.data.path, job.data.format, limit=limit)
+
+
+def _runner(rubric: Rubric, job: Job, base: Path) -> Runner:
+    return Runner(rubric, Context(limits=rubric.config.limits, base=base, device=_device(job)))
+
+
+def _device(job: Job) -> str:
+    if job.device == "cpu":
+        return "cpu"
+    from grpo_core.model.load import pick_device
+
+    return str(pick_device(job.device))
+
+
+def _told(sample: Unscored, scored: Any, *, group: int, origin: Any, finish: Any = None) -> LabSample:
+    return LabSample(
+        problem_id=_kept(sample.problem.id),
+        prompt=_kept(sample.problem.prompt),
+        answer=_kept(sample.problem.answer),
+        completion=_kept(sample.completion),
+        tokens=sample.tokens,
+        finish=finish,
+        reward=scored.reward,
+        components=scored.components,
+        group=group,
+        origin=origin,
+    )
+
+
+def _kept(text: str) -> str:
+    clean = UNSTORABLE.sub("\ufffd", text)
+    if len(clean) <= _TEXT_CHARS:
+        return clean
+    return f"{clean[:_TEXT_CHARS]}… ({len(clean) - _TEXT_CHARS:,} more characters)"
+
+
+def _sandbox(rubric: Rubric) -> dict[str, Any] | None:
+    """What the sandbox that was used can do."""
+    if not rubric.needs_sandbox:
+        return None
+    from grpo_core.rewards.session import shared_sandbox
+
+    return shared_sandbox().report.to_json()
+
+
+def _json(result: LabResult) -> dict[str, Any]:
+    return result.model_dump(mode="json", by_alias=True)
