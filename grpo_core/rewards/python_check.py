@@ -27,7 +27,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 _STANDARD = """
     __future__ abc array ast base64 binascii bisect calendar cmath codecs collections contextlib copy csv
     dataclasses datetime decimal difflib enum fractions functools graphlib hashlib heapq hmac html io itertools
-    json keyword logging math numbers operator pprint random re secrets statistics string struct textwrap time
+    json keyword logging math numbers operator pprint random re secrets statistics string struct sys textwrap time
     tokenize traceback types typing unicodedata uuid warnings xml zlib zoneinfo
 """
 STANDARD = frozenset(_STANDARD.split())
@@ -59,6 +59,9 @@ def check_source(source: str, packages: Sequence[str] = ()) -> list[SourceFault]
     if not source.strip():
         return [SourceFault(1, 1, f"the source is empty; it must define {NAME}(sample)", "")]
     lines = source.splitlines()
+    if "\0" in source:
+        line = source[: source.index("\0")].count("\n") + 1
+        return [SourceFault(line, 1, "the source holds the character NUL; take it out", "")]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an escape such as "\d", which is no fault
@@ -67,7 +70,7 @@ def check_source(source: str, packages: Sequence[str] = ()) -> list[SourceFault]
         return [_fault(lines, error.lineno or 1, error.offset or 1, f"syntax error: {error.msg}")]
     except (RecursionError, MemoryError):
         return [SourceFault(1, 1, "the source is nested too deeply to be read", "")]
-    except ValueError as error:  # a NUL, half a surrogate pair
+    except ValueError as error:  # half a surrogate pair, a number of many thousand digits
         return [SourceFault(1, 1, f"the source cannot be read: {error}", "")]
     found = [*_imports(tree, lines, packages), *_function(tree, lines)]
     return sorted(found, key=lambda fault: (fault.line, fault.column))
@@ -114,7 +117,7 @@ def _function(tree: ast.Module, lines: Sequence[str]) -> Iterator[SourceFault]:
     if found is None:
         defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         near = difflib.get_close_matches(NAME, defined, 1, 0.6)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = f"; rename {near[0]}" if near else ""
         yield SourceFault(len(lines), 1, f"the source defines no function {NAME}(sample){meant}", "")
     elif isinstance(found, ast.AsyncFunctionDef):
         yield _at(lines, found, f"{NAME} is async; write `def {NAME}(sample):`")

@@ -145,7 +145,7 @@ def _read(frame: bytes) -> tuple[Answer, bool]:
     """The answer in a frame, and whether something of the program goes on beside it."""
     try:
         told = json.loads(frame)
-        printed, left = _text(str(told["printed"]).encode(errors="replace")), bool(told["left"])
+        printed, left = UNSTORABLE.sub("\ufffd", str(told["printed"])[:MOST_KEPT]), bool(told["left"])
         if "reply" in told:
             if not isinstance(told["reply"], dict):
                 raise TypeError("its reply is no object")
