@@ -1,0 +1,139 @@
+"""A real HTTP server on this machine that answers as it is told: rightly, or in each way a judge's server goes wrong."""
+
+import json
+import multiprocessing
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+Reply = bytes | Iterable[bytes]
+_GRADED = re.compile(r"\[([0-9a-f]{12})\]\n(.*)\n\[\1\]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request."""
+
+    path: str
+    headers: dict[str, str]
+    """Names in small letters."""
+    raw: bytes
+    at: float
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return json.loads(self.raw)
+
+    @property
+    def asked(self) -> str:
+        return self.body["messages"][-1]["content"]
+
+    @property
+    def completion(self) -> str:
+        """What the usual question holds as the answer to grade."""
+        return _GRADED.search(self.asked)[2]
+
+
+def http(status: str, body: bytes, *headers: str, kind: str = "application/json", length: int | None = None) -> bytes:
+    """A whole answer; `length` instead of the true one."""
+    size = len(body) if length is None else length
+    lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {size}", "Connection: close", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def chat(text: str | None, *, usage: tuple[int, int] | None = (7, 3), finish: str = "stop", **message: Any) -> bytes:
+    """A chat completion's body."""
+    told: dict[str, Any] = {
+        "model": "judge-2026-01",
+        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}],
+    }
+    if usage is not None:
+        told["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
+    return json.dumps(told).encode()
+
+
+def says(text: str | None, **more: Any) -> bytes:
+    return http("200 OK", chat(text, **more))
+
+
+@dataclass
+class Server:
+    """`answer` is called in a thread of its own for each request."""
+
+    answer: Callable[[Seen], Reply]
+    seen: list[Seen] = field(default_factory=list)
+    tls: ssl.SSLContext | None = None
+
+    def __enter__(self) -> "Server":
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._open = True
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open = False
+        self._socket.close()
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self._socket.getsockname()[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.place}/v1"
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                line, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+
+    def _serve(self, line: socket.socket) -> None:
+        with suppress(OSError), line:
+            if self.tls is not None:
+                line = self.tls.wrap_socket(line, server_side=True)
+            seen = _read(line)
+            self.seen.append(seen)
+            reply = self.answer(seen)
+            for part in [reply] if isinstance(reply, bytes) else reply:
+                line.sendall(part)
+            line.shutdown(socket.SHUT_WR)
+            line.recv(1)
+
+
+def _read(line: socket.socket) -> Seen:
+    reader = line.makefile("rb")
+    path = reader.readline().split()[1].decode()
+    headers = {}
+    while (row := reader.readline().strip()) != b"":
+        name, _, value = row.decode().partition(":")
+        headers[name.lower()] = value.strip()
+    return Seen(path, headers, reader.read(int(headers.get("content-length", 0))), time.monotonic())
+
+
+@contextmanager
+def apart(answer: Callable[[Seen], Reply]) -> Iterator[str]:
+    """The same in a process of its own, for tests that fork; gives host and port."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_served, args=(answer, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def _served(answer: Callable[[Seen], Reply], told: Connection) -> None:
+    with Server(answer) as server:
+        told.send(server.place)
+        threading.Event().wait()
