@@ -6,6 +6,7 @@ With algorithm.supervision: process each step is paid where it ends. Runs in the
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from grpo_core.records import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Unscored
-from grpo_core.rewards.scoring_model import ModelParams, ScoringModel, Transform, filled, too_long, unreadable
+from grpo_core.rewards.scoring_model import ModelParams, ScoringModel, Transform, filled, timed, too_long, unreadable
 
 
 class ProcessParams(ModelParams):
@@ -73,6 +74,7 @@ class Process:
         return {**self._facts, "texts": self._texts, "steps": self._steps, "tokens": self._tokens}
 
     def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+        began = time.perf_counter()
         told: dict[int, ComponentScore] = {}
         rows: list[_Row] = []
         for place, sample in enumerate(samples):
@@ -88,7 +90,7 @@ class Process:
             self._steps += len(row.marks)
             self._tokens += len(row.ids)
             told[row.place] = self._told(row, [numbers[mark] for mark in row.marks])
-        return [told[place] for place in range(len(samples))]
+        return timed([told[place] for place in range(len(samples))], began)
 
     def close(self) -> None:
         """The weights go with the process that holds them."""

@@ -5,6 +5,7 @@ beside the policy.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Context, Unscored
-from grpo_core.rewards.scoring_model import ModelParams, ScoringModel, Transform, filled, too_long, unreadable
+from grpo_core.rewards.scoring_model import ModelParams, ScoringModel, Transform, filled, timed, too_long, unreadable
 
 
 class RewardModelParams(ModelParams):
@@ -54,6 +55,7 @@ class RewardModel:
         return {**self._facts, "texts": self._texts, "tokens": self._tokens}
 
     def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+        began = time.perf_counter()
         told: dict[int, ComponentScore] = {}
         rows: list[list[int]] = []
         places: list[int] = []
@@ -80,7 +82,7 @@ class RewardModel:
             self._texts += 1
             self._tokens += len(rows[row])
             told[places[row]] = self._told(number, len(rows[row]))
-        return [told[place] for place in range(len(samples))]
+        return timed([told[place] for place in range(len(samples))], began)
 
     def close(self) -> None:
         """The weights go with the process that holds them."""

@@ -7,6 +7,7 @@ the classifier reads. Torch and transformers are imported when a model is opened
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -170,6 +171,12 @@ def filled(template: str, sample: Unscored, model: ScoringModel, *, completion: 
     """A template with the sample's texts in its places; what stands in them is never looked at for places."""
     values = {"prompt": sample.problem.prompt, "answer": sample.problem.answer, "completion": completion}
     return _PLACES.sub(lambda place: model.plain(values[place[1]]), template)
+
+
+def timed(told: Sequence[ComponentScore], began: float) -> list[ComponentScore]:
+    """Each with its share of the time since `began` (time.perf_counter): a model reads many texts at once."""
+    share = (time.perf_counter() - began) / max(1, len(told))
+    return [one.model_copy(update={"seconds": share}) for one in told]
 
 
 def unreadable(sample: Unscored) -> ComponentScore | None:

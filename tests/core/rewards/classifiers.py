@@ -1,0 +1,77 @@
+"""Small real classifiers, made in code and loaded through the real loader."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig
+from transformers import LlamaForSequenceClassification, LlamaForTokenClassification, PreTrainedTokenizerFast
+
+from grpo_core.data.problem import Problem
+from grpo_core.model.tiny import byte_tokenizer
+from grpo_core.rewards.base import Unscored
+
+torch.set_num_threads(1)
+CHAT = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+
+
+def sample(completion: str, *, prompt: str = "2+2=", answer: str = "4") -> Unscored:
+    return Unscored(Problem("one", prompt, answer), completion)
+
+
+def save_sequence(folder: Path, *, labels: dict[int, str] | None = None, seed: int = 0, chat: bool = False) -> Path:
+    """A Llama that gives a text one number for each label."""
+    return _save(folder, LlamaForSequenceClassification, labels or {0: "REWARD"}, seed=seed, chat=chat)
+
+
+def save_token(folder: Path, *, labels: dict[int, str] | None = None, seed: int = 0) -> Path:
+    """A Llama that gives each token one number for each label."""
+    return _save(folder, LlamaForTokenClassification, labels or {0: "bad", 1: "good"}, seed=seed, chat=False)
+
+
+def save_encoder(folder: Path) -> Path:
+    """A BERT, which reads a text in both directions."""
+    tokenizer = byte_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        pad_token_id=tokenizer.pad_token_id,
+        id2label={0: "REWARD"},
+        label2id={"REWARD": 0},
+    )
+    return _write(folder, BertForSequenceClassification, config, tokenizer, seed=3)
+
+
+def _save(folder: Path, kind: Any, labels: dict[int, str], *, seed: int, chat: bool) -> Path:
+    tokenizer = byte_tokenizer()
+    if chat:
+        tokenizer.chat_template = CHAT
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        id2label=labels,
+        label2id={name: place for place, name in labels.items()},
+    )
+    return _write(folder, kind, config, tokenizer, seed=seed)
+
+
+def _write(folder: Path, kind: Any, config: Any, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> Path:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = kind(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
