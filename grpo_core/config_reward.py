@@ -10,7 +10,24 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 from grpo_core.config_base import Count, CountOrZero, Part, Positive
 
 RewardKind = Literal[
-    "exact", "numeric", "r1_format", "equations", "reward_model", "process", "judge", "python", "reasoning_gym"
+    "exact",
+    "numeric",
+    "r1_format",
+    "equations",
+    "math",
+    "choice",
+    "similarity",
+    "tags",
+    "regex",
+    "json_schema",
+    "length",
+    "soft_overlong",
+    "language",
+    "reward_model",
+    "process",
+    "judge",
+    "python",
+    "reasoning_gym",
 ]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 

@@ -11,13 +11,24 @@ from typing import Any, Literal, get_args
 from grpo_core.config_reward import RewardKind
 from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Context, Params, Scorer, Unscored
+from grpo_core.rewards.choice import ChoiceParams
+from grpo_core.rewards.choice import columns as choice_columns
+from grpo_core.rewards.choice import faults as choice_faults
 from grpo_core.rewards.equations import EquationsParams
 from grpo_core.rewards.exact import ExactParams
 from grpo_core.rewards.gym import GymParams
 from grpo_core.rewards.gym import columns as gym_columns
 from grpo_core.rewards.gym import faults as gym_faults
+from grpo_core.rewards.json_schema import JsonSchemaParams
+from grpo_core.rewards.json_schema import columns as json_schema_columns
+from grpo_core.rewards.json_schema import faults as json_schema_faults
 from grpo_core.rewards.judge import JudgeParams
 from grpo_core.rewards.judge import check as judge_check
+from grpo_core.rewards.language import LanguageParams
+from grpo_core.rewards.length import LengthParams
+from grpo_core.rewards.length import columns as length_columns
+from grpo_core.rewards.length import faults as length_faults
+from grpo_core.rewards.math_symbolic import MathParams
 from grpo_core.rewards.numeric import NumericParams
 from grpo_core.rewards.process import ProcessParams
 from grpo_core.rewards.process import check as process_check
@@ -25,8 +36,16 @@ from grpo_core.rewards.python_function import PythonParams
 from grpo_core.rewards.python_function import columns as python_columns
 from grpo_core.rewards.python_function import faults as python_faults
 from grpo_core.rewards.r1_format import R1FormatParams
+from grpo_core.rewards.regex_kind import RegexParams
+from grpo_core.rewards.regex_kind import faults as regex_faults
 from grpo_core.rewards.reward_model import RewardModelParams
 from grpo_core.rewards.reward_model import check as reward_model_check
+from grpo_core.rewards.similarity import SimilarityParams
+from grpo_core.rewards.similarity import columns as similarity_columns
+from grpo_core.rewards.soft_overlong import SoftOverlongParams
+from grpo_core.rewards.soft_overlong import faults as soft_overlong_faults
+from grpo_core.rewards.tags import TagsParams
+from grpo_core.rewards.tags import faults as tags_faults
 
 Place = Literal["here", "aside", "sandbox", "model", "judge"]
 """here: a rule of our own that takes time linear in the text, so it needs no deadline and may run in any process.
@@ -71,6 +90,52 @@ KINDS: dict[RewardKind, Kind] = {
     "equations": Kind(
         EquationsParams, "here", "equations", "the share of true ones among the equations written out", steps=True
     ),
+    "math": Kind(
+        MathParams, "aside", "math_symbolic", "the same expression, set, interval, tuple, matrix or equation, in LaTeX"
+    ),
+    "choice": Kind(
+        ChoiceParams,
+        "here",
+        "choice",
+        "the option named is the right one, by its letter or its text",
+        check=choice_faults,
+        columns=choice_columns,
+    ),
+    "similarity": Kind(
+        SimilarityParams,
+        "here",
+        "similarity",
+        "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance",
+        columns=similarity_columns,
+    ),
+    "tags": Kind(
+        TagsParams, "here", "tags", "a sequence of tags of your own, each as often as you say", check=tags_faults
+    ),
+    "regex": Kind(RegexParams, "aside", "regex_kind", "a pattern is in the text, or is not", check=regex_faults),
+    "json_schema": Kind(
+        JsonSchemaParams,
+        "aside",
+        "json_schema",
+        "one JSON value, as a JSON Schema wants it",
+        check=json_schema_faults,
+        columns=json_schema_columns,
+    ),
+    "length": Kind(
+        LengthParams,
+        "here",
+        "length",
+        "a length within bounds, or by its cosine, apart for right and wrong answers",
+        check=length_faults,
+        columns=length_columns,
+    ),
+    "soft_overlong": Kind(
+        SoftOverlongParams,
+        "here",
+        "soft_overlong",
+        "nothing; takes away up to 1 near the limit of tokens (DAPO)",
+        check=soft_overlong_faults,
+    ),
+    "language": Kind(LanguageParams, "here", "language", "the share that is in the prompt's language, or in another"),
     "reward_model": Kind(
         RewardModelParams,
         "model",
