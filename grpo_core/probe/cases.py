@@ -1,0 +1,121 @@
+"""From problems to cases: what kind of answer each has, and the text of the right one."""
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_core.data.problem import Problem
+from grpo_core.probe.case import Case, Form, Subject
+from grpo_core.probe.forms import REFERENCE_FIELDS
+from grpo_core.probe.mutants import parsed
+from grpo_core.rewards.choice import LETTERS, ChoiceParams
+from grpo_core.rewards.latex import is_latex
+from grpo_core.rewards.numeric import parse_number
+from grpo_core.rewards.rubric import Rubric
+
+_OPTION = re.compile(r"(?:^|\n|\s)\(?([A-J])[).:]\s+([^\n]+?)(?=\s+\(?[A-J][).:]\s|\n|$)")
+_LETTER = re.compile(r"\(?([A-J])[).]?")
+_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem with what is known of its answer."""
+
+    problem: Problem
+    subject: Subject
+    gold: str
+    letter: str
+    options: dict[str, str]
+
+
+def chosen(problems: Sequence[Problem], *, limit: int, seed: int) -> list[Problem]:
+    """At most `limit` of them, picked by seed, in their own order."""
+    if len(problems) <= limit:
+        return list(problems)
+    return [problems[place] for place in sorted(random.Random(seed).sample(range(len(problems)), limit))]
+
+
+def asked(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
+    kinds = {part.component.kind for part in rubric.parts}
+    choices = next((part.params for part in rubric.parts if isinstance(part.params, ChoiceParams)), None)
+    letters = all(_LETTER.fullmatch(problem.answer.strip()) for problem in problems)
+    found = []
+    for problem in problems:
+        if "code" in kinds:
+            found.append(Asked(problem, "code", _solution(problem), "", {}))
+        elif choices is not None or letters:
+            found.append(_choice(problem, choices or ChoiceParams()))
+        else:
+            found.append(Asked(problem, _subject(problem.answer, "json_schema" in kinds), problem.answer, "", {}))
+    return found
+
+
+def cases(found: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
+    made = []
+    for index, one in enumerate(found):
+        after = [*found[index + 1 :], *found[:index]]
+        others = [other.gold for other in after if other.subject == one.subject and other.gold]
+        case = Case(one.problem, index, one.subject, one.gold, form, (), seed, one.letter, one.options)
+        differ = tuple(dict.fromkeys(other for other in others if not case.is_right(other)))
+        made.append(Case(one.problem, index, one.subject, one.gold, form, differ, seed, one.letter, one.options))
+    return made
+
+
+def _subject(answer: str, is_json: bool) -> Subject:
+    if is_json or answer.lstrip()[:1] in ("{", "["):
+        try:
+            json.loads(answer)
+        except ValueError:
+            pass
+        else:
+            return "json"
+    if parse_number(answer) is not None and "%" not in answer:
+        return "number"
+    return "expression" if is_latex(answer) or parse_number(answer) is not None else "words"
+
+
+def _choice(problem: Problem, params: ChoiceParams) -> Asked:
+    """The right option's letter, however the problem's answer names it."""
+    column = problem.meta.get(params.column) if params.column else None
+    if isinstance(column, list):
+        options = {LETTERS[place]: str(text) for place, text in enumerate(column[: len(LETTERS)])}
+    else:
+        options = {letter: text.strip() for letter, text in _OPTION.findall(problem.prompt)}
+        options = options if len(options) > 1 else dict.fromkeys(LETTERS[: params.options], "")
+    answer = problem.answer.strip()
+    letter = ""
+    if params.reference == "text":
+        letter = next((one for one, text in options.items() if text.strip() == answer), "")
+    elif params.reference == "letter":
+        match = _LETTER.fullmatch(answer.upper())
+        letter = match[1] if match else ""
+    elif answer.isdecimal():
+        place = int(answer) - (params.reference == "from_1")
+        letter = LETTERS[place] if 0 <= place < len(LETTERS) else ""
+    gold = letter if params.reference.startswith("from") else answer
+    return Asked(problem, "choice" if letter else "words", gold, letter, options if letter else {})
+
+
+def _solution(problem: Problem) -> str:
+    """The problem's own program; empty where it has none that Python can read. A body alone, as HumanEval has it, goes
+    behind the prompt."""
+    texts = [problem.meta.get(field) for field in REFERENCE_FIELDS]
+    for text in [*texts, problem.answer]:
+        if not isinstance(text, str) or not text.strip():
+            continue
+        fenced = _FENCE.findall(text)
+        for source in (*fenced[-1:], text, problem.prompt + text):
+            tree = parsed(source)
+            if tree is not None and any(not _is_word(node) for node in tree.body):
+                return str(source)
+    return ""
+
+
+def _is_word(node: object) -> bool:
+    """A name or a constant alone, such as an answer that is no program."""
+    import ast
+
+    return isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Constant, ast.UnaryOp))

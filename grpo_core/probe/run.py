@@ -1,0 +1,243 @@
+"""The probe: finds the form in which right answers earn most, then asks the rubric about every class of completions.
+
+Scores through the same `Runner` that a run uses, so that what it finds is what a policy would find.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from grpo_core import __version__
+from grpo_core.data.fingerprint import problems_digest
+from grpo_core.data.problem import Problem
+from grpo_core.errors import DataError
+from grpo_core.probe.case import Case, Form, ProbeClass
+from grpo_core.probe.cases import Asked, asked, cases, chosen
+from grpo_core.probe.catalogue import REFERENCE, classes_for
+from grpo_core.probe.forms import WHOLE, forms_for
+from grpo_core.probe.report import (
+    EXAMPLE_CHARS,
+    EXAMPLES,
+    PROBLEMS,
+    Calibration,
+    ClassResult,
+    Determinism,
+    FormTried,
+    ProbeExample,
+    ProbeReport,
+)
+from grpo_core.probe.scoring import Asking, Told, repeats
+from grpo_core.probe.verdict import HALF, PART, SLIGHT, holds, interval, share_of, together, verdict_of, what_counts
+from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards.runner import Runner
+from grpo_core.text import UNSTORABLE
+
+TRIED = 10
+"""Problems on which the forms are compared."""
+AGAIN = 5
+"""Every so many completions are scored again."""
+
+Progress = Callable[[int, int, str], None]
+"""(done, of, what is being scored)."""
+
+
+@dataclass(frozen=True)
+class _Shot:
+    """A completion of a class."""
+
+    of: ProbeClass
+    case: Case
+    completion: str
+
+
+def probe_rubric(
+    rubric: Rubric,
+    problems: Sequence[Problem],
+    *,
+    runner: Runner,
+    limit: int = PROBLEMS,
+    seed: int = 0,
+    check: Callable[[], None] = lambda: None,
+    progress: Progress = lambda done, of, what: None,
+    fresh: Callable[[], Runner] | None = None,
+    source: Literal["data", "builtin"] = "data",
+) -> ProbeReport:
+    """Probe the rubric on `limit` of the problems, picked by seed.
+
+    `check` is called often and may raise to stop. `fresh` opens a second runner, with no memory of the first, for the
+    test of determinism; rules alone need none. Raises DataError where there is no problem, or one lacks a field that
+    the rubric reads, and a GrpoError where scoring as a whole fails.
+    """
+    began = time.monotonic()
+    taken = chosen(problems, limit=limit, seed=seed)
+    if not taken:
+        raise DataError("a probe needs at least one problem")
+    rubric.check_problems(taken)
+    found = asked(rubric, taken)
+    asking = Asking(rubric, runner, check)
+
+    form, tried = _best_form(rubric, found, asking, seed, progress)
+    made = cases(found, form, seed=seed)
+    shots = [_Shot(of, case, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
+    told = asking.all(
+        [(shot.case.problem, shot.completion) for shot in shots],
+        lambda done: progress(done, len(shots), "classes"),
+    )
+    again = list(range(0, len(shots), AGAIN))
+    repeated = [(shots[place].case.problem, shots[place].completion) for place in again]
+    first = [told[place] for place in again]
+    same = repeats(first, asking.all(repeated, lambda done: progress(done, len(again), "once more")))
+    if fresh is None and rubric.rules_alone:
+        fresh = lambda: Runner(rubric)  # noqa: E731
+    anew = repeats(first, [])
+    if fresh is not None:
+        with closing(fresh()) as other:
+            new = Asking(rubric, other, check)
+            anew = repeats(first, new.all(repeated, lambda done: progress(done, len(again), "once more, afresh")))
+            asking.count_in(new)
+
+    right = [one.reward for shot, one in zip(shots, told, strict=True) if shot.of.name == REFERENCE]
+    wrong = [one.reward for shot, one in zip(shots, told, strict=True) if shot.of.family == "false_positive"]
+    full, low, nominal = what_counts(
+        [reward for reward in right if reward is not None],
+        [reward for reward in wrong if reward is not None],
+        nominal=sum(max(part.component.weight, 0.0) for part in rubric.parts),
+    )
+    results = _results(shots, told, full, low)
+    calibration = Calibration(
+        form=None if nominal else form.name, full=full, low=low, nominal=nominal, tried=tuple(tried(full, low))
+    )
+    unscored = sum(one.reward is None for one in told)
+    reference = next((one for one in results if one.name == REFERENCE), None)
+    verdict, reasons = verdict_of(results, reference, calibration, calls=len(told), unscored=unscored)
+    facts = asking.facts()
+    negative = [one for one in results if one.family == "false_negative"]
+    positive = [one for one in results if one.family == "false_positive"]
+    return ProbeReport(
+        cohort_version=__version__,
+        at=datetime.now(UTC),
+        rubric_digest=rubric.digest,
+        kinds={part.component.name: part.component.kind for part in rubric.parts},
+        weights={part.component.name: part.component.weight for part in rubric.parts},
+        problems_source=source,
+        problems_digest=problems_digest(taken),
+        problems=len(taken),
+        problems_of=len(problems),
+        subjects=dict(Counter(one.subject for one in found)),
+        seed=seed,
+        verdict=verdict,
+        pays_wrong=tuple(one.name for one in positive if one.held),
+        pays_part=tuple(one.name for one in positive if not one.held and (one.mean_share or 0.0) >= PART),
+        rejects=tuple(one.name for one in negative if (one.rate or 0.0) > SLIGHT),
+        reasons=reasons,
+        calibration=calibration,
+        false_negative=together(negative),
+        false_positive=together(positive),
+        classes=tuple(results),
+        determinism=Determinism(again=same, fresh=anew),
+        timing=asking.timing(),
+        calls=asking.calls,
+        unscored=unscored,
+        errors=asking.errors(),
+        error_examples=asking.error_examples(),
+        cost=asking.cost(facts),
+        facts=facts,
+        sandbox=asking.sandbox(facts),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _best_form(
+    rubric: Rubric, found: Sequence[Asked], asking: Asking, seed: int, progress: Progress
+) -> tuple[Form, Callable[[float, float], list[FormTried]]]:
+    """The form in which right answers earn most, the first of equals; and, once it is known what counts, how all of
+    them did."""
+    forms = forms_for(rubric, {one.subject for one in found})
+    known = [one for one in found if one.gold][:TRIED]
+    tried: list[tuple[Form, list[tuple[Problem, str]]]] = []
+    for form in forms:
+        texts = [(one.problem, text) for one in known if (text := form.write(one.problem, one.gold)) is not None]
+        tried.append((form, texts))
+    flat = [sample for _, texts in tried for sample in texts]
+    told = iter(asking.all(flat, lambda done: progress(done, len(flat), "forms of a right answer")))
+    rewards = [[next(told).reward for _ in texts] for _, texts in tried]
+
+    def mean(earned: list[float | None]) -> float:
+        """A form that some problems lack earns nothing on them."""
+        return sum(reward or 0.0 for reward in earned) / max(len(known), 1)
+
+    best = max(range(len(forms)), key=lambda place: (round(mean(rewards[place]), 9), -place), default=None)
+
+    def listed(full: float, low: float) -> list[FormTried]:
+        shown = []
+        for (form, texts), earned in zip(tried, rewards, strict=True):
+            scored = [reward for reward in earned if reward is not None]
+            if texts:
+                shown.append(
+                    FormTried(
+                        name=form.name,
+                        title=form.title,
+                        n=len(scored),
+                        mean=sum(scored) / len(scored) if scored else None,
+                        paid=sum(share_of(reward, full, low) > HALF for reward in scored),
+                        example=_cut(texts[0][1]),
+                    )
+                )
+        return shown
+
+    return (forms[best] if best is not None and known else WHOLE), listed
+
+
+def _results(shots: Sequence[_Shot], told: Sequence[Told], full: float, low: float) -> list[ClassResult]:
+    """One result for each class that made a completion, in the catalogue's order."""
+    by_class: dict[str, list[tuple[_Shot, Told]]] = {}
+    for shot, one in zip(shots, told, strict=True):
+        by_class.setdefault(shot.of.name, []).append((shot, one))
+    return [_result(pairs, full, low) for pairs in by_class.values()]
+
+
+def _result(pairs: Sequence[tuple[_Shot, Told]], full: float, low: float) -> ClassResult:
+    of = pairs[0][0].of
+    shares = [share_of(one.reward, full, low) for _, one in pairs if one.reward is not None]
+    n, paid = len(shares), sum(share > HALF for share in shares)
+    mistakes = paid if of.family == "false_positive" else n - paid
+    shown = [_example(shot, one, full, low) for shot, one in pairs]
+    wanted = of.family == "false_negative"
+    wrong = [one for one in shown if one.paid is not None and one.paid != wanted]
+    return ClassResult(
+        name=of.name,
+        title=of.title,
+        about=of.about,
+        family=of.family,
+        rule=of.rule,
+        n=n,
+        paid=paid,
+        rate=mistakes / n if n else None,
+        wilson95=interval(mistakes, n),
+        mean_share=sum(shares) / n if n else None,
+        errors=sum(one.failed for _, one in pairs),
+        held=holds(of.rule, mistakes, n),
+        examples=tuple((wrong or shown[:1])[:EXAMPLES]),
+    )
+
+
+def _example(shot: _Shot, one: Told, full: float, low: float) -> ProbeExample:
+    share = None if one.reward is None else share_of(one.reward, full, low)
+    return ProbeExample(
+        problem_id=shot.case.problem.id,
+        answer=_cut(shot.case.problem.answer),
+        completion=_cut(shot.completion),
+        reward=one.reward,
+        share=share,
+        paid=None if share is None else share > HALF,
+        details={name: _cut(detail) for name, detail in one.details.items()},
+    )
+
+
+def _cut(text: str) -> str:
+    kept = UNSTORABLE.sub("\ufffd", text)
+    return kept if len(kept) <= EXAMPLE_CHARS else kept[: EXAMPLE_CHARS - 1] + "…"

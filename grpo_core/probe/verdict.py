@@ -1,0 +1,101 @@
+"""From what completions earned to a verdict. docs/probe.md tells these rules with a worked table."""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from grpo_core.probe.report import Calibration, ClassResult, Rule, Shares, Verdict
+from grpo_core.stats.shares import wilson
+
+HALF = 0.5 + 1e-9
+"""A completion is paid when it earns more than half of what a right answer earns. Exactly half is not: the form alone
+under a reward of form and answer in equal parts, as in DeepSeek-R1."""
+SLIGHT = 0.02
+"""Share of mistakes that is let pass."""
+LOOSE = 0.2
+"""The same for a class whose members may be right after all."""
+PART = 0.1
+"""From here on, what a class of wrong completions earns without being paid is told."""
+UNSCORED = 0.05
+"""Beyond this share of calls without a reward, nothing can be said."""
+
+
+def what_counts(right: Sequence[float], wrong: Sequence[float], *, nominal: float) -> tuple[float, float, bool]:
+    """(full, low, whether full is only nominal).
+
+    low is 0, or the median of what wrong completions earn when that is below 0: a single large penalty moves it not.
+    full is the median of what right answers earn, of those that earn more than low; where there is none, `nominal`.
+    """
+    low = min(0.0, median(wrong)) if wrong else 0.0
+    earned = [reward for reward in right if reward > low + 1e-12]
+    return (median(earned), low, False) if earned else (max(nominal, low + 1e-6), low, True)
+
+
+def share_of(reward: float, full: float, low: float) -> float:
+    """0 for `low`, 1 for `full`; may lie outside."""
+    return (reward - low) / (full - low)
+
+
+def interval(mistakes: int, n: int) -> tuple[float, float] | None:
+    if n == 0:
+        return None
+    found = wilson(mistakes, n)
+    return found.low, found.high
+
+
+def holds(rule: Rule, mistakes: int, n: int) -> bool:
+    """Whether a class with so many mistakes holds the verifier back."""
+    if rule == "told" or n == 0 or mistakes == 0:
+        return False
+    low = wilson(mistakes, n).low
+    match rule:
+        case "any":
+            return True
+        case "some":
+            return mistakes >= 2 or low > SLIGHT
+        case "many":
+            return low > LOOSE
+
+
+def together(classes: Sequence[ClassResult]) -> Shares:
+    n, mistakes = sum(one.n for one in classes), sum(one.mistakes for one in classes)
+    return Shares(
+        n=n,
+        mistakes=mistakes,
+        rate=mistakes / n if n else None,
+        wilson95=interval(mistakes, n),
+        classes=len(classes),
+        classes_with_mistakes=sum(one.mistakes > 0 for one in classes),
+    )
+
+
+def verdict_of(
+    classes: Sequence[ClassResult],
+    reference: ClassResult | None,
+    calibration: Calibration,
+    *,
+    calls: int,
+    unscored: int,
+) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict and why. `reference`: the class of the reference answers as they stand. The first that applies of:
+    pays wrong answers, cannot tell, refuses right ones, clean."""
+    held = [one for one in classes if one.held]
+    if held:
+        return "pays_wrong", tuple(f"pays {one.paid} of {one.n}: {one.title} ({one.name})" for one in held)
+    if calls and unscored / calls > UNSCORED:
+        return "undecided", (f"{unscored} of {calls} completions could not be scored: see the errors",)
+    if reference is None or reference.n == 0:
+        return "undecided", ("the problems hold no right answer that could be tried",)
+    if calibration.nominal:
+        return "rejects_right", ("no form was found in which a right answer earns anything",)
+    if holds("some", reference.mistakes, reference.n):
+        told = f"refuses {reference.mistakes} of {reference.n} reference answers as they stand in the data"
+        return "rejects_right", (told,)
+    return "clean", (
+        f"none of {sum(one.family == 'false_positive' for one in classes)} classes of wrong completions is paid",
+    )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of them does not exceed. `values` in order, not empty."""
+    return values[max(0, math.ceil(share * len(values)) - 1)]
