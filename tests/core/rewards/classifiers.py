@@ -4,8 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, LlamaConfig
-from transformers import LlamaForSequenceClassification, LlamaForTokenClassification, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+    PreTrainedTokenizerFast,
+)
 
 from grpo_core.data.problem import Problem
 from grpo_core.model.tiny import byte_tokenizer

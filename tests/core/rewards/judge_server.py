@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that answers as it is told: rightly, or in each way a judge's server goes wrong."""
+"""A real HTTP server on this machine that answers as it is told: rightly, or as a judge's server goes wrong."""
 
 import json
 import multiprocessing
@@ -112,7 +112,11 @@ class Server:
 
 def _read(line: socket.socket) -> Seen:
     reader = line.makefile("rb")
-    path = reader.readline().split()[1].decode()
+    first = reader.readline()
+    if not first.startswith(b"POST "):
+        line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")  # as a server does that is spoken to in TLS and knows none
+        raise ConnectionError("no HTTP")
+    path = first.split()[1].decode()
     headers = {}
     while (row := reader.readline().strip()) != b"":
         name, _, value = row.decode().partition(":")
