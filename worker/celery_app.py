@@ -1,5 +1,5 @@
 """The worker's Celery app: `celery -A worker.celery_app worker` takes runs one at a time, from the queue `train` and
-those of its labels and GPUs.
+those of its labels and GPUs; with `--queues lab` it takes jobs of the reward lab, one at a time, and no run.
 
 Threads, not forked processes: the task only waits for a supervisor, a thread sees the shutdown that the main thread is
 told of, and supervisor and trainer are programs of their own. Messages are acknowledged before the work, because only
@@ -17,7 +17,7 @@ from celery.signals import worker_init, worker_ready, worker_shutting_down
 from celery.worker import state
 from kombu.entity import Exchange, Queue
 
-from grpo_core.broker import TRAIN_QUEUE, celery_transport, train_queues
+from grpo_core.broker import LAB_QUEUE, TRAIN_QUEUE, celery_transport, train_queues
 from worker.devices import gpus
 from worker.environment import MissingSetting, environment
 from worker.orphans import sweep
@@ -32,7 +32,7 @@ try:
 except MissingSetting as error:
     sys.exit(f"The worker cannot start: {error}")
 
-app = Celery("worker", include=["worker.tasks"])
+app = Celery("worker", include=["worker.tasks", "worker.jobs"])
 app.conf.update(
     **celery_transport(_BROKER_URL, environment().broker_folder),
     task_default_queue=TRAIN_QUEUE,
@@ -65,15 +65,22 @@ def _refuse_without_token(**_: Any) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
     # Before a run is taken: what an earlier life of this worker left may hold the GPU. The platform is told of it by
     # the thread that tells of this node.
-    sweep(environment().runs_folder)
+    if _trains():
+        sweep(environment().runs_folder)
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _stay_present(**_: Any) -> None:
-    stay_present(environment(), SHUTDOWN, _refused)
+    if _trains():  # the lab's worker is no sign that runs are taken here
+        stay_present(environment(), SHUTDOWN, refused)
 
 
-def _refused() -> None:
+def _trains() -> bool:
+    """Whether this process takes runs; one started with `--queues lab` takes jobs of the reward lab alone."""
+    return any(name != LAB_QUEUE for name in app.amqp.queues.consume_from)
+
+
+def refused() -> None:
     """Take no more messages, which other workers could answer; tell the supervisor to end what trains, which it kills
     without a checkpoint once the platform refuses the attempt's token too, as it does a revoked node's; exit with a
     status of its own, for whoever starts workers again by itself."""

@@ -1,4 +1,5 @@
-"""What this machine is, for the platform's list of nodes. Asks the system, nvidia-smi and bwrap; loads no torch."""
+"""What this machine is, for the platform's list of nodes. Asks the system and nvidia-smi; loads no torch. What its
+sandbox can do is `sandboxed`'s to say."""
 
 import os
 import platform
@@ -32,7 +33,6 @@ def node_info(labels: Sequence[str] = ()) -> NodeInfo:
         memory_bytes=memory,
         versions={"python": platform.python_version(), **_versions()},
         labels=list(labels),
-        sandbox=sandbox(),
     )
 
 
@@ -85,17 +85,6 @@ def gpu_users(seconds: float = 10.0) -> set[int] | None:
     if answer is None:
         return None
     return {int(line) for line in answer.splitlines() if line.strip().isdecimal()}
-
-
-def sandbox() -> str:
-    """Name and version of bubblewrap when it really runs a program apart here; empty when it does not."""
-    program = shutil.which("bwrap")
-    if program is None:
-        return ""
-    apart = ["--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev"]
-    if _answer([program, *apart, "--proc", "/proc", "--", "/bin/sh", "-c", "echo apart"]) != "apart\n":
-        return ""
-    return (_answer([program, "--version"]) or "").strip()
 
 
 def _answer(words: list[str], seconds: float = _SECONDS) -> str | None:

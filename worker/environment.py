@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -41,6 +42,8 @@ class Environment(BaseSettings):
     """Most bytes of records that may wait for the platform; above it samples are left out, metrics never."""
     upload_seconds: float = 300.0
     """How often the newest checkpoint goes to the platform, so that another node can go on from it; 0: never."""
+    lab_device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """Where jobs of the reward lab run models. On a GPU they share its memory with the run that trains there."""
     hosts: str = ""
     """Hosts of one run over several machines, with commas between them, this one first."""
     remote_shell: str = ""

@@ -1,4 +1,5 @@
-"""Says that this machine is here, while it waits as well as while it works, and what it found dead.
+"""Says that this machine is here, while it waits as well as while it works, what its sandbox can do, and what it found
+dead.
 
 Without it an idle worker calls nobody, and people could not tell one that waits from one that is gone. Whatever fails
 is only logged and done again: runs are offered by message and owned by claim.
@@ -8,11 +9,13 @@ import logging
 import threading
 from collections.abc import Callable
 
+from grpo_core.sandbox import Report
 from grpo_core.wire import NodeInfo
 from worker.client import Platform, PlatformError, Refused
 from worker.environment import Environment
 from worker.node import at_present, node_info
 from worker.orphans import settle
+from worker.sandboxed import known, report
 
 SECONDS = 20.0
 
@@ -30,6 +33,7 @@ def stay_present(settings: Environment, stop: threading.Event, refused: Callable
 def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> None:
     runs, least = settings.runs_folder, settings.min_free_bytes
     info: NodeInfo | None = None
+    sandbox: Report | None = None
     was_heard, failure = True, ""
     with Platform(settings.url, settings.resolved_node_token()) as platform:
         while not stop.is_set():
@@ -38,7 +42,10 @@ def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], No
                     info = node_info(settings.label_list, runs, least, platform.node)
                 else:
                     info = at_present(info, runs, least, platform.node)
-                platform.present(info)
+                platform.present(known(info, sandbox))
+                if (found := report()) is not sandbox:  # tried only now, so that the node is here at once
+                    sandbox = found
+                    platform.present(known(info, sandbox))
                 settle(runs, platform)
                 was_heard, failure = True, ""
             except PlatformError as error:

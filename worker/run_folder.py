@@ -21,12 +21,14 @@ LOG_TAIL_LINES = 60
 _LOG_TAIL_BYTES = 32 * 1024
 
 # What a trainer may see of the worker's environment. Everything else, and with it every token, stays out: the trainer
-# runs reward code that other people wrote. The proxy's address is passed, for models of the Hub cannot be fetched
-# without it; a password in it is passed too (docs/operations.md says so).
+# runs reward code that other people wrote. The keys of judges go to it, because it asks them. The proxy's address is
+# passed, for models of the Hub cannot be fetched without it; a password in it is passed too (docs/operations.md says
+# so).
 _PASSED = re.compile(
     "PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|VIRTUAL_ENV|LD_LIBRARY_PATH|REQUESTS_CA_BUNDLE"
     "|XDG_CACHE_HOME|HF_HOME|(LC|CUDA|NVIDIA|NCCL|GLOO|OMP|MKL|KMP|OPENBLAS|TRITON|VLLM|DS|SSL_CERT)_.*"
     "|(PYTHON|TORCH|PYTORCH_|HF_HUB_|TRANSFORMERS_|TOKENIZERS_).*"
+    "|GRPO_(JUDGE_ALLOW|SANDBOX|JUDGE_KEY(_[A-Z0-9_]+)?)"
     "|HTTPS?_PROXY|NO_PROXY|https?_proxy|no_proxy"
 )
 _NEVER = ("_TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")

@@ -17,6 +17,7 @@ from worker.environment import environment
 from worker.node import refusal
 from worker.process import become_reaper, die_with_parent
 from worker.run_folder import trainer_command
+from worker.sandboxed import carried
 from worker.supervisor import Supervisor
 
 log = logging.getLogger("worker.supervise")
@@ -52,6 +53,7 @@ def main() -> int:
             remote_shell=settings.remote_shell,
             min_free_bytes=disk.least_free(settings.runs_folder, settings.min_free_bytes),
             upload_seconds=settings.upload_seconds,
+            sandbox=carried(os.environ),
         )
         try:
             if not stop.is_set():

@@ -1,8 +1,8 @@
 """One attempt from claim to finish: start the trainer, ship its records, beat, obey, and never leave it running.
 
 One thread does it all, in turns, so that nothing needs a lock; only checkpoints are sent by a thread of their own.
-Every call in the loop is tried once; what failed is tried again on a later turn, while the trainer goes on. While a
-batch of records is on its way, on a slow line for minutes, it beats and obeys. Durations alone are compared, no times.
+Every call in the loop is tried once, and again on a later turn, while the trainer goes on. While a batch of records is
+on its way, for minutes on a slow line, it beats and obeys. Durations alone are compared.
 """
 
 import logging
@@ -18,6 +18,7 @@ from typing import Literal
 from grpo_core.disk import is_full
 from grpo_core.errors import CheckpointMissing, DiskFullError, GrpoError, RunDirError
 from grpo_core.run_dir import RunDir
+from grpo_core.sandbox import Report
 from grpo_core.spool import spool_bytes
 from grpo_core.wire import AttemptEnd, BeatReply, ClaimReply, Finish
 from worker import disk, orphans, resume, run_folder
@@ -29,6 +30,7 @@ from worker.node import node_info
 from worker.pins import Pins
 from worker.process import Child, GroupSurvives, NotStarted
 from worker.run_folder import Command, NotPrepared
+from worker.sandboxed import known
 from worker.shipper import RecordsLost, Shipper
 from worker.uploads import Uploader
 from worker.verdict import ENDS, StopCause, ended_as_asked, verdict
@@ -52,7 +54,7 @@ class Limits:
     grace: float = 60.0
     """From SIGTERM to SIGKILL; then, how long the newest checkpoint may take to the platform."""
     silence: float = 900.0
-    """How long a trainer goes on while the platform cannot be reached, and how long its last records are offered."""
+    """How long a trainer goes on while the platform is out of reach, and its last records are offered."""
     tick: float = 0.5
     beat: float = 2.5
     """Longest time between two beats, for they bring a person's wish to stop; the platform may ask for more of them."""
@@ -74,6 +76,7 @@ class Supervisor:
     remote_shell: str = ""
     min_free_bytes: int = 0
     upload_seconds: float = 300.0
+    sandbox: Report | None = None
     limits: Limits = Limits()
 
     def run(self, run_id: int) -> Finish | None:
@@ -83,7 +86,7 @@ class Supervisor:
         Raises Refused when nothing can be claimed, Unreachable when the platform cannot be asked.
         """
         info = node_info(self.labels, self.runs, self.min_free_bytes, self.platform.node)
-        claimed = self.platform.claim(run_id, info, meanwhile=self._unless_stopped)
+        claimed = self.platform.claim(run_id, known(info, self.sandbox), meanwhile=self._unless_stopped)
         log.info("run %s: attempt %s claimed", claimed.run_id, claimed.fence)
         return _Attempt(self, claimed).see_through()
 
@@ -106,8 +109,7 @@ class _Attempt:
         self._leftovers = Leftovers(supervisor.runs / f"run-{claimed.run_id}")
         self._stopped_for: StopCause | None = None
         self._kill_at = float("inf")
-        self._heard = time.monotonic()
-        self._unheard = False
+        self._heard, self._unheard = time.monotonic(), False
         self._beat_at = 0.0
         self._disk_at = 0.0
         self._no_room = False
@@ -252,8 +254,8 @@ class _Attempt:
         return finish
 
     def _no_room_at(self, error: Exception) -> tuple[str, str]:
-        left = disk.size_in_words(disk.free_bytes(self._with.runs))
-        where = f"The disk of {self._with.runs} on {socket.gethostname()} is full: {left} are left"
+        runs, left = self._with.runs, disk.size_in_words(disk.free_bytes(self._with.runs))
+        where = f"The disk of {runs} on {socket.gethostname()} is full: {left} are left"
         return DiskFullError.code, f"{where} ({error}). Free some space there, then resume the run."
 
     @property
@@ -264,8 +266,8 @@ class _Attempt:
     def _go_on(self) -> None:
         """Between the steps before training: beat, and raise _Stopped when there is a cause to."""
         self._beat()
-        if (cause := self._cause()) is not None:
-            self._stopped_for = cause
+        self._stopped_for = self._cause()
+        if self._stopped_for is not None:
             raise _Stopped
 
     def _still_here(self) -> None:

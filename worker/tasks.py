@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from grpo_core.broker import RUN_ATTEMPT_TASK
+from worker import sandboxed
 from worker.celery_app import SHUTDOWN, app
 from worker.client import Platform, node_of
 from worker.environment import Environment, environment
@@ -57,7 +58,8 @@ def _settle(settings: Environment) -> None:
 def _supervise(run_id: int) -> int:
     """Run the supervisor to its end; a shutdown of the worker is passed on to it once."""
     words = [sys.executable, "-P", "-m", "worker.supervise", str(run_id), str(os.getpid())]
-    supervisor = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    handed = sandboxed.handed_on(sandboxed.report())
+    supervisor = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, env=handed)
     while True:
         try:
             return supervisor.wait(_GLANCE)

@@ -53,7 +53,7 @@ class NoSignal(_Told):
     """Groups with at least two rewards."""
     all_right: int
     all_wrong: int
-    """By what the components with a verdict say; the rest are equal for another reason."""
+    """One component that judges says wrong of every answer; the rest are equal for another reason."""
     all_equal: int
     unscored: int = 0
     """Groups with fewer than two rewards; not among `of`."""
@@ -194,16 +194,13 @@ def no_signal(samples: Sequence[LabSample]) -> NoSignal:
 
 
 def _why_equal(members: Sequence[LabSample]) -> str:
-    """By the first component that says of each whether it is right."""
-    for name in members[0].components:
-        verdicts = {one.components[name].passed for one in members if one.reward is not None}
-        if verdicts == {True}:
-            return "all_right"
-        if verdicts == {False}:
-            return "all_wrong"
-        if None not in verdicts:
-            return "all_equal"
-    return "all_equal"
+    """all_right: every component that judges says so of every answer. all_wrong: one says wrong of every answer."""
+    scored = [one for one in members if one.reward is not None]
+    verdicts = [{one.components[name].passed for one in scored} for name in scored[0].components]
+    judging = [told for told in verdicts if None not in told]
+    if judging and all(told == {True} for told in judging):
+        return "all_right"
+    return "all_wrong" if any(told == {False} for told in judging) else "all_equal"
 
 
 def summary(values: Sequence[float]) -> Summary:

@@ -1,0 +1,136 @@
+"""The folder of one job of the reward lab while a worker does it. Nothing of it stays: not after its end, and not of a
+worker that was killed, for the next job's worker removes what nobody holds.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from grpo_core.lab.result import MAX_RESULT_BYTES
+from grpo_core.wire import JobGiven, Progress
+from worker.client import BadFile, JobLink, Refused
+from worker.run_folder import NotPrepared
+
+_LOCK = "lock"
+_LOG_TAIL_LINES = 60
+_LOG_TAIL_BYTES = 32 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class TooLarge(Exception):
+    """The result has more bytes than the platform takes."""
+
+
+class JobFolder:
+    """`<runs>/lab/job-<id>-<fence>-…`, held by a lock that goes with this process."""
+
+    def __init__(self, runs: Path, given: JobGiven) -> None:
+        """Raises OSError, as when the disk is full."""
+        name = f"{given.job_id}-{given.fence}-{secrets.token_hex(4)}"
+        aside = runs / "lab" / f"new-{name}"  # it gets its name, which sweeps look for, once it is held
+        aside.mkdir(parents=True)
+        self._lock = os.open(aside / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = aside.rename(runs / "lab" / f"job-{name}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)  # what stays is removed before the next job
+        os.close(self._lock)
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    def command(self) -> list[str]:
+        words = ["lab", str(self.path / "job.json"), "--out", str(self.path / "out")]
+        return [sys.executable, "-P", "-m", "grpo_core.cli", *words]
+
+    def fill(
+        self, given: JobGiven, link: JobLink, *, device: str, meanwhile: Callable[[], None], patience: float
+    ) -> None:
+        """Fetch the dataset, write the job. Raises NotPrepared, BadFile and PlatformError."""
+        for file in given.files:
+            place = PurePosixPath(file.path)
+            if place.parts[:1] != ("inputs",) or ".." in place.parts:
+                raise BadFile(f"the platform wants a file at {file.path!r}, outside inputs/")
+            try:
+                link.fetch(file, self.path / place, meanwhile=meanwhile, patience=patience)
+            except Refused as refused:
+                if refused.code != "file_missing":
+                    raise
+                raise NotPrepared(str(refused)) from None
+        job = {**given.job, "device": device}
+        (self.path / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+    # ------------------------------------------------------------------ what the job says
+
+    def progress(self) -> Progress | None:
+        try:
+            return Progress.model_validate_json((self.path / "out" / "progress.json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def result(self) -> dict[str, Any] | None:
+        """None when the job left none. Raises TooLarge, and ValueError when it is no JSON object."""
+        file = self.path / "out" / "result.json"
+        try:
+            size = file.stat().st_size
+            if size > MAX_RESULT_BYTES + 1024 * 1024:  # as it lies there; the platform counts it without spaces
+                raise TooLarge(f"the result has {size:,} bytes, and at most {MAX_RESULT_BYTES:,} are taken")
+            found = json.loads(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        if not isinstance(found, dict):
+            raise ValueError("the result is no JSON object")
+        return found
+
+    def error(self) -> tuple[str, str] | None:
+        """Code and words of what the job says went wrong."""
+        try:
+            told = json.loads((self.path / "out" / "error.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        match told:
+            case {"code": str(code), "message": str(message)}:
+                return code, message
+        return None
+
+    def log_tail(self) -> str:
+        try:
+            with self.log.open("rb") as handle:
+                handle.seek(max(0, os.fstat(handle.fileno()).st_size - _LOG_TAIL_BYTES))
+                text = handle.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
+
+
+def sweep(runs: Path) -> None:
+    """Remove the folders of jobs that no process holds."""
+    for folder in sorted((runs / "lab").glob("job-*")):
+        try:
+            handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            log.warning("%s cannot be removed: %s", folder, error)
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue  # its supervisor lives
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
