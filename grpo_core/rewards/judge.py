@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from grpo_core.config_base import Count, Positive, Share
 from grpo_core.errors import ConfigError
-from grpo_core.records import ComponentScore
+from grpo_core.records import NOT_ITS_OWN, ComponentScore
 from grpo_core.rewards.base import Context, Extract, Params, Unscored, extract_answer, missing_answer, shown
 from grpo_core.rewards.judge_calls import Calls, Outcome, Request
 from grpo_core.rewards.judge_score import NoScore, as_number, by_field, by_pattern, share
@@ -226,38 +226,38 @@ class Judge:
 
     def _graded(self, votes: Sequence[Outcome]) -> ComponentScore:
         params = self._params
-        values, faults = [], []
+        scores, faults = [], []
         for vote in votes:
             try:
-                values.append(self._value(vote))
+                scores.append(self._read(vote))
             except NoScore as fault:
                 faults.append(fault)
                 self._store.usage.unreadable += not isinstance(vote.found, Failed)
         seconds, tries = sum(vote.seconds for vote in votes), max(vote.tries for vote in votes)
-        if 2 * len(values) <= len(votes):
-            first = faults[0]
+        if 2 * len(scores) <= len(votes):
+            first = next((fault for fault in faults if fault.error_class in NOT_ITS_OWN), faults[0])
             return ComponentScore(
                 value=None, error=str(first), error_class=first.error_class, seconds=seconds, tries=tries
             )
-        value = fmean(values)
-        scores = ", ".join(f"{params.minimum + one * (params.maximum - params.minimum):g}" for one in values)
+        value = share(fmean(scores), minimum=params.minimum, maximum=params.maximum)
+        told = ", ".join(f"{one:g}" for one in scores)
         said = next((shown(vote.found.text.strip()) for vote in votes if not isinstance(vote.found, Failed)), "")
         failed = f" ({len(faults)} votes without a score: {faults[0]})" if faults else ""
-        detail = f"{scores} on {params.minimum:g} to {params.maximum:g}{failed}: {said}"
+        detail = f"{told} on {params.minimum:g} to {params.maximum:g}{failed}: {said}"
         return ComponentScore(value=value, passed=value >= params.pass_at, detail=detail, seconds=seconds, tries=tries)
 
-    def _value(self, vote: Outcome) -> float:
-        """0 to 1. Raises NoScore."""
+    def _read(self, vote: Outcome) -> float:
+        """The score, within its scale. Raises NoScore."""
         params, found = self._params, vote.found
         if isinstance(found, Failed):
             raise NoScore(found.error, found.error_class)
         try:
-            told = (
-                by_field(found.text, params.score_field)
-                if params.score_field
-                else by_pattern(found.text, params.score_pattern)
-            )
-            return share(as_number(told), minimum=params.minimum, maximum=params.maximum)
+            if params.score_field is not None:
+                score = as_number(by_field(found.text, params.score_field))
+            else:
+                score = as_number(by_pattern(found.text, params.score_pattern))
+            share(score, minimum=params.minimum, maximum=params.maximum)
+            return score
         except NoScore as fault:
             cut = (
                 f"; the judge was cut at {params.max_tokens:,} tokens, raise max_tokens"

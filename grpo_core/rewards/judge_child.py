@@ -93,7 +93,7 @@ def exchange(request: dict[str, Any]) -> dict[str, Any]:
         except http.client.IncompleteRead as error:
             raise Trouble("cut", f"the answer ended in the middle of a part of its body ({error})") from None
         except (http.client.HTTPException, ValueError) as error:
-            raise Trouble("protocol", f"the answer is no HTTP: {type(error).__name__}: {str(error)[:200]}") from None
+            raise Trouble("protocol", f"the answer is no HTTP: {type(error).__name__}: {error}") from None
         except OSError as error:
             raise Trouble("broken", f"the connection broke: {error.strerror or error}") from None
         finally:
@@ -119,9 +119,7 @@ def _asked(connection: http.client.HTTPConnection, request: dict[str, Any]) -> d
     reply = connection.getresponse()
     packed = reply.headers.get("Content-Encoding", "identity").strip().lower()
     if packed not in ("", "identity"):
-        raise Trouble(
-            "packed", f"the answer is compressed ({packed[:40]}), which was not asked for; it is not unpacked"
-        )
+        raise Trouble("packed", f"the answer is compressed ({packed}), which was not asked for; it is not unpacked")
     promised = reply.length
     if promised is not None and promised > MOST_BYTES:
         raise Trouble("too_long", f"the answer says it has {promised:,} bytes; at most {MOST_BYTES:,} are read")

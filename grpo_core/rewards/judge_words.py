@@ -59,7 +59,7 @@ class Hidden:
 def told(reply: dict[str, Any], hide: Hidden) -> Answer | Failed:
     """`reply` is what judge_child.py gave."""
     if "trouble" in reply:
-        return Failed(hide(reply["message"]), again=reply["trouble"] in _AGAIN_TROUBLE)
+        return Failed(_short(hide(reply["message"])), again=reply["trouble"] in _AGAIN_TROUBLE)
     status: int = reply["status"]
     if 300 <= status < 400:
         where = f" to {_short(hide(reply['location']))}" if reply["location"] else ""
@@ -157,7 +157,7 @@ def _answer(body: Any, hide: Hidden) -> Answer | Failed:
     return Answer(
         text=hide(content) if isinstance(content, str) else "",
         model=_short(hide(model)) if isinstance(model, str) else "",
-        finish=finish[:40] if isinstance(finish, str) else "",
+        finish=_short(hide(finish)) if isinstance(finish, str) else "",
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
     )
