@@ -21,6 +21,7 @@ from grpo_core.rewards.language_words import LANGUAGES, WORDS
 LEAST_FUNCTION_WORDS = 5
 """With fewer of them in a text, its language is told by its script alone."""
 
+_NAMES = {"CJK": "Han"}  # as people call the script
 _NOT_PROSE = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|\$[^$\n]*\$|\\(?:begin|end)\{[^{}\n]*\}|\\[A-Za-z]+|</?[A-Za-z][\w-]*>|https?://\S+",
     re.DOTALL,
@@ -155,6 +156,8 @@ def _inside(completion: str, part: Literal["think", "answer"]) -> str | None:
 
 
 def _detail(told: Told, target: str) -> str:
-    most = ", ".join(f"{name.title()} {times / told.letters:.0%}" for name, times in told.scripts.most_common(3))
+    most = ", ".join(
+        f"{_NAMES.get(name, name.title())} {times / told.letters:.0%}" for name, times in told.scripts.most_common(3)
+    )
     words = f"; {word_share(told, target):.0%} of its function words" if target in WORDS else ""
     return f"{target}: of {told.letters:,} letters {most}{words}"
