@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_core import __version__, cli_eval, cli_lab, cli_suite, cli_tasks, program
+from grpo_core import __version__, cli_eval, cli_lab, cli_probe, cli_suite, cli_tasks, program
 from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.stop import Stop
 
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
     cli_eval.add(commands)
     cli_lab.add(commands)
+    cli_probe.add(commands)
     cli_suite.add(commands)
     cli_tasks.add(commands)
 

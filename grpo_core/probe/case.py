@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 from grpo_core.data.problem import Problem
+from grpo_core.probe.hacks_base import Target
 from grpo_core.probe.report import Family, Rule
 from grpo_core.rewards.numeric import parse_number
 
@@ -57,6 +58,8 @@ class Case:
     """Of a choice: the right option's."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of a choice: the options' texts by letter, where they are known."""
+    target: Target | None = None
+    """Of code: what the tests call, and how they are written; None where they cannot be read."""
 
     @property
     def number(self) -> Fraction | None:

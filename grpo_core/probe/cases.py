@@ -1,16 +1,22 @@
 """From problems to cases: what kind of answer each has, and the text of the right one."""
 
+import ast
 import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from grpo_core.data.problem import Problem
+from grpo_core.errors import RewardError
 from grpo_core.probe.case import Case, Form, Subject
 from grpo_core.probe.forms import REFERENCE_FIELDS
+from grpo_core.probe.hacks_base import Target, target_of
 from grpo_core.probe.mutants import parsed
+from grpo_core.probe.schema_example import schema_example
 from grpo_core.rewards.choice import LETTERS, ChoiceParams
+from grpo_core.rewards.code_params import CodeParams
+from grpo_core.rewards.json_schema import JsonSchemaParams
 from grpo_core.rewards.latex import is_latex
 from grpo_core.rewards.numeric import parse_number
 from grpo_core.rewards.rubric import Rubric
@@ -27,8 +33,14 @@ class Asked:
     problem: Problem
     subject: Subject
     gold: str
-    letter: str
-    options: dict[str, str]
+    letter: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    target: Target | None = None
+
+    def case(self, index: int, form: Form, others: tuple[str, ...], seed: int) -> Case:
+        return Case(
+            self.problem, index, self.subject, self.gold, form, others, seed, self.letter, self.options, self.target
+        )
 
 
 def chosen(problems: Sequence[Problem], *, limit: int, seed: int) -> list[Problem]:
@@ -39,17 +51,22 @@ def chosen(problems: Sequence[Problem], *, limit: int, seed: int) -> list[Proble
 
 
 def asked(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
-    kinds = {part.component.kind for part in rubric.parts}
+    code = next((part.params for part in rubric.parts if isinstance(part.params, CodeParams)), None)
+    schemas = next((part.params for part in rubric.parts if isinstance(part.params, JsonSchemaParams)), None)
     choices = next((part.params for part in rubric.parts if isinstance(part.params, ChoiceParams)), None)
     letters = all(_LETTER.fullmatch(problem.answer.strip()) for problem in problems)
     found = []
     for problem in problems:
-        if "code" in kinds:
-            found.append(Asked(problem, "code", _solution(problem), "", {}))
+        if code is not None:
+            found.append(Asked(problem, "code", _solution(problem), target=_target(problem, code)))
         elif choices is not None or letters:
             found.append(_choice(problem, choices or ChoiceParams()))
         else:
-            found.append(Asked(problem, _subject(problem.answer, "json_schema" in kinds), problem.answer, "", {}))
+            subject = _subject(problem.answer, schemas is not None)
+            gold = problem.answer
+            if schemas is not None and subject != "json":
+                subject, gold = "json", schema_example(problem, schemas) or ""
+            found.append(Asked(problem, subject, gold))
     return found
 
 
@@ -58,9 +75,9 @@ def cases(found: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
     for index, one in enumerate(found):
         after = [*found[index + 1 :], *found[:index]]
         others = [other.gold for other in after if other.subject == one.subject and other.gold]
-        case = Case(one.problem, index, one.subject, one.gold, form, (), seed, one.letter, one.options)
-        differ = tuple(dict.fromkeys(other for other in others if not case.is_right(other)))
-        made.append(Case(one.problem, index, one.subject, one.gold, form, differ, seed, one.letter, one.options))
+        alone = one.case(index, form, (), seed)
+        differ = tuple(dict.fromkeys(other for other in others if not alone.is_right(other)))
+        made.append(one.case(index, form, differ, seed))
     return made
 
 
@@ -99,6 +116,13 @@ def _choice(problem: Problem, params: ChoiceParams) -> Asked:
     return Asked(problem, "choice" if letter else "words", gold, letter, options if letter else {})
 
 
+def _target(problem: Problem, params: CodeParams) -> Target | None:
+    try:
+        return target_of(problem, tests=params.tests, entry_point=params.entry_point)
+    except RewardError:
+        return None  # scoring tells it, with every completion of the problem
+
+
 def _solution(problem: Problem) -> str:
     """The problem's own program; empty where it has none that Python can read. A body alone, as HumanEval has it, goes
     behind the prompt."""
@@ -116,6 +140,4 @@ def _solution(problem: Problem) -> str:
 
 def _is_word(node: object) -> bool:
     """A name or a constant alone, such as an answer that is no program."""
-    import ast
-
     return isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Constant, ast.UnaryOp))

@@ -4,12 +4,13 @@ A verifier pays only for the form that it reads, and does not say which that is:
 that earns most.
 """
 
-import json
 from collections.abc import Iterable
+from functools import partial
 
 from grpo_core.data.problem import Problem
-from grpo_core.probe.case import ANSWER, THINK, THOUGHT, Form, Subject
+from grpo_core.probe.case import ANSWER, THINK, Form, Subject
 from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards.tags import TagsParams
 
 REFERENCE_FIELDS = ("completion", "solution", "response", "canonical_solution", "reference_solution", "code")
 """Where a dataset keeps a worked answer, in this order."""
@@ -72,7 +73,8 @@ _BY_EXTRACT = {
     "boxed": (BOXED, R1_BOXED),
     "last_number": (SENTENCE, HASHES),
     "whole": (WHOLE,),
-    "last_block": (PYTHON,),
+    "fenced": (PYTHON,),
+    "fence": (WHOLE, FENCED),
 }
 _ANSWERS = (
     R1,
@@ -115,17 +117,21 @@ def _tagged(rubric: Rubric) -> list[Form]:
     """A form of the tags that a component's parameters list: the answer in the last, a thought in the others."""
     found = []
     for place, part in enumerate(rubric.parts):
-        tags = getattr(part.params, "tags", None)
-        if not isinstance(tags, (list, tuple)) or not tags:
+        if not isinstance(part.params, TagsParams):
             continue
-        names = [str(getattr(tag, "name", tag)).strip("<>/") for tag in tags]
-        text = "".join(f"<{name}>{THOUGHT}</{name}>" for name in names[:-1])
+        names = [name for entry in part.params.sequence for name in _as_often_as_needed(entry)]
+        text = "".join(f"<{name}>{THINK}</{name}>" for name in names[:-1])
         text += f"<{names[-1]}>{ANSWER}</{names[-1]}>"
-        shown = ", ".join(names)
-        found.append(Form(f"tags_{place}", f"the tags {shown}", lambda problem, text=text: text))  # type: ignore[misc]
+        found.append(Form(f"tags_{place}", f"the tags {', '.join(names)}", partial(_same, text)))
     return found
 
 
-def as_json_text(answer: str) -> str:
-    """The answer as it stands between the quotes of a JSON text."""
-    return json.dumps(answer, ensure_ascii=False)[1:-1]
+def _same(text: str, problem: Problem) -> str:
+    return text
+
+
+def _as_often_as_needed(entry: str) -> list[str]:
+    """`step{3}`: three times; `note?` and `note*`: not at all."""
+    name, _, times = entry.rstrip("?*+").partition("{")
+    least = int(times.partition(",")[0].rstrip("}")) if times else 0 if entry[-1] in "?*" else 1
+    return [name] * least

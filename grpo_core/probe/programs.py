@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from grpo_core.probe.case import Case, ProbeClass
-from grpo_core.probe.hacks import HACKS, Form, Hack, Target
+from grpo_core.probe.hacks import HACKS, Hack, Target
 from grpo_core.probe.mutants import MUTATIONS, Mutation, mutants, parsed, renamed
 from grpo_core.probe.report import Family, Rule
 
@@ -15,9 +15,7 @@ MUTANTS_EACH = 2
 HACKED_PROBLEMS = 3
 """Problems that each hack is tried on: it does not depend on what is asked."""
 
-_CALLED = re.compile(r"\bassert\s+(?:not\s+)?\(*([A-Za-z_]\w*)\s*\(")
 _CONSTANTS = ("0", "1", "None", "True", "''", "[]", "'YES'")
-_ENTRY_FIELDS = ("entry_point", "entry", "function", "function_name")
 
 
 def _class(
@@ -70,40 +68,9 @@ def _tabs(source: str) -> str | None:
     return text if parsed(text) is not None else None
 
 
-def target_of(case: Case) -> Target:
-    """What the tests call, and how the problem's cases are written, as far as its fields tell."""
-    tests = case.problem.meta.get("tests")
-    entry = next((str(case.problem.meta[name]) for name in _ENTRY_FIELDS if case.problem.meta.get(name)), "")
-    return Target(entry or _called(tests) or _defined(case.gold) or "solve", _form(tests))
-
-
-def _form(tests: object) -> Form:
-    first = tests[0] if isinstance(tests, list) and tests else tests
-    if isinstance(first, dict):
-        return "input" if "input" in first else "program" if "program" in first else "call"
-    return "asserts" if isinstance(tests, list) else "program"
-
-
-def _called(tests: object) -> str:
-    first = tests[0] if isinstance(tests, list) and tests else tests
-    if isinstance(first, dict):
-        named = first.get("call", "")
-        first = named if named else first.get("program", "")
-        if named:
-            return str(named)
-    match = _CALLED.search(first) if isinstance(first, str) else None
-    return match[1] if match and match[1] != "candidate" else ""
-
-
-def _defined(source: str) -> str:
-    """The last function at the top of the program."""
-    tree = parsed(source)
-    return next((node.name for node in reversed(tree.body) if isinstance(node, ast.FunctionDef)), "") if tree else ""
-
-
 def _stub(body: str) -> Callable[[Case], str]:
     def made(case: Case) -> str:
-        target = target_of(case)
+        target = case.target or Target()
         constant = case.turn(_CONSTANTS)
         if target.form == "input":
             return "pass" if body == "pass" else f"print({constant})"
@@ -113,7 +80,7 @@ def _stub(body: str) -> Callable[[Case], str]:
 
 
 def _another_name(case: Case) -> str | None:
-    target = target_of(case)
+    target = case.target or Target()
     if not case.gold or target.form == "input":
         return None
     return re.sub(rf"\b{re.escape(target.entry)}\b", f"{target.entry}_other", case.gold)
@@ -132,8 +99,8 @@ def _mutated(mutation: Mutation) -> ProbeClass:
 
 def _hacked(hack: Hack) -> ProbeClass:
     def make(case: Case) -> Iterator[str]:
-        target = target_of(case)
-        if case.index < HACKED_PROBLEMS and target.form in hack.forms:
+        target = case.target
+        if target is not None and case.index < HACKED_PROBLEMS and target.form in hack.forms:
             yield case.write(hack.code(target))
 
     made = _class(f"hack_{hack.name}", f"hack: {hack.what}", "false_positive", "any", make)

@@ -50,7 +50,7 @@ class ClassResult(Body):
     title: str
     """In words, for people."""
     about: str
-    """What it is for: numbers, choice, words, json, code, any, form, judge, hacks."""
+    """What it is for: numbers, expressions, choice, words, json, code, any, form, judge, hacks."""
     family: Family
     rule: Rule
     n: Annotated[int, Field(ge=0)]

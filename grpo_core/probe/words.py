@@ -17,7 +17,7 @@ def _class(
         if text and text != case.gold and (family == "false_negative" or not case.is_right(text)):
             yield case.write(text)
 
-    about = "words" if subject == "words" else "expression"
+    about = "words" if subject == "words" else "expressions"
     return ProbeClass(name, title, about, family, rule, made)
 
 

@@ -1,0 +1,103 @@
+"""A probe's report as lines for a terminal."""
+
+from collections.abc import Iterator
+
+from grpo_core.probe.report import ClassResult, ProbeReport, Shares
+
+_VERDICTS = {
+    "clean": "clean: no class of wrong completions is paid",
+    "pays_wrong": "PAYS WRONG ANSWERS",
+    "rejects_right": "refuses right answers",
+    "undecided": "undecided",
+}
+_TITLE = 62
+
+
+def lines(report: ProbeReport) -> Iterator[str]:
+    """The whole report, a line at a time."""
+    of = f" of {report.problems_of:,}" if report.problems_of != report.problems else ""
+    where = "built-in problems" if report.problems_source == "builtin" else "problems"
+    kinds = ", ".join(f"{name} ({kind}, weight {report.weights[name]:g})" for name, kind in report.kinds.items())
+    yield f"reward {report.rubric_digest[:12]}: {kinds}"
+    yield f"{report.problems:,}{of} {where}, seed {report.seed}, {report.calls:,} calls, {report.seconds:.1f} s"
+    yield _form(report)
+    for family, title, mistake in (
+        ("false_negative", "Right answers, written in other ways", "not paid"),
+        ("false_positive", "Wrong answers and no answers", "paid"),
+    ):
+        yield ""
+        yield f"{title:{_TITLE}} {mistake:>12}   95 % interval"
+        yield from _family([one for one in report.classes if one.family == family])
+        whole = report.false_negative if family == "false_negative" else report.false_positive
+        yield f"  {_padded('all of them')} {_counts(whole.mistakes, whole.n)}{_interval(whole)}"
+    yield ""
+    yield from _behaviour(report)
+    yield ""
+    yield f"verdict: {_VERDICTS[report.verdict]}"
+    for reason in report.reasons:
+        yield f"  {reason}"
+    if report.rejects and report.verdict != "rejects_right":
+        yield f"  told, not held back: {len(report.rejects)} classes of right answers are refused"
+    if report.pays_part:
+        yield f"  told, not held back: a part is earned by {', '.join(report.pays_part)}"
+
+
+def _form(report: ProbeReport) -> str:
+    calibration = report.calibration
+    if calibration.form is None:
+        return "no form was found in which a right answer earns anything"
+    title = next((one.title for one in calibration.tried if one.name == calibration.form), calibration.form)
+    low = f", the least counts as {calibration.low:g}" if calibration.low else ""
+    return f"right answers earn {calibration.full:g}, most as: {title}{low}"
+
+
+def _family(classes: list[ClassResult]) -> Iterator[str]:
+    wrong = sorted((one for one in classes if one.mistakes), key=lambda one: (not one.held, -(one.rate or 0.0)))
+    for one in wrong:
+        mark = "!" if one.held else " "
+        errors = f"  {one.errors} errors" if one.errors else ""
+        yield f"{mark} {_padded(f'{one.title} ({one.name})')} {_counts(one.mistakes, one.n)}{_interval(one)}{errors}"
+    rest = len(classes) - len(wrong)
+    if rest:
+        others = f"{rest} other classes" if wrong else f"{rest} classes"
+        yield f"  {_padded(others)} {'none':>12}"
+
+
+def _padded(text: str) -> str:
+    width = _TITLE - 2
+    return f"{text if len(text) <= width else text[: width - 1] + '…':{width}}"
+
+
+def _counts(mistakes: int, n: int) -> str:
+    return f"{f'{mistakes:,} of {n:,}':>12}"
+
+
+def _interval(one: ClassResult | Shares) -> str:
+    if one.wilson95 is None:
+        return ""
+    low, high = one.wilson95
+    return f"   {100 * low:.1f} to {100 * high:.1f} %"
+
+
+def _behaviour(report: ProbeReport) -> Iterator[str]:
+    again, fresh = report.determinism.again, report.determinism.fresh
+    afresh = f", {fresh.differ} of {fresh.checked} afresh" if fresh.checked else ", not tried afresh"
+    yield f"scored twice: {again.differ} of {again.checked} differ by the same runner{afresh}"
+    for name, timing in report.timing.items():
+        yield (
+            f"time of a call, {name}: median {_seconds(timing.median)}, p95 {_seconds(timing.p95)}, "
+            f"longest {_seconds(timing.largest)}"
+        )
+    if report.errors:
+        counted = ", ".join(f"{kind} {n}" for kind, n in report.errors.items())
+        yield f"errors: {counted}; {report.unscored} completions without a reward"
+        for message in report.error_examples:
+            yield f"  {message}"
+    for name, used in report.cost.items():
+        yield f"cost of {name}: {used}"
+
+
+def _seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{1e6 * value:.0f} µs"
+    return f"{1e3 * value:.1f} ms" if value < 1 else f"{value:.1f} s"
