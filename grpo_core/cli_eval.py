@@ -100,16 +100,17 @@ def _with_config(options: argparse.Namespace) -> int:
     from grpo_core.inputs import load_inputs
 
     inputs = load_inputs(config, base=options.what.resolve().parent, learning=False)
-    if not inputs.tasks:
-        raise ConfigError("nothing to evaluate on: give eval.path, eval.holdout or eval.suites, or --suite")
-    evaluations = _answered(
-        options,
-        "before" if options.model is None else "after",
-        inputs.tasks,
-        policy=inputs.policy,
-        manner=manner_of(config),
-        rows=config.engine.rollout_batch,
-    )
+    with inputs.runner:
+        if not inputs.tasks:
+            raise ConfigError("nothing to evaluate on: give eval.path, eval.holdout or eval.suites, or --suite")
+        evaluations = _answered(
+            options,
+            "before" if options.model is None else "after",
+            inputs.tasks,
+            policy=inputs.policy,
+            manner=manner_of(config),
+            rows=config.engine.rollout_batch,
+        )
     if options.out is not None:
         _write(options.out, "".join(_lines(evaluations)))
     return 0
@@ -180,9 +181,12 @@ def _answered(
     shown = sys.stderr if options.json else sys.stdout
     with Stop() as stop, closing(Progress(out=shown)) as progress:
         progress.begin("evaluating", sum(len(task.prompts.prompts) for task in tasks))
-        rollout = LocalRollout(policy, max_rows=rows, check=stop.raise_if_asked)
+        check = stop.raise_if_asked
+        rollout = LocalRollout(policy, max_rows=rows, check=check)
         found = list(
-            evaluate_all(phase, tasks, rollout=rollout, policy=policy, manner=manner, progress=progress.advance)
+            evaluate_all(
+                phase, tasks, rollout=rollout, policy=policy, manner=manner, progress=progress.advance, check=check
+            )
         )
     results = [Measured(evaluation.result, evaluation.items) for evaluation in found]
     if options.json:

@@ -53,6 +53,30 @@ class StepDraw:
     surplus: int
     """Groups left over for the next step."""
 
+    @property
+    def completions(self) -> list[Completion]:
+        """All that were sampled in this step."""
+        return [completion for one in self.fresh for completion in one.completions]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Once for each completion."""
+        return sum(len(one.prompted.tokens) * len(one.completions) for one in self.fresh)
+
+    def metrics(self) -> dict[str, float]:
+        """What dynamic sampling did."""
+        told = {"batches": self.batches, "discarded_groups": len(self.discarded), "surplus_groups": self.surplus}
+        return {f"dynamic_sampling/{name}": float(number) for name, number in told.items()}
+
+    def shortage(self, step: int, wanted: int) -> str | None:
+        """What to tell when fewer groups than `wanted` are trained on."""
+        if len(self.kept) >= wanted:
+            return None
+        return (
+            f"step {step}: {len(self.kept)} of {wanted} groups carry a signal after {self.batches} batches "
+            "(dynamic_sampling.max_batches); the step was trained on those"
+        )
+
 
 @dataclass(frozen=True)
 class Position:

@@ -1,14 +1,14 @@
 """From drawn groups to advantages, records and rows for the update."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
 from grpo_core.config import RunConfig
-from grpo_core.draw import OVERLONG, Drawn
+from grpo_core.draw import OVERLONG, Drawn, StepDraw
 from grpo_core.model.load import LoadedModel
 from grpo_core.records import Discard, Group, MaskCause, Sample
 from grpo_core.rewards.steps import completion_step_rewards
@@ -103,6 +103,39 @@ def mask_cause(finish: str, reward: float | None, config: RunConfig) -> MaskCaus
     if reward is None:
         return "reward_error"
     return "truncated" if finish == "length" and config.algorithm.overlong.mask_truncated else None
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """The records of one step's groups."""
+
+    trained: list[Group]
+    discarded: list[Group]
+    left: list[Group]
+    """Left over for the next step."""
+    fresh: list[Group]
+    """All that were sampled in this step, trained on or not, in the order in which they were."""
+
+
+def step_groups(
+    drawn: StepDraw,
+    advantages: Advantages | None,
+    config: RunConfig,
+    *,
+    step: int,
+    masked: dict[int, str] | None = None,
+) -> StepGroups:
+    """As `records_of` has them. What was sampled in a step is counted in it, whether it was trained on or not."""
+    trained = records_of(drawn.kept, advantages, config, step=step, masked=masked)
+    reasons = [reason for _, reason in drawn.discarded]
+    gone = [group for group, _ in drawn.discarded]
+    discarded = records_of(gone, None, config, step=step, first=len(trained), reasons=reasons)
+    known = {id(one): group for one, group in zip(drawn.kept, trained, strict=True)}
+    known |= {id(one): group for one, group in zip(gone, discarded, strict=True)}
+    rest = [one for one in drawn.fresh if id(one) not in known]
+    left = records_of(rest, None, config, step=step, first=len(trained) + len(discarded))
+    known |= {id(one): group for one, group in zip(rest, left, strict=True)}
+    return StepGroups(trained, discarded, left, [known[id(one)] for one in drawn.fresh])
 
 
 def records_of(

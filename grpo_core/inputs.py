@@ -2,6 +2,7 @@
 fault is told in the first seconds and not after an hour of sampling."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
 from grpo_core.manifest import data_facts, suite_facts
-from grpo_core.model.load import LoadedModel, find_model, load_model, pick_device
+from grpo_core.model.load import LoadedModel, ModelSource, find_model, load_model, pick_device
 from grpo_core.model.logprobs import check_layout
 from grpo_core.model.lora import load_policy
 from grpo_core.records import Event
@@ -26,6 +27,7 @@ from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
 from grpo_core.rollout.prompts import Encoded, encode_problems
 from grpo_core.training.critic import Critic, load_critic
+from grpo_core.training.ranks import Ranks
 
 
 @dataclass
@@ -65,9 +67,17 @@ class Inputs:
         return {name: overlap(train, items, options.get(name, {})) for name, items in compared.items()}
 
 
-def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = None, learning: bool = True) -> Inputs:
+def load_inputs(
+    config: RunConfig,
+    *,
+    base: Path,
+    device: torch.device | None = None,
+    learning: bool = True,
+    cache: Path | None = None,
+) -> Inputs:
     """Read and check everything; relative paths are taken from `base`, `device` from the config when not given. Without
-    `learning` neither adapters nor reference nor critic are made. Raises a GrpoError that says what is wrong."""
+    `learning` neither adapters nor reference nor critic are made. `cache`: folder for what a judge answered. Raises a
+    GrpoError that says what is wrong."""
     rubric = Rubric(config.reward)
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
@@ -77,6 +87,39 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
     rubric.check_problems(heldout_problems)
 
     device = device or pick_device(config.engine.device)
+    # Opened first: that there is no sandbox, or no judge, is told before a model is loaded.
+    context = Context(limits=config.reward.limits, base=base, device=str(device), cache=cache)
+    with ExitStack() as opened:
+        runner = opened.enter_context(Runner(rubric, context))
+        inputs = _load(
+            config,
+            runner,
+            suites,
+            source,
+            problems=problems,
+            heldout_problems=heldout_problems,
+            paths=(data_path, heldout_path),
+            device=device,
+            learning=learning,
+        )
+        opened.pop_all()
+    return inputs
+
+
+def _load(
+    config: RunConfig,
+    runner: Runner,
+    suites: tuple[Suite, ...],
+    source: ModelSource,
+    *,
+    problems: list[Problem],
+    heldout_problems: list[Problem],
+    paths: tuple[Path, Path],
+    device: torch.device,
+    learning: bool,
+) -> Inputs:
+    """All that is made of models. `paths`: the files of the training and the held-out problems."""
+    data_path, heldout_path = paths
     if learning:
         policy = load_policy(source, config.model, device=device, seed=config.seed)
     else:
@@ -91,8 +134,6 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
         heldout_facts = data_facts(heldout_path, shown, heldout)
     _fits_context(config, policy, train, heldout)
     asked = suite_tasks(suites, policy, manner_of(config))
-    context = Context(limits=config.reward.limits, base=base, device=str(device))
-    runner = Runner(rubric, context)
     tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + asked
 
     reference = critic = None
@@ -105,7 +146,7 @@ def load_inputs(config: RunConfig, *, base: Path, device: torch.device | None = 
         policy,
         reference,
         critic,
-        rubric,
+        runner.rubric,
         runner,
         train,
         heldout,
@@ -180,3 +221,20 @@ def loaded(inputs: Inputs) -> list[Event]:
             message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"
             events.append(Event(type="data", message=message, data={"dropped": list(encoded.dropped[:100])}))
     return events
+
+
+def answer_cache(ranks: Ranks, run_folder: Path | None) -> Path | None:
+    """Folder for what a judge answered: beside the run's records, for all ranks that can reach those."""
+    (folder, *_) = ranks.gather(str(run_folder) if run_folder is not None else None)
+    return Path(folder, "reward-cache") if folder is not None and Path(folder).is_dir() else None
+
+
+def reward_used(facts: Sequence[dict[str, Any]]) -> list[Event]:
+    """What scoring came to, from `Runner.facts` of each rank at the end of the run; none for rules alone."""
+    return [
+        Event(
+            type="reward_facts", message=f"what the reward used{'' if len(facts) == 1 else f', rank {rank}'}", data=told
+        )
+        for rank, told in enumerate(facts)
+        if told
+    ]

@@ -45,10 +45,12 @@ def build_manifest(
     suites: Mapping[str, dict[str, Any]] | None = None,
     overlap: Mapping[str, dict[str, Any]] | None = None,
     ranks: int = 1,
+    reward: Mapping[str, Any] | None = None,
+    sandbox: dict[str, Any] | None = None,
 ) -> Manifest:
     """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`, `suites` from
     `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
-    processes share the work."""
+    processes share the work; `reward` and `sandbox`: what the run's `Runner` tells."""
     return Manifest(
         code=code_state(),
         packages=package_versions(),
@@ -57,6 +59,8 @@ def build_manifest(
         data={"train": train, "eval": heldout, "suites": dict(suites or {}), "overlap": dict(overlap or {})},
         seeds={"run": config.seed},
         config_digest=config.digest(),
+        reward=dict(reward or {}),
+        sandbox=sandbox,
     )
 
 

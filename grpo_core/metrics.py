@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from grpo_core.records import Discard, MaskCause, Sample, Signal
+from grpo_core.records import Discard, ErrorClass, MaskCause, Sample, Signal
 
 ENERGY = "energy_joules"
+ALARM = 0.005
+"""Share of a step's completions that may fail to be scored for trouble of the machine before a person is told."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Totals:
                     self.sums[f"masked_{cause}"] += 1
             self.sums["truncated"] += sum(sample.finish_reason == "length" for sample in group.samples)
             self.sums["reward_errors"] += sum(_failed(sample) for sample in group.samples)
+            for kind, count in _by_class(group.samples).items():
+                self.sums[f"reward_errors_{kind}"] += count
         self.sums["tokens"] += tokens
 
     def add_masked(self, cause: MaskCause, count: int) -> None:
@@ -61,7 +65,8 @@ class Totals:
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
         told = [ENERGY] if ENERGY in self.sums else []  # of a machine without a meter nothing is known, not 0
-        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *told)}
+        errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
+        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *told)}
 
 
 @dataclass
@@ -125,9 +130,23 @@ def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> 
     metrics["completions/max_length"] = float(max(lengths))
     metrics["completions/clipped_ratio"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
     metrics["reward_errors"] = float(sum(_failed(sample) for sample in samples))
+    metrics |= {f"reward_errors/{kind}": float(count) for kind, count in _by_class(samples).items()}
     for cause in ("reward_error", "truncated"):
         metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))
     return metrics
+
+
+def trouble(step: int, groups: Sequence[ScoredGroup]) -> str | None:
+    """What to tell when more of a step's completions than ALARM could not be scored for trouble that is not theirs."""
+    samples = [sample for group in groups for sample in group.samples]
+    errors = [one.error for sample in samples for one in sample.components.values() if one.error_class == "infra"]
+    count = _by_class(samples)["infra"]
+    if count <= ALARM * len(samples):
+        return None
+    return (
+        f"step {step}: {count} of {len(samples)} completions could not be scored for trouble of the machine or of a "
+        f"server, and were left out: {errors[0]}"
+    )
 
 
 def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> float | None:
@@ -148,6 +167,12 @@ def _verdict(group: ScoredGroup, success: str) -> str | None:
 
 def _failed(sample: Sample) -> bool:
     return any(component.error is not None for component in sample.components.values())
+
+
+def _by_class(samples: Sequence[Sample]) -> Counter[str]:
+    """Of each class of errors, in how many samples it is. Old records have none."""
+    found = ({one.error_class for one in sample.components.values()} - {None} for sample in samples)
+    return Counter(kind for kinds in found for kind in sorted(map(str, kinds)))
 
 
 def _std(values: Sequence[float], ddof: int) -> float:

@@ -55,6 +55,11 @@ class Manifest(Body):
     """train and eval: {path, sha256, problems, dropped, prompt_tokens: {min, mean, max}}."""
     seeds: dict[str, int]
     config_digest: str
+    reward: dict[str, Any] = Field(default_factory=dict)
+    """Of each component that holds something open, by its name, what it stands on: source_sha256, packages, weights,
+    server. Empty where every component is a rule, and in records of before there were others."""
+    sandbox: dict[str, Any] | None = None
+    """Report of the sandbox's self-test; null where no component needs one."""
 
 
 class StepMetrics(Body):
@@ -124,7 +129,7 @@ class ComponentScore(Body):
     tries: Annotated[int, Field(ge=1)] = 1
     """How often it was tried; more than once after trouble that was not the sample's own."""
     steps: tuple["StepScore", ...] | None = None
-    """Reward of each step of the completion, where the kind scores steps; `value` is their mean."""
+    """Reward of each step of the completion, where the kind scores steps; `value` is what the kind makes of them."""
 
 
 class StepScore(Body):

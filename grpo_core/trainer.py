@@ -25,11 +25,11 @@ from grpo_core.evaluate.loop import evaluate_all
 from grpo_core.evaluate.task import manner_of
 from grpo_core.evaluate.told import Measured, log_line
 from grpo_core.faults import fault
-from grpo_core.groups import records_of
-from grpo_core.inputs import Inputs, load_inputs, loaded
+from grpo_core.groups import step_groups
+from grpo_core.inputs import Inputs, answer_cache, load_inputs, loaded, reward_used
 from grpo_core.learn import Learned, learn
 from grpo_core.manifest import build_manifest, inputs_of, meter
-from grpo_core.metrics import ENERGY, Counts, ScoredGroup, group_metrics, mean_entropy
+from grpo_core.metrics import ENERGY, Counts, ScoredGroup, group_metrics, mean_entropy, trouble
 from grpo_core.progress import Progress
 from grpo_core.records import Event, Manifest, Outcome, Phase, PhaseStarted, Record, StepMetrics
 from grpo_core.rollout.local import LocalRollout
@@ -114,7 +114,15 @@ class Trainer:
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
         self._phase("loading")
-        inputs = self._ranks.together(lambda: load_inputs(config, base=self._base, device=self._ranks.device))
+        cache = answer_cache(self._ranks, self.run_dir.path if self.run_dir is not None else None)
+        inputs = self._ranks.together(
+            lambda: load_inputs(config, base=self._base, device=self._ranks.device, cache=cache)
+        )
+        with inputs.runner:
+            self._run_on(inputs)
+
+    def _run_on(self, inputs: Inputs) -> None:
+        config = self.config
         manifest = build_manifest(
             config,
             inputs.policy,
@@ -123,6 +131,8 @@ class Trainer:
             suites=inputs.suite_facts,
             overlap=self._ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
             ranks=self._ranks.world,
+            reward=inputs.runner.facts(),
+            sandbox=inputs.runner.sandbox(),
         )
         check_inputs_alike(self._ranks, manifest)
         if self.run_dir is not None:
@@ -155,6 +165,8 @@ class Trainer:
                 saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
                 self._write(saved)
                 self._final = saved.path
+        for event in reward_used(self._ranks.gather(inputs.runner.facts())):
+            self._write(event)
 
     def _step(self, step: int, inputs: Inputs) -> None:
         fault(f"step:{step}")
@@ -174,7 +186,7 @@ class Trainer:
         """The parts of the loop, all with the policy as it was loaded."""
         config, ranks = self.config, self._ranks
         # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
-        check = self._check_inside if ranks.world == 1 else lambda: None
+        self._inside = check = self._check_inside if ranks.world == 1 else lambda: None
         own = LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=check)
         self._rollout = RankedRollout(own, ranks)
         self._training = SingleTraining(
@@ -223,8 +235,7 @@ class Trainer:
                 self._progress.line(f"passed over {skipped.path}: {skipped.reason}")
             self._progress.line(f"goes on from {chosen.manifest.path}, after step {state.step}")
         for message in not_bit_by_bit(manifest, self.config, state):
-            self._write(Event(type="warning", message=message))
-            self._progress.line(message)
+            self._warn(message)
         return state
 
     def _take_back(self) -> Chosen | None:
@@ -254,22 +265,11 @@ class Trainer:
     def _record(self, step: int, drawn: StepDraw, learned: Learned, seconds: dict[str, float]) -> float | None:
         """Write the step's metrics and kept groups, make them durable, tell the person. Returns the mean reward."""
         config, dynamic = self.config, self.config.algorithm.dynamic_sampling.enabled
-        groups = records_of(drawn.kept, learned.advantages, config, step=step, masked=learned.masked)
-        reasons = [reason for _, reason in drawn.discarded]
-        gone = [group for group, _ in drawn.discarded]
-        discarded = records_of(gone, None, config, step=step, first=len(groups), reasons=reasons)
-        # What was sampled in this step is counted in it, whether it was trained on or not.
-        known = {id(one): group for one, group in zip(drawn.kept, groups, strict=True)}
-        known |= {id(one): group for (one, _), group in zip(drawn.discarded, discarded, strict=True)}
-        left = [one for one in drawn.fresh if id(one) not in known]
-        over = records_of(left, None, config, step=step, first=len(groups) + len(discarded))
-        known |= {id(one): group for one, group in zip(left, over, strict=True)}
-        fresh = [known[id(one)] for one in drawn.fresh]
-        counted = [ScoredGroup(group.signal, group.reward_std, group.samples) for group in fresh]
-        flat = [completion for one in drawn.fresh for completion in one.completions]
+        groups = step_groups(drawn, learned.advantages, config, step=step, masked=learned.masked)
+        counted = [ScoredGroup(group.signal, group.reward_std, group.samples) for group in groups.fresh]
+        flat = drawn.completions
         lengths = [len(completion.tokens) for completion in flat]
-        prompt_tokens = sum(len(one.prompted.tokens) for one in drawn.fresh) * config.sampling.group_size
-        self._counts.totals.add(counted, tokens=sum(lengths) + prompt_tokens)
+        self._counts.totals.add(counted, tokens=sum(lengths) + drawn.prompt_tokens)
         if learned.advantages is not None:
             self._counts.informative += int(learned.advantages.informative_P.sum())
         self._counts.totals.add_masked("importance", len(learned.masked))
@@ -279,24 +279,18 @@ class Trainer:
         if config.algorithm.correction.mode == "sequence_mask":
             told["masked/importance"] = float(len(learned.masked))
         if dynamic:
-            self._counts.totals.add_discarded(reasons)
-            told["dynamic_sampling/batches"] = float(drawn.batches)
-            told["dynamic_sampling/discarded_groups"] = float(len(discarded))
-            told["dynamic_sampling/surplus_groups"] = float(drawn.surplus)
+            self._counts.totals.add_discarded([reason for _, reason in drawn.discarded])
+            told |= drawn.metrics()
         if (entropy := mean_entropy([completion.entropy for completion in flat], lengths)) is not None:
             told["entropy"] = entropy
         tokens = self._counts.totals.as_dict()["tokens"]
         told |= {"num_tokens": tokens, "samples_per_second": len(flat) / seconds["total"]}
         self._write(StepMetrics(step=step, metrics=told, seconds=seconds))
-        if len(drawn.kept) < config.sampling.prompts_per_step:
-            message = (
-                f"step {step}: {len(drawn.kept)} of {config.sampling.prompts_per_step} groups carry a signal after "
-                f"{drawn.batches} batches (dynamic_sampling.max_batches); the step was trained on those"
-            )
-            self._write(Event(type="warning", message=message))
-            self._progress.line(message)
+        for warning in (drawn.shortage(step, config.sampling.prompts_per_step), trouble(step, counted)):
+            if warning is not None:
+                self._warn(warning)
         if self.run_dir is not None:
-            for trace in traces(step, groups, discarded, over, config):
+            for trace in traces(step, groups.trained, groups.discarded, groups.left, config):
                 self._write(trace)
         self._commit()
         self._counts.steps = step
@@ -310,6 +304,10 @@ class Trainer:
     def _write(self, record: Record) -> None:
         if self.run_dir is not None:
             self.run_dir.append(record)
+
+    def _warn(self, message: str) -> None:
+        self._write(Event(type="warning", message=message))
+        self._progress.line(message)
 
     def _commit(self) -> None:
         if self.run_dir is not None:
@@ -345,6 +343,7 @@ class Trainer:
             manner=manner_of(self.config),
             ranks=self._ranks,
             progress=self._progress.advance,
+            check=self._inside,
         )
         for evaluation in evaluations:
             for item in evaluation.items:

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from grpo_core.config_eval import HELDOUT
-from grpo_core.evaluate.task import Manner, Task
+from grpo_core.evaluate.scorers import Score
+from grpo_core.evaluate.task import Answered, Manner, Task
 from grpo_core.model.load import LoadedModel
 from grpo_core.records import EvalItem, EvalResult, Phase
 from grpo_core.rollout.base import Completion, Decoding, Rollout
@@ -36,9 +38,10 @@ def evaluate_all(
     manner: Manner,
     ranks: Ranks | None = None,
     progress: Callable[[int, str], None] = lambda done, text: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[Evaluation]:
     """Every task in turn, each given as soon as it is done. `progress` is told how many problems of all tasks are done,
-    and of which task the newest are."""
+    and of which task the newest are. `check` is called often while completions are judged, and may raise to stop."""
     before = 0
     for task in tasks:
         text = "problems answered" if task.name == HELDOUT else f"items answered, in {task.name}"
@@ -46,7 +49,9 @@ def evaluate_all(
         def told(done: int, before: int = before, text: str = text) -> None:
             progress(before + done, text)
 
-        yield evaluate(phase, task, rollout=rollout, policy=policy, manner=manner, ranks=ranks, progress=told)
+        yield evaluate(
+            phase, task, rollout=rollout, policy=policy, manner=manner, ranks=ranks, progress=told, check=check
+        )
         before += len(task.prompts.prompts)
 
 
@@ -59,6 +64,7 @@ def evaluate(
     manner: Manner,
     ranks: Ranks | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Answer every problem `manner.samples` times and judge each completion.
 
@@ -79,7 +85,7 @@ def evaluate(
             decoding=decoding,
             key=(*task.stream, start),
         )
-        judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy))
+        judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, check))
         if ranks.world > 1:
             told = ranks.spread([item.model_dump(mode="json") for item in judged], len(places))
             judged = [EvalItem.model_validate(item) for item in told]
@@ -100,17 +106,30 @@ def evaluate(
 
 
 def _judged(
-    phase: Phase, task: Task, start: int, groups: list[list[Completion]], ranks: Ranks, policy: LoadedModel
+    phase: Phase,
+    task: Task,
+    start: int,
+    groups: list[list[Completion]],
+    ranks: Ranks,
+    policy: LoadedModel,
+    check: Callable[[], None],
 ) -> list[EvalItem]:
     """This rank's share of the items whose first is number `start`."""
-    return [_judge(phase, task, start + i, groups[i], policy) for i in ranks.share(len(groups))]
+    mine = ranks.share(len(groups))
+    answered = [
+        Answered(start + i, completion_text(policy.tokenizer, one.tokens, policy.eos_ids), len(one.tokens))
+        for i in mine
+        for one in groups[i]
+    ]
+    told = zip(answered, task.judge(answered, check), strict=True)
+    return [_item(phase, task, groups[i], list(islice(told, len(groups[i])))) for i in mine]
 
 
-def _judge(phase: Phase, task: Task, place: int, group: list[Completion], policy: LoadedModel) -> EvalItem:
+def _item(phase: Phase, task: Task, group: list[Completion], judged: Sequence[tuple[Answered, Score]]) -> EvalItem:
     """One problem's item. `tokens` is the mean over its completions, rounded; `detail` the first one's."""
+    answered, scores = zip(*judged, strict=True)
+    place = answered[0].place
     prompted, (part, cluster) = task.prompts.prompts[place], task.parts[place]
-    texts = [completion_text(policy.tokenizer, completion.tokens, policy.eos_ids) for completion in group]
-    scores = [task.judge(place, text) for text in texts]
     errors = [score.error for score in scores if score.error is not None]
     return EvalItem(
         phase=phase,
@@ -118,11 +137,11 @@ def _judge(phase: Phase, task: Task, place: int, group: list[Completion], policy
         problem_id=prompted.problem.id,
         prompt=prompted.text,
         answer=prompted.problem.answer,
-        completion=texts[0],
+        completion=answered[0].completion,
         score=sum(score.score for score in scores) / len(scores),
         truncated=any(completion.finish == "length" for completion in group),
         error=errors[0] if errors else None,
-        tokens=round(sum(len(completion.tokens) for completion in group) / len(group)),
+        tokens=round(sum(one.tokens for one in answered) / len(answered)),
         detail=scores[0].detail,
         slice=part,
         cluster=cluster,

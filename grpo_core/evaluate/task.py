@@ -15,7 +15,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.scorers import Score
 from grpo_core.evaluate.suites.load import Suite
-from grpo_core.rewards import Runner
+from grpo_core.rewards import Runner, Unscored
 from grpo_core.rollout.prompts import Encoded, encode_problems
 
 _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
@@ -35,6 +35,16 @@ class Manner:
     seed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One completion to be judged."""
+
+    place: int
+    """Of its problem among the task's prompts."""
+    completion: str
+    tokens: int
+
+
 @dataclass(frozen=True)
 class Task:
     """One set of problems with its judge."""
@@ -45,8 +55,9 @@ class Task:
     max_completion_tokens: int
     stream: tuple[int, ...]
     """Beginning of the key that its random numbers are drawn by: no task's completions depend on which others run."""
-    judge: Callable[[int, str], Score]
-    """From a problem's place in `prompts` and a completion. Never raises for a completion, unless the run shall end."""
+    judge: Callable[[Sequence[Answered], Callable[[], None]], list[Score]]
+    """One score each, in order. Never raises for a completion, unless the run shall end; the function that it is given
+    is called often, and may raise to stop."""
     parts: Sequence[tuple[str, str]]
     """Slice and cluster of each problem."""
     protocol: dict[str, Any]
@@ -166,10 +177,18 @@ def _number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
-def _passed(problems: Sequence[Problem], runner: Runner, success: str, place: int, completion: str) -> Score:
-    found = runner.one(problems[place], completion).components[success]
-    return Score(float(found.passed is True), found.detail, found.error)
+def _passed(
+    problems: Sequence[Problem], runner: Runner, success: str, answered: Sequence[Answered], check: Callable[[], None]
+) -> list[Score]:
+    """All in one go, so that a verifier that works side by side has enough to do."""
+    samples = [Unscored(problems[one.place], one.completion, one.tokens) for one in answered]
+    found = [scored.components[success] for scored in runner.score(samples, check=check)]
+    return [Score(float(one.passed is True), one.detail, one.error) for one in found]
 
 
-def _scored(suite: Suite, place: int, completion: str) -> Score:
-    return suite.scorer.score(suite.items[place], completion)
+def _scored(suite: Suite, answered: Sequence[Answered], check: Callable[[], None]) -> list[Score]:
+    scores = []
+    for one in answered:
+        check()
+        scores.append(suite.scorer.score(suite.items[one.place], one.completion))
+    return scores

@@ -16,6 +16,7 @@ from grpo_core.rewards.pool import Pool
 from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
 from grpo_core.rewards.rules import ruled
+from grpo_core.rewards.session import shared_sandbox
 
 
 class Runner:
@@ -52,6 +53,10 @@ class Runner:
         """What the manifest says of each component that holds something open, by its name."""
         return {name: scorer.facts() for name, scorer in self._scorers.items()}
 
+    def sandbox(self) -> dict[str, Any] | None:
+        """The sandbox's report as the manifest holds it; None where no component needs one."""
+        return shared_sandbox().report.to_json() if self.rubric.needs_sandbox else None
+
     def score(self, samples: Sequence[Unscored], *, check: Callable[[], None] = lambda: None) -> list[Scored]:
         """Score each, in order; `check` is called often and may raise to stop. Raises RewardError only where a
         component failed and `on_error` is fail."""
@@ -78,6 +83,6 @@ class Runner:
                 return self._pool.score(part, some, check)
             return self._scorers[part.component.name].score(some, check)
 
-        # A judge knows itself which answers of its server are worth another try, and when.
-        retries = 0 if part.kind.place == "judge" else self._limits.retries
+        # A judge and a model know themselves what is worth another try, and when.
+        retries = self._limits.retries if part.kind.place in ("aside", "sandbox") else 0
         return with_retries(samples, attempt, retries=retries, check=check)

@@ -13,8 +13,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import boxed  # type: ignore[import-not-found]
-
 KEPT = 4096
 MOST_PRINTED = 16 * 2**20
 MOST_TOLD = 2000
@@ -106,6 +104,8 @@ def left_behind() -> str:
 
 
 def main() -> None:
+    import boxed  # type: ignore[import-not-found]
+
     boxed.close_in_children()
     sys.argv = [""]
     printed = Printed()
@@ -126,4 +126,5 @@ def main() -> None:
         boxed.send(json.dumps(reply).encode())
 
 
-main()
+if __name__ == "__main__":
+    main()

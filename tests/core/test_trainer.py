@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_core.checkpoint_files import verify_checkpoint
 from grpo_core.cli import main
 from grpo_core.records import ENVELOPE, ComponentScore
-from grpo_core.rewards import rubric
+from grpo_core.rewards import exact
 from grpo_core.spool import SpoolReader
 from tests.needs import GSM8K, needs
 from tests.processes import wait_for
@@ -231,15 +231,14 @@ def raising(monkeypatch):
     after so many completions."""
 
     def install(*, always, after=0):
-        params, _ = rubric.KINDS["exact"]
         calls = count()
 
-        def score(problem, completion, params):
-            if next(calls) >= after and (always or completion[:1].isascii()):
+        def score(sample, params):
+            if next(calls) >= after and (always or sample.completion[:1].isascii()):
                 raise ZeroDivisionError("no such number")
-            return ComponentScore(value=float(len(completion) % 2), passed=False)
+            return ComponentScore(value=float(len(sample.completion) % 2), passed=False)
 
-        monkeypatch.setitem(rubric.KINDS, "exact", (params, score))
+        monkeypatch.setattr(exact, "score", score)
 
     return install
 
@@ -259,6 +258,8 @@ def test_raising_reward_masks_the_sample(home, tmp_path, raising):
         assert sample["components"]["answer"]["error"] == "ZeroDivisionError: no such number"
     metrics = steps(tmp_path / "run")[0]
     assert metrics["masked/reward_error"] == metrics["reward_errors"] == len(failed)
+    assert metrics["reward_errors/verifier"] == len(failed)
+    assert "reward_errors/infra" not in metrics
 
 
 def test_raising_reward_pays_zero(home, tmp_path, raising):

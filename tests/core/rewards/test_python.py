@@ -210,7 +210,7 @@ def verify(sample):
     found = told(make(source, limits={"workers": 1}), "a", "long", "bad", "b")
     assert [one.printed[:12] for one in found] == [
         "saw a\né\ufffd\n",
-        "saw long\né\ufffd",
+        "saw long\né\ufffd\n",
         "saw bad\né\ufffd\n",
         "saw b\né\ufffd\n",
     ]
