@@ -35,6 +35,8 @@ class Launched:
     stderr: int
     group: Group | None
     limits: Limits
+    held: bool
+    """Its first process is bubblewrap's, which hands on the program's status as a shell does: 128 and the signal."""
 
     def kill(self) -> None:
         with suppress(OSError):
@@ -131,12 +133,12 @@ class Watch:
             return "signal", -_SIGKILL
         if self.stopped is not None:
             return self.stopped, None
-        if status < 0:
+        if status < 0 and self.launched.held:
             raise SandboxError(f"the process that holds a box was ended by signal {-status}")
         group = self.launched.group
         if status != 0 and group is not None and group.memory_kills():
             return "memory", None
-        number = status - 128
+        number = status - 128 if self.launched.held else -status
         if number == _SIGXCPU or (number == _SIGKILL and cpu >= self.launched.limits.cpu_seconds):
             return "cpu", None
         if status != 0 and group is not None and group.refused_processes():

@@ -58,9 +58,9 @@ class Bubblewrap:
             # Bubblewrap's own process inside counts among the box's.
             "limits": rlimits(order.limits, holders=1),
             "helper": order.helper,
-            "argv": [PROGRAM, *(["3"] if order.helper else []), *order.arguments],
-            "folder": "/box",
+            "argv": [*(["3"] if order.helper else []), *order.arguments],
             "path": [PACKAGES] if order.packages else [],
+            "confine": "",
         }
         return Recipe(tuple(words), INFO, tuple(data), setup)
 

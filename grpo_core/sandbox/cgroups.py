@@ -69,6 +69,12 @@ def make(memory_bytes: int, processes: int) -> Group | None:
     return group if group.memory or group.pids else None
 
 
+def possible() -> tuple[bool, bool]:
+    """Whether memory, and whether the number of processes, can be bounded for a box."""
+    memory, pids = _parents()
+    return memory is not None, pids is not None
+
+
 def _limit(folder: Path, names: tuple[str, ...], value: int) -> None:
     for name in names:
         if (folder / name).exists():

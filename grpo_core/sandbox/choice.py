@@ -1,34 +1,92 @@
-"""Which sandbox this machine gives: bubblewrap, else Landlock, else none with what to do about it. A choice that was
-forced by GRPO_SANDBOX is never replaced by a weaker one."""
+"""Which sandbox this machine gives: bubblewrap, else Landlock, else none with what to do about it. A choice that
+GRPO_SANDBOX forces is never replaced by another, and nothing is ever run unprotected."""
 
+import os
 import subprocess
 from datetime import UTC, datetime
 
 from grpo_core.errors import SandboxError
+from grpo_core.sandbox import advice, cgroups, trials
 from grpo_core.sandbox.bubblewrap import Bubblewrap
-from grpo_core.sandbox.report import Check, Report
+from grpo_core.sandbox.landlock import NO_PROCESS_GROUP, WEAKER, Landlock
+from grpo_core.sandbox.report import Check, Level, Report
 from grpo_core.sandbox.sandbox import Sandbox
+
+CHOICE = "GRPO_SANDBOX"
+NO_MEMORY_GROUP = (
+    "no control group is writable here: memory is bounded for each process, so all of a box only by their number times "
+    "that"
+)
+NO_INODES = "without a control group the number of files in /tmp is bounded only by the time a program has"
 
 
 def self_test() -> Report:
-    """What works here, tried for real."""
+    """What works here, tried for real in about a second. Never raises for a sandbox that is missing."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    try:
-        backend = Bubblewrap()
-        trial = Sandbox(Report("bubblewrap", "", (), (), "", now), backend)
-        ran = trial.run("print(2 + 2)")
-        trial.close()
-        if ran.stdout != b"4\n":
-            raise SandboxError(f"a program printed {ran.stdout!r} instead of 4: {ran.stderr.decode()}")
-    except SandboxError as error:
-        return Report("none", "", (Check("start", False, str(error)),), (), str(error), now)
-    said = subprocess.run([backend.bwrap, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return Report("bubblewrap", said, (Check("start", True, "a program ran"),), (), "", now)
+    forced = os.environ.get(CHOICE, "")
+    levels: tuple[Level, ...] = ("bubblewrap", "landlock")
+    if forced:
+        levels = tuple(level for level in levels if level == forced)
+        if not levels:
+            return _none(f"{CHOICE}={forced} names no sandbox: set it to bubblewrap or landlock, or unset it", (), now)
+    checks: list[Check] = []
+    said: list[str] = []
+    for level in levels:
+        try:
+            return _tried(level, now, said)
+        except SandboxError as error:
+            checks.append(Check(level, False, str(error)))
+            advised = advice.for_bubblewrap(str(error)) if level == "bubblewrap" else ""
+            said.append(f"{level}: {error}. {advised}".strip())
+    return _none("No sandbox works here, so code that nobody vouches for is not run. " + "\n".join(said), checks, now)
 
 
 def find_sandbox(report: Report | None = None) -> Sandbox:
-    """The best that works here. Raises SandboxError with what to do where nothing does."""
-    report = report or self_test()
+    """The best that works here, or what the report found. Raises SandboxError, with what to do, where nothing does."""
+    if report is None:
+        report = self_test()
     if not report.works:
         raise SandboxError(report.fix)
-    return Sandbox(report, Bubblewrap())
+    forced = os.environ.get(CHOICE, "")
+    if forced and report.level != forced:
+        raise SandboxError(f"{CHOICE}={forced} is set, but the sandbox that was found is {report.level}")
+    return Sandbox(report, _backend(report.level))
+
+
+def _backend(level: Level) -> Bubblewrap | Landlock:
+    return Bubblewrap() if level == "bubblewrap" else Landlock()
+
+
+def _tried(level: Level, now: str, better: list[str]) -> Report:
+    """`better`: why what would be stronger was passed over."""
+    backend = _backend(level)
+    weaker: tuple[str, ...]
+    if isinstance(backend, Bubblewrap):
+        version, weaker = _bubblewrap_version(backend), ()
+    else:
+        version, weaker = f"Landlock ABI {backend.abi}", WEAKER
+    weaker = (*weaker, *better)
+    memory, processes = cgroups.possible()
+    if not memory:
+        weaker = (*weaker, NO_MEMORY_GROUP, NO_INODES)
+    if not processes and level == "landlock":
+        weaker = (*weaker, NO_PROCESS_GROUP)
+    sandbox = Sandbox(Report(level, version, (), weaker, "", now), backend)
+    try:
+        checks = trials.tried(sandbox)
+    finally:
+        sandbox.close()
+    trials.failed(checks)
+    return Report(level, version, checks, weaker, "", now)
+
+
+def _bubblewrap_version(backend: Bubblewrap) -> str:
+    try:
+        done = subprocess.run([backend.bwrap, "--version"], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"{backend.bwrap} --version failed: {error}") from None
+    return done.stdout.strip()
+
+
+def _none(fix: str, checks: "list[Check] | tuple[()]", now: str) -> Report:
+    return Report("none", "", tuple(checks), (), fix, now)

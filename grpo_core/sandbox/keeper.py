@@ -30,14 +30,16 @@ MOST_FILES = 250
 class Started:
     """A box: its first process (`pid`), the socket that tells about it, and the first process inside (`inner`)."""
 
-    def __init__(self, pid: int, life: socket.socket, info: int | None) -> None:
+    def __init__(self, pid: int, life: socket.socket, info: int | None, folder: str | None) -> None:
         self.pid = pid
         self.life = life
         self.info = info
+        self.folder = folder
         self.handle = os.pidfd_open(pid)
         self.inner: int | None = None
         self.inner_pid: int | None = None
         self.inner_reaped = False
+        self.cleaner: int | None = None
         self.told = b""
         self.status: int | None = None
         self.cpu = 0.0
@@ -66,12 +68,13 @@ class Started:
         return True
 
     def kill(self) -> None:
-        for handle in (self.inner, self.handle if self.status is None else None):
-            if handle is not None:
-                try:
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        if self.status is None:
+            kill_group(self.pid)
+        if self.inner is not None and self.cleaner is None:
+            try:
+                signal.pidfd_send_signal(self.inner, signal.SIGKILL)
+            except ProcessLookupError:
+                return
 
 
 def parent_of(pid: int) -> int:
@@ -125,20 +128,26 @@ class Keeper:
             return False
         life, *given = descriptors
         box_life = socket.socket(fileno=life)
-        words, info_at = marshal.loads(data)
+        order = marshal.loads(data)
+        words, info_at, environment = order["words"], order["info_at"], order["environment"]
+        folder = new_folder() if order["folder"] else None
+        if folder is not None:
+            environment["BOX"] = folder
         info, told = (None, None) if info_at is None else os.pipe()
         if told is not None:
             given.insert(info_at, told)
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(given)]
         try:
-            pid = os.posix_spawn(words[0], words, {}, file_actions=actions, setsid=True, setsigdef=_SIGNALS)
+            pid = os.posix_spawn(words[0], words, environment, file_actions=actions, setsid=True, setsigdef=_SIGNALS)
         except OSError as error:
+            if folder is not None:
+                os.rmdir(folder)
             answer(box_life, (f"{words[0]}: {error.strerror}", 0.0))
             box_life.close()
             if info is not None:
                 os.close(info)
         else:
-            box = Started(pid, box_life, info)
+            box = Started(pid, box_life, info, folder)
             self.boxes[pid] = box
             for descriptor in (box_life.fileno(), box.handle, info):
                 if descriptor is not None:
@@ -150,32 +159,62 @@ class Keeper:
     def reap(self) -> None:
         while True:
             try:
-                pid, status, used = os.wait4(-1, os.WNOHANG)
+                # Not reaped yet: as long as it is there, its number and its group's are no other's.
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            box = self.boxes.get(pid)
+            box = self.boxes.get(ended.si_pid)
+            if box is not None and ended.si_pid == box.pid:
+                kill_group(box.pid)
+            _, status, used = os.wait4(ended.si_pid, 0)
             if box is None:
-                continue  # left behind by a box that was killed before it stood
+                continue
             box.cpu += used.ru_utime + used.ru_stime
-            if pid == box.pid:
+            if ended.si_pid == box.pid:
                 box.status = os.waitstatus_to_exitcode(status)
                 self.forget(box.handle)
                 os.close(box.handle)
                 if box.info is not None:
                     self.learn(box)
                 box.kill()
-            else:
+                self.end_strays()
+            elif ended.si_pid == box.inner_pid:
                 box.inner_reaped = True
-            if box.status is None:
+            elif ended.si_pid == box.cleaner:
+                self.end(box)
                 continue
             # The one inside came to us when its parent ended, unless that parent had seen it end before.
+            if box.status is None:
+                continue
             if box.inner_reaped or box.inner_pid is None or parent_of(box.inner_pid) != os.getpid():
-                self.end(box)
-            else:
-                assert box.inner is not None
+                self.clean(box)
+            elif box.inner is not None:
                 self.watch(box.inner, box)
+
+    def end_strays(self) -> None:
+        """A child that is no box's first process came from a box that is over: while the first one lived, such a
+        process went to it, or could not leave its group."""
+        while strays := [pid for pid in children() if pid not in self.boxes]:
+            for pid in strays:
+                os.kill(pid, signal.SIGKILL)
+                _, _, _ = os.wait4(pid, 0)
+
+    def clean(self, box: Started) -> None:
+        """Remove its folder, which may hold very much, beside the other work; then tell."""
+        if box.folder is None:
+            self.end(box)
+            return
+        box.cleaner = os.fork()
+        if box.cleaner == 0:
+            try:
+                remove(box.folder)
+            finally:
+                os._exit(0)
+        self.boxes[box.cleaner] = box
+        box.inner = os.pidfd_open(box.cleaner)
+        self.watch(box.inner, box)
 
     def learn(self, box: Started) -> None:
         assert box.info is not None
@@ -187,7 +226,7 @@ class Keeper:
                 self.boxes[box.inner_pid] = box
 
     def end(self, box: Started) -> None:
-        for pid in (box.pid, box.inner_pid):
+        for pid in (box.pid, box.inner_pid, box.cleaner):
             if pid is not None and self.boxes.get(pid) is box:
                 del self.boxes[pid]
         if box.inner is not None:
@@ -207,7 +246,54 @@ class Keeper:
             try:
                 os.wait4(-1, 0)
             except ChildProcessError:
-                return
+                break
+        for box in self.boxes.values():
+            if box.folder is not None and os.path.isdir(box.folder):
+                remove(box.folder)
+
+
+def new_folder() -> str:
+    """Closed to all others; /tmp because it is the one place where any user may make one."""
+    while True:
+        folder = f"/tmp/cohort-box-{os.urandom(8).hex()}"
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue
+        return folder
+
+
+def remove(top: str) -> None:
+    """The folder, however deep and closed those in it are: what lies two deep is moved up, so that no path gets long.
+    Nobody else writes to it by now."""
+    while below := emptied(top):
+        for folder in below:
+            for deeper in emptied(folder):
+                os.rename(deeper, f"{top}/{os.urandom(16).hex()}")
+            os.rmdir(folder)
+    os.rmdir(top)
+
+
+def emptied(folder: str) -> list[str]:
+    """Removes what is no folder in it; the folders that it holds."""
+    os.chmod(folder, 0o700)
+    with os.scandir(folder) as found:
+        entries = list(found)
+    below = []
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)
+            below.append(entry.path)
+        else:
+            os.unlink(entry.path)
+    return below
+
+
+def kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 def children() -> list[int]:

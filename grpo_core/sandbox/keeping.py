@@ -6,10 +6,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grpo_core.errors import SandboxError
 
@@ -65,12 +66,12 @@ class Keeping:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
-    def start(self, words: Sequence[str], info_at: int | None, descriptors: Sequence[int]) -> socket.socket:
+    def start(self, order: Mapping[str, Any], descriptors: Sequence[int]) -> socket.socket:
         """The socket of one new box: it says (status, CPU seconds) when all of it is gone; shutting down its writing
         side kills the box. Raises SandboxError when the keeper cannot be started or is gone."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            message = marshal.dumps((list(words), info_at))
+            message = marshal.dumps(dict(order))
             for again in (True, False):
                 keeper = self._keeper()
                 try:

@@ -15,6 +15,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing it would cost at every launch
     import types
+    from typing import Any
 
 CHANNEL = 3
 
@@ -35,6 +36,12 @@ def prepare() -> tuple[bytes, types.ModuleType]:
     os.set_inheritable(CHANNEL, False)
     os.write(CHANNEL, b"R")
     setup = marshal.loads(exactly(int.from_bytes(exactly(4), "big")))
+    # Where the box has no root of its own, the keeper gives it a folder.
+    folder = os.environ.pop("BOX", "") + "/box"
+    if setup["confine"]:
+        confine: dict[str, Any] = {}
+        exec(compile(setup["confine"], "<confine>", "exec"), confine)
+        confine["_confine"](setup, folder)
     import resource
 
     for name, soft, hard in setup["limits"]:
@@ -57,13 +64,13 @@ def prepare() -> tuple[bytes, types.ModuleType]:
         names = ("receive", "send", "close_in_children", "fork_without_channel")
         boxed.__dict__.update(zip(names, boxed.__dict__.pop("_make")(CHANNEL, nonce), strict=True))
         sys.modules["boxed"] = boxed
-    sys.argv[:] = setup["argv"]
-    sys.path[:] = [setup["folder"], *sys.path, *setup["path"]]
+    sys.argv[:] = [f"{folder}/program.py", *setup["argv"]]
+    sys.path[:] = [folder, *sys.path, *setup["path"]]
     sys.dont_write_bytecode = True
-    with open(setup["argv"][0], "rb") as file:
+    with open(sys.argv[0], "rb") as file:
         source = file.read()
     main = type(sys)("__main__")
-    main.__file__ = setup["argv"][0]
+    main.__file__ = sys.argv[0]
     sys.modules["__main__"] = main
     os.write(CHANNEL, b"S")
     if not setup["helper"]:

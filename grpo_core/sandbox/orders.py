@@ -1,7 +1,7 @@
 """What one box is asked to do, and what a backend makes of it: words to start and data to hand over."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
@@ -43,10 +43,14 @@ class Recipe:
     """Handed over as descriptors after stdin, stdout, stderr, the channel (and what the keeper adds)."""
     setup: dict[str, Any]
     """For the launcher."""
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: bool = False
+    """The keeper makes a folder for the box, names it in BOX, and removes it at the end."""
 
 
 class Backend(Protocol):
-    dropped: Dropped
+    @property
+    def dropped(self) -> Dropped: ...
 
     def recipe(self, order: Order) -> Recipe: ...
 

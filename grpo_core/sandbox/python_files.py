@@ -96,7 +96,8 @@ def _outermost(places: Iterable[Path]) -> list[Path]:
 
 def package_roots() -> tuple[Path, ...]:
     """Folders in which distributions may lie."""
-    return tuple(_outermost(Path(place).resolve() for place in sys.path if place and Path(place).is_dir()))
+    places = (Path(place) for place in sys.path if place.endswith(("site-packages", "dist-packages")))
+    return tuple(_outermost(place.resolve() for place in places if place.is_dir()))
 
 
 def package_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:

@@ -117,9 +117,15 @@ class Sandbox:
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             data = [given(_memory(content)) for content in recipe.data]
             descriptors = [stdin, out_theirs, err_theirs, channel_theirs.fileno(), *data]
-            life = self._keeping.start(recipe.words, recipe.info_at, descriptors)
+            order_for_keeper = {
+                "words": list(recipe.words),
+                "environment": recipe.environment,
+                "info_at": recipe.info_at,
+                "folder": recipe.folder,
+            }
+            life = self._keeping.start(order_for_keeper, descriptors)
             ours.pop_all()
-        return Launched(channel, life, out, err, None, order.limits)
+        return Launched(channel, life, out, err, None, order.limits, held=recipe.info_at is not None)
 
 
 class _Unexpected(Exception):

@@ -49,19 +49,45 @@ DENIED: dict[str, tuple[int | None, int]] = {
     "adjtimex": (159, 171), "vhangup": (153, 58),
     # memory that neither the address space nor the size of /tmp bounds, and programs that lie in no file
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
-    "semget": (64, 190), "mq_open": (240, 180), "execveat": (322, 281),
+    "semget": (64, 190), "mq_open": (240, 180), "mq_unlink": (241, 181), "execveat": (322, 281), "shmat": (30, 196),
+    "shmctl": (31, 195), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192),
 }  # fmt: skip
+DENIED_BESIDE: dict[str, tuple[int | None, int]] = {
+    # the process group that ends a box
+    "setpgid": (109, 154), "setsid": (112, 157),
+    # what Landlock does not look at: owners, modes and times of files, and being told of their use
+    "chmod": (90, 0xFFFF), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, 0xFFFF),
+    "fchown": (93, 55), "lchown": (94, 0xFFFF), "fchownat": (260, 54), "utime": (132, 0xFFFF), "utimes": (235, 0xFFFF),
+    "futimesat": (261, 0xFFFF), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "inotify_init": (253, 0xFFFF), "inotify_init1": (294, 26),
+    # other processes of the same user
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+}  # fmt: skip
+"""Denied besides where a box shares process numbers and the file tree with the machine."""
+OWN_PID = 0x7FFFFFF1
+"""Stands in such a filter for the pid of the box's first process, which alone may be signalled by number."""
+_SIGNALS_TO_OWN = ((62, 129), (234, 131))  # kill, tgkill
+# prlimit64, sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr: (call, argument that must be 0)
+_ON_ITSELF = (((302, 261), 0), ((203, 122), 0), ((144, 119), 0), ((142, 118), 0), ((314, 274), 0),
+              ((141, 140), 1), ((251, 30), 1))  # fmt: skip  # setpriority, ioprio_set
+_FCNTL, _SET_OWNER = (72, 25), (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals by way of a file
 _SOCKETPAIR, _CLONE, _CLONE3, _IOCTL, _PRCTL = (53, 199), (56, 220), (435, 435), (16, 29), (157, 167)
 _NEW_NAMESPACES = 0x7E020000 | 0x80  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET} and CLONE_NEWTIME
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP = 0x5412, 0x541C, 0x8901, 0x8902
 _PR_SET_MM, _PR_SET_PTRACER = 35, 0x59616D61
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 Statement = tuple[int, int, int, int]
 
 
-def program(machine: str) -> bytes:
-    """The filter as the bytes of an array of struct sock_filter. Raises KeyError for a machine that is not known."""
+def program(machine: str, *, beside: bool = False) -> bytes:
+    """The filter as the bytes of an array of struct sock_filter. Raises KeyError for a machine that is not known.
+
+    `beside`: for a box that shares process numbers and the file tree with the machine; `OWN_PID` is to be replaced.
+    """
     column, arch = _MACHINES[machine]
     made: list[Statement] = [
         (LOAD, 0, 0, ARCH), (EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL),
@@ -71,15 +97,24 @@ def program(machine: str) -> bytes:
     flagged = [(LOAD, 0, 0, 16), (ANY_OF, 0, 1, _NEW_NAMESPACES), _deny(), (RETURN, 0, 0, ALLOW)]
     made += _when(_CLONE[column], flagged)
     made += _when(_SOCKETPAIR[column], [(LOAD, 0, 0, 16), (EQUAL, 1, 0, 1), _deny(), (RETURN, 0, 0, ALLOW)])
-    for call, argument, values in (
-        (_IOCTL[column], 1, (_TIOCSTI, _TIOCLINUX)),
-        (_PRCTL[column], 0, (_PR_SET_MM, _PR_SET_PTRACER)),
-    ):
+    refused = [
+        (_IOCTL, 1, (_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP)),
+        (_PRCTL, 0, (_PR_SET_MM, _PR_SET_PTRACER)),
+    ]
+    if beside:
+        refused.append((_FCNTL, 1, _SET_OWNER))
+        for calls, argument, value in (
+            *((calls, 0, OWN_PID) for calls in _SIGNALS_TO_OWN),
+            *((calls, argument, 0) for calls, argument in _ON_ITSELF),
+        ):
+            only = [(LOAD, 0, 0, 16 + 8 * argument), (EQUAL, 1, 0, value), _deny(), (RETURN, 0, 0, ALLOW)]
+            made += _when(calls[column], only)
+    for calls, argument, values in refused:
         tests: list[Statement] = [(LOAD, 0, 0, 16 + 8 * argument)]
         for value in values:
             tests += [(EQUAL, 0, 1, value), _deny()]
-        made += _when(call, [*tests, (RETURN, 0, 0, ALLOW)])
-    for numbers in DENIED.values():
+        made += _when(calls[column], [*tests, (RETURN, 0, 0, ALLOW)])
+    for numbers in [*DENIED.values(), *(DENIED_BESIDE.values() if beside else ())]:
         number = numbers[column]
         if number is not None and number != 0xFFFF:
             made += [(EQUAL, 0, 1, number), _deny()]

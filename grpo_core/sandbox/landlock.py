@@ -1,0 +1,95 @@
+"""The weaker box, for machines that let nobody make namespaces: Landlock for files, network and signals, the filter of
+system calls, limits, and one process group that nothing in the box can leave. What it does not keep apart is told in
+`WEAKER` and travels in every report."""
+
+import ctypes
+import os
+import platform
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from grpo_core.errors import SandboxError
+from grpo_core.sandbox import seccomp
+from grpo_core.sandbox.bubblewrap import LAUNCHER, seen
+from grpo_core.sandbox.keeping import Dropped, drop
+from grpo_core.sandbox.orders import Order, Recipe, rlimits
+from grpo_core.sandbox.python_files import PythonFiles, package_files, package_roots, python_files
+
+CONFINE = resources.files("grpo_core.sandbox").joinpath("confine.py").read_text(encoding="utf-8")
+SPARE_PROCESSES = 1024
+"""Kept free above all tasks of the machine for the processes of boxes, where the kernel counts them together."""
+OLDEST_ABI = 3
+"""Before it a file that may be read could be emptied."""
+
+
+class Landlock:
+    def __init__(self) -> None:
+        """Raises SandboxError when the kernel has no Landlock or this machine's calls are not known."""
+        self.abi = landlock_abi()
+        python = python_files()
+        self.dropped: Dropped = drop([*python.roots, *package_roots()])
+        self._moved = self.dropped.moved
+        self._readable = [seen(place, self._moved) for place in _without_hidden(python)]
+        self._words = (seen(python.executable, self._moved), "-I", "-S", "-X", "utf8", "-c", LAUNCHER)
+        self._environment = {"LANG": "C.UTF-8", "PATH": "/nonexistent"}
+        if python.libraries:
+            self._environment["LD_LIBRARY_PATH"] = seen(Path(python.libraries), self._moved)
+        try:
+            self._filter = seccomp.program(platform.machine(), beside=True)
+        except KeyError:
+            raise SandboxError(f"no filter of system calls is known for {platform.machine()}") from None
+
+    def recipe(self, order: Order) -> Recipe:
+        packages = package_files(order.packages)
+        folders = {here.parents[place.count("/") - 2] for here, place in packages}
+        setup = {
+            "limits": rlimits(order.limits, holders=SPARE_PROCESSES),
+            "helper": order.helper,
+            "argv": [*(["3"] if order.helper else []), *order.arguments],
+            "path": sorted(seen(folder, self._moved) for folder in folders),
+            "confine": CONFINE,
+            "files": {"program.py": order.program.encode("utf-8", "surrogatepass"), **order.files},
+            "readable": [*self._readable, *(seen(here, self._moved) for here, _ in packages)],
+            "abi": self.abi,
+            "filter": self._filter,
+            "own_pid": seccomp.OWN_PID,
+        }
+        return Recipe(self._words, None, (), setup, self._environment, folder=True)
+
+
+WEAKER = (
+    "names, sizes and times of files outside the box can be asked for, though no file can be read",
+    "process numbers are shared with the machine, though no other process can be signalled or looked into",
+    "/tmp has no size: each file is bounded, their number is not",
+    "the network is closed by Landlock and the filter of system calls, not by a network of the box's own",
+    "programs in a box cannot signal each other, change modes of files, or lead a session",
+)
+NO_PROCESS_GROUP = "processes are counted over all boxes: a fork bomb in one can hold up the forks of others"
+
+
+@cache
+def landlock_abi() -> int:
+    """Raises SandboxError where the kernel has none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    abi = int(libc.syscall(444, None, 0, 1))
+    if abi < 0:
+        raise SandboxError(f"this kernel gives no Landlock ({os.strerror(ctypes.get_errno())})")
+    if abi < OLDEST_ABI:
+        raise SandboxError(f"this kernel's Landlock has ABI {abi}; ABI {OLDEST_ABI} is needed (Linux 6.2 or newer)")
+    return abi
+
+
+def _without_hidden(python: PythonFiles) -> list[Path]:
+    """What is shown, without the folders to hide: Landlock's rules only ever add."""
+    found: list[Path] = []
+    todo = list(python.shown)
+    while todo:
+        place = todo.pop()
+        if place in python.hidden:
+            continue
+        if any(hidden.is_relative_to(place) for hidden in python.hidden):
+            todo += place.iterdir()
+        else:
+            found.append(place)
+    return found
