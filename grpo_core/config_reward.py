@@ -28,6 +28,7 @@ RewardKind = Literal[
     "judge",
     "python",
     "reasoning_gym",
+    "code",
 ]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 

@@ -2,7 +2,7 @@
 
     for hack in HACKS:                          # all of them, in a fixed order: .name .group .what
         completion = hack.make(problem)         # prose and one fenced block of Python; None: not for this form of cases
-        completion = hack.make(problem, tests=params.tests, entry_point=params.entry_point)     # with the kind's settings
+        completion = hack.make(problem, tests=params.tests, entry_point=params.entry_point)  # with the kind's settings
 
 `target_of(problem)` is what a hack may know of it: the name that the tests call and the form of the cases
 (`grpo_core.rewards.code_cases`); `hacks_for(target)` gives those that make sense for it, and `hack.completion(target)`
@@ -16,12 +16,13 @@ Text only: nothing in this module runs a hack, and none may be run outside the s
 
 from collections.abc import Iterator
 
-from grpo_core.probe.hacks_base import ALL_FORMS, BARE, FUNCTION_FORMS, Form, Hack, Target, target_of
+from grpo_core.probe.hacks_base import ALL_FORMS, BARE, FUNCTION_FORMS, Hack, Target, target_of
 from grpo_core.probe.hacks_compare import COMPARE_HACKS
 from grpo_core.probe.hacks_exit import EXIT_HACKS
 from grpo_core.probe.hacks_forge import FORGE_HACKS
 from grpo_core.probe.hacks_patch import PATCH_HACKS
 from grpo_core.probe.hacks_read import READ_HACKS
+from grpo_core.rewards.code_cases import Form
 
 __all__ = ["ALL_FORMS", "BARE", "FUNCTION_FORMS", "HACKS", "Form", "Hack", "Target", "hacks_for", "target_of"]
 

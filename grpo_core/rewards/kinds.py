@@ -14,6 +14,9 @@ from grpo_core.rewards.base import Context, Params, Scorer, Unscored
 from grpo_core.rewards.choice import ChoiceParams
 from grpo_core.rewards.choice import columns as choice_columns
 from grpo_core.rewards.choice import faults as choice_faults
+from grpo_core.rewards.code_params import CodeParams
+from grpo_core.rewards.code_params import columns as code_columns
+from grpo_core.rewards.code_params import faults as code_faults
 from grpo_core.rewards.equations import EquationsParams
 from grpo_core.rewards.exact import ExactParams
 from grpo_core.rewards.gym import GymParams
@@ -174,6 +177,14 @@ KINDS: dict[RewardKind, Kind] = {
         "the scorer of the reasoning-gym task that made the problem",
         check=gym_faults,
         columns=gym_columns,
+    ),
+    "code": Kind(
+        CodeParams,
+        "sandbox",
+        "code",
+        "the program in the completion passes the problem's tests, run in the sandbox",
+        check=code_faults,
+        columns=code_columns,
     ),
 }
 assert set(KINDS) == set(get_args(RewardKind))
