@@ -40,6 +40,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Base models", "base_model_list", ""),
             ("Datasets", "dataset_list", ""),
             ("Rewards", "verifier_list", ""),
+            ("Reward lab", "lab_home", ""),
             ("Suites", "suite_list", ""),
         ),
     ),

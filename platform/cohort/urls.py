@@ -19,6 +19,7 @@ _project: list[URLPattern | URLResolver] = [
     path("audit/", include("cohort.audit.urls")),
     path("", include("cohort.runs.urls")),
     path("", include("cohort.catalog.urls")),
+    path("", include("cohort.lab.urls")),
     path("", include("cohort.governance.urls")),
     path("", include("cohort.governance.traces.urls")),
 ]

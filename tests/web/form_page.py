@@ -31,15 +31,16 @@ def selected(page: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def as_browser(page: str) -> dict[str, str]:
-    """What a browser would send for the form of this page."""
-    form = page[page.index('<form id="run-form"') : page.index("</form>", page.index('<form id="run-form"'))]
+def as_browser(page: str, begins: str = '<form id="run-form"') -> dict[str, str]:
+    """What a browser would send for the form of this page; of a name given twice, the last."""
+    form = page[page.index(begins) : page.index("</form>", page.index(begins))]
+    form = re.sub(r"<template.*?</template>", "", form, flags=re.DOTALL)
     sent: dict[str, str] = {}
     for tag in re.finditer(r"<input [^>]*>", form):
         attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag[0]))
         if attributes.get("type") == "checkbox" and " checked" not in tag[0]:
             continue
-        sent[attributes["name"]] = unescape(attributes["value"])
+        sent[attributes["name"]] = unescape(attributes.get("value", "on" if attributes.get("type") == "checkbox" else ""))
     for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL):
         sent[name] = unescape(text).replace("\n", "\r\n")
     for name, options in re.findall(r'<select [^>]*name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):

@@ -1,16 +1,20 @@
-"""Rewards: versions never change, faults stand beside their field, and a completion can be tried."""
+"""Rewards: versions never change, and faults of the form stand beside their field. Trying one: test_lab_try.py."""
 
 import re
 from collections.abc import Callable
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
 
 from cohort.accounts.models import Project, User
-from cohort.catalog.forms import ComponentForm
 from cohort.catalog.models import Verifier, VerifierVersion
-from cohort.catalog.services import SpecInvalid, verifier_version_create
+from cohort.catalog.param_fields import param_specs
+from cohort.catalog.reward_examples import EXAMPLES, Example
+from cohort.catalog.reward_form import RewardForm
+from cohort.catalog.services import SpecInvalid, checked_rubric, verifier_version_create
 from grpo_core.rewards import KINDS
+from tests.web.form_page import as_browser
 
 ClientFor = Callable[[User], Client]
 
@@ -22,11 +26,11 @@ FORM = {
     "component-0-kind": "r1_format",
     "component-0-name": "format",
     "component-0-weight": "0.2",
-    "component-0-params": "",
     "component-3-kind": "exact",
     "component-3-name": "answer",
     "component-3-weight": "1",
-    "component-3-params": "extract: boxed\nignore_case: true",
+    "component-3-p_extract": "boxed",
+    "component-3-p_ignore_case": "true",
 }
 
 
@@ -75,10 +79,89 @@ def test_a_wrong_spec_names_the_place_and_stores_nothing(
 # ---------------------------------------------------------------- form
 
 
-def test_every_kind_of_reward_can_be_picked(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    assert [value for value, _ in ComponentForm.base_fields["kind"].choices] == list(KINDS)
-    page = client_for(oscar).get("/p/ours/rewards/new/").content.decode()
-    assert all(f"<summary>{kind}</summary>" in page for kind in KINDS)
+def test_every_kind_of_reward_can_be_picked_with_its_parameters(
+    client_for: ClientFor, ours: Project, oscar: User
+) -> None:
+    client = client_for(oscar)
+    page = client.get("/p/ours/rewards/new/").content.decode()
+    assert {kind for kind in KINDS if f'<option value="{kind}"' in page} == set(KINDS)
+    for kind in KINDS:
+        sent = {"row": "2", "component-2-kind": kind, "component-2-shown_kind": "exact", "component-2-name": "mine"}
+        row = client.post("/p/ours/rewards/component/", sent).content.decode()
+        assert f'<option value="{kind}" selected>' in row
+        assert 'name="component-2-name" value="mine"' in row
+        assert {spec.name for spec in param_specs(kind)} == set(
+            re.findall(r'<[a-z]+[^>]* name="component-2-p_(\w+)"', row)
+        )
+        assert all(spec.help for spec in param_specs(kind)), "every parameter says what it is"
+
+
+@pytest.mark.parametrize("one", EXAMPLES, ids=[one.id for one in EXAMPLES])
+def test_an_example_opens_in_the_form_and_comes_back_as_it_was(
+    client_for: ClientFor, ours: Project, oscar: User, one: Example
+) -> None:
+    client = client_for(oscar)
+    page = client.get(f"/p/ours/rewards/new/?example={one.id}").content.decode()
+    response = client.post(
+        "/p/ours/rewards/new/", as_browser(page, '<form class="panel stack" method="post" id="reward-form"')
+    )
+    assert response.status_code == 302, response.content.decode()
+    assert VerifierVersion.objects.get().digest == checked_rubric(one.spec).digest
+
+
+def test_examples_name_every_kind_that_needs_no_server_or_weights() -> None:
+    shown = {component["kind"] for one in EXAMPLES for component in one.components}
+    assert {name for name, kind in KINDS.items() if kind.place not in ("model", "judge")} <= shown
+
+
+def test_a_parameter_that_was_written_out_stays_so_and_another_at_its_default_is_left_out() -> None:
+    spec = {"components": [{"name": "a", "kind": "exact", "params": {"extract": "answer_tag"}}]}
+    form = RewardForm(initial=spec)
+    assert form.rows[0].given_names == "extract"
+    data = QueryDict(mutable=True)
+    data.update({"name": "x", "on_error": "mask", "component-0-kind": "exact", "component-0-shown_kind": "exact"})
+    data.update({"component-0-name": "a", "component-0-weight": "1", "component-0-p_extract": "answer_tag"})
+    bare = RewardForm(data)
+    assert bare.is_valid()
+    assert bare.spec()["components"][0]["params"] == {}
+    data["component-0-given"] = "extract"
+    kept = RewardForm(data)
+    assert kept.is_valid()
+    assert kept.spec()["components"][0]["params"] == {"extract": "answer_tag"}
+
+
+def test_a_switch_that_is_on_can_be_turned_off(client_for: ClientFor, ours: Project, oscar: User) -> None:
+    form = FORM | {"component-0-p_allow_whitespace": "false"}
+    client_for(oscar).post("/p/ours/rewards/new/", form)
+    assert VerifierVersion.objects.get().spec["components"][0]["params"] == {"allow_whitespace": False}
+
+
+def test_another_kind_is_shown_before_anything_is_saved(client_for: ClientFor, ours: Project, oscar: User) -> None:
+    """Without JavaScript: the row was sent with the fields of the kind before."""
+    form = FORM | {"component-3-kind": "numeric", "component-3-shown_kind": "exact"}
+    response = client_for(oscar).post("/p/ours/rewards/new/", form)
+    page = response.content.decode()
+    assert response.status_code == 200
+    assert "Another kind was chosen" in page
+    assert 'name="component-3-p_tolerance"' in page
+    assert re.search(r'name="component-3-p_extract".*?<option value="boxed" selected', page, re.DOTALL), "it is kept"
+    assert not Verifier.objects.exists()
+
+
+def test_limits_are_part_of_the_reward_only_where_they_differ(
+    client_for: ClientFor, ours: Project, oscar: User
+) -> None:
+    usual = {"deadline_seconds": "30", "retries": "2", "workers": "4"}
+    client = client_for(oscar)
+    client.post("/p/ours/rewards/new/", FORM | usual)
+    assert "limits" not in VerifierVersion.objects.get().spec
+    client.post("/p/ours/rewards/new/", FORM | usual | {"name": "slow", "deadline_seconds": "90.5"})
+    newest = VerifierVersion.objects.get(verifier__name="slow")
+    assert newest.spec["limits"] == {"deadline_seconds": 90.5, "retries": 2, "workers": 4}
+    wrong = client.post("/p/ours/rewards/new/", FORM | {"name": "none", "workers": "0"})
+    assert wrong.status_code == 422
+    assert "workers" in wrong.context["form"].head.errors
+    assert b'<details class="fold" open>' in wrong.content
 
 
 def test_operator_makes_one_from_rows(client_for: ClientFor, ours: Project, oscar: User) -> None:
@@ -97,21 +180,40 @@ def test_operator_makes_one_from_rows(client_for: ClientFor, ours: Project, osca
     [
         ({"component-3-name": "Answer!"}, 1, "name", "pattern"),
         ({"component-3-weight": "much"}, 1, "weight", "number"),
-        ({"component-3-params": "extract: [unclosed"}, 1, "params", "This is not YAML"),
-        ({"component-3-params": "just words"}, 1, "params", "Parameters are names with values"),
-        ({"component-3-params": "a: &x [1]\nb: *x"}, 1, "params", "aliases"),
-        ({"component-3-params": "extract: boxed\nextract: whole"}, 1, "params", "given twice"),
-        ({"component-3-params": "extract: nowhere"}, 1, "params", "extract:"),
-        ({"component-3-params": "extract: !!bool x"}, 1, "params", "leave the tag out"),
-        ({"component-3-params": "extract: !!timestamp x"}, 1, "params", "leave the tag out"),
-        ({"component-3-params": "extract: 2026-01-01"}, 1, "params", "not a valid JSON value"),
+        ({"component-3-p_extract": "nowhere"}, 1, "p_extract", "not one of the available choices"),
+        ({"component-3-kind": "numeric", "component-3-p_tolerance": "-1"}, 1, "p_tolerance", "greater than or equal"),
+        ({"component-3-kind": "regex", "component-3-p_pattern": "(a"}, 1, "p_pattern", "missing )"),
+        ({"component-3-kind": "regex"}, 1, "p_pattern", "is needed"),
+        ({"component-3-kind": "json_schema", "component-3-p_json_schema": "a: [unclosed"}, 1, "p_json_schema", "YAML"),
         (
-            {"component-3-kind": "numeric", "component-3-params": "tolerance: 100000000000000000"},
+            {"component-3-kind": "json_schema", "component-3-p_json_schema": "a: &x [1]\nb: *x"},
             1,
-            "params",
-            "write a large number as a decimal",
+            "p_json_schema",
+            "aliases",
         ),
-        ({"component-0-params": "tolerance: 1"}, 0, "params", "unknown field"),
+        (
+            {"component-3-kind": "json_schema", "component-3-p_json_schema": "a: 1\na: 2"},
+            1,
+            "p_json_schema",
+            "given twice",
+        ),
+        (
+            {"component-3-kind": "json_schema", "component-3-p_json_schema": "a: !!bool x"},
+            1,
+            "p_json_schema",
+            "leave the tag",
+        ),
+        (
+            {
+                "component-3-kind": "json_schema",
+                "component-3-p_extract": "whole",
+                "component-3-p_json_schema": "a: 2026-01-01",
+            },
+            1,
+            "p_json_schema",
+            "JSON",
+        ),
+        ({"component-3-kind": "magic"}, 1, "kind", "not one of the available choices"),
     ],
 )
 def test_faults_stand_beside_their_field(
@@ -120,6 +222,7 @@ def test_faults_stand_beside_their_field(
     response = client_for(oscar).post("/p/ours/rewards/new/", FORM | change)
     assert response.status_code == 422
     form = response.context["form"].rows[row]
+    assert form.errors, response.context["form"].head.errors
     assert said in str(form.errors[field])
     assert f'id="id_{form.prefix}-{field}_error"' in response.content.decode()
     assert not Verifier.objects.exists()
@@ -198,88 +301,6 @@ def test_new_version_starts_from_the_newest_and_leaves_it(
     assert VerifierVersion.objects.count() == 2
 
 
-# ---------------------------------------------------------------- trying
-
-
-@pytest.mark.parametrize(
-    ("completion", "reward", "verdicts"),
-    [
-        ("<think>3+4</think><answer>7</answer>", "1.2", ["passed", "passed"]),
-        ("<think>3+4</think><answer>8</answer>", "0.2", ["passed", "not passed"]),
-        ("<answer>7</answer>", "1", ["not passed", "passed"]),
-        ("seven", "0", ["not passed", "not passed"]),
-    ],
-)
-def test_a_completion_is_scored(
-    client_for: ClientFor,
-    oscar: User,
-    verifier_version: VerifierVersion,
-    completion: str,
-    reward: str,
-    verdicts: list[str],
-) -> None:
-    address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
-    data = {"version": "1", "prompt": "3 + 4", "answer": "7", "completion": completion}
-    for headers in ({"HX-Request": "true"}, {}):
-        page = client_for(oscar).post(address, data, headers=headers).content.decode()
-        assert f"Reward <b>{reward}</b>" in page
-        assert re.findall(r"</span>((?:not )?passed)</span>", page) == verdicts
-        assert ("<html" in page) == (not headers)
-
-
-def test_an_error_of_a_component_is_shown_as_one(
-    client_for: ClientFor, ours: Project, oscar: User, alice: User
-) -> None:
-    spec = {"components": [{"name": "answer", "kind": "numeric"}]}
-    version = verifier_version_create(project=ours, actor=alice, name="n", spec=spec)
-    data = {"version": "1", "answer": "seven", "completion": "<answer>7</answer>"}
-    page = client_for(oscar).post(f"/p/ours/rewards/{version.verifier_id}/try/", data).content.decode()
-    assert "none: a component raised, and the sample would be masked" in page
-    assert "the reference answer &#x27;seven&#x27; is not a number" in page
-
-
-def test_hostile_completion_is_shown_escaped(
-    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion
-) -> None:
-    attack = "<script>alert(1)</script>"
-    data = {"version": "1", "answer": attack, "completion": f"<answer>{attack}\u202e</answer>"}
-    address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
-    page = client_for(oscar).post(address, data, headers={"HX-Request": "true"}).content.decode()
-    assert attack not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;<span" in page
-
-
-@pytest.mark.parametrize("number", ["9", "9" * 30, "0", "one", ""])
-def test_an_unknown_version_is_404(
-    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion, number: str
-) -> None:
-    data = {"version": number, "answer": "1", "completion": "1"}
-    address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
-    assert client_for(oscar).post(address, data).status_code == 404
-
-
-def test_a_faulty_trial_says_that_nothing_was_scored(
-    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion
-) -> None:
-    address = f"/p/ours/rewards/{verifier_version.verifier_id}/try/"
-    page = client_for(oscar).post(address, {"version": "1", "answer": ""}, headers={"HX-Request": "true"})
-    assert b"Nothing was scored. See the field marked below." in page.content
-    assert b'id="id_answer_error"' in page.content
-
-
-@pytest.mark.parametrize("costly", ["9^{9^{9}}", r"7^{900 \cdot 900 \cdot 900}"])
-def test_a_costly_trial_is_answered_without_being_worked_out(
-    client_for: ClientFor, ours: Project, oscar: User, alice: User, costly: str
-) -> None:
-    spec = {"components": [{"name": "answer", "kind": "numeric", "params": {"extract": "whole"}}]}
-    version = verifier_version_create(project=ours, actor=alice, name="n", spec=spec)
-    address = f"/p/ours/rewards/{version.verifier_id}/try/"
-    as_answer = client_for(oscar).post(address, {"version": "1", "answer": "1", "completion": costly})
-    assert b"not compared, too costly or not understood" in as_answer.content
-    as_reference = client_for(oscar).post(address, {"version": "1", "answer": costly, "completion": "1"})
-    assert b"is not a number that can be compared" in as_reference.content
-
-
 # ---------------------------------------------------------------- who may
 
 
@@ -292,9 +313,8 @@ def test_readers_look_and_do_not_make(
     assert page.status_code == 200
     assert verifier_version.digest in page.content.decode()
     assert b"New version" not in page.content
-    assert b"Try it" not in page.content
-    data = {"version": "1", "answer": "1", "completion": "1"}
-    assert client.post(f"/p/ours/rewards/{verifier_version.verifier_id}/try/", data).status_code == 403
+    assert client.post("/p/ours/rewards/component/", {"row": "0"}).status_code == 403
+    assert client.post("/p/ours/rewards/check/", {"row": "0"}).status_code == 403
     assert client.post("/p/ours/rewards/new/", FORM).status_code == 403
     assert client.post(f"/p/ours/rewards/{verifier_version.verifier_id}/new-version/", FORM).status_code == 403
 
@@ -303,14 +323,13 @@ def test_stranger_reaches_it_through_no_project(
     client_for: ClientFor, charlie: User, verifier_version: VerifierVersion
 ) -> None:
     pk = verifier_version.verifier_id
-    data = {"version": "1", "answer": "1", "completion": "1"}
     for slug in ("ours", "theirs"):
         assert client_for(charlie).get(f"/p/{slug}/rewards/{pk}/").status_code == 404
-        assert client_for(charlie).post(f"/p/{slug}/rewards/{pk}/try/", data).status_code == 404
+        assert client_for(charlie).get(f"/p/{slug}/rewards/{pk}/compare/").status_code == 404
         assert client_for(charlie).post(f"/p/{slug}/rewards/{pk}/new-version/", FORM).status_code == 404
 
 
 def test_wrong_method(client_for: ClientFor, alice: User, verifier_version: VerifierVersion) -> None:
     pk = verifier_version.verifier_id
-    assert client_for(alice).get(f"/p/ours/rewards/{pk}/try/").status_code == 405
+    assert client_for(alice).get("/p/ours/rewards/check/").status_code == 405
     assert client_for(alice).post(f"/p/ours/rewards/{pk}/").status_code == 405

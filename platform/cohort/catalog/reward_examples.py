@@ -1,0 +1,130 @@
+"""Whole rewards to start a form from: one for each kind that people look for. Each is valid as it stands; what only the
+person knows, such as the address of a judge, is to be filled in."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Example:
+    id: str
+    name: str
+    about: str
+    components: tuple[dict[str, Any], ...]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"components": list(self.components)}
+
+
+def _one(name: str, kind: str, weight: float = 1.0, **params: Any) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "weight": weight, "params": params}
+
+
+_OWN = '''def verify(sample):
+    """Right when the last word of the completion is the reference answer."""
+    words = sample.completion.split()
+    if not words:
+        return {"value": 0, "detail": "no text"}
+    last = words[-1].strip(".!")
+    return {"value": float(last == sample.answer), "detail": f"last word: {last}"}
+'''
+_PERSON = {
+    "type": "object",
+    "required": ["name", "age"],
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    "additionalProperties": False,
+}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "r1",
+        "r1 format + number",
+        "Think and answer tags at 0.2, the right number at 1: DeepSeek-R1’s rule reward.",
+        (_one("format", "r1_format", 0.2), _one("answer", "numeric", 1.0)),
+    ),
+    Example(
+        "gsm8k",
+        "number after ####",
+        "GSM8K’s form: the number after the last ####.",
+        (_one("answer", "numeric", extract="hashes"),),
+    ),
+    Example(
+        "boxed",
+        "boxed expression",
+        "MATH’s form: numbers, sets, intervals and expressions in \\boxed{…}, compared by mathematics.",
+        (_one("answer", "math", extract="boxed"),),
+    ),
+    Example(
+        "exact",
+        "exact words",
+        "The answer tag holds the reference, character by character.",
+        (_one("answer", "exact"),),
+    ),
+    Example("choice", "multiple choice", "The letter of the right option.", (_one("answer", "choice"),)),
+    Example(
+        "similarity",
+        "close to the reference",
+        "ROUGE-L against the reference: words in the same order.",
+        (_one("closeness", "similarity", measure="rouge_l"),),
+    ),
+    Example(
+        "code",
+        "code against tests",
+        "The last fenced block is run on the problem’s cases, in the sandbox of a worker.",
+        (_one("tests", "code"),),
+    ),
+    Example(
+        "python",
+        "own function",
+        "Your own verify(sample) in Python, run in the sandbox of a worker.",
+        (_one("own", "python", source=_OWN),),
+    ),
+    Example(
+        "task",
+        "reasoning-gym’s own scorer",
+        "For a dataset that was made by a task: scored as the task does it.",
+        (_one("task", "reasoning_gym"),),
+    ),
+    Example(
+        "json",
+        "JSON of a shape",
+        "The last fenced block is JSON that fits a schema; 0.2 for JSON that does not.",
+        (_one("shape", "json_schema", json_schema=_PERSON, parses=0.2),),
+    ),
+    Example(
+        "tags",
+        "plan, work, answer",
+        "Tags in an order of your own, beside the right number.",
+        (_one("form", "tags", 0.2, sequence=["plan", "work+", "answer"]), _one("answer", "numeric")),
+    ),
+    Example(
+        "pattern",
+        "no apology",
+        "A pattern that must not appear, beside the right number.",
+        (
+            _one("no_apology", "regex", 0.1, pattern=r"\b(sorry|apologi[sz]e)\b", absent=True, ignore_case=True),
+            _one("answer", "numeric"),
+        ),
+    ),
+    Example(
+        "short",
+        "right and short",
+        "The right number, less the longer it took (cosine), punished near the limit as DAPO does.",
+        (
+            _one("answer", "numeric"),
+            _one("length", "length", 0.5, shape="cosine"),
+            _one("overlong", "soft_overlong", 1.0, max_tokens=1024, buffer_tokens=256),
+        ),
+    ),
+    Example(
+        "language",
+        "one language",
+        "The right number, and R1’s language consistency at 0.1; equations that are true at 0.1.",
+        (_one("answer", "numeric"), _one("language", "language", 0.1), _one("steps", "equations", 0.1)),
+    ),
+)
+
+
+def example(wanted: str) -> Example | None:
+    return next((one for one in EXAMPLES if one.id == wanted), None)
