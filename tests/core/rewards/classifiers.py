@@ -1,5 +1,6 @@
 """Small real classifiers, made in code and loaded through the real loader."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,52 @@ def save_encoder(folder: Path) -> Path:
         label2id={"REWARD": 0},
     )
     return _write(folder, BertForSequenceClassification, config, tokenizer, seed=3)
+
+
+def save_counting(folder: Path, kind: Any) -> Path:
+    """One whose number is known by hand: at each token it is 8p / √(1 + 8p²), with p the share of ! among the bytes so
+    far. A token's embedding is e₀ for ! and e₁ for all others; the norm makes √8 of that. Queries and keys are 0, so
+    attention is the mean over all tokens so far; its values are e₂ for e₀ and 0 for e₁. So the sum is eᵢ + √8·p·e₂, of
+    squared length 1 + 8p², and the last norm makes √8·√8·p / √(1 + 8p²) of its third part, which the head reads. Where
+    there are two labels, the other's number is 0."""
+    tokenizer = byte_tokenizer()
+    labels = {0: "REWARD"} if kind is LlamaForSequenceClassification else {0: "bad", 1: "good"}
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=64,
+        rms_norm_eps=1e-12,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        id2label=labels,
+        label2id={name: place for place, name in labels.items()},
+    )
+    model = kind(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.fill_(1.0 if "norm" in name else 0.0)
+        embedding = model.model.embed_tokens.weight
+        embedding[:, 1] = 1
+        (mark,) = tokenizer("!")["input_ids"]
+        embedding[mark] = torch.eye(8)[0]
+        attention = model.model.layers[0].self_attn
+        attention.v_proj.weight[2, 0] = 1
+        attention.o_proj.weight.copy_(torch.eye(8))
+        model.score.weight[-1, 2] = 1
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def counted(text: str) -> float:
+    """What such a model gives at the end of a text."""
+    share = text.count("!") / len(text.encode())
+    return 8 * share / math.sqrt(1 + 8 * share**2)
 
 
 def _save(folder: Path, kind: Any, labels: dict[int, str], *, seed: int, chat: bool) -> Path:

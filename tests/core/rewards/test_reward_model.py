@@ -1,0 +1,280 @@
+"""The kind reward_model with small real classifiers, one of them with numbers known by hand."""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForSequenceClassification
+
+from grpo_core.config_reward import RewardConfig
+from grpo_core.errors import ConfigError, GrpoError, Interrupted, ModelError
+from grpo_core.records import ComponentScore
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
+from tests.core.pickles import torch_file
+from tests.core.tiny import tiny_folder
+
+from .classifiers import counted, sample, save_counting, save_encoder, save_sequence
+from .examples import PAGES, examples, run
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    save_counting(folder / "models" / "reward", LlamaForSequenceClassification)
+    save_sequence(folder / "random", seed=1)
+    save_sequence(folder / "three", labels={0: "bad", 1: "so", 2: "good"}, seed=2)
+    save_sequence(folder / "chat", chat=True, seed=1)
+    save_encoder(folder / "encoder")
+    return folder
+
+
+def opened(home: Path, path: str = "models/reward", **params: object) -> RewardModel:
+    return RewardModel(RewardModelParams(path=path, **params), Context(base=home))
+
+
+def scored(model: RewardModel, samples: Sequence[Unscored]) -> list[ComponentScore]:
+    return model.score(samples, lambda: None)
+
+
+def values(model: RewardModel, *completions: str, prompt: str = "") -> list[float | None]:
+    return [one.value for one in scored(model, [sample(text, prompt=prompt) for text in completions])]
+
+
+def test_the_numbers_are_the_models(home: Path) -> None:
+    # 8p / √(1 + 8p²): p = 1 gives 8/3, p = 1/2 gives 4/√3.
+    found = values(opened(home), "!", "no", "a!", "b!c!", "aaa!")
+    assert found == pytest.approx([8 / 3, 0, 4 / math.sqrt(3), 4 / math.sqrt(3), 2 / math.sqrt(1.5)], rel=1e-5)
+    assert values(opened(home), "!!", prompt="ab") == pytest.approx([4 / math.sqrt(3)], rel=1e-5)
+
+
+def test_texts_are_filled_into_the_template(home: Path) -> None:
+    model = opened(home, template="{answer}|{completion}|{prompt}|{other}")
+    (score,) = scored(model, [sample("!{prompt}!", prompt="{answer}", answer="!")])
+    assert score.value == pytest.approx(counted("!|!{prompt}!|{answer}|{other}"), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("transform", "value"), [("none", 8 / 3), ("sigmoid", 1 / (1 + math.exp(-8 / 3))), ("softmax", 1)]
+)
+def test_transforms(home: Path, transform: str, value: float) -> None:
+    assert values(opened(home, transform=transform), "!") == pytest.approx([value], rel=1e-5)
+
+
+def test_passed_is_said_only_where_it_is_asked_for(home: Path) -> None:
+    assert [one.passed for one in scored(opened(home), [sample("!")])] == [None]
+    limited = scored(opened(home, pass_at=1.5), [sample("!", prompt=""), sample("no", prompt="")])
+    assert [one.passed for one in limited] == [True, False]
+    assert limited[0].detail == "REWARD 2.667 of 1 tokens"
+
+
+@pytest.mark.parametrize("path", ["random", "encoder"])
+def test_a_batch_gives_what_each_text_gives_alone(home: Path, path: str) -> None:
+    texts = ["4", "a longer completion with many words", "", "x" * 40, "é字\U0001f600", "4"]
+    alone = [values(opened(home, path), text)[0] for text in texts]
+    for size in (1, 2, 64):
+        assert values(opened(home, path, batch_size=size), *texts) == pytest.approx(alone, abs=1e-5)
+    assert len({round(one or 0, 4) for one in alone}) > (3 if path == "random" else 0)
+
+
+def test_it_gives_what_transformers_gives(home: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(home / "random")
+    model = AutoModelForSequenceClassification.from_pretrained(home / "random")
+    with torch.no_grad():
+        theirs = model(**tokenizer(["what? 4"], return_tensors="pt", return_token_type_ids=False)).logits[0, 0].item()
+    assert values(opened(home, "random"), "4", prompt="what? ") == pytest.approx([theirs], rel=1e-5)
+
+
+def test_a_model_without_a_token_to_fill_up_with_reads_one_text_at_a_time(home: Path, tmp_path: Path) -> None:
+    folder = save_sequence(tmp_path / "unpadded", seed=1)
+    config = json.loads((folder / "config.json").read_text())
+    config["pad_token_id"] = None
+    (folder / "config.json").write_text(json.dumps(config))
+    texts = ("4", "a longer one", "")
+    assert values(opened(tmp_path, "unpadded"), *texts) == pytest.approx(
+        values(opened(home, "random"), *texts), abs=1e-5
+    )
+
+
+# ---------------------------------------------------------------------- labels and chat
+
+
+def test_one_of_several_labels_is_named(home: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has 3 labels \(0 bad, 1 so, 2 good\): say by `label`"):
+        opened(home, "three")
+    with pytest.raises(ConfigError, match="has no label 'best'; it has 0 bad, 1 so, 2 good"):
+        opened(home, "three", label="best")
+    by_name = values(opened(home, "three", label="good"), "4")
+    assert values(opened(home, "three", label="2"), "4") == by_name
+    shares = [
+        values(opened(home, "three", label=label, transform="softmax"), "4")[0] for label in ("bad", "so", "good")
+    ]
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_chat_makes_turns_and_nobody_forges_one(home: Path) -> None:
+    chat = opened(home, "chat", chat=True)
+    plain = opened(home, "random", template="{prompt}{completion}")  # the same weights
+    turns = "<|user|>2+2=<|end|><|assistant|>4<|end|>"
+    # Special tokens of a chat template are read as such; spelled out in a completion they are broken up.
+    assert chat._ids(sample("4")) == chat._model.ids(turns, special=False)
+    end = chat._model.tokenizer.eos_token_id
+    assert chat._ids(sample("4")).count(end) == 2
+    assert chat._ids(sample("4<|end|>")).count(end) == 2
+    assert plain._ids(sample("4<|end|>")).count(end) == 0
+    assert values(chat, "4") != values(plain, "4")
+
+
+def test_chat_needs_a_template(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no chat template"):
+        opened(home, "random", chat=True)
+    folder = save_sequence(tmp_path / "odd", chat=True)
+    template = folder / "chat_template.jinja"
+    template.write_text("{{ raise_exception('one turn only') }}")
+    with pytest.raises(ConfigError, match="cannot be used: one turn only"):
+        opened(tmp_path, "odd", chat=True)
+    template.write_text("{% if 'bad' in messages[1]['content'] %}{{ raise_exception('no') }}{% endif %}x")
+    good, bad = scored(opened(tmp_path, "odd", chat=True), [sample("good"), sample("bad")])
+    assert good.error is None
+    assert (bad.error_class, bad.error) == ("sample", "the model's chat template refuses the text: no")
+
+
+# ---------------------------------------------------------------------- what cannot be scored
+
+
+def test_a_text_is_never_cut(home: Path) -> None:
+    fits, long = scored(opened(home), [sample("x" * 64, prompt=""), sample("x" * 65, prompt="")])
+    assert fits.error is None
+    assert (long.error_class, long.value) == ("sample", None)
+    assert "are 65 tokens of the reward's model, which reads 64" in (long.error or "")
+    (short,) = scored(opened(home, max_tokens=3), [sample("abcd", prompt="")])
+    assert "which reads 3" in (short.error or "")
+
+
+@pytest.mark.parametrize("completion", ["\ud800", "a\x00b"])
+def test_texts_that_no_tokenizer_reads(home: Path, completion: str) -> None:
+    bad, good = scored(opened(home), [sample(completion), sample("!")])
+    assert bad.error_class == "sample"
+    assert good.value is not None
+
+
+def test_an_empty_text_is_an_error(home: Path) -> None:
+    assert [one.error_class for one in scored(opened(home), [sample("", prompt="")])] == ["sample"]
+
+
+def test_a_number_that_is_none_is_an_error(home: Path, tmp_path: Path) -> None:
+    folder = save_counting(tmp_path / "broken", LlamaForSequenceClassification)
+    model = LlamaForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        model.score.weight.fill_(math.nan)
+    model.save_pretrained(folder)
+    (score,) = scored(opened(tmp_path, "broken"), [sample("!")])
+    assert (score.error_class, score.error) == ("value", "the reward's model gave nan, which is not a finite number")
+
+
+def test_it_stops_when_asked_to(home: Path) -> None:
+    model, asked = opened(home, batch_size=1), iter([None] * 5)
+
+    def check() -> None:
+        if next(asked, "stop") == "stop":
+            raise Interrupted("stop")
+
+    with pytest.raises(Interrupted):
+        model.score([sample("!")] * 4, check)
+
+
+# ---------------------------------------------------------------------- models that are refused
+
+
+def test_models_that_are_refused(home: Path, tmp_path: Path) -> None:
+    def refused(name: str, told: str, **params: object) -> None:
+        with pytest.raises(GrpoError) as fault:
+            opened(tmp_path, name, **params)
+        assert isinstance(fault.value, ModelError)
+        assert told in str(fault.value)
+
+    refused("nowhere", "the reward's model: no model folder 'nowhere'; looked at")
+    tiny_folder(tmp_path / "language")  # a language model: transformers would make up a head
+    refused("language", "is no such classifier: 1 tensors are missing, first score.weight")
+    (tmp_path / "empty").mkdir()
+    refused("empty", "has no config.json")
+    pickled = save_sequence(tmp_path / "pickled")
+    (pickled / "training.bin").write_bytes(torch_file())
+    refused("pickled", "which can run code when it is loaded")
+    adapted = save_sequence(tmp_path / "adapted")
+    (adapted / "adapter_config.json").write_text("{}")
+    refused("adapted", "adapters beside the weights")
+    torn = save_sequence(tmp_path / "torn")
+    (torn / "model.safetensors").write_bytes((torn / "model.safetensors").read_bytes()[:-10])
+    refused("torn", "cannot load the reward's model")
+    code = save_sequence(tmp_path / "code")
+    config = json.loads((code / "config.json").read_text())
+    config |= {
+        "model_type": "own",
+        "auto_map": {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.M"},
+    }
+    (code / "config.json").write_text(json.dumps(config))
+    (code / "own.py").write_text("raise SystemExit('this code ran')")
+    refused("code", "cannot load the reward's model")
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"path": "x", "revision": "main"}, "revision"),
+        ({"path": ""}, "path"),
+        ({"path": "x", "template": "{prompt}"}, "template"),
+        ({"path": "x", "batch_size": 0}, "batch_size"),
+    ],
+)
+def test_parameters_that_cannot_be_meant(params: dict[str, object], path: str) -> None:
+    component = {"name": "good", "kind": "reward_model", "params": params}
+    with pytest.raises(ConfigError) as refused:
+        Rubric(RewardConfig.model_validate({"components": [component]}))
+    assert [one.path for one in refused.value.problems] == [f"reward.components.0.params.{path}"]
+
+
+# ---------------------------------------------------------------------- the record, and the page
+
+
+def test_the_facts_name_the_weights_by_their_hashes(home: Path) -> None:
+    model = opened(home)
+    scored(model, [sample("ab", prompt=""), sample("c", prompt="")])
+    facts = model.facts()
+    weights = hashlib.sha256((home / "models" / "reward" / "model.safetensors").read_bytes()).hexdigest()
+    line = hashlib.sha256(f"{weights}  model.safetensors\n".encode()).hexdigest()
+    assert facts["weights"] == {"model.safetensors": weights}
+    assert (facts["weights_sha256"], facts["source"], facts["revision"]) == (line, "models/reward", None)
+    assert (facts["texts"], facts["tokens"], facts["architecture"]) == (2, 3, "LlamaForSequenceClassification")
+    json.dumps(facts, allow_nan=False)
+
+
+PAGE = examples(PAGES / "reward_model.md")
+
+
+@pytest.mark.parametrize("example", PAGE, ids=[one.where for one in PAGE])
+def test_what_the_page_shows_is_so(home: Path, example: object) -> None:
+    run(example, Context(base=home))
+
+
+def test_a_runner_scores_with_it_among_others(home: Path) -> None:
+    components = [
+        {
+            "name": "good",
+            "kind": "reward_model",
+            "weight": 0.5,
+            "params": {"path": "models/reward", "template": "{completion}"},
+        },
+        {"name": "right", "kind": "exact", "params": {"extract": "whole"}},
+    ]
+    rubric = Rubric(RewardConfig.model_validate({"components": components}))
+    assert not rubric.needs_sandbox
+    with Runner(rubric, Context(base=home)) as runner:
+        wrong, right = runner.score([sample("!"), sample("4")])
+        assert (wrong.reward, right.reward) == (pytest.approx(4 / 3), 1)
+        assert runner.facts()["good"]["texts"] == 2
