@@ -60,6 +60,8 @@ class Case:
     """Of a choice: the options' texts by letter, where they are known."""
     target: Target | None = None
     """Of code: what the tests call, and how they are written; None where they cannot be read."""
+    of_target: int = 0
+    """Place among the problems whose tests are written in the same way."""
 
     @property
     def number(self) -> Fraction | None:

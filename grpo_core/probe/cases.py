@@ -37,9 +37,19 @@ class Asked:
     options: dict[str, str] = field(default_factory=dict)
     target: Target | None = None
 
-    def case(self, index: int, form: Form, others: tuple[str, ...], seed: int) -> Case:
+    def case(self, index: int, form: Form, others: tuple[str, ...], *, seed: int, of_target: int) -> Case:
         return Case(
-            self.problem, index, self.subject, self.gold, form, others, seed, self.letter, self.options, self.target
+            problem=self.problem,
+            index=index,
+            subject=self.subject,
+            gold=self.gold,
+            form=form,
+            others=others,
+            seed=seed,
+            letter=self.letter,
+            options=self.options,
+            target=self.target,
+            of_target=of_target,
         )
 
 
@@ -75,10 +85,15 @@ def cases(found: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
     for index, one in enumerate(found):
         after = [*found[index + 1 :], *found[:index]]
         others = [other.gold for other in after if other.subject == one.subject and other.gold]
-        alone = one.case(index, form, (), seed)
+        nth = sum(before.target is not None and before.target.form == _form(one) for before in found[:index])
+        alone = one.case(index, form, (), seed=seed, of_target=nth)
         differ = tuple(dict.fromkeys(other for other in others if not alone.is_right(other)))
-        made.append(one.case(index, form, differ, seed))
+        made.append(one.case(index, form, differ, seed=seed, of_target=nth))
     return made
+
+
+def _form(one: Asked) -> str:
+    return one.target.form if one.target is not None else ""
 
 
 def _subject(answer: str, is_json: bool) -> Subject:

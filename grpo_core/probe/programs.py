@@ -13,7 +13,7 @@ from grpo_core.probe.report import Family, Rule
 MUTANTS_EACH = 2
 """Mutants of one kind that are taken of one solution, picked by seed."""
 HACKED_PROBLEMS = 3
-"""Problems that each hack is tried on: it does not depend on what is asked."""
+"""Problems of each way to write tests that a hack is tried on: it does not depend on what is asked."""
 
 _CONSTANTS = ("0", "1", "None", "True", "''", "[]", "'YES'")
 
@@ -100,7 +100,7 @@ def _mutated(mutation: Mutation) -> ProbeClass:
 def _hacked(hack: Hack) -> ProbeClass:
     def make(case: Case) -> Iterator[str]:
         target = case.target
-        if target is not None and case.index < HACKED_PROBLEMS and target.form in hack.forms:
+        if target is not None and case.of_target < HACKED_PROBLEMS and target.form in hack.forms:
             yield case.write(hack.code(target))
 
     made = _class(f"hack_{hack.name}", f"hack: {hack.what}", "false_positive", "any", make)

@@ -188,8 +188,8 @@ class ProbeReport(Body):
     """Errors of components, by class."""
     error_examples: tuple[str, ...] = ()
     """Up to 5 different messages."""
-    cost: dict[str, JsonValue] = Field(default_factory=dict)
-    """What components that ask a server say they used, by component's name."""
+    cost: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """What components that ask a server say they used (calls, tokens …), by component's name."""
     facts: dict[str, JsonValue] = Field(default_factory=dict)
     """All that the runner says of what it holds open: versions, hashes, the sandbox's level."""
     sandbox: dict[str, JsonValue] | None = None

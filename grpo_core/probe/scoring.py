@@ -50,6 +50,7 @@ class Asking:
     _seconds: dict[str, list[float]] = field(default_factory=dict)
     _errors: Counter[ErrorClass] = field(default_factory=Counter)
     _messages: dict[str, None] = field(default_factory=dict)
+    _beside: list[dict[str, dict[str, float]]] = field(default_factory=list)
 
     def all(self, samples: Sequence[Sample], tell: Callable[[int], None]) -> list[Told]:
         """What each earned, in order."""
@@ -95,9 +96,10 @@ class Asking:
             self._messages.setdefault(message[:500])
 
     def count_in(self, other: "Asking") -> None:
-        """Add what another runner was asked; its times stay out, for they hold its start."""
+        """Add what another runner was asked and used; its times stay out, for they hold its start."""
         self.calls += other.calls
         self._errors.update(other._errors)
+        self._beside.append(other.cost(other.facts()))
 
     def errors(self) -> dict[ErrorClass, int]:
         return dict(self._errors)
@@ -111,21 +113,27 @@ class Asking:
     def facts(self) -> dict[str, JsonValue]:
         return self.runner.facts()
 
-    def cost(self, facts: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Of each component that counts what it uses: what it counted."""
-        found: dict[str, JsonValue] = {}
+    def cost(self, facts: Mapping[str, JsonValue]) -> dict[str, dict[str, float]]:
+        """Of each component that counts what it uses: what it counted, other runners that were counted in too."""
+        found: dict[str, dict[str, float]] = {}
         for name, one in facts.items():
-            used = {key: one[key] for key in _USED if key in one} if isinstance(one, dict) else {}
+            used = {key: float(value) for key in _USED if isinstance(value := _in(one, key), int | float)}
+            for other in self._beside:
+                used = {key: value + other.get(name, {}).get(key, 0.0) for key, value in used.items()}
             if used:
                 found[name] = used
         return found
 
     def sandbox(self, facts: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
         for one in facts.values():
-            report = one.get("sandbox") if isinstance(one, dict) else None
+            report = _in(one, "sandbox")
             if isinstance(report, dict):
                 return report
         return None
+
+
+def _in(facts: JsonValue, key: str) -> JsonValue:
+    return facts.get(key) if isinstance(facts, dict) else None
 
 
 def repeats(first: Sequence[Told], second: Sequence[Told]) -> Repeats:

@@ -39,7 +39,11 @@ def lines(report: ProbeReport) -> Iterator[str]:
     if report.rejects and report.verdict != "rejects_right":
         yield f"  told, not held back: {len(report.rejects)} classes of right answers are refused"
     if report.pays_part:
-        yield f"  told, not held back: a part is earned by {', '.join(report.pays_part)}"
+        most = max(report.of(name).mean_share or 0.0 for name in report.pays_part)
+        yield (
+            f"  told, not held back: {len(report.pays_part)} classes of wrong answers earn a part of what a right one "
+            f"does, {100 * most:.0f} % at most"
+        )
 
 
 def _form(report: ProbeReport) -> str:
@@ -94,7 +98,7 @@ def _behaviour(report: ProbeReport) -> Iterator[str]:
         for message in report.error_examples:
             yield f"  {message}"
     for name, used in report.cost.items():
-        yield f"cost of {name}: {used}"
+        yield f"cost of {name}: {', '.join(f'{key} {value:,.0f}' for key, value in used.items())}"
 
 
 def _seconds(value: float) -> str:
