@@ -19,6 +19,7 @@ from cohort.runs import nodes
 from cohort.runs.models import Draining, Node, Run
 from cohort.runs.revoke import node_revoke
 from tests.web.run_rows import Maker
+from tests.web.sandbox_reports import BROKEN, WORKS
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 from tests.worker.making import NODE
 
@@ -249,16 +250,17 @@ def test_devices_labels_sandbox_and_versions(client_for: ClientFor, made: tuple[
         update={
             "devices": [gpu, gpu, {"kind": "cpu", "name": "EPYC", "memory_bytes": 8_000_000_000}],
             "labels": ["h200"],
-            "sandbox": "bubblewrap 0.11.0",
+            "sandbox": "bubblewrap 0.8.0",
+            "sandbox_report": WORKS,
             "versions": {"cohort-grpo": __version__, "torch": "2.13.0"},
         }
     )
     Caller(made[1]).post("node", told.model_dump(mode="json"))
     page = client_for(alice).get("/p/ours/nodes/").content.decode()
-    for text in ("2 × NVIDIA H200", "150\u00a0GB each", "EPYC", "h200", "bubblewrap 0.11.0", "torch 2.13.0"):
+    for text in ("2 × NVIDIA H200", "150\u00a0GB each", "EPYC", "h200", "bubblewrap 0.8.0", "torch 2.13.0"):
         assert text in page
     assert "Install cohort-grpo" not in page
-    other = told.model_copy(update={"sandbox": "", "versions": {"cohort-grpo": "0.0.9"}})
+    other = told.model_copy(update={"sandbox": "", "sandbox_report": BROKEN, "versions": {"cohort-grpo": "0.0.9"}})
     Caller(made[1]).post("node", other.model_dump(mode="json"))
     page = client_for(alice).get("/p/ours/nodes/").content.decode()
     assert "code rewards cannot run here" in page

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 
 from cohort import __version__
 from cohort.runs.models import Attempt, AttemptState, Draining, Node
+from cohort.runs.selectors.sandboxes import NodeSandbox, sandbox_of
 
 SILENT_AFTER = timedelta(seconds=max(60, settings.COHORT_LEASE_SECONDS))
 """A worker says every 20 s that it is here, busy or not; one not heard from for this long is gone. A shorter lease does
@@ -73,6 +74,11 @@ class NodeStatus:
     def told(self) -> bool:
         """Whether it has ever said what it is."""
         return bool(self.node.info)
+
+    @property
+    def sandbox(self) -> NodeSandbox:
+        """What its worker's self-test found."""
+        return sandbox_of(self.node)
 
     @property
     def current(self) -> bool:
