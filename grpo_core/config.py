@@ -20,7 +20,7 @@ from grpo_core.config_faults import field_problems
 from grpo_core.config_mixes import run_refusal
 from grpo_core.config_reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config_reward import RewardComponent as RewardComponent
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config_reward import RewardConfig as RewardConfig
 from grpo_core.config_reward import RewardKind as RewardKind
 from grpo_core.errors import ConfigError
 from grpo_core.yaml_text import dump_yaml, parse_yaml

@@ -35,8 +35,8 @@ def render() -> str:
     parts = [_HEAD, *_model(RunConfig, "The config", "")]
     for name, kind in KINDS.items():
         parts += _model(kind.params, f"reward.components.params of kind {name}", "")
-    for name, scorer in scorers.KINDS.items():
-        parts += _model(scorer.params, f"eval.suites.scorer.params of kind {name}", "")
+    for own, scorer in scorers.KINDS.items():
+        parts += _model(scorer.params, f"eval.suites.scorer.params of kind {own}", "")
     parts.append("## Presets\n\nWhat each sets; every other field keeps its default.\n")
     parts += [_preset(preset) for preset in PRESETS.values()]
     return "\n".join(parts)

@@ -31,6 +31,7 @@ TORCH_FREE = [
     "config_faults",
     "config_meaning",
     "config_mixes",
+    "config_reward",
     "launch",
     "launch_hosts",
     "launch_part",
@@ -59,6 +60,10 @@ TORCH_FREE = [
     "text",
     "weight_bytes",
     "rewards",
+    "sandbox",
+    "probe",
+    "lab.job",
+    "lab.result",
     "data",
 ]
 
@@ -127,9 +132,12 @@ def test_the_torch_free_half_loads_no_torch() -> None:
 def test_every_module_of_rewards_data_suites_and_scorers_is_torch_free() -> None:
     walk = """
 import grpo_core.rewards, grpo_core.data, grpo_core.evaluate.suites, grpo_core.evaluate.scorers, importlib, pkgutil
-for package in (grpo_core.rewards, grpo_core.data, grpo_core.evaluate.suites, grpo_core.evaluate.scorers):
+import grpo_core.probe, grpo_core.sandbox
+half = (grpo_core.rewards, grpo_core.data, grpo_core.evaluate.suites, grpo_core.evaluate.scorers)
+for package in (*half, grpo_core.probe, grpo_core.sandbox):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
+        if module.name != "grpo_core.sandbox.launcher":  # the first program of a box, which runs there and nowhere else
+            importlib.import_module(module.name)
 """
     assert sorted(_loaded_after(walk) & HEAVY) == []
 

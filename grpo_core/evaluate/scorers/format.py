@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import regex  # type: ignore[import-untyped]  # has a time limit, which re has not
+import regex  # has a time limit, which re has not
 from pydantic import Field
 
 from grpo_core.evaluate.item import SuiteItem
