@@ -15,6 +15,7 @@ from typing import Literal
 
 from grpo_core.disk import is_full
 from grpo_core.sandbox import Report
+from grpo_core.text import UNSTORABLE
 from grpo_core.wire import JobFinish, JobGiven
 from worker import disk, job_folder
 from worker.cgroup import Cgroup
@@ -231,7 +232,7 @@ class _Doing:
             fence=self._given.fence,
             end="failed",
             code=code[:40],
-            message=message[:20_000],
+            message=UNSTORABLE.sub("\ufffd", message)[:20_000],
             log_tail=self._folder.log_tail() if self._folder is not None else "",
             seconds=time.monotonic() - self._began,
         )

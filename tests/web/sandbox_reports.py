@@ -27,5 +27,5 @@ BROKEN: dict[str, Any] = {
 
 
 def node_info(report: dict[str, Any] | None, **more: Any) -> NodeInfo:
-    words = report["version"] if report else ""
+    words = report.get("version", "") if report else ""
     return NODE.model_copy(update={"sandbox": words, "sandbox_report": report, **more})
