@@ -10,6 +10,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.rewards.choice import ChoiceParams
 from grpo_core.rewards.code_params import CodeParams
+from grpo_core.rewards.length import LengthParams
 from grpo_core.rewards.rubric import Rubric
 
 _NUMBERS = (
@@ -76,14 +77,12 @@ _WORDS = (
     ("Which force keeps the moon near the earth?", "gravity"),
 )
 _JSON = (
-    ("Give name and age of Ada, who is 36, as JSON.", '{"name": "Ada", "age": 36}'),
-    ("Give the primes below 10 as a JSON object with the key primes.", '{"primes": [2, 3, 5, 7]}'),
-    (
-        "Give Oslo with its country and that it is a capital, as JSON.",
-        '{"city": "Oslo", "country": "Norway", "capital": true}',
-    ),
-    ("Give a point at x 1.5 and y -2 as JSON.", '{"x": 1.5, "y": -2}'),
+    ("Write a JSON value as the schema wants it.", ""),
+    ("Answer with JSON alone.", ""),
+    ("Give an example of such an object as JSON.", ""),
+    ("Fill in the form as JSON.", ""),
 )
+"""Without reference answers: the schema alone says what is right."""
 _CODE: tuple[tuple[str, str, str, list[Any]], ...] = (
     (
         "Write a function `largest(numbers)` that gives back the largest number of a list, and None for an empty one.",
@@ -172,6 +171,11 @@ def _code(column: str) -> list[Problem]:
 _MATHS: frozenset[RewardKind] = frozenset({"numeric", "equations", "math"})
 
 
+def _by_numbers(params: object) -> bool:
+    """Asks the kind numeric whether an answer is right."""
+    return isinstance(params, LengthParams) and params.shape == "cosine" and params.right_by == "numeric"
+
+
 def problems_builtin(rubric: Rubric) -> list[Problem]:
     """Problems with answers of the kind that the rubric reads. Raises DataError where it reads a field that they do not
     have."""
@@ -184,7 +188,7 @@ def problems_builtin(rubric: Rubric) -> list[Problem]:
         found = _choices(choice.column)
     elif "json_schema" in kinds:
         found = _plain("json", _JSON)
-    elif kinds & _MATHS:
+    elif kinds & _MATHS or any(_by_numbers(part.params) for part in rubric.parts):
         found = [*_plain("number", _NUMBERS), *_plain("expression", _EXPRESSIONS)]
     else:
         found = [*_plain("number", _NUMBERS), *_plain("words", _WORDS)]
