@@ -16,7 +16,7 @@ import yaml
 
 from cohort.environment import Environment as PlatformEnvironment
 from cohort.runs.dispatch import SEAL_QUEUE
-from grpo_core.broker import PLATFORM_QUEUE
+from grpo_core.broker import LAB_QUEUE, PLATFORM_QUEUE
 from tests.processes import clean_environment
 from worker.environment import Environment as WorkerEnvironment
 
@@ -168,7 +168,9 @@ def test_every_command_exists(which: str, words: list[str]) -> None:
 
         context = command.make_context("worker", rest[3:], resilient_parsing=True)
         # A worker's app names its queues itself, by its labels and GPUs.
-        assert context.params["queues"] in {"web": [[PLATFORM_QUEUE], [SEAL_QUEUE]], "worker": [None]}[which]
+        assert (
+            context.params["queues"] in {"web": [[PLATFORM_QUEUE], [SEAL_QUEUE]], "worker": [None, [LAB_QUEUE]]}[which]
+        )
         known = {option for parameter in command.params for option in parameter.opts}
         assert [word for word in rest[3:] if word.startswith("--") and word not in known] == []
     else:
@@ -227,13 +229,21 @@ def test_every_variable_of_a_service_is_one_that_its_program_reads() -> None:
             wrong = set(service["environment"]) - KNOWN[IMAGE[service["image"]]]
             assert not wrong, f"{name}: {sorted(wrong)}"
             checked += 1
-    assert checked == 5
+    assert checked == 6
 
 
 def test_the_worker_is_given_no_database_and_no_key() -> None:
-    worker = COMPOSE["services"]["gpu-worker"]
-    assert not [name for name in worker["environment"] if "DATABASE" in name or "SECRET" in name]
-    assert not {"database_url", "database_password", "secret_key"} & set(worker["secrets"])
+    for name in ("gpu-worker", "lab-worker"):
+        worker = COMPOSE["services"][name]
+        assert not [name for name in worker["environment"] if "DATABASE" in name or "SECRET" in name]
+        assert not {"database_url", "database_password", "secret_key"} & set(worker["secrets"])
+
+
+def test_runs_and_jobs_of_the_lab_are_taken_by_services_of_their_own() -> None:
+    """Otherwise a probe waits for a run of days."""
+    words = {name: COMPOSE["services"][name].get("command", []) for name in ("gpu-worker", "lab-worker")}
+    queues = {name: line[line.index("--queues") + 1] if "--queues" in line else None for name, line in words.items()}
+    assert queues == {"gpu-worker": None, "lab-worker": LAB_QUEUE}
 
 
 def test_the_platform_would_start_with_what_compose_gives_it() -> None:

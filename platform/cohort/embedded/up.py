@@ -1,7 +1,8 @@
-"""`cohort up`: database, migrations, static files, node, web server and both workers, in that order and back.
+"""`cohort up`: database, migrations, static files, node, web server and workers, in that order and back.
 
 A child that dies is started again, three times in ten minutes at most; then, or when the database dies, everything is
-stopped and the command ends with status 1. Django is imported only once the database runs.
+stopped and the command ends with status 1. The worker of the reward lab alone is done without then. Django is imported
+only once the database runs.
 """
 
 import errno
@@ -26,10 +27,14 @@ from cohort.embedded.children import Child
 from cohort.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
 from cohort.embedded.inside import enter, leave
 from cohort.embedded.postgres import Postgres
+from grpo_core.broker import LAB_QUEUE
 
 READY_SECONDS = 120.0
 TRAINER_WORKER = "trainer-worker"
+LAB_WORKER = "lab-worker"
 _ANY_ADDRESS = ("0.0.0.0", "::")
+_OF_THE_NODE = {TRAINER_WORKER: "Nothing trains here", LAB_WORKER: "No reward is tried or probed here"}
+"""What ends with a worker whose node is revoked."""
 
 Say = Callable[[str], None]
 
@@ -88,11 +93,17 @@ class Up:
             if child.process is None or child.process.poll() is None:
                 continue
             end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
-            if child.name == TRAINER_WORKER and child.process.returncode == os.EX_NOPERM:  # its node was revoked
+            if child.name in _OF_THE_NODE and child.process.returncode == os.EX_NOPERM:  # its node was revoked
                 self.children.remove(child)
-                self.say(f"{end}\nNothing trains here until Cohort is started anew, which makes another node.")
+                what = _OF_THE_NODE[child.name]
+                self.say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
                 return
-            if not child.may_restart():
+            may_restart = child.may_restart()
+            if child.name == LAB_WORKER and not may_restart:  # no reason to stop what trains
+                self.children.remove(child)
+                self.say(f"{end}\nIt died too often. {_OF_THE_NODE[LAB_WORKER]} until Cohort is started anew.")
+                return
+            if not may_restart:
                 raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
             # A run's supervisor ends by itself; the worker that is started now takes nothing until it has.
             children.end_orphans([*self._kept(), *children.supervisors()], grace=10)
@@ -187,6 +198,11 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
         child.start()
     children.wait_until_ready(up.children, READY_SECONDS)
     say(f"web server and workers ready after {time.monotonic() - began:.1f} s; logs are in {home.logs}")
+    if trainer:  # nobody waits for it: what it does is asked for on a page
+        lab = _lab_worker(home, local)
+        children.keep_last_log(lab.log)
+        up.children.append(lab)
+        lab.start()
 
 
 # ---------------------------------------------------------------------- what is prepared
@@ -315,6 +331,25 @@ def _trainer_worker(home: Home, local: str) -> Child:
         folder=home.path,
         log=home.logs / "trainer-worker.log",
         grace=75,
+        ready=_celery_is_ready,
+    )
+
+
+def _lab_worker(home: Home, local: str) -> Child:
+    """Tries and probes rewards, in a process of its own, so that this waits for no run."""
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--queues", LAB_QUEUE,
+        "--hostname", "lab@%h", "--loglevel", "INFO", *_QUIET_CELERY,
+    ]
+    # fmt: on
+    return Child(
+        name=LAB_WORKER,
+        words=words,
+        environment=home.worker_environment(local),
+        folder=home.path,
+        log=home.logs / "lab-worker.log",
+        grace=30,
         ready=_celery_is_ready,
     )
 
