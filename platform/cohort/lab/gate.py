@@ -7,6 +7,8 @@ no probe and judges nothing itself: the verdict is the probe's.
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Case, When
+
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.catalog.models import PromptDataset, VerifierVersion
@@ -59,8 +61,9 @@ class Gate:
 
 def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
     """By the newest probe of the version on this dataset; without one, by the newest of the version."""
-    probes = VerifierProbe.objects.filter(version=version).select_related("job", "by", "dataset").order_by("-id")
-    probe = (probes.filter(dataset=dataset).first() if dataset is not None else None) or probes.first()
+    probes = VerifierProbe.objects.filter(version=version).select_related("version__verifier", "by", "dataset")
+    mine = [] if dataset is None else [Case(When(dataset=dataset, then=0), default=1)]
+    probe = probes.order_by(*mine, "-id").first()
     if probe is None:
         return Gate(None, UNPROBED, ())
     return Gate(probe, probe.verdict, tuple(probe.pays_wrong))

@@ -38,6 +38,9 @@ BESIDE = {
     "cloned_from": "",
     "overlap_seen": "",
     "probe_override": "",
+    "task": "",
+    "task_size": "1000",
+    "task_seed": "0",
 }
 """What the form says beside the config's own fields, and how it begins."""
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
@@ -84,6 +87,8 @@ class RunForm:
     """Posted names that the form does not know."""
     problems: dict[str, list[str]] = field(default_factory=dict)
     general: list[str] = field(default_factory=list)
+    faults_of_task: dict[str, list[str]] = field(default_factory=dict)
+    """What kept a task's problems from being made (forms.task_choice); no check finds it again."""
     config: RunConfig | None = None
     """What the last check made of it; None when it found faults."""
 
@@ -213,7 +218,7 @@ class RunForm:
 
     def check(self) -> RunConfig | None:
         """The whole config when everything fits; else None, and `problems` and `general` say why."""
-        self.problems = {}
+        self.problems = {name: list(told) for name, told in self.faults_of_task.items()}
         self.general = [f"{name} is not a field of the run form; take it out" for name in self.strange]
         missing = {
             "base_model": ("choose a base model", self.base_model),

@@ -314,7 +314,21 @@ def _about_reward(form: RunForm) -> str:
     if version is None:
         return "What completions are scored by."
     parts = [f"{c['name']} ({c['kind']}, weight {c.get('weight', 1):g})" for c in version.spec["components"]]
-    return " + ".join(parts)
+    return f"{' + '.join(parts)}. {_about_probe(form)}"
+
+
+def _about_probe(form: RunForm) -> str:
+    """ "Probe: pays 0 of 1,240 wrong answers; refuses 12 of 640 right ones [1.1, 3.2] %."."""
+    found = form.gate
+    if found is None or found.probe is None:
+        return "Not probed."
+    wrong, right = found.probe.report["false_positive"], found.probe.report["false_negative"]
+    bounds = right["wilson95"]
+    interval = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}] %" if bounds and right["mistakes"] else ""
+    return (
+        f"Probe: pays {wrong['mistakes']:,} of {wrong['n']:,} wrong answers; refuses {right['mistakes']:,} of "
+        f"{right['n']:,} right ones{interval}."
+    )
 
 
 def _about_variant(form: RunForm) -> str:

@@ -19,14 +19,15 @@ from cohort.lab.gate import FIELD
 from cohort.runs import services
 from cohort.runs.forms.from_yaml import form_from_yaml
 from cohort.runs.forms.outlook import outlook, overlaps_of
-from cohort.runs.forms.run_form import RunForm
+from cohort.runs.forms.run_form import Choices, RunForm
 from cohort.runs.forms.schema import FIRST
 from cohort.runs.forms.shown import choices_shown, fields_shown, groups_shown, placing_shown
 from cohort.runs.forms.suites_shown import suites_shown
+from cohort.runs.forms.task_choice import TasksShown, choose_task
 from cohort.runs.models import Run
 from grpo_core.errors import ConfigError
 
-ACTIONS = ("check", "preset", "starters", "yaml", "import", "draft", "launch")
+ACTIONS = ("check", "preset", "starters", "yaml", "import", "task", "draft", "launch")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -50,6 +51,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         case "starters":
             starters_add(project=project, actor=person(request))
             return _page(request, RunForm.posted(project, request.POST))
+        case "task":
+            return _task(request, form)
         case "yaml":
             return _yaml(request, form)
         case "draft" | "launch":
@@ -59,14 +62,28 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             return _page(request, form, status=422)
 
 
+def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """Problems made by a task, chosen with the reward that scores them; or what is wrong beside its fields."""
+    choose_task(form, person(request))
+    chosen = RunForm(form.project, Choices.of(form.project), form.texts, faults_of_task=form.problems)
+    if chosen.faults_of_task:
+        return _page(request, chosen, status=422)
+    assert chosen.dataset is not None
+    made, task = chosen.dataset.problems, chosen.texts["task"]
+    messages.success(request, f"{made:,} problems of {task} are chosen, with the reward that scores them.")
+    return _page(request, chosen)
+
+
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
-    """Empty, a preset (`?preset=`) or a run of this project (`?clone=`)."""
+    """Empty, a preset (`?preset=`), a run of this project (`?clone=`); with `?task=` that task stands in its panel."""
     if clone := request.GET.get("clone"):
         run = Run.objects.filter(project=project, pk=natural(clone) or 0).first()
         if run is None:
             raise Http404
         return RunForm.clone(run)
-    return RunForm.new(project, preset=request.GET.get("preset", ""))
+    form = RunForm.new(project, preset=request.GET.get("preset", ""))
+    form.texts["task"] = request.GET.get("task", "")
+    return form
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
@@ -138,7 +155,9 @@ def _page(
         form.check()
     context = _context(form)
     if request.method != "POST" or template == "runs/_form.html":
-        context |= _fields(RunForm(form.project, form.choices, form.texts))
+        unsaid = RunForm(form.project, form.choices, form.texts)
+        unsaid.gate = form.gate
+        context |= _fields(unsaid)
     return render(request, template, context | (more or {}), status=status)
 
 
@@ -160,4 +179,5 @@ def _fields(form: RunForm) -> dict[str, Any]:
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
         "groups": [*groups_shown(form, shown), placing],
+        "tasks": TasksShown(),
     }
