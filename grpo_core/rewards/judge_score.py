@@ -10,8 +10,6 @@ from typing import Any
 
 from grpo_core.records import ErrorClass
 
-_READ = 20_000
-"""Characters from the end that are looked at."""
 _PATTERN_SECONDS = 2.0
 _OBJECTS = 300
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,4})?", re.IGNORECASE | re.ASCII)
@@ -31,7 +29,7 @@ def by_pattern(text: str, pattern: str) -> str:
     import regex
 
     try:
-        matches = list(regex.finditer(pattern, text[-_READ:], timeout=_PATTERN_SECONDS))
+        matches = list(regex.finditer(pattern, text, timeout=_PATTERN_SECONDS))
     except TimeoutError:
         raise NoScore(
             f"score_pattern takes more than {_PATTERN_SECONDS:g} s on the judge's text; simplify it"
@@ -44,7 +42,7 @@ def by_pattern(text: str, pattern: str) -> str:
 
 def by_field(text: str, field: str) -> Any:
     """The field of the last JSON object in the text that has it. Raises NoScore."""
-    text, reader, place, found = text[-_READ:], json.JSONDecoder(), 0, []
+    reader, place, found = json.JSONDecoder(), 0, []
     for _ in range(_OBJECTS):
         place = text.find("{", place)
         if place < 0:

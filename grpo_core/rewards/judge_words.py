@@ -18,6 +18,8 @@ _AGAIN_TROUBLE = frozenset({"timeout", "unresolved", "unreachable", "broken", "c
 _DECLINED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "context length")
 _SHOWN = 200
+READ = 20_000
+"""Characters from the end of what a judge says that are kept and looked at; a score stands there."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _answer(body: Any, hide: Hidden) -> Answer | Failed:
     usage = usage if isinstance(usage, dict) else {}
     model = body.get("model")
     return Answer(
-        text=hide(content) if isinstance(content, str) else "",
+        text=hide(content)[-READ:] if isinstance(content, str) else "",
         model=_short(hide(model)) if isinstance(model, str) else "",
         finish=_short(hide(finish)) if isinstance(finish, str) else "",
         prompt_tokens=_count(usage.get("prompt_tokens")),

@@ -4,9 +4,12 @@ import gzip
 import itertools
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner, judge_calls
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.judge import Judge, JudgeParams
+from tests.processes import wait_for
 
 from .judge_server import Reply, Seen, Server, chat, http, says
 
@@ -338,3 +342,33 @@ def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) 
         server.answer = lambda _: says("Score: 4")
         assert judge.score([Unscored(PROBLEM, "5")], lambda: None)[0].value == 0.4
         judge.close()
+
+
+def test_children_end_with_the_trainer_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is left to kill the one that waits for a server, so it ends itself."""
+    program = """
+import os, sys
+from grpo_core.data.problem import Problem
+from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.judge import Judge, JudgeParams
+judge = Judge(JudgeParams(base_url=sys.argv[1], model="judge", key_env=None, timeout_seconds=1), Context())
+print(judge._calls._pool._children[0]._process.pid, flush=True)
+judge.score([Unscored(Problem("p", "q", "a"), "4")], lambda: None)
+"""
+    with Server(drip) as server:
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
+        trainer = subprocess.Popen([sys.executable, "-c", program, server.url], stdout=subprocess.PIPE, text=True)
+        assert trainer.stdout is not None
+        child = int(trainer.stdout.readline())
+        wait_for(lambda: server.seen, "the request")
+        trainer.kill()
+        trainer.wait()
+        trainer.stdout.close()
+        wait_for(lambda: not Path(f"/proc/{child}").exists(), "the end of the child")
+
+
+def test_an_answer_longer_than_is_kept_is_read_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    (score,), _, _ = graded(monkeypatch, lambda _: says("Score: 1 " + "x" * 100_000 + "\nScore: 8"), "4")
+    assert score.value == 0.8
+    (score,), _, _ = graded(monkeypatch, lambda _: says("Score: 1 " + "x" * 100_000), "4")
+    assert score.error_class == "parse"
