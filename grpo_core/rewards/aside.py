@@ -8,7 +8,6 @@ import json
 import os
 import resource
 import signal
-import struct
 import sys
 from functools import cache
 from importlib import import_module
@@ -17,11 +16,11 @@ from typing import Any, BinaryIO
 from grpo_core.data.problem import Problem
 from grpo_core.rewards.base import Params, Unscored
 from grpo_core.rewards.kinds import KINDS, Kind
+from grpo_core.rewards.pool import LENGTH
 from grpo_core.rewards.rules import ruled
 
 MEMORY_BYTES = 2 * 2**30
 """Address space of one such process."""
-LENGTH = struct.Struct(">I")
 
 
 def main() -> None:

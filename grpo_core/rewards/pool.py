@@ -9,6 +9,7 @@ import json
 import os
 import selectors
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -19,7 +20,6 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
 from grpo_core.records import ComponentScore
-from grpo_core.rewards.aside import LENGTH
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.rubric import RubricPart
 from grpo_core.rewards.rules import failed
@@ -27,6 +27,8 @@ from grpo_core.rewards.rules import failed
 PROGRAM = ("-P", "-m", "grpo_core.rewards.aside")
 START_SECONDS = 120.0
 """Longest that loading a rule's libraries may take, on a machine that is busy."""
+LENGTH = struct.Struct(">I")
+"""Of a frame, before it."""
 _TICK = 0.1
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables that the processes are given. Of keys and tokens they have no need."""

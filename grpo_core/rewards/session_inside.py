@@ -64,6 +64,8 @@ def told(error: BaseException) -> str:
         words = str(error)
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
         words = "(an exception that cannot be written)"
+    if isinstance(error, BlockingIOError) or "can't start new thread" in words:
+        words += " (the sandbox lets a verifier have 16 processes and threads)"
     return f"{type(error).__name__}: {words}"[:MOST_TOLD]
 
 

@@ -214,7 +214,7 @@ def test_processes_are_not_told_keys(pool: Callable[..., Pool], monkeypatch: pyt
     assert "GRPO_JUDGE_KEY" not in psutil.Process(mine.processes()[0]).environ()
 
 
-def test_every_kind_that_runs_aside_can_be_asked_in_a_process() -> None:
+def test_every_kind_that_runs_aside_can_be_asked_in_a_process(capfd: pytest.CaptureFixture[str]) -> None:
     """The real program: no kind needs anything that only this process has."""
     kinds = [name for name, kind in KINDS.items() if kind.place == "aside"]
     mine = Pool(kinds, workers=1, deadline=30.0)
@@ -227,6 +227,7 @@ def test_every_kind_that_runs_aside_can_be_asked_in_a_process() -> None:
             assert told.error_class not in ("infra", "timeout"), (name, told, time.monotonic() - began)
     finally:
         mine.close()
+    assert capfd.readouterr() == ("", "")
 
 
-MINIMAL: dict[str, dict[str, Any]] = {}
+MINIMAL: dict[str, dict[str, Any]] = {"regex": {"pattern": "1"}}

@@ -19,6 +19,7 @@ from grpo_core.errors import ConfigError, DataError, RewardError, SandboxError
 from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner, Unscored, session
 from grpo_core.rewards.session import shared_sandbox
+from tests.core.rewards.examples import PAGES, Example, examples, run
 
 Make = Callable[..., Runner]
 
@@ -287,11 +288,20 @@ def test_a_gigabyte_of_output(make: Make, bad: str) -> None:
     assert one_bad(make, bad).error_class == "output"
 
 
-def test_a_fork_bomb_is_harmless_and_told(make: Make) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "while True: __import__('os').fork()",
+        "exec('import os\\nwhile True:\\n  try: os.fork()\\n  except OSError: pass')",
+        "while True: __import__('threading').Thread(target=__import__('time').sleep, args=(100,)).start()",
+    ],
+)
+def test_a_fork_bomb_is_harmless_and_told(make: Make, bad: str) -> None:
     before = len(psutil.pids())
-    found = one_bad(make, "while True: __import__('os').fork()")
-    assert found.error_class in ("verifier", "timeout")
-    assert found.error is not None
+    found = one_bad(make, bad, call_seconds=5)
+    if found.error_class != "timeout":  # one that hides what it is refused loops until its time is over
+        assert found.error_class == "verifier"
+        assert (found.error or "").endswith("(the sandbox lets a verifier have 16 processes and threads)")
     assert len(psutil.pids()) < before + 40
 
 
@@ -551,3 +561,11 @@ for descriptor in range(3, 64):
         pass
 """
     assert one_bad(make, f"exec({bad!r})").error_class == "output"
+
+
+PAGE = PAGES / "python.md"
+
+
+@pytest.mark.parametrize("example", examples(PAGE), ids=lambda example: example.where)
+def test_what_the_page_shows_is_so(example: Example) -> None:
+    run(example)

@@ -1,0 +1,255 @@
+"""Whole training runs of the real command whose reward is a person's verifier in the real sandbox."""
+
+import json
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from grpo_core.errors import SandboxError
+from grpo_core.rewards import session
+from grpo_core.rewards.session import shared_sandbox
+from tests.core.runs import PLAIN, Result, Setting, make_home, merged, result, rows
+from tests.processes import clean_environment, wait_for
+
+# The kind numeric with the settings of PLAIN's component `near`, as a person would write it.
+NEAR = """
+import re
+
+def verify(sample):
+    numbers = re.findall(r"[0-9]+", sample.completion)
+    near = bool(numbers) and abs(int(numbers[-1]) - int(sample.answer)) <= 4000
+    print("looked at", sample.completion)
+    return {"value": near, "detail": numbers[-1] if numbers else "no number"}
+"""
+LOOPS = NEAR.replace("    near =", '    while sample.completion.startswith("9"):\n        pass\n    near =')
+
+
+def with_near(component: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """PLAIN with another component in the place of `near`."""
+    first = PLAIN["reward"]["components"][0]  # type: ignore[index]
+    return merged(PLAIN, {"reward": {"components": [first, {"name": "near", "weight": 0.5, **component}], **more}})
+
+
+def python(source: str, **limits: Any) -> dict[str, Any]:
+    more = {"limits": {"workers": 2, **limits}}
+    return with_near({"kind": "python", "params": {"source": source}}, **more)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def near(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that the verifier NEAR scored."""
+    out = tmp_path_factory.mktemp("near") / "run"
+    assert Setting(home, "near", python(NEAR)).train(out) == 0
+    return out
+
+
+def components(out: Path, name: str = "near") -> list[dict[str, Any]]:
+    """Of all samples that the run kept."""
+    files = sorted((out / "samples").glob("*.jsonl"))
+    groups: list[Any] = [row for file in files for row in rows(file)]
+    return [sample["components"][name] for group in groups for sample in group["samples"]]
+
+
+def test_a_verifier_trains_to_the_bit_like_the_rule_that_says_the_same(home: Path, near: Path, tmp_path: Path) -> None:
+    rule = Setting(home, "rule", PLAIN)
+    assert rule.train(tmp_path / "run") == 0
+    ours, theirs = result(near), result(tmp_path / "run")
+    assert ours.weights == theirs.weights
+    assert [row["metrics"] for row in ours.metrics] == [row["metrics"] for row in theirs.metrics]
+    assert ours.totals == theirs.totals
+    assert 0 < sum(row["metrics"]["rewards/near/mean"] for row in ours.metrics) < 4  # type: ignore[index]
+
+
+def test_what_a_verifier_says_stays_with_its_sample(near: Path) -> None:
+    told = components(near)
+    assert len(told) > 20
+    assert all(one["printed"].startswith("looked at ") and one["seconds"] > 0 for one in told)
+    assert {one["passed"] for one in told} == {True, False}
+
+
+def test_the_manifest_names_source_and_sandbox(near: Path) -> None:
+    manifest = json.loads((near / "manifest.json").read_text())
+    assert len(manifest["reward"]["near"]["source_sha256"]) == 64
+    assert manifest["sandbox"] == shared_sandbox().report.to_json() | {"tested_at": manifest["sandbox"]["tested_at"]}
+    events: list[Any] = [row for row in rows(near / "events.jsonl") if row["kind"] == "event"]
+    assert [row["data"]["near"]["workers"] for row in events if row["type"] == "reward_facts"] == [2]
+
+
+def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(home: Path, near: Path, tmp_path: Path) -> None:
+    points = ["sampled:2", "updated:3", "step:4"]
+    assert Setting(home, "killed", python(NEAR)).through(tmp_path / "run", points) == points
+
+    def without_name(found: Result) -> list[Any]:
+        return [found.weights, found.metrics, found.samples, found.evaluations, found.totals]
+
+    assert without_name(result(tmp_path / "run")) == without_name(result(near))
+
+
+@pytest.mark.parametrize("on_error", ["mask", "zero"])
+def test_a_verifier_that_loops_for_ever_on_some_samples(home: Path, tmp_path: Path, on_error: str) -> None:
+    out = tmp_path / "run"
+    parts = python(LOOPS, workers=4, deadline_seconds=0.5)
+    parts = merged(parts, {"reward": {"on_error": on_error}, "optim": {"steps": 2}, "traces": {"groups_per_step": 3}})
+    assert Setting(home, f"loops-{on_error}", parts).train(out) == 0
+    late = [one for one in components(out) if one["error"] is not None]
+    assert late
+    for one in late:
+        assert one["error"] == "Timeout: one sample took over 0.5 s and was killed"
+        assert (one["error_class"], one["value"]) == ("timeout", None)
+        assert one["seconds"] >= 0.5
+    metrics: list[Any] = [row["metrics"] for row in rows(out / "metrics.jsonl") if row["kind"] == "step"]
+    assert sum(one["reward_errors/timeout"] for one in metrics) == len(late)
+    masked = len(late) if on_error == "mask" else 0
+    assert sum(one["masked/reward_error"] for one in metrics) == masked
+    totals = json.loads((out / "outcome.json").read_text())["totals"]
+    assert (totals["reward_errors_timeout"], totals["masked_reward_error"]) == (len(late), masked)
+    assert all(one["reward"] > 0 for one in metrics)
+
+
+def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verifiers that end their boxes need new ones, and those cannot be had for a while."""
+    real = shared_sandbox()
+    opened: list[None] = []
+
+    class Failing:
+        report = real.report
+
+        def open(self, *words: Any, **more: Any) -> Any:
+            opened.append(None)
+            if 4 < len(opened) < 12:
+                raise SandboxError("a box could not be started: Resource temporarily unavailable")
+            return real.open(*words, **more)
+
+    monkeypatch.setattr(session, "shared_sandbox", Failing)
+    monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
+    ends = NEAR.replace(
+        "    near =", '    if sample.completion.startswith("9"):\n        __import__("os")._exit(0)\n    near ='
+    )
+    parts = merged(python(ends, workers=1, retries=0), {"reward": {"on_error": "zero"}, "optim": {"steps": 3}})
+    out = tmp_path / "run"
+    assert Setting(home, "trouble", parts).train(out) == 0
+    metrics: list[Any] = [row["metrics"] for row in rows(out / "metrics.jsonl") if row["kind"] == "step"]
+    count = sum(one.get("reward_errors/infra", 0) for one in metrics)
+    assert count > 0
+    assert sum(one["masked/reward_error"] for one in metrics) == count  # never paid 0, whatever on_error says
+    events: list[Any] = [row for row in rows(out / "events.jsonl") if row["kind"] == "event"]
+    warned = [row["message"] for row in events if row["type"] == "warning"]
+    assert any("completions could not be scored for trouble of the machine" in one for one in warned), warned
+
+
+# ---------------------------------------------------------------------- runs that must not begin, and how they end
+
+
+@cache
+def grpo(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "grpo_core.cli", *words]
+
+
+def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise SandboxError("no sandbox works here. Fix: apt-get install bubblewrap")
+
+    def load(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(session, "shared_sandbox", none)
+    monkeypatch.setattr("grpo_core.inputs.load_policy", load)
+    status, said = Setting(home, "refused", python(NEAR)).told(tmp_path / "run")
+    outcome = json.loads((tmp_path / "run" / "outcome.json").read_text())
+    assert (status, outcome["status"], outcome["code"]) == (6, "failed", "sandbox_error")
+    assert "apt-get install bubblewrap" in said
+    assert "apt-get install bubblewrap" in outcome["message"]
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "told"),
+    [
+        ("def verify(sample):\n    return (1\n", 2, "line 2: syntax error: '(' was never closed"),
+        ("import socket\ndef verify(sample):\n    return 1\n", 2, "line 1: the import of 'socket' is not allowed"),
+        ("1 / 0\ndef verify(sample):\n    return 1\n", 5, "the verifier cannot be loaded: ZeroDivisionError"),
+    ],
+)
+def test_a_source_that_is_wrong_ends_the_run_before_it_begins(
+    home: Path, tmp_path: Path, source: str, status: int, told: str
+) -> None:
+    found, said = Setting(home, "wrong", python(source)).told(tmp_path / "run")
+    assert (found, told in said) == (status, True), said
+
+
+def test_a_dataset_without_the_field_that_a_verifier_reads_is_refused(home: Path, tmp_path: Path) -> None:
+    parts = with_near({"kind": "python", "params": {"source": NEAR, "columns": ["unit"]}})
+    status, said = Setting(home, "columns", parts).told(tmp_path / "run")
+    assert status == 3
+    assert "problem line-1 has no 'unit', which the reward component 'near' reads; it has prompt, answer" in said
+
+
+@pytest.mark.parametrize("phase", ["training", "evaluating_before"])
+def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
+    home: Path, tmp_path: Path, phase: str
+) -> None:
+    parts = merged(
+        python("def verify(sample):\n    while True:\n        pass\n    return 1", deadline_seconds=3600),
+        {"eval": {"before": phase == "evaluating_before"}},
+    )
+    config, out = Setting(home, f"stopped-{phase}", parts).write(), tmp_path / "run"
+    run = subprocess.Popen(
+        grpo("train", str(config), "--out", str(out)), env=clean_environment("GRPO_"), stdout=subprocess.DEVNULL
+    )
+
+    def loops() -> bool:
+        try:
+            found = [one for one in psutil.Process(run.pid).children(recursive=True) if one.cpu_times().user > 0.5]
+        except psutil.Error:
+            return False
+        return len([one for one in found if "python" in one.name()]) >= 2
+
+    wait_for(loops, "boxes that loop", run)
+    below = psutil.Process(run.pid).children(recursive=True)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait() == 75
+    outcome = json.loads((out / "outcome.json").read_text())
+    assert (outcome["status"], outcome["code"]) == ("stopped", "interrupted")
+    wait_for(lambda: not any(one.is_running() for one in below), f"{below} to end")
+
+
+def test_evaluating_closes_what_it_opened(home: Path, tmp_path: Path) -> None:
+    config = Setting(home, "evaluated", python(LOOPS, deadline_seconds=1)).write()
+    done = subprocess.run(
+        grpo("eval", str(config), "--json"), env=clean_environment("GRPO_"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)["results"]
+    assert told["problems"] == 3
+
+
+@pytest.mark.parametrize("ranks", [2])
+def test_each_rank_scores_its_share_in_boxes_of_its_own(home: Path, near: Path, tmp_path: Path, ranks: int) -> None:
+    parts = merged(python(NEAR), {"engine": {"threads": 1, "devices": ranks}})
+    config, out = Setting(home, "ranks", parts).write(), tmp_path / "run"
+    done = subprocess.run(
+        grpo("train", str(config), "--out", str(out)),
+        env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = [[one["value"], one["detail"], one["passed"]] for one in components(out)]
+    assert told[:20] == [[one["value"], one["detail"], one["passed"]] for one in components(near)][:20]
+    events: list[Any] = [row for row in rows(out / "events.jsonl") if row["kind"] == "event"]
+    assert len([row for row in events if row["type"] == "reward_facts"]) == ranks
