@@ -6,7 +6,7 @@ that naming every option somewhere earns nothing. One pass over the text.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ _MARKED = re.compile(r"(?<!\w)\(?([A-Z])[*_]{0,2}[.:)](?!\w)")
 _SAID = r"(?:\s++is\b)?+\s*+:?+\s*+[*_(\[$\"']{0,3}([A-Z])(?=[.,:;!*_)\]$\"'\s]|$)"
 _ANSWER_SAID = re.compile(rf"(?i:\banswer){_SAID}")
 _OPTION_SAID = re.compile(rf"(?i:\b(?:option|choice)){_SAID}")
-_AND_ANOTHER = re.compile(r"[*_)\]$\"']{0,3}\s*+(?:,|/|&|or\b|and\b)\s*+[*_(\[$\"']{0,3}[A-Z](?![\w'’])")
+_AND_ANOTHER = re.compile(r"[*_)\]$\"']{0,3}\s*+(?:,|/|&|or\b|and\b)\s*+[*_(\[$\"']{0,3}([A-Z])(?![\w'’])")
 _GOES_ON = re.compile(r"[ \t]++\w")
 
 
@@ -87,7 +87,8 @@ def named_option(text: str, count: int, texts: Sequence[str] = ()) -> tuple[int 
     said = _said(_ANSWER_SAID, text) or _said(_OPTION_SAID, text)
     if not said:
         return None, "names no option"
-    if _AND_ANOTHER.match(text, said[-1].end()):
+    another = _AND_ANOTHER.match(text, said[-1].end())
+    if another and not _is_word(another, text):
         return None, "names several options"
     return _in(LETTERS.index(said[-1][1]), count)
 
@@ -105,8 +106,12 @@ def _opened(text: str, opening: re.Match[str], count: int, texts: Sequence[str])
 
 
 def _said(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    return [match for match in pattern.finditer(text) if not _is_word(match, text)]
+
+
+def _is_word(match: re.Match[str], text: str) -> bool:
     """A and I are words too: "the answer is A bird" names nothing."""
-    return [m for m in pattern.finditer(text) if m[1] not in "AI" or not _GOES_ON.match(text, m.end())]
+    return match[1] in "AI" and _GOES_ON.match(text, match.end()) is not None
 
 
 def _in(place: int, count: int) -> tuple[int | None, str]:
@@ -120,7 +125,7 @@ def _plain(text: str) -> str:
 def _texts(problem: Problem, params: ChoiceParams) -> list[str]:
     if not params.column:
         return []
-    found = problem.meta.get(params.column)
+    found: Any = problem.meta.get(params.column)
     is_list = isinstance(found, list) and 2 <= len(found) <= len(LETTERS)
     if not is_list or not all(isinstance(one, str) for one in found):
         raise RewardError(

@@ -102,7 +102,7 @@ def schema_fault(schema: Any) -> str:
             )
         if isinstance(reference, str) and not _points(schema, reference):
             return shown(f"refers to {reference!r}, which is not in it")
-    if any(_all(schema, "$id")):
+    if any(isinstance(name, str) for name in _all(schema, "$id")):
         return "has an $id; leave it out, nothing is fetched by it"
     return ""
 

@@ -92,7 +92,10 @@ def look(text: str) -> Told:
 
 
 def script_share(told: Told, language: str) -> float:
-    """Share of letters in the scripts that the language is written in."""
+    """Share of letters in the scripts that the language is written in. Japanese has kana among its letters: without,
+    they are Chinese."""
+    if language == "ja" and not _has_kana(told):
+        return 0.0
     return sum(told.scripts[script] for script in LANGUAGES[language]) / told.letters
 
 
@@ -107,6 +110,10 @@ def word_share(told: Told, language: str) -> float:
     nearest = max(rivals, key=lambda words: _count(told, words))
     own, other = _count(told, mine - nearest), _count(told, nearest - mine)
     return own / (own + other) if own + other >= LEAST_FUNCTION_WORDS else 1.0
+
+
+def _has_kana(told: Told) -> bool:
+    return told.scripts["HIRAGANA"] + told.scripts["KATAKANA"] > 0.05 * told.letters
 
 
 def _count(told: Told, words: frozenset[str]) -> int:
@@ -124,8 +131,7 @@ def language_of(told: Told) -> str | None:
         return None
     likely = [language for language, share in shares.items() if share == best]
     if {"ja", "zh"} & set(likely):  # kana tells Japanese, whose scripts hold Chinese's
-        kana = told.scripts["HIRAGANA"] + told.scripts["KATAKANA"]
-        return "ja" if kana > 0.05 * told.letters else "zh"
+        return "ja" if _has_kana(told) else "zh"
     return max(likely, key=lambda language: _count(told, WORDS.get(language, frozenset())))
 
 

@@ -19,7 +19,7 @@ LANGUAGES: dict[str, tuple[str, ...]] = {
     "uk": ("CYRILLIC",),
     "zh": ("CJK",),
     "ja": ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"),
-    "ko": ("HANGUL", "CJK"),
+    "ko": ("HANGUL",),
     "ar": ("ARABIC",),
     "he": ("HEBREW",),
     "el": ("GREEK",),
