@@ -1,5 +1,5 @@
-"""A run whose reward runs code: refused at its launch where no node could keep the code apart, else given only to a node
-that can."""
+"""A run whose reward runs code: refused at its launch where no node could keep the code apart, else given only to a
+node that can."""
 
 from typing import Any
 
