@@ -19,6 +19,7 @@ from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.probe.report import ProbeReport
 
 MIN_REASON_CHARS = 10
+MAX_REASON_CHARS = 5_000
 UNPROBED = "unprobed"
 FIELD = "probe_override"
 
@@ -100,6 +101,9 @@ def noted_at_launch(*, run: Run, actor: User, override: str) -> LaunchProbe:
                 ),
             ),
         )
+    if len(reason) > MAX_REASON_CHARS:
+        long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
+        raise ConfigError(long, (FieldProblem(FIELD, long),))
     noted = LaunchProbe.objects.create(
         run=run,
         probe=found.probe,

@@ -12,6 +12,7 @@ from cohort.access import may, run_for
 from cohort.accounts.models import Role
 from cohort.csp import charts_csp
 from cohort.figures import natural
+from cohort.lab.gate import launch_of, titles_of
 from cohort.review.selectors import step_groups
 from cohort.runs.charts import charts_of, series, width_of
 from cohort.runs.comparison_cache import suites_cached
@@ -36,9 +37,15 @@ EVENTS = 200
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    return render(
-        request, "runs/overview.html", _overview(header) | {"tab": "overview", "charts": charts_of(header.config)}
-    )
+    context = _overview(header) | {"tab": "overview", "charts": charts_of(header.config)} | _launch(run)
+    return render(request, "runs/overview.html", context)
+
+
+def _launch(run: Run) -> dict[str, Any]:
+    """What was known of the reward when the run was launched."""
+    noted = launch_of(run)
+    titles = titles_of(noted.probe, tuple(noted.pays_wrong)) if noted and noted.probe else []
+    return {"launch": noted, "launch_titles": titles}
 
 
 @require_safe

@@ -1,0 +1,123 @@
+"""Jobs of the reward lab that are done: asked for and finished through the services, with what the real probe and the
+real sums find; only the answers of a base model are written by hand, so that every number a page must show is known.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.services import verifier_version_create
+from cohort.lab.jobs import job_claim, job_finish
+from cohort.lab.models import LabJob, VerifierProbe
+from cohort.lab.services import job_ask
+from cohort.runs.models import Node
+from cohort.runs.nodes import node_create, node_present
+from grpo_core.config_reward import RewardConfig
+from grpo_core.lab.result import LabSample, result_of
+from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.run import probe_rubric
+from grpo_core.records import ComponentScore
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.wire import JobFinish
+from tests.web.run_rows import HOSTILE
+from tests.web.sandbox_reports import WORKS, node_info
+
+FORMAT_ONLY = {"components": [{"name": "format", "kind": "r1_format"}]}
+"""Pays whatever stands between the tags."""
+
+
+def lab_node() -> Node:
+    node = Node.objects.filter(name="lab-node").first() or node_create(name="lab-node")[0]
+    node_present(node=node, info=node_info(WORKS))
+    return node
+
+
+def claimed(job: LabJob) -> LabJob:
+    """The job in the hands of a node; of several that wait, the oldest is taken."""
+    given = job_claim(job_id=job.pk, node=lab_node(), info=node_info(WORKS))
+    assert given.job.pk == job.pk, "another job waited"
+    return given.job
+
+
+def finished(job: LabJob, result: dict[str, Any], *, seconds: float = 4.5) -> LabJob:
+    taken = claimed(job)
+    job_finish(job=taken, finish=JobFinish(fence=taken.fence, end="done", result=result, seconds=seconds))
+    job.refresh_from_db()
+    return job
+
+
+def failed(job: LabJob, message: str, log_tail: str = "") -> LabJob:
+    taken = claimed(job)
+    end = JobFinish(fence=taken.fence, end="failed", code="model", message=message, log_tail=log_tail, seconds=1.0)
+    job_finish(job=taken, finish=end)
+    job.refresh_from_db()
+    return job
+
+
+def probed(version: VerifierVersion, actor: User, dataset: PromptDataset | None = None) -> VerifierProbe:
+    """By the real probe, on three of its own problems; `dataset` is what it is said to be of."""
+    project = version.verifier.project
+    job = job_ask(project=project, actor=actor, kind="probe", version=version, dataset=dataset, options={"problems": 3})
+    rubric = Rubric(RewardConfig.model_validate(version.spec))
+    with Runner(rubric) as runner:
+        report = probe_rubric(rubric, problems_builtin(rubric), runner=runner, limit=3, source="builtin")
+    finished(job, report.to_json())
+    return VerifierProbe.objects.get(job=job)
+
+
+def format_only(project: Project, actor: User) -> VerifierVersion:
+    return verifier_version_create(project=project, actor=actor, name="form alone", spec=FORMAT_ONLY)
+
+
+def sampled(
+    version: VerifierVersion, actor: User, dataset: PromptDataset, base_model: BaseModel, *, groups: Sequence[str]
+) -> LabJob:
+    """Of `version` = r1 + exact. Each group is a word of its samples: r right, w wrong with the form, x without it, e an
+    error of the component answer."""
+    job = job_ask(
+        project=version.verifier.project,
+        actor=actor,
+        kind="sample",
+        version=version,
+        dataset=dataset,
+        base_model=base_model,
+        options={"problems": len(groups), "group_size": len(groups[0])},
+    )
+    samples = [_sample(letter, group, place) for group, word in enumerate(groups) for place, letter in enumerate(word)]
+    told = result_of(
+        kind="sample",
+        rubric_digest=job.spec_digest,
+        weights={"format": 0.2, "answer": 1.0},
+        samples=samples,
+        seconds=12.5,
+        group_size=len(groups[0]),
+        cost={"answer": {"calls": 4, "note": HOSTILE}},
+    )
+    return finished(job, told.model_dump(mode="json", by_alias=True))
+
+
+def _sample(letter: str, group: int, place: int) -> LabSample:
+    form, right, erred = letter in "rwe", letter == "r", letter == "e"
+    answer = ComponentScore(
+        value=None if erred else float(right),
+        passed=None if erred else right,
+        detail="17" if right else "18",
+        seconds=0.002,
+        error=f"ValueError: {HOSTILE}" if erred else None,
+        error_class="verifier" if erred else None,
+        traceback=f"verifier.py, line 3, in verify\n    {HOSTILE}" if erred else "",
+        printed="looked at 18\n" if erred else "",
+    )
+    return LabSample(
+        problem_id=f"add-{group}",
+        prompt=f"what is {group} + 7? {HOSTILE if group == 0 else ''}",
+        answer=str(group + 7),
+        completion=f"<think>{HOSTILE}</think><answer>{place}</answer>",
+        tokens=20 + place,
+        finish="eos",
+        reward=None if erred else 0.2 * form + float(right),
+        components={"format": ComponentScore(value=float(form), passed=form, seconds=0.00001), "answer": answer},
+        group=group,
+        origin="sampled",
+    )
