@@ -152,11 +152,14 @@ def _plain(name: str, rows: tuple[tuple[str, str], ...]) -> list[Problem]:
     return [Problem(f"{name}-{place}", prompt, answer) for place, (prompt, answer) in enumerate(rows, start=1)]
 
 
-def _choices(column: str) -> list[Problem]:
+def _choices(params: ChoiceParams) -> list[Problem]:
     made = []
     for place, (prompt, options, answer) in enumerate(_CHOICES, start=1):
         listed = "\n".join(f"{letter}. {text}" for letter, text in zip("ABCD", options, strict=True))
-        made.append(Problem(f"choice-{place}", f"{prompt}\n{listed}", answer, {column or "choices": list(options)}))
+        number = "ABCD".index(answer)
+        told = {"text": options[number], "from_0": str(number), "from_1": str(number + 1)}
+        meta = {params.column or "choices": list(options)}
+        made.append(Problem(f"choice-{place}", f"{prompt}\n{listed}", told.get(params.reference, answer), meta))
     return made
 
 
@@ -185,7 +188,7 @@ def problems_builtin(rubric: Rubric) -> list[Problem]:
     if code is not None:
         found = _code(code.tests)
     elif choice is not None:
-        found = _choices(choice.column)
+        found = _choices(choice)
     elif "json_schema" in kinds:
         found = _plain("json", _JSON)
     elif kinds & _MATHS or any(_by_numbers(part.params) for part in rubric.parts):

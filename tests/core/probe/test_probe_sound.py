@@ -1,0 +1,143 @@
+"""Sound verifiers are clean, and what is paid or refused is true of them."""
+
+from typing import Any
+
+import pytest
+
+from grpo_core.data.loaders import load_problems
+from grpo_core.data.problem import Problem
+from grpo_core.probe.cases import asked, cases
+from grpo_core.probe.catalogue import CLASSES
+from grpo_core.probe.forms import WHOLE
+from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.report import ProbeReport
+from grpo_core.rewards.numeric import parse_number
+from tests.needs import TEST_DATA, needs
+
+from .probing import component, paid, probed, rubric_of
+
+DEMO = (component("exact", weight=0.8), component("r1_format", weight=0.2))
+R1 = (component("numeric"), component("r1_format"))
+WORDS_AND_MARKS = {
+    *("bold", "backticks", "quotes", "sentence_inside", "colon_inside", "equals_inside", "thousands_space"),
+    *("unit", "unit_short", "variable", "words", "full_width", "arabic_indic"),
+}
+"""What numeric does not read, whatever it extracts by a mark (docs/rewards/numeric.md)."""
+LAST_NUMBER_PAYS = {"gold_in_passing", "gold_in_comment", "gold_denied"}
+"""The last number counts wherever it stands: these completions say another answer, or none, and are paid."""
+
+
+@pytest.fixture(scope="module")
+def gsm8k() -> list[Problem]:
+    needs("gsm8k")
+    return load_problems(TEST_DATA / "gsm8k" / "test.jsonl", "gsm8k")
+
+
+@pytest.mark.parametrize(
+    "components",
+    [
+        DEMO,
+        (component("numeric", weight=0.8), component("r1_format", weight=0.2)),
+        R1,
+        (component("choice"),),
+        (component("choice", extract="boxed", column="options", reference="text"),),
+        (component("choice", extract="whole", column="options", reference="from_0"),),
+        (component("exact", extract="boxed"), component("tags", sequence=["think", "answer"], weight=0.2)),
+        (component("numeric"), component("length", unit="characters", weight=0.1)),
+        (component("numeric"), component("equations", weight=0.2)),
+        (component("length", shape="cosine", unit="characters"),),
+    ],
+    ids=lambda components: "+".join(one["kind"] for one in components),
+)
+def test_a_sound_reward_is_clean(components: tuple[dict[str, Any], ...]) -> None:
+    report = probed(rubric_of(*components), source="builtin")
+    assert (report.verdict, report.pays_wrong, paid(report)) == ("clean", (), set())
+    assert report.of("as_given").rate == 0
+    assert report.errors == {}
+    assert report.determinism.again.differ == report.determinism.fresh.differ == 0
+    assert report.determinism.fresh.checked == report.determinism.again.checked > 30
+
+
+def test_r1_pays_half_for_the_form_alone() -> None:
+    report = probed(rubric_of(*R1))
+    assert report.calibration.form == "r1"
+    assert report.calibration.full == 2.0
+    assert report.of("form_wrong").mean_share == 0.5
+    assert "form_wrong" in report.pays_part
+    assert "form_wrong" not in report.pays_wrong
+
+
+@pytest.mark.parametrize("kind", ["numeric", "exact"])
+@pytest.mark.parametrize("extract", ["answer_tag", "hashes", "boxed", "whole"])
+def test_no_wrong_class_is_paid_on_gsm8k(gsm8k: list[Problem], kind: str, extract: str) -> None:
+    report = probed(rubric_of(component(kind, extract=extract)), gsm8k, limit=60)
+    assert (report.verdict, paid(report)) == ("clean", set())
+    assert report.of("as_given").n == 60
+    assert report.of("as_given").rate == 0
+
+
+@pytest.mark.parametrize("kind", ["numeric", "exact"])
+def test_the_last_number_is_paid_wherever_it_stands(gsm8k: list[Problem], kind: str) -> None:
+    report = probed(rubric_of(component(kind, extract="last_number")), gsm8k, limit=60)
+    assert report.verdict == "pays_wrong"
+    # A prompt may end in its own answer's number: then the prompt alone is paid too.
+    assert set(report.pays_wrong) - {"echo", "echo_in_form"} == LAST_NUMBER_PAYS
+    assert paid(report) - {"echo", "echo_in_form"} == LAST_NUMBER_PAYS
+
+
+def test_what_numeric_refuses_on_gsm8k(gsm8k: list[Problem]) -> None:
+    report = probed(rubric_of(component("numeric")), gsm8k, limit=60)
+    assert set(report.rejects) == WORDS_AND_MARKS
+    assert {report.of(name).rate for name in WORDS_AND_MARKS} == {1.0}
+    assert report.false_negative.classes_with_mistakes == len(WORDS_AND_MARKS)
+
+
+def test_wrong_numbers_are_wrong_and_right_ones_are_right() -> None:
+    """Each class of numbers, checked by value and not by a reward: with plain fractions, apart from the verifier."""
+    problems = [problem for problem in problems_builtin(rubric_of(component("numeric"))) if problem.id[0] == "n"]
+    made = cases(asked(rubric_of(component("numeric")), problems), WHOLE, seed=0)
+    seen: dict[str, int] = {}
+    for one in CLASSES:
+        if one.about == "numbers":
+            for case in made:
+                for text in one.make(case):
+                    seen[one.name] = seen.get(one.name, 0) + 1
+                    value = parse_number(text)
+                    if one.family == "false_positive":
+                        assert value != case.number, (one.name, text)
+                    else:
+                        assert value in (None, case.number), (one.name, text)
+    assert len(seen) == sum(one.about == "numbers" for one in CLASSES), (
+        "a class that the built-in problems do not reach"
+    )
+
+
+def test_the_builtin_problems_reach_every_subject() -> None:
+    subjects = {
+        kind: {one.subject for one in asked(rubric, problems_builtin(rubric))}
+        for kind in ("numeric", "exact", "choice", "json_schema", "code")
+        for rubric in [rubric_of(component(kind))]
+    }
+    assert subjects == {
+        "numeric": {"number", "expression"},
+        "exact": {"number", "words"},
+        "choice": {"choice"},
+        "json_schema": {"json"},
+        "code": {"code"},
+    }
+
+
+def test_a_report_survives_json() -> None:
+    report = probed(rubric_of(*DEMO))
+    told = report.to_json()
+    assert told["schema"] == "cohort-probe/1"
+    assert ProbeReport.from_json(told) == report
+
+
+def test_the_seed_decides_all_but_times(gsm8k: list[Problem]) -> None:
+    def told(seed: int) -> dict[str, Any]:
+        found = probed(rubric_of(component("numeric")), gsm8k, seed=seed).to_json()
+        return {name: value for name, value in found.items() if name not in ("at", "seconds", "timing")}
+
+    assert told(1) == told(1)
+    assert told(1)["problems_digest"] != told(2)["problems_digest"]

@@ -1,0 +1,252 @@
+"""What the classes write, against texts that were worked out by hand."""
+
+from fractions import Fraction
+
+import pytest
+
+from grpo_core.data.problem import Problem
+from grpo_core.probe.case import Case, decimal, plain
+from grpo_core.probe.cases import Asked, asked, cases, chosen
+from grpo_core.probe.catalogue import CLASSES, classes_for
+from grpo_core.probe.forms import R1, WHOLE, forms_for
+from grpo_core.probe.number_words import in_words
+
+from .probing import component, rubric_of
+
+BY_NAME = {one.name: one for one in CLASSES}
+
+
+def number(answer: str, prompt: str = "Tom has 5 nets and 9 reels. How many things has he?") -> Case:
+    found = [
+        Asked(Problem("p", prompt, answer), "number", answer),
+        Asked(Problem("q", "?", "70"), "number", "70"),
+        Asked(Problem("r", "?", "71"), "number", "71"),
+    ]
+    return cases(found, WHOLE, seed=0)[0]
+
+
+def written(name: str, case: Case) -> list[str]:
+    return list(BY_NAME[name].make(case))
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "text"),
+    [
+        ("digits_alone", "1,234", "1234"),
+        ("thousands_comma", "1234", "1,234"),
+        ("thousands_comma", "-1234567.5", "-1,234,567.5"),
+        ("thousands_thin_space", "1234", "1\u202f234"),
+        ("thousands_latex", "1234", "1{,}234"),
+        ("trailing_zero", "42", "42.0"),
+        ("trailing_zero", "4.2", "4.20"),
+        ("trailing_zeros", "-42", "-42.00"),
+        ("trailing_point", "42", "42."),
+        ("leading_zero", "42", "042"),
+        ("no_leading_zero", "0.5", ".5"),
+        ("no_leading_zero", "-0.25", "-.25"),
+        ("leading_plus", "42", "+42"),
+        ("minus_sign", "-42", "−42"),
+        ("minus_space", "-42", "- 42"),
+        ("over_one", "42", "42/1"),
+        ("fraction", "0.5", "1/2"),
+        ("fraction_unreduced", "3", "6/2"),
+        ("decimal", "1/8", "0.125"),
+        ("mixed_number", "-7/2", "-3 1/2"),
+        ("latex_fraction", "-0.5", r"-\frac{1}{2}"),
+        ("latex_fraction", "42", r"\frac{84}{2}"),
+        ("latex_dfrac", "1/3", r"\dfrac{1}{3}"),
+        ("scientific", "420", "4.2e2"),
+        ("scientific", "-0.042", "-4.2e-2"),
+        ("times_ten", "42", r"4.2 \times 10^{1}"),
+        ("percent", "0.5", "50%"),
+        ("currency", "42", "$42"),
+        ("currency_latex", "42", r"\$42"),
+        ("unit", "42", "42 apples"),
+        ("unit_latex", "42", r"42\text{ cm}"),
+        ("variable", "-42", "x = -42"),
+        ("words", "42", "forty-two"),
+        ("full_width", "42", "４２"),
+        ("arabic_indic", "42", "٤٢"),
+        ("boxed_inside", "42", r"\boxed{42}"),
+        ("bold", "42", "**42**"),
+        ("sentence_inside", "42", "The answer is 42."),
+        ("plus_one", "42", "43"),
+        ("minus_one", "0.5", "-0.5"),
+        ("sign_flipped", "42", "-42"),
+        ("digits_swapped", "1223", "2123"),
+        ("digits_swapped", "50", None),
+        ("first_digit_changed", "942", "142"),
+        ("last_digit_changed", "48", "41"),
+        ("last_digit_dropped", "-48", "-4"),
+        ("last_digit_dropped", "4", None),
+        ("digit_added", "48", "488"),
+        ("times_ten_wrong", "4.2", "42"),
+        ("tenth", "42", "4.2"),
+        ("halved", "7", "3.5"),
+        ("squared", "-7", "49"),
+        ("squared", "1", None),
+        ("reciprocal", "4", "0.25"),
+        ("reciprocal", "3", "1/3"),
+        ("reciprocal", "1", None),
+        ("off_by_half", "1/3", "5/6"),
+        ("off_by_hundredth", "42", "42.01"),
+        ("rounded", "42", "40"),
+        ("rounded", "3.75", "4"),
+        ("rounded", "40", None),
+        ("zero", "42", "0"),
+        ("zero", "0", None),
+        ("first_of_prompt", "14", "5"),
+        ("first_of_prompt", "5", "9"),
+        ("last_of_prompt", "14", "9"),
+        ("sum_of_prompt", "14", None),
+        ("sum_of_prompt", "45", "14"),
+        ("other_answer", "42", "70"),
+        ("wrong_in_words", "42", "forty-three"),
+        ("digits_inside", "42", "1427"),
+        ("gold_or_wrong", "42", "42 or 43"),
+        ("gold_denied", "42", "not 42"),
+        ("gold_part", "1234", "12"),
+        ("gold_in_passing", "42", "43\n\nAnother student said 42"),
+        ("gold_taken_back", "42", "42\nNo, that is wrong. Once more.\n43"),
+        ("empty", "42", ""),
+        ("colon", "42", ":"),
+    ],
+)
+def test_a_class_writes(name: str, answer: str, text: str | None) -> None:
+    assert written(name, number(answer)) == ([] if text is None else [text])
+
+
+def test_a_list_holds_the_right_answer_neither_first_nor_last() -> None:
+    answers = written("gold_in_list", number("42"))[0].split(", ")
+    assert answers.count("42") == 1
+    assert answers.index("42") not in (0, len(answers) - 1)
+
+
+def test_the_form_is_around_every_answer() -> None:
+    case = cases([Asked(Problem("p", "?", "42"), "number", "42")], R1, seed=0)[0]
+    thought = "Let me work through it step by step."
+    assert written("words", case) == [f"<think>{thought}</think><answer>forty-two</answer>"]
+    assert written("form_bare", case) == ["<think></think><answer></answer>"]
+    assert written("form_wrong", case) == [f"<think>{thought}</think><answer>43</answer>"]
+    assert written("form_cut", case) == [f"<think>{thought}</think><answer>43"]
+    in_thought = "<think>I think that it is 42 and check it again.</think><answer>43</answer>"
+    assert written("gold_in_thought", case) == [in_thought]
+
+
+def test_a_text_that_names_the_right_answer_by_chance_is_left_out() -> None:
+    assert written("judge_scores", number("42")) != []
+    assert written("judge_scores", number("10")) == []  # it says "Score: 10"
+    assert written("json_claims", number("1")) == []
+    assert written("echo", number("42", prompt="42")) == []  # the prompt is the answer
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "zero"),
+        (13, "thirteen"),
+        (40, "forty"),
+        (-86, "minus eighty-six"),
+        (100, "one hundred"),
+        (219, "two hundred nineteen"),
+        (1000, "one thousand"),
+        (70_001, "seventy thousand one"),
+        (999_999, "nine hundred ninety-nine thousand nine hundred ninety-nine"),
+        (1_000_000, None),
+    ],
+)
+def test_numbers_in_words(value: int, words: str | None) -> None:
+    assert in_words(Fraction(value)) == words
+    assert in_words(Fraction(1, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("-0.05", "-0.05"), ("12.50", "12.5"), ("1/3", None), ("100", "100"), ("-7", "-7")]
+)
+def test_decimals(value: str, text: str | None) -> None:
+    assert decimal(Fraction(value)) == text
+    assert plain(Fraction(value)) == (text or value)
+
+
+def test_there_are_as_many_classes_as_asked_for() -> None:
+    """For maths: at least 20 of right answers, 20 of wrong ones, 40 in all; hacks and mutants for code."""
+    case = cases([Asked(Problem("p", "5 and 9", "-1234.5"), "number", "-1234.5")], R1, seed=0)[0]
+    other = number("1234")
+    made = {one.name: one for one in CLASSES if [*one.make(case)] or [*one.make(other)]}
+    right = [name for name, one in made.items() if one.family == "false_negative"]
+    wrong = [name for name, one in made.items() if one.family == "false_positive"]
+    assert len(right) >= 40
+    assert len(wrong) >= 60
+    assert sum(one.about == "hacks" for one in CLASSES) >= 30
+    assert sum(one.name.startswith("mutant_") for one in CLASSES) >= 10
+
+
+def test_a_class_makes_the_same_texts_again() -> None:
+    for one in CLASSES:
+        assert list(one.make(number("1234"))) == list(one.make(number("1234")))
+
+
+def test_only_a_rubric_that_may_ask_a_model_is_talked_to() -> None:
+    def about(*kinds: str) -> bool:
+        return any(
+            one.about == "judge" and one.name.startswith("judge_") for one in classes_for(rubric_of(*made(kinds)))
+        )
+
+    def made(kinds: tuple[str, ...]) -> list[dict[str, object]]:
+        given = {"python": {"source": "def verify(sample):\n    return 1\n"}}
+        return [component(kind, **given.get(kind, {})) for kind in kinds]
+
+    assert not about("numeric")
+    assert about("numeric", "python")
+
+
+@pytest.mark.parametrize(
+    ("answer", "subject"),
+    [
+        ("42", "number"),
+        ("-1/2", "number"),
+        ("50%", "expression"),
+        (r"\sqrt{2}", "expression"),
+        ("Oslo", "words"),
+        ('{"a": 1}', "json"),
+        ("{x: broken", "expression"),
+    ],
+)
+def test_what_an_answer_is(answer: str, subject: str) -> None:
+    assert asked(rubric_of(component("exact")), [Problem("p", "?", answer)])[0].subject == subject
+
+
+@pytest.mark.parametrize(
+    ("params", "answer", "letter", "gold"),
+    [
+        ({}, "B", "B", "B"),
+        ({"column": "choices", "reference": "text"}, "blue", "B", "blue"),
+        ({"column": "choices", "reference": "from_0"}, "1", "B", "B"),
+        ({"column": "choices", "reference": "from_1"}, "1", "A", "A"),
+    ],
+)
+def test_the_letter_of_a_choice(params: dict[str, str], answer: str, letter: str, gold: str) -> None:
+    problem = Problem("p", "?", answer, {"choices": ["red", "blue"]})
+    found = asked(rubric_of(component("choice", **params)), [problem])[0]
+    assert (found.subject, found.letter, found.gold) == ("choice", letter, gold)
+
+
+def test_forms_begin_with_what_the_parameters_name() -> None:
+    def first(*components: dict[str, object]) -> str:
+        return forms_for(rubric_of(*components), {"number"})[0].name
+
+    assert first(component("numeric", extract="boxed")) == "boxed"
+    assert first(component("exact", extract="hashes")) == "hashes"
+    assert first(component("numeric", extract="whole"), component("r1_format")) == "r1"
+    tags = forms_for(rubric_of(component("tags", sequence=["plan", "note?", "step{2}", "out"])), {"number"})[0]
+    text = tags.write(Problem("p", "?", "42"), "42", "so")
+    assert text == "<plan>so</plan><step>so</step><step>so</step><out>42</out>"
+
+
+def test_problems_are_picked_by_seed_in_their_order() -> None:
+    problems = [Problem(str(place), "?", "1") for place in range(100)]
+    first = [one.id for one in chosen(problems, limit=10, seed=0)]
+    assert first == sorted(first, key=int)
+    assert len(set(first)) == 10
+    assert first != [one.id for one in chosen(problems, limit=10, seed=1)]
+    assert chosen(problems[:3], limit=10, seed=0) == problems[:3]

@@ -1,0 +1,116 @@
+"""The rules of the verdict, on numbers worked out by hand; they are the table in docs/probe.md."""
+
+import pytest
+
+from grpo_core.probe.report import Calibration, ClassResult
+from grpo_core.probe.scoring import Told, repeats
+from grpo_core.probe.verdict import HALF, holds, share_of, verdict_of, what_counts
+
+
+def one(name: str, family: str, n: int, paid: int, *, rule: str = "told", errors: int = 0) -> ClassResult:
+    mistakes = paid if family == "false_positive" else n - paid
+    return ClassResult(
+        name=name,
+        title=name,
+        about="any",
+        family=family,
+        rule=rule,
+        n=n,
+        paid=paid,
+        rate=mistakes / n if n else None,
+        wilson95=None,
+        mean_share=None,
+        errors=errors,
+        held=holds(rule, mistakes, n),
+    )
+
+
+def calibration(*, nominal: bool = False) -> Calibration:
+    return Calibration(form="r1", full=1.0, low=0.0, nominal=nominal, tried=())
+
+
+@pytest.mark.parametrize(
+    ("rule", "paid", "n", "held"),
+    [
+        ("any", 0, 20, False),
+        ("any", 1, 1000, True),
+        ("some", 1, 20, False),  # Wilson lower bound 0.0089
+        ("some", 1, 7, True),  # 0.0257
+        ("some", 1, 10, False),  # 0.0179
+        ("some", 2, 1000, True),
+        ("many", 5, 20, False),  # 0.112
+        ("many", 8, 20, True),  # 0.219
+        ("told", 20, 20, False),
+        ("any", 0, 0, False),
+    ],
+)
+def test_when_a_class_holds_a_verifier_back(rule: str, paid: int, n: int, held: bool) -> None:
+    assert holds(rule, paid, n) is held
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "counts"),
+    [
+        ([1, 1, 1], [0, 0, 1], (1.0, 0.0, False)),
+        ([0, 0, 1], [0, 0], (1.0, 0.0, False)),  # only those that earn anything count
+        ([1, 1], [-1, -1, -1], (1.0, -1.0, False)),
+        ([1, 1], [0, 0, -1000], (1.0, 0.0, False)),  # one large penalty moves nothing
+        ([10, 8], [0, 0], (9.0, 0.0, False)),
+        ([0, 0], [0, 1], (2.0, 0.0, True)),
+        ([], [0], (2.0, 0.0, True)),
+    ],
+)
+def test_what_counts_as_all_and_as_nothing(
+    right: list[float], wrong: list[float], counts: tuple[float, float, bool]
+) -> None:
+    assert what_counts(right, wrong, nominal=2.0) == counts
+
+
+def test_paid_is_more_than_half() -> None:
+    """DeepSeek-R1 pays 1 for the answer and 1 for the form: the form alone is exactly half and not paid."""
+    assert not share_of(1.0, 2.0, 0.0) > HALF
+    assert share_of(1.01, 2.0, 0.0) > HALF
+    assert not share_of(0.0, 1.0, -1.0) > HALF
+    assert share_of(0.1, 1.0, -1.0) == pytest.approx(0.55)
+
+
+def test_the_first_verdict_that_applies() -> None:
+    right = one("as_given", "false_negative", 20, 20)
+    held = one("empty", "false_positive", 20, 1, rule="any")
+    clean = one("plus_one", "false_positive", 20, 1, rule="some")
+
+    def verdict(
+        *classes: ClassResult, reference: ClassResult | None = right, nominal: bool = False, **counts: int
+    ) -> str:
+        counted = {"calls": 100, "unscored": 0, **counts}
+        return verdict_of(list(classes), reference, calibration(nominal=nominal), **counted)[0]
+
+    assert verdict(held, clean) == "pays_wrong"
+    assert verdict(held, unscored=100) == "pays_wrong"
+    assert verdict(clean) == "clean"
+    assert verdict(clean, unscored=5) == "clean"
+    assert verdict(clean, unscored=6) == "undecided"
+    assert verdict(clean, reference=None) == "undecided"
+    assert verdict(clean, reference=one("as_given", "false_negative", 0, 0)) == "undecided"
+    assert verdict(clean, nominal=True) == "rejects_right"
+    assert verdict(clean, reference=one("as_given", "false_negative", 20, 19)) == "clean"
+    assert verdict(clean, reference=one("as_given", "false_negative", 20, 18)) == "rejects_right"
+
+
+def test_a_reason_names_the_class() -> None:
+    _, reasons = verdict_of(
+        [one("empty", "false_positive", 20, 3, rule="any")], None, calibration(), calls=20, unscored=0
+    )
+    assert reasons == ("pays 3 of 20: empty (empty)",)
+
+
+def test_scored_twice() -> None:
+    def told(reward: float | None, value: float | None) -> Told:
+        return Told(reward, reward is None, {}, {"a": value})
+
+    first = [told(1.0, 1.0), told(0.5, 0.5), told(None, None), told(0.0, 0.0)]
+    second = [told(1.0, 1.0), told(0.8, 0.8), told(0.0, 0.0), told(1e-9, 1e-9)]
+    found = repeats(first, second)
+    assert (found.checked, found.differ, found.share) == (4, 2, 0.5)
+    assert found.largest == pytest.approx(0.3)
+    assert repeats(first, []).share is None
