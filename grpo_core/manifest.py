@@ -73,6 +73,12 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
         "the training problems": manifest.data["train"]["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
         **{f"the problems of the suite {name}": told["items_digest"] for name, told in suites},
+        **{
+            f"the {what} of the reward component {name}": told[f"{part}_sha256"]
+            for name, told in manifest.reward.items()
+            for part, what in (("weights", "weights"), ("settings", "settings"), ("tokenizer", "tokenizer's files"))
+            if f"{part}_sha256" in told
+        },
     }
 
 
