@@ -30,6 +30,7 @@ def _train_and_check(up: Up, *, steps: int | None) -> None:
     login = f"log in as {user.username} with the password {password} (each demo makes a new one)"
     up.say(f"{up.address}  {login}")
     prepare.build_model(up)
+    up.say(report.probed(prepare.probe(up, project, user)))
     run = prepare.launch(up, project, user, steps=steps)
     page = f"{up.address}{reverse('run_detail', args=[project.slug, run.pk])}"
     up.say(f"run {run.pk} launched: {page}")

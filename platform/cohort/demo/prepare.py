@@ -17,6 +17,8 @@ from cohort.embedded import spawn
 from cohort.embedded.home import Home, HomeError
 from cohort.embedded.people import password_renew
 from cohort.embedded.up import Up
+from cohort.lab.models import JobState, VerifierProbe
+from cohort.lab.services import job_ask
 from cohort.runs.models import Run
 from cohort.runs.services import run_launch
 
@@ -81,6 +83,24 @@ def verifier(project: Project, user: User) -> VerifierVersion:
         spec=REWARD,
         description="0.8 for the right sum between answer tags, 0.2 for the form of think and answer tags.",
     )
+
+
+def probe(up: Up, project: Project, user: User) -> VerifierProbe:
+    """What a worker's probe of the reward found with the training problems; of one that was probed before, that."""
+    train, _ = datasets(up, project, user)
+    version = verifier(project, user)
+    known = VerifierProbe.objects.filter(version=version, dataset=train).first()
+    if known is not None:
+        return known
+    up.say("probing the reward: which wrong answers does it pay?")
+    job = job_ask(project=project, actor=user, kind="probe", version=version, dataset=train)
+    while job.state in (JobState.WAITING, JobState.RUNNING):
+        up.watch()
+        time.sleep(0.2)
+        job.refresh_from_db()
+    if job.state != JobState.DONE:
+        raise HomeError(f"The probe of the reward did not end well: {job.error or job.get_state_display()}")
+    return VerifierProbe.objects.get(job=job)
 
 
 def launch(up: Up, project: Project, user: User, *, steps: int | None) -> Run:

@@ -9,9 +9,11 @@ from pathlib import Path
 from cohort import artifacts
 from cohort.embedded.home import Home, HomeError
 from cohort.governance.models import Record
+from cohort.lab.models import VerifierProbe
 from cohort.runs.models import Run, RunState
 from cohort.runs.models.evals import EvalResult
 from cohort.runs.selectors.standing import standing_evaluations
+from grpo_core.probe.report import ProbeReport
 from grpo_core.stats import wilson
 
 
@@ -25,6 +27,16 @@ def accuracy(run: Run) -> list[str]:
             f"({result.correct:.0f} of {result.problems}; 95 % interval {interval.low:.1%} to {interval.high:.1%})"
         )
     return lines
+
+
+def probed(probe: VerifierProbe) -> str:
+    """What the reward pays and does not pay, in one line."""
+    report = ProbeReport.from_json(probe.report)
+    wrong, right = report.false_positive, report.false_negative
+    return (
+        f"reward probed: pays {wrong.mistakes} of {wrong.n:,} wrong answers of {wrong.classes} classes, refuses "
+        f"{right.mistakes} of {right.n:,} right ones written otherwise"
+    )
 
 
 def save_card(run: Run, home: Home) -> Path:
