@@ -136,7 +136,8 @@ class _Doing:
         )
         cause: Cause | None = None
         try:
-            os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
+            niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+            os.setpriority(os.PRIO_PROCESS, child.pid, niceness)
             while not child.ended():
                 self._beat(folder)
                 if (cause := self._cause()) is not None:

@@ -1,0 +1,278 @@
+"""A job's supervisor against a real web server, with the real program: every way in which a job ends early."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cohort import artifacts
+from cohort.environment import environment
+from cohort.lab.models import JobState, LabJob
+from cohort.lab.services import job_ask
+from cohort.worker_api import jobs as calls
+from grpo_core.sandbox import Report
+from grpo_core.wire import JobFinish
+from tests.processes import wait_for
+from tests.web.sandbox_reports import BROKEN, WORKS
+from tests.worker.conftest import Site
+from tests.worker.making import NODE
+from worker import job_folder, sandboxed
+from worker.client import Platform, Refused
+from worker.job_supervisor import JobSupervisor, Limits
+from worker.keeper import processes
+from worker.run_folder import trainer_environment
+
+RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
+TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
+
+Background = Callable[[Callable[[], Any]], "Future[Any]"]
+
+
+@pytest.fixture
+def doing(site: Site, tmp_path: Path, shutdown: threading.Event) -> Any:
+    with Platform(site.url, site.node_token) as platform:
+
+        def made(**more: Any) -> JobSupervisor:
+            told = {"stop": shutdown, "limits": Limits(tick=0.05, beat=0.1, disk=0.0), **more}
+            return JobSupervisor(platform, tmp_path / "runs", environment().models_folder, **told)
+
+        yield made
+
+
+def ask(site: Site, kind: Any = "try", options: dict[str, Any] = TEXTS, **more: Any) -> LabJob:
+    given = {"spec": RIGHT, **more}
+    return job_ask(project=site.project, actor=site.user, kind=kind, options=options, **given)
+
+
+def halted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a job's program begins and does nothing more, as one that hangs."""
+    monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", "sleep 600 & echo begun; wait"])
+
+
+def begun(folder: Path) -> Callable[[], bool]:
+    return lambda: any("begun" in log.read_text() for log in folder.glob("runs/lab/job-*/log.txt"))
+
+
+def living(folder: Path) -> list[int]:
+    found = []
+    for one in processes():
+        try:
+            if one.lives and str(folder) in os.readlink(f"/proc/{one.pid}/cwd"):
+                found.append(one.pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_job_is_done_and_nothing_of_it_stays(site: Site, doing: Any, tmp_path: Path) -> None:
+    job = ask(site)
+    finish = doing().run(job.pk)
+    job.refresh_from_db()
+    assert (finish.end, job.state, job.error) == ("done", JobState.DONE, "")
+    assert job.seconds > 0
+    assert list((tmp_path / "runs" / "lab").iterdir()) == []
+    with pytest.raises(Refused, match="not waiting"):
+        doing().run(job.pk)
+
+
+def test_one_that_takes_too_long_is_ended_with_all_it_started(
+    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "DEADLINE", timedelta(seconds=1))
+    halted(monkeypatch)
+    job = ask(site)
+    doing().run(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error_code) == (JobState.FAILED, "deadline")
+    assert "try fewer problems" in job.error
+    assert "begun" in job.log_tail
+    assert living(tmp_path) == []
+
+
+def test_a_program_that_is_killed_from_outside(
+    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: Background
+) -> None:
+    halted(monkeypatch)
+    job = ask(site)
+    future = background(lambda: doing().run(job.pk))
+    wait_for(begun(tmp_path), "it has begun")
+    for one in processes():
+        if one.pid in living(tmp_path) and one.session == one.pid and one.pid != os.getpid():
+            os.kill(one.pid, signal.SIGKILL)
+    future.result(timeout=60)
+    job.refresh_from_db()
+    assert (job.state, job.error_code) == (JobState.FAILED, "job_died")
+    assert living(tmp_path) == []
+
+
+def test_a_shutdown_gives_it_back(
+    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: Background, shutdown: Any
+) -> None:
+    halted(monkeypatch)
+    job = ask(site)
+    future = background(lambda: doing().run(job.pk))
+    wait_for(begun(tmp_path), "it has begun")
+    shutdown.set()
+    assert future.result(timeout=60).end == "released"
+    job.refresh_from_db()
+    assert (job.state, job.fence) == (JobState.WAITING, 1)
+    assert living(tmp_path) == []
+
+
+def test_a_job_that_was_given_to_another_is_killed(
+    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: Background
+) -> None:
+    halted(monkeypatch)
+    job = ask(site)
+    future = background(lambda: doing().run(job.pk))
+    wait_for(begun(tmp_path), "it has begun")
+    LabJob.objects.update(fence=2, token_digest="another's")
+    assert future.result(timeout=60) is None
+    job.refresh_from_db()
+    assert (job.state, job.fence) == (JobState.RUNNING, 2), "its new owner's word alone counts"
+    assert living(tmp_path) == []
+
+
+def test_results_that_cannot_be_told(site: Site, doing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = ask(site)
+    monkeypatch.setattr(job_folder, "MAX_RESULT_BYTES", -(1024 * 1024))
+    doing().run(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error_code) == (JobState.FAILED, "result_too_large")
+    assert "try fewer problems, or shorter completions" in job.error
+    monkeypatch.undo()
+    other = ask(site)
+    LabJob.objects.filter(pk=other.pk).update(spec_digest="0" * 64)
+    doing().run(other.pk)
+    other.refresh_from_db()
+    assert (other.state, other.error_code, other.result) == (JobState.FAILED, "bad_result", None)
+    assert "The platform does not take what the job found" in other.error
+
+
+def test_a_dataset_that_is_not_there_and_a_disk_that_is_full(site: Site, doing: Any) -> None:
+    missing = ask(site, options={"rows": 3}, dataset=site.dataset)
+    artifacts.remove(site.dataset.artifact)
+    doing().run(missing.pk)
+    missing.refresh_from_db()
+    assert (missing.state, missing.error_code) == (JobState.FAILED, "not_prepared")
+    assert "Put it back from a backup" in missing.error
+    full = ask(site)
+    with pytest.raises(Refused, match="takes no job now"):
+        doing(min_free_bytes=2**60).run(full.pk)
+
+
+def test_what_a_killed_worker_left_is_removed_and_what_lives_is_not(site: Site, doing: Any, tmp_path: Path) -> None:
+    left = tmp_path / "runs" / "lab" / "job-7-1-00000000"
+    left.mkdir(parents=True)
+    (left / "job.json").write_text("{}")
+    from grpo_core.wire import JobGiven
+
+    given = JobGiven(
+        job_id=8, fence=1, token="t", job={}, files=[], heartbeat_seconds=1, lease_seconds=1, deadline_seconds=1
+    )
+    with job_folder.JobFolder(tmp_path / "runs", given) as held:
+        job_folder.sweep(tmp_path / "runs")
+        assert not left.exists()
+        assert held.path.exists()
+    assert not held.path.exists()
+
+
+def test_a_job_runs_where_the_operator_says_and_knows_no_token(
+    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "sleep 1; env > ../env.txt; cat job.json > ../job.txt; nice > ../nice.txt; exit 3"
+    monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", told])
+    monkeypatch.setenv("COHORT_NODE_TOKEN", "t-secret")
+    monkeypatch.setenv("GRPO_JUDGE_KEY", "k-judge")
+    job = ask(site)
+    doing(device="cuda").run(job.pk)
+    lab = tmp_path / "runs" / "lab"
+    assert json.loads((lab / "job.txt").read_text())["device"] == "cuda"
+    seen = (lab / "env.txt").read_text()
+    assert "t-secret" not in seen
+    assert "GRPO_JUDGE_KEY=k-judge" in seen
+    assert int((lab / "nice.txt").read_text()) >= min(19, os.nice(0) + 10)
+
+
+def test_what_a_trainer_is_told_of_judges_and_sandboxes() -> None:
+    outer = {
+        "GRPO_JUDGE_KEY": "k",
+        "GRPO_JUDGE_KEY_HOSTS": "h",
+        "GRPO_JUDGE_KEY_OPENAI": "o",
+        "GRPO_JUDGE_ALLOW": "a:1",
+        "GRPO_SANDBOX": "landlock",
+        "GRPO_JUDGE_KEY_MY_TOKEN": "no",
+        "GRPO_JUDGE_KEYS": "no",
+        "OPENAI_API_KEY": "no",
+        sandboxed.CARRIED: "no",
+        "COHORT_NODE_TOKEN": "no",
+    }
+    told = trainer_environment(outer, Path("/models"))
+    assert {name for name in outer if name in told} == {
+        "GRPO_JUDGE_KEY",
+        "GRPO_JUDGE_KEY_HOSTS",
+        "GRPO_JUDGE_KEY_OPENAI",
+        "GRPO_JUDGE_ALLOW",
+        "GRPO_SANDBOX",
+    }
+
+
+def test_a_supervisor_is_handed_what_was_found() -> None:
+    report = Report.from_json(WORKS)
+    handed = sandboxed.handed_on(report)
+    assert sandboxed.carried(handed) == report
+    assert sandboxed.carried({}) is None
+    told = sandboxed.known(NODE, report)
+    assert (told.sandbox, told.sandbox_report) == ("bubblewrap 0.8.0", WORKS)
+    assert sandboxed.known(NODE, None).sandbox_report is None
+    assert sandboxed.CARRIED not in sandboxed.handed_on(None)
+
+
+def test_the_sandbox_is_tried_once_and_again_while_it_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [BROKEN, BROKEN, WORKS]
+    monkeypatch.setattr(sandboxed, "_found", None)
+    monkeypatch.setattr(sandboxed, "self_test", lambda: Report.from_json(answers.pop(0)))
+    assert sandboxed.report() == Report.from_json(BROKEN)
+    assert sandboxed.report() == Report.from_json(BROKEN)
+    assert len(answers) == 2
+    monkeypatch.setattr(sandboxed, "_AGAIN", 0.0)
+    assert not sandboxed.report().works  # type: ignore[union-attr]
+    assert sandboxed.report().works  # type: ignore[union-attr]
+    assert sandboxed.report().works  # type: ignore[union-attr]
+    assert answers == []
+
+
+def test_the_real_sandbox_of_this_machine_is_told(site: Site) -> None:
+    """Whatever it is: the platform understands what a worker here would say."""
+    from cohort.runs.models import Node
+    from cohort.runs.selectors.sandboxes import sandbox_of
+
+    found = sandboxed.report()
+    assert found is not None
+    with Platform(site.url, site.node_token) as platform:
+        platform.present(sandboxed.known(NODE, found))
+    told = sandbox_of(Node.objects.get())
+    assert (told.report, told.works) == (found, found.works)
+    assert told.works or told.fix
+
+
+def test_a_last_word_is_not_too_long_for_the_platform(site: Site, doing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import json, os; os.mkdir('out'); told = {'code': 'c' * 90, 'message': 'm\\ud800' * 50_000}; "
+        "open('out/error.json', 'w').write(json.dumps(told)); raise SystemExit(1)"
+    )
+    command = [sys.executable, "-c", code]
+    monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: command)
+    job = ask(site)
+    finish: JobFinish = doing().run(job.pk)
+    job.refresh_from_db()
+    assert (job.state, len(job.error_code), len(job.error)) == (JobState.FAILED, 40, 20_000)
+    assert finish.code == job.error_code
