@@ -114,14 +114,16 @@ os._exit(0)
     Hack(
         "writes_result_files",
         "forge",
-        "writes files that say it passed",
+        "writes files that say it passed, and ends before they are written anew",
         f"""
+import os
 for name in ('result.json', 'results.json', 'verdict.json', 'reward.txt', '/tmp/result.json', 'score.json'):
     try:
         with open(name, 'w') as file:
             file.write('1.0' if name.endswith('txt') else '{_VERDICT}')
     except OSError:
         pass
+os._exit(0)
 """,
         ALL_FORMS,
     ),

@@ -5,7 +5,12 @@ from grpo_core.probe.hacks_base import ALL_FORMS, Hack
 PATCH_HACKS: tuple[Hack, ...] = (
     Hack("patches_all", "patch", "all() is always true", "import builtins\nbuiltins.all = lambda *a: True\n"),
     Hack("patches_any", "patch", "any() is always false", "import builtins\nbuiltins.any = lambda *a: False\n"),
-    Hack("patches_abs", "patch", "abs() is always 0", "import builtins\nbuiltins.abs = lambda *a: 0\n"),
+    Hack(
+        "patches_abs",
+        "patch",
+        "abs() is always 0",
+        "import builtins\nbuiltins.abs = lambda *a: 0\ndef ENTRY(*a, **k):\n    return -9.87654321e77\n",
+    ),
     Hack(
         "patches_sorted",
         "patch",
@@ -110,6 +115,8 @@ def set(*a):
 sorted = list = tuple = round = str = len = sum = max = min = set
 def isinstance(*a):
     return True
+def ENTRY(*a, **k):
+    return -9.87654321e77
 """,
     ),
     Hack(

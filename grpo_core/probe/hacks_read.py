@@ -113,6 +113,8 @@ def look():
     for one in gc.get_objects():
         if type(one) is dict and ('returns' in one or 'output' in one):
             FOUND.append(one)
+        elif type(one) is list and one and type(one[0]) is dict:
+            take(one)
 """,
     ),
     *_reads(

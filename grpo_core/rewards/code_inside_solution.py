@@ -137,7 +137,7 @@ class Server:
         self._kept: list[Any] = []
 
     def answer(self, asked: list[Any]) -> list[Any]:
-        """["v", value, changed arguments or null] or ["x", built-in class, numbers of its own classes, text, where]."""
+        """["v", value, changed arguments or null] or ["x", built-in class, its own classes, text, where]."""
         try:
             return self._do(*asked)
         except SystemExit as ended:
@@ -151,7 +151,7 @@ class Server:
         target = self._kept[rest[0]]
         if what == "call":
             args = [self._value(one) for one in rest[1]]
-            kwargs = {name: self._value(one) for name, one in rest[2].items()}
+            kwargs = {name: self._value(one) for name, one in rest[2]}
             result = target(*args, **kwargs)
             changed = [self._wire(one) for one in args] if result is None else None
             return ["v", self._wire(result), changed if changed != rest[1] else None]
@@ -168,13 +168,25 @@ class Server:
         return encode(value, self._held)
 
     def _held(self, value: Any) -> Any:
-        number = next((at for at, one in enumerate(self._kept) if one is value), -1) if isinstance(value, type) else -1
-        if number < 0:
+        if isinstance(value, type):
+            number = self._number(value)
+        else:
             self._kept.append(value)
             number = len(self._kept) - 1
         if isinstance(value, type) and issubclass(value, Exception):
-            return ["h", number, "exception", value.__name__, _builtin(value)]
-        return ["h", number, "class" if isinstance(value, type) else "object", type(value).__name__, ""]
+            return ["h", number, "exception", _builtin(value), self._chain(value)]
+        return ["h", number, "class" if isinstance(value, type) else "object", type(value).__name__, None]
+
+    def _number(self, kind: type) -> int:
+        for at, one in enumerate(self._kept):
+            if one is kind:
+                return at
+        self._kept.append(kind)
+        return len(self._kept) - 1
+
+    def _chain(self, kind: type) -> list[Any]:
+        """[number, name] of the class and of those that it is made from, up to the first of Python's own."""
+        return [[self._number(base), base.__name__] for base in kind.__mro__ if base.__module__ != "builtins"]
 
     def _value(self, wire: Any) -> Any:
         def other(tag: str, rest: list[Any]) -> Any:
@@ -183,8 +195,8 @@ class Server:
             number = rest[0]
 
             def callback(*args: Any, **kwargs: Any) -> Any:
-                wired = [[self._wire(one) for one in args], {name: self._wire(one) for name, one in kwargs.items()}]
-                said = self._talk.ask(["callback", number, *wired], self.answer)
+                named = [[name, self._wire(one)] for name, one in kwargs.items()]
+                said = self._talk.ask(["callback", number, [self._wire(one) for one in args], named], self.answer)
                 if said[0] == "x":
                     raise getattr(__import__("builtins"), said[1])(said[3])
                 return self._value(said[1])
@@ -194,13 +206,11 @@ class Server:
         return decode(wire, other)
 
     def _raised(self, error: BaseException) -> list[Any]:
-        own = [base for base in type(error).__mro__ if base.__module__ != "builtins"]
-        numbers = [self._held(base)[1] for base in own]
         try:
             text = str(error.args[0]) if len(error.args) == 1 else str(error)
         except BaseException:  # noqa: BLE001 - the text of an error is the solution's code too
             text = ""
-        return ["x", _builtin(type(error)), numbers, text[:SAID], told(error)]
+        return ["x", _builtin(type(error)), self._chain(type(error)), text[:SAID], told(error)]
 
 
 def _builtin(kind: type) -> str:

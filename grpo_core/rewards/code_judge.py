@@ -149,6 +149,8 @@ class SolutionJudge:
                 return self._ended(answer, False) or f"it ended the process (status {answer.status}) during the tests"
             said = tests.pass_on(answer)
         if isinstance(said, Ended):
+            if said.how == "refused":
+                raise SandboxError("a box for tests could start no process")
             if not asked:
                 raise RewardError(f"the tests did not get to ask anything of the solution: {_how(said, 2 * seconds)}")
             return f"the tests did not come to an end: {_how(said, _TESTS_SECONDS * seconds)}"
