@@ -183,7 +183,7 @@ class ProbeReport(Body):
     calls: int
     """Completions scored, those scored again included."""
     unscored: int
-    """Of them, how many got no reward because of an error."""
+    """Completions of classes that got no reward because of an error, or because the probe had given up."""
     errors: dict[ErrorClass, int]
     """Errors of components, by class."""
     error_examples: tuple[str, ...] = ()

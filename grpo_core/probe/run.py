@@ -94,7 +94,7 @@ def probe_rubric(
     if fresh is None and rubric.rules_alone:
         fresh = lambda: Runner(rubric)  # noqa: E731
     anew = repeats(first, [])
-    if fresh is not None:
+    if fresh is not None and not asking.given_up:
         with closing(fresh()) as other:
             new = Asking(rubric, other, check)
             anew = repeats(first, new.all(repeated, lambda done: progress(done, len(again), "once more, afresh")))
@@ -114,6 +114,8 @@ def probe_rubric(
     unscored = sum(one.reward is None for one in told)
     reference = next((one for one in results if one.name == REFERENCE), None)
     verdict, reasons = verdict_of(results, reference, calibration, calls=len(told), unscored=unscored)
+    if asking.given_up:
+        reasons = (*reasons, asking.given_up)
     facts = asking.facts()
     negative = [one for one in results if one.family == "false_negative"]
     positive = [one for one in results if one.family == "false_positive"]

@@ -15,12 +15,16 @@ from grpo_core.records import ErrorClass
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.rubric import Rubric, Scored
 from grpo_core.rewards.runner import Runner
+from grpo_core.text import UNSTORABLE
 
-BATCH = 64
+BATCH, FIRST = 64, 8
 """Completions that are given to the runner at once; between batches progress is told."""
 CHARS_PER_TOKEN = 4
 """No tokenizer is at hand, so a component that counts tokens is told a quarter of the characters."""
 MESSAGES = 5
+HANGING = 16
+"""Calls that hung, or whose server or sandbox was not there, after which no more are made: each costs its deadline."""
+_SLOW: tuple[ErrorClass, ...] = ("timeout", "infra")
 SAME = 1e-6
 """Two rewards that differ by less, relative to their size, are the same: a model's arithmetic depends on its batch."""
 _USED = ("calls", "requests", "tokens", "prompt_tokens", "completion_tokens", "cache_hits", "cached", "refusals")
@@ -39,6 +43,9 @@ class Told:
     values: dict[str, float | None]
 
 
+NOT_ASKED = Told(None, False, {"probe": "not scored: the probe had given up"}, {})
+
+
 @dataclass
 class Asking:
     """Scores, and counts."""
@@ -55,12 +62,24 @@ class Asking:
     def all(self, samples: Sequence[Sample], tell: Callable[[int], None]) -> list[Told]:
         """What each earned, in order."""
         told: list[Told] = []
-        for start in range(0, len(samples), BATCH):
+        while len(told) < len(samples):
             self.check()
-            tell(start)
-            told += self._batch(samples[start : start + BATCH])
+            tell(len(told))
+            if self.given_up:
+                told += [NOT_ASKED] * (len(samples) - len(told))
+            else:  # few at first, to notice soon that all of them hang
+                told += self._batch(samples[len(told) : len(told) + (BATCH if self.calls >= BATCH else FIRST)])
         tell(len(samples))
         return told
+
+    @property
+    def given_up(self) -> str:
+        """Why no more calls are made; empty while they are."""
+        slow = {kind: self._errors[kind] for kind in _SLOW if self._errors[kind]}
+        if sum(slow.values()) < HANGING:
+            return ""
+        counted = " and ".join(f"{n} of class {kind}" for kind, n in slow.items())
+        return f"given up after {counted}: each such call takes its whole deadline"
 
     def _batch(self, samples: Sequence[Sample]) -> list[Told]:
         batch = [Unscored(problem, text, 1 + len(text) // CHARS_PER_TOKEN) for problem, text in samples]
@@ -93,7 +112,7 @@ class Asking:
     def _error(self, kind: ErrorClass, message: str) -> None:
         self._errors[kind] += 1
         if len(self._messages) < MESSAGES:
-            self._messages.setdefault(message[:500])
+            self._messages.setdefault(UNSTORABLE.sub("\ufffd", message[:500]))
 
     def count_in(self, other: "Asking") -> None:
         """Add what another runner was asked and used; its times stay out, for they hold its start."""
@@ -137,14 +156,13 @@ def _in(facts: JsonValue, key: str) -> JsonValue:
 
 
 def repeats(first: Sequence[Told], second: Sequence[Told]) -> Repeats:
-    """How far two scorings of the same completions differ."""
-    differ = sum(_differ(one, other) for one, other in zip(first, second, strict=False))
+    """How far two scorings of the same completions differ, where both were made."""
+    pairs = [(one, other) for one, other in zip(first, second, strict=False) if NOT_ASKED not in (one, other)]
+    differ = sum(_differ(one, other) for one, other in pairs)
     gaps = [
-        abs(one.reward - other.reward)
-        for one, other in zip(first, second, strict=False)
-        if one.reward is not None and other.reward is not None
+        abs(one.reward - other.reward) for one, other in pairs if one.reward is not None and other.reward is not None
     ]
-    n = len(second)
+    n = len(pairs)
     return Repeats(
         checked=n,
         differ=differ,

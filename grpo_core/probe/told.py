@@ -10,7 +10,7 @@ _VERDICTS = {
     "rejects_right": "refuses right answers",
     "undecided": "undecided",
 }
-_TITLE = 62
+_TITLE = 84
 
 
 def lines(report: ProbeReport) -> Iterator[str]:

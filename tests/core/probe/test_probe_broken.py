@@ -113,6 +113,28 @@ def test_a_verifier_that_raises() -> None:
     assert any("Error" in message for message in report.error_examples)
 
 
+def test_a_verifier_that_hangs_is_given_up() -> None:
+    source = "def verify(sample):\n    while sample:\n        pass\n    return 1\n"
+    rubric = rubric_of(component("python", source=source), limits={"deadline_seconds": 0.2, "retries": 0})
+    report = probed(rubric)
+    assert report.verdict == "undecided"
+    assert 16 <= report.errors["timeout"] == report.calls < 40
+    assert report.reasons[-1].startswith("given up after 16 of class timeout")
+    assert report.of("plus_one").n == 0
+
+
+def test_one_that_hangs_at_times_is_told_by_class() -> None:
+    body = (
+        "while not sample.completion:\n    pass\nreturn '<answer>' + sample.answer + '</answer>' in sample.completion"
+    )
+    source = "def verify(sample):\n" + "\n".join(f"    {line}" for line in body.splitlines()) + "\n"
+    rubric = rubric_of(component("python", source=source), limits={"deadline_seconds": 0.5, "retries": 0})
+    report = probed(rubric, limit=5)
+    assert (report.of("empty").n, report.of("empty").errors) == (0, 5)
+    assert report.of("plus_one").errors == 0
+    assert report.errors["timeout"] < 16
+
+
 def test_on_error_fail_does_not_end_the_probe() -> None:
     report = probed(python("assert sample.completion\nreturn 0", on_error="fail"), limit=3)
     assert report.verdict == "rejects_right"

@@ -17,8 +17,7 @@ def test_the_page_lists_every_class() -> None:
     )
     expected = {one.name: one.rule if one.family == "false_positive" else "" for one in CLASSES if one.about != "hacks"}
     assert listed == expected
-    hacks = sum(one.about == "hacks" for one in CLASSES)
-    assert f"{len(expected)} and {hacks} grader hacks" in PAGE
+    assert f"{len(expected)} and the grader hacks" in PAGE
 
 
 WORKED = re.findall(r"^\| `(\w+)` \| (\d+) \| ([\d,]+) \| ([\d.]+) to ([\d.]+) % \| (yes|no) \|$", PAGE, re.M)
