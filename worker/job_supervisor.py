@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -137,7 +138,8 @@ class _Doing:
         cause: Cause | None = None
         try:
             niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
-            os.setpriority(os.PRIO_PROCESS, child.pid, niceness)
+            with suppress(ProcessLookupError):  # it is over already
+                os.setpriority(os.PRIO_PROCESS, child.pid, niceness)
             while not child.ended():
                 self._beat(folder)
                 if (cause := self._cause()) is not None:

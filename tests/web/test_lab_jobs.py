@@ -18,6 +18,7 @@ from cohort.catalog.services import verifier_version_create
 from cohort.lab import jobs
 from cohort.lab.models import JobState, LabJob, VerifierProbe
 from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel, jobs_expire, jobs_republish
+from cohort.lab.waiting import why_waits
 from cohort.runs.models import Draining, Node
 from cohort.runs.nodes import node_create, node_drain, node_present, node_rotate, token_digest
 from cohort.runs.revoke import node_revoke
@@ -126,7 +127,7 @@ def test_faults_are_told_at_their_fields(
     ask: Callable[..., LabJob], dataset: PromptDataset, base_model: BaseModel, alice: User
 ) -> None:
     wrong = copy.deepcopy(RIGHT)
-    wrong["components"][0]["params"] = {"extract": "nowhere"}  # type: ignore[index]
+    wrong["components"][0]["params"] = {"extract": "nowhere"}
     assert faults(lambda: ask(spec=wrong)) == ["components.0.params.extract"]
     assert faults(lambda: ask(options={"texts": [], "rows": 0})) == ["options"]
     assert faults(lambda: ask(options={"texts": [{"completion": 3}]})) == ["options.texts.0.completion"]
@@ -288,7 +289,7 @@ def test_a_finish_whose_answer_was_lost_changes_nothing(ask: Callable[..., LabJo
     before = job.finished_at
     assert worker.finish("done", result=result(completion="another")).status_code == 204
     job.refresh_from_db()
-    assert (job.finished_at, job.result["samples"][0]["completion"]) == (before, "2")
+    assert (job.finished_at, (job.result or {})["samples"][0]["completion"]) == (before, "2")
 
 
 def test_a_revoked_node_loses_its_job_for_good(ask: Callable[..., LabJob], node: Caller, alice: User) -> None:
@@ -348,7 +349,7 @@ def test_a_called_off_job_that_is_lost_or_given_back_is_over(
 def test_a_failure_is_told_in_its_words(ask: Callable[..., LabJob], node: Caller) -> None:
     job = ask()
     worker = JobCaller(taken(node))
-    told = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
+    told: dict[str, Any] = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
     assert worker.finish("failed", **told).status_code == 204
     job.refresh_from_db()
     assert (job.state, job.error_code) == (JobState.FAILED, "model_error")
@@ -397,7 +398,7 @@ def test_texts_that_cannot_be_stored_are_replaced(ask: Callable[..., LabJob], no
     job = ask()
     assert JobCaller(taken(node)).finish("done", result=result(completion="a\x00b\ud800c")).status_code == 204
     job.refresh_from_db()
-    assert job.result["samples"][0]["completion"] == "a\ufffdb\ufffdc"
+    assert (job.result or {})["samples"][0]["completion"] == "a\ufffdb\ufffdc"
 
 
 # ---------------------------------------------------------------------- probes
@@ -484,3 +485,33 @@ def test_what_waits_long_is_told_again_but_never_on_top_of_a_message(
     assert take_all(LAB_QUEUE) == [[first.pk], [second.pk]]
     assert jobs_republish(clock=lambda: now + 62) == [first.pk, second.pk]
     take_all(LAB_QUEUE)
+
+
+def test_a_lease_of_before_the_clock_was_set_back_is_no_longer_than_any(
+    ask: Callable[..., LabJob], node: Caller
+) -> None:
+    ask()
+    taken(node)
+    LabJob.objects.update(lease_until=Now() + timedelta(days=1))
+    assert jobs_expire() == []
+    assert LabJob.objects.filter(lease_until__lt=Now() + timedelta(seconds=61)).exists()
+
+
+def test_why_it_waits(ask: Callable[..., LabJob], node: Caller, alice: User) -> None:
+    first = ask()
+    assert why_waits(first).startswith("no node is here")
+    row = Node.objects.get()
+    node_present(node=row, info=node_info(WORKS))
+    assert why_waits(first) == "a worker takes it within seconds"
+    code = ask(spec=PYTHON)
+    assert why_waits(code) == "1 other before it waits too"
+    LabJob.objects.filter(pk=first.pk).update(created_at=Now() - timedelta(minutes=1))
+    assert "worker --queues lab" in why_waits(first)
+    taken(node)
+    assert why_waits(code) == "the lab's workers do 1 other; each does one at a time"
+    node_present(node=row, info=node_info(BROKEN))
+    assert "gpu-1: Ubuntu's AppArmor" in why_waits(code)
+    node_drain(node=row, actor=alice, how=Draining.FINISH)
+    first.refresh_from_db()
+    assert why_waits(first) == "", "it runs"
+    assert "draining" in why_waits(ask())

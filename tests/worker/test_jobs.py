@@ -77,6 +77,7 @@ def test_a_job_is_done_and_nothing_of_it_stays(site: Site, doing: Any, tmp_path:
     finish = doing().run(job.pk)
     job.refresh_from_db()
     assert (finish.end, job.state, job.error) == ("done", JobState.DONE, "")
+    assert job.seconds is not None
     assert job.seconds > 0
     assert list((tmp_path / "runs" / "lab").iterdir()) == []
     with pytest.raises(Refused, match="not waiting"):

@@ -50,7 +50,7 @@ def lab(site: Site) -> Site:
 
 
 def ask(site: Site, kind: Any, options: dict[str, Any], **more: Any) -> LabJob:
-    given = {"spec": RIGHT} if "version" not in more else {}
+    given: dict[str, Any] = {"spec": RIGHT} if "version" not in more else {}
     return job_ask(project=site.project, actor=site.user, kind=kind, options=options, **given, **more)
 
 
@@ -159,7 +159,7 @@ def test_jobs_of_each_kind_are_done_and_leave_nothing(lab: Site, tmp_path: Path)
     assert "acme/absent" in missing.error
     probe = VerifierProbe.objects.get()
     assert (probe.version, probe.job, probe.by) == (lab.verifier_version, probed, lab.user)
-    assert probe.verdict == probe.report["verdict"] == probed.result["verdict"]
+    assert probe.verdict == probe.report["verdict"] == (probed.result or {})["verdict"]
     assert nothing_left(tmp_path)
     log = log_of(tmp_path)
     assert "Traceback" not in log

@@ -273,6 +273,8 @@ def _stale(job: LabJob) -> StaleFence:
 
 def jobs_expire() -> list[int]:
     """Jobs whose lease is over wait again, the second time they fail. Returns their ids."""
+    running = LabJob.objects.filter(state=JobState.RUNNING)
+    running.filter(lease_until__gt=Now() + 2 * _lease()).update(lease_until=Now() + _lease())  # the clock was set back
     expired = LabJob.objects.filter(state=JobState.RUNNING, lease_until__lt=Now())
     return [pk for pk in list(expired.values_list("pk", flat=True)) if _lose(pk, Q(lease_until__lt=Now()))]
 
