@@ -23,6 +23,7 @@ _SIGXCPU, _SIGKILL = 24, 9
 _GRACE = 1.0
 """Seconds between the end of a box's channel and the end of the box, when it ends by itself."""
 _UNREAD = 30.0
+_CLEANING = marshal.dumps(None)
 
 
 @dataclass(slots=True)
@@ -82,6 +83,7 @@ class Watch:
             poll.register(descriptor, select.POLLIN)
         deadline = self._begun + limits.wall_seconds
         told: bytes | None = None
+        over = 0.0
         try:
             while told is None or streams:
                 left = None
@@ -93,7 +95,11 @@ class Watch:
                 for descriptor, _ in poll.poll(None if left is None else math.ceil(left * 1000)):
                     if descriptor == box.life.fileno():
                         told = box.life.recv(4096)
-                        poll.unregister(descriptor)
+                        over = over or time.monotonic()
+                        if told == _CLEANING:
+                            told, deadline = None, math.inf
+                        else:
+                            poll.unregister(descriptor)
                         continue
                     part = os.read(descriptor, 1 << 16)
                     kept = streams[descriptor]
@@ -103,8 +109,7 @@ class Watch:
                         del streams[descriptor]
                     elif kept.length > OUTPUT_FACTOR * max(1, limits.output_bytes):
                         self.stop("output")
-            seconds = time.monotonic() - self._begun
-            return self._ran(told, seconds)
+            return self._ran(told, over - self._begun)
         finally:
             box.kill()
             box.life.close()
@@ -168,6 +173,8 @@ class Box:
 
     def send(self, message: bytes) -> None:
         """Raises BoxEnded when the box is gone before it took all. One that reads nothing for 30 s is killed (wall)."""
+        if self._channel.fileno() < 0:
+            raise self._ended()
         left = memoryview(len(message).to_bytes(4, "big") + message)
         while left:
             try:
@@ -182,6 +189,8 @@ class Box:
         """The next frame. Raises BoxTimeout when it is not there in time, BoxEnded when the box is gone."""
         deadline = time.monotonic() + seconds
         while (frame := self._frame()) is None:
+            if self._channel.fileno() < 0:
+                raise self._ended()
             try:
                 part = self._channel.recv(1 << 20)
             except BlockingIOError:

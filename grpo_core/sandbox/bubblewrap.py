@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import seccomp
+from grpo_core.sandbox import cgroups, seccomp
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
@@ -55,8 +55,8 @@ class Bubblewrap:
             "--chdir", "/box", *self._start,
         ]  # fmt: skip
         setup = {
-            # Bubblewrap's own process inside counts among the box's.
-            "limits": rlimits(order.limits, holders=1),
+            # Bubblewrap's own process inside counts among the box's. With one more the group refuses first, and tells.
+            "limits": rlimits(order.limits, holders=2 if cgroups.possible()[1] else 1),
             "helper": order.helper,
             "argv": [*(["3"] if order.helper else []), *order.arguments],
             "path": [PACKAGES] if order.packages else [],

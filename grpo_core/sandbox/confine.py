@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-READ, READ_FILE_ONLY, WRITE_FILE = 1 << 0 | 1 << 2 | 1 << 3, 1 << 0 | 1 << 2, 1 << 1
+READ_DIR, WRITE_FILE = 1 << 3, 1 << 1
+READ = 1 << 0 | 1 << 2 | READ_DIR  # with running it
 DEVICES_AND_SOCKETS = 1 << 6 | 1 << 9 | 1 << 11  # making them
 FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 
@@ -30,6 +31,13 @@ def _confine(setup: dict[str, Any], folder: str) -> None:
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "wb") as file:
             file.write(content)
+    packages = os.path.join(os.path.dirname(folder), "packages")
+    os.mkdir(packages, 0o700)
+    for name, target in setup["packages"].items():
+        place = os.path.join(packages, name)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.symlink(target, place)
+    setup["path"] = [packages]
     os.chdir(folder)
     os.environ.update(HOME=scratch, TMPDIR=scratch)
     with open("/proc/loadavg", "rb") as load:
@@ -60,8 +68,10 @@ def _confine(setup: dict[str, Any], folder: str) -> None:
         checked(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"a rule for {path}")
         os.close(place)
 
-    for path in [*setup["readable"], folder]:
+    for path in [*setup["readable"], *setup["packages"].values(), packages, folder]:
         allow(path, READ)
+    for path in setup["listed"]:
+        allow(path, READ_DIR)
     for path in ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"):
         allow(path, READ | WRITE_FILE)
     allow(scratch, rights & ~DEVICES_AND_SOCKETS)

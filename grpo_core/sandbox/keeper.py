@@ -7,8 +7,9 @@ asker is. It is a subreaper, so what a box leaves behind comes to it to be ended
 
 stdin is a SOCK_SEQPACKET socket. The first message is marshalled settings; each later one a marshalled list of words to
 start, with descriptors: the box's own socket first, then those that become 0, 1, 2, … of the new process. On a box's
-socket the keeper writes marshalled (status, CPU seconds) once all of the box is gone; when the other side shuts down
-writing, or dies, the box is killed. When stdin ends, or the asker does, all boxes are killed and the keeper leaves.
+socket the keeper writes marshalled None when nothing runs in the box any more but its folder is still to be removed,
+and (status, CPU seconds) once all of the box is gone; when the other side shuts down writing, or dies, the box is
+killed. When stdin ends, or the asker does, all boxes are killed and the keeper leaves.
 """
 
 import array
@@ -206,6 +207,7 @@ class Keeper:
         if box.folder is None:
             self.end(box)
             return
+        answer(box.life, None)
         box.cleaner = os.fork()
         if box.cleaner == 0:
             try:
@@ -305,7 +307,7 @@ def children() -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(int(name)) == own]
 
 
-def answer(life: socket.socket, told: tuple[int | str | None, float]) -> None:
+def answer(life: socket.socket, told: tuple[int | str | None, float] | None) -> None:
     try:
         life.sendall(marshal.dumps(told))
     except (BrokenPipeError, ConnectionResetError):  # nobody waits for it

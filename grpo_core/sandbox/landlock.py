@@ -14,7 +14,7 @@ from grpo_core.sandbox import seccomp
 from grpo_core.sandbox.bubblewrap import LAUNCHER, seen
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
-from grpo_core.sandbox.python_files import PythonFiles, package_files, package_roots, python_files
+from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
 
 CONFINE = resources.files("grpo_core.sandbox").joinpath("confine.py").read_text(encoding="utf-8")
 SPARE_PROCESSES = 1024
@@ -30,7 +30,9 @@ class Landlock:
         python = python_files()
         self.dropped: Dropped = drop([*python.roots, *package_roots()])
         self._moved = self.dropped.moved
-        self._readable = [seen(place, self._moved) for place in _without_hidden(python)]
+        readable, listed = _without_hidden(python)
+        self._readable = [seen(place, self._moved) for place in readable]
+        self._listed = [seen(place, self._moved) for place in listed]
         self._words = (seen(python.executable, self._moved), "-I", "-S", "-X", "utf8", "-c", LAUNCHER)
         self._environment = {"LANG": "C.UTF-8", "PATH": "/nonexistent"}
         if python.libraries:
@@ -42,15 +44,17 @@ class Landlock:
 
     def recipe(self, order: Order) -> Recipe:
         packages = package_files(order.packages)
-        folders = {here.parents[place.count("/") - 2] for here, place in packages}
         setup = {
             "limits": rlimits(order.limits, holders=SPARE_PROCESSES),
             "helper": order.helper,
             "argv": [*(["3"] if order.helper else []), *order.arguments],
-            "path": sorted(seen(folder, self._moved) for folder in folders),
+            "path": [],
             "confine": CONFINE,
             "files": {"program.py": order.program.encode("utf-8", "surrogatepass"), **order.files},
-            "readable": [*self._readable, *(seen(here, self._moved) for here, _ in packages)],
+            # Links, because a folder on Python's path must be listed, and a rule on it would open all that is in it.
+            "packages": {place.removeprefix(f"{PACKAGES}/"): seen(here, self._moved) for here, place in packages},
+            "readable": self._readable,
+            "listed": self._listed,
             "abi": self.abi,
             "filter": self._filter,
             "own_pid": seccomp.OWN_PID,
@@ -63,7 +67,8 @@ WEAKER = (
     "process numbers are shared with the machine, though no other process can be signalled or looked into",
     "/tmp has no size: each file is bounded, their number is not",
     "the network is closed by Landlock and the filter of system calls, not by a network of the box's own",
-    "programs in a box cannot signal each other, change modes of files, or lead a session",
+    "programs in a box cannot signal each other, change modes of files, lead a session, or share semaphores, so "
+    "multiprocessing's locks and queues do not work",
 )
 NO_PROCESS_GROUP = "processes are counted over all boxes: a fork bomb in one can hold up the forks of others"
 
@@ -80,16 +85,19 @@ def landlock_abi() -> int:
     return abi
 
 
-def _without_hidden(python: PythonFiles) -> list[Path]:
-    """What is shown, without the folders to hide: Landlock's rules only ever add."""
+def _without_hidden(python: PythonFiles) -> tuple[list[Path], list[Path]]:
+    """(what may be read, folders of which only the names may be), as Landlock's rules only ever add: what is hidden
+    lies in a folder that Python has to list."""
     found: list[Path] = []
+    listed: list[Path] = []
     todo = list(python.shown)
     while todo:
         place = todo.pop()
         if place in python.hidden:
             continue
         if any(hidden.is_relative_to(place) for hidden in python.hidden):
+            listed.append(place)
             todo += place.iterdir()
         else:
             found.append(place)
-    return found
+    return found, listed

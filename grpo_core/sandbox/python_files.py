@@ -1,6 +1,7 @@
 """Which files of this machine a boxed Python needs: the interpreter, its standard library, the system's shared
 libraries, and the distributions that a caller allows, with what those need. Nothing else is ever shown to a box."""
 
+import json
 import os
 import re
 import sys
@@ -125,7 +126,8 @@ def _package_files(names: tuple[str, ...]) -> tuple[tuple[Path, str], ...]:
             elif here.exists():
                 places[top] = here
         importable = [top for top in tops if not top.endswith((".dist-info", ".egg-info", ".pth"))]
-        if len(places) == before or not importable:
+        source = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if len(places) == before or not importable or source.get("dir_info", {}).get("editable"):
             name = distribution.metadata["Name"]
             raise SandboxError(
                 f"packages: {name} has no files of its own here (an editable install?); install it as a wheel"

@@ -138,9 +138,9 @@ def _expect(channel: socket.socket, word: bytes, deadline: float) -> int:
     poll.register(channel, select.POLLIN)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise _Unexpected(f"it did not stand within {LAUNCH_SECONDS:g} s")
-    said, extra, _, _ = channel.recvmsg(4096, _CREDENTIALS)
-    if said[:1] != word:
-        raise _Unexpected(said[1:].decode("utf-8", "replace"))
+    said, extra, _, _ = channel.recvmsg(1, _CREDENTIALS)  # what follows may be a frame already
+    if said != word:
+        raise _Unexpected(channel.recv(4096).decode("utf-8", "replace") if said else "")
     return next((struct.unpack("iii", data[:12])[0] for _, kind, data in extra if kind == socket.SCM_CREDENTIALS), 0)
 
 

@@ -1,0 +1,99 @@
+"""The four ways in which such boxes were measured to fail unseen."""
+
+import struct
+
+import pytest
+
+from grpo_core.sandbox import Limits, Sandbox, cgroups
+from grpo_core.sandbox.bubblewrap import Bubblewrap
+from grpo_core.sandbox.keeping import Dropped
+from grpo_core.sandbox.seccomp import ALLOW, RETURN
+from tests.needs import needs
+
+from .conftest import made
+
+BOMB = """
+import os, time
+born = 0
+try:
+    while born < 100:
+        if os.fork() == 0: time.sleep(60); os._exit(0)
+        born += 1
+except OSError: pass
+print(born)
+"""
+
+
+@pytest.fixture
+def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that the program itself is under, as on machines where no control group is writable."""
+    monkeypatch.setattr(cgroups, "make", lambda memory, processes: None)
+    monkeypatch.setattr(cgroups, "possible", lambda: (False, False))
+
+
+@pytest.mark.usefixtures("no_groups")
+def test_1_the_limit_on_processes_binds_because_root_is_dropped(boxes: Sandbox) -> None:
+    assert int(boxes.run(BOMB, limits=Limits(processes=16)).stdout) == 15
+
+
+@pytest.mark.usefixtures("no_groups")
+def test_1_it_would_not_bind_root() -> None:
+    needs("bwrap")
+    needs("root")
+    backend = Bubblewrap()
+    backend.dropped = Dropped(None, "", ())
+    backend = _unmoved(backend)
+    sandbox = made(backend, "bubblewrap")
+    assert int(sandbox.run(BOMB, limits=Limits(processes=16)).stdout) == 100
+    sandbox.close()
+
+
+def _unmoved(backend: Bubblewrap) -> Bubblewrap:
+    """Root reaches every folder where it is."""
+    for root, elsewhere in backend._moved.items():
+        backend._fixed = [word.replace(elsewhere, str(root)) for word in backend._fixed]
+    return backend
+
+
+@pytest.mark.usefixtures("no_groups")
+def test_2_boxes_do_not_use_up_each_other_s_processes(boxes: Sandbox) -> None:
+    """One after the other and two at once, with a limit that a few boxes together would pass."""
+    program = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nprint('good')"
+    with boxes.open(BOMB + "time.sleep(60)", limits=Limits(processes=4, wall_seconds=60.0)):
+        ends = [boxes.run(program, limits=Limits(processes=2)).stdout for _ in range(40)]
+    assert ends == [b"good\n"] * 40
+
+
+def test_3_no_user_namespace_in_the_box_even_without_the_filter() -> None:
+    needs("bwrap")
+    backend = Bubblewrap()
+    backend._filter = struct.pack("=HBBI", RETURN, 0, 0, ALLOW)
+    sandbox = made(backend, "bubblewrap")
+    program = "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.unshare(0x10000000), ctypes.get_errno())"
+    assert sandbox.run(program).stdout == b"-1 28\n"  # ENOSPC: none may be made
+    backend._fixed.remove("--disable-userns")
+    assert sandbox.run(program).stdout == b"0 0\n"
+    sandbox.close()
+
+
+def test_4_the_sum_over_processes_is_bounded_by_a_group_or_told_as_weaker(
+    boxes: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = """
+import os, time
+pids = []
+for _ in range(6):
+    pid = os.fork()
+    if pid == 0: held = bytearray(50 * 2**20); time.sleep(0.5); os._exit(0)
+    pids.append(pid)
+print(sum(os.waitpid(pid, 0)[1] == 0 for pid in pids))
+"""
+    limits = Limits(memory_bytes=150 * 2**20, processes=16)
+    if cgroups.possible()[0]:
+        assert boxes.run(many, limits=limits).stdout.strip() != b"6"
+    monkeypatch.setattr(cgroups, "make", lambda memory, processes: None)
+    assert boxes.run(many, limits=limits).stdout.strip() == b"6"
+    monkeypatch.setattr(cgroups, "possible", lambda: (False, False))
+    from grpo_core.sandbox import self_test
+
+    assert any("no control group is writable" in line for line in self_test().weaker)
