@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
+from grpo_core.cli import main
 from grpo_core.errors import SandboxError
-from grpo_core.rewards import session
+from grpo_core.rewards import Runner, session
 from grpo_core.rewards.session import shared_sandbox
 from tests.core.runs import PLAIN, Result, Setting, make_home, merged, result, rows
 from tests.processes import clean_environment, wait_for
@@ -253,3 +254,25 @@ def test_each_rank_scores_its_share_in_boxes_of_its_own(home: Path, near: Path, 
     assert told[:20] == [[one["value"], one["detail"], one["passed"]] for one in components(near)][:20]
     events: list[Any] = [row for row in rows(out / "events.jsonl") if row["kind"] == "event"]
     assert len([row for row in events if row["type"] == "reward_facts"]) == ranks
+
+
+@pytest.mark.parametrize("ends", ["well", "with an error"])
+def test_a_trainer_closes_its_runner_however_it_ends(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    shared_sandbox()
+    closed: list[int] = []
+    close = Runner.close
+
+    def told(self: Runner) -> None:
+        before = len(psutil.Process().children(recursive=True))
+        close(self)
+        closed.append(before - len(psutil.Process().children(recursive=True)))
+
+    monkeypatch.setattr(Runner, "close", told)
+    source = NEAR if ends == "well" else NEAR.replace("near =", "near = 1 / 0 if sample.completion else")
+    parts = merged(python(source), {"reward": {"on_error": "fail"}, "eval": {"before": False}, "optim": {"steps": 2}})
+    config = Setting(home, "closed", parts).write()
+    assert main(["train", str(config), "--out", str(tmp_path / "run")]) == (0 if ends == "well" else 5)
+    assert len(closed) == 1
+    assert closed[0] > 0
