@@ -39,7 +39,8 @@ def test_checks_and_weaker_points_are_shown(client_for: Any, made: tuple[Node, s
     ):
         assert text in alone
     assert "code rewards cannot run here" not in listed + alone
-    assert "not kept apart" not in alone
+    assert alone.count("<td>held</td>") == 2
+    assert "failed</span>" not in alone
 
 
 def test_one_that_does_not_work_is_told_with_its_fix(client_for: Any, made: tuple[Node, str], alice: User) -> None:
@@ -47,7 +48,7 @@ def test_one_that_does_not_work_is_told_with_its_fix(client_for: Any, made: tupl
     for page in pages(client_for(alice), made[0]):
         assert "code rewards cannot run here" in page
         assert "apparmor_restrict_unprivileged_userns=0" in page
-    assert "not kept apart" in page
+    assert "failed</span>" in page
     assert "setting up uid map" in page
 
 
