@@ -51,17 +51,22 @@ class ParamSpec:
     @property
     def default_text(self) -> str:
         """What an empty field means."""
-        if self.required:
+        if self.required or self.default is None or self.default in ("", [], {}):
             return ""
-        if self.default is None or self.default in ("", [], {}):
-            return "empty"
         if self.shape == "switch":
             return "on" if self.default else "off"
         return dump_yaml(self.default).strip().removesuffix("\n...") if self.shape == "yaml" else str(self.default)
 
+    @property
+    def label(self) -> str:
+        for ending, unit in (("_mb", "MiB"), ("_seconds", "seconds")):
+            if self.name.endswith(ending):
+                return f"{self.name.removesuffix(ending).replace('_', ' ').capitalize()}, {unit}"
+        return self.name.replace("_", " ").capitalize()
+
     def form_field(self) -> forms.Field:
         """Never required by the form itself: the kind says what is missing, in the same words for every way in."""
-        label = self.name.replace("_", " ").capitalize()
+        label = self.label
         common: dict[str, Any] = {"label": label, "help_text": self.help, "required": False}
         area = {"spellcheck": "false", "autocomplete": "off"}
         match self.shape:
@@ -86,7 +91,7 @@ class ParamSpec:
                 return forms.CharField(strip=False, max_length=MAX_CHARS, widget=forms.TextInput(attrs=area), **common)
             case "lines":
                 common["help_text"] = f"{self.help} One a line."
-                return _Lines(strip=False, max_length=MAX_CHARS, widget=forms.Textarea({**area, "rows": 3}), **common)
+                return _Lines(strip=False, max_length=MAX_CHARS, widget=forms.Textarea({**area, "rows": 2}), **common)
             case "code":
                 return _Text(max_length=MAX_CHARS, strip=False, widget=forms.Textarea({**area, "rows": 18}), **common)
             case "long":

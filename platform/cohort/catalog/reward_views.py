@@ -108,7 +108,7 @@ def _save_version(request: HttpRequest, project: Project, form: RewardForm) -> H
 
 def _changes_rows(request: HttpRequest, form: RewardForm) -> bool:
     """Without JavaScript the buttons that add and remove a component come here, and a kind that was changed."""
-    return "add_row" in request.POST or "remove_row" in request.POST or form.other_kinds
+    return bool({"add_row", "remove_row", "show_kind"} & request.POST.keys()) or form.other_kinds
 
 
 def _verifier_form(

@@ -25,12 +25,12 @@ def _about(model: type[Model], name: str) -> str:
     return " ".join((model.model_fields[name].description or "").replace("`", "").split())
 
 
-def _number(model: type[Model], name: str, *, whole: bool = True, initial: Any = None) -> forms.Field:
+def _number(model: type[Model], name: str, *, whole: bool = True, initial: Any = None, about: str = "") -> forms.Field:
     kind = forms.IntegerField if whole else forms.FloatField
     return kind(
         label=_OTHER_WORDS.get(name, name.replace("_", " ").capitalize()),
         initial=model.model_fields[name].default if initial is None else initial,
-        help_text=_about(model, name),
+        help_text=about or _about(model, name),
         widget=forms.TextInput(attrs=_NUMBER if whole else _DECIMAL),
         localize=False,
     )
@@ -115,7 +115,7 @@ class RowsForm(_Job):
     kind: LabKind = "try"
     kind_name = "rows"
     options = ("rows",)
-    rows = _number(TryOptions, "rows", initial=ROWS)
+    rows = _number(TryOptions, "rows", initial=ROWS, about="The first so many problems of the file.")
 
 
 class SampleForm(_Job):

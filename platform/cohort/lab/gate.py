@@ -53,7 +53,7 @@ class Gate:
             case "clean":
                 return "the probe found no class of wrong answers that the reward pays"
             case "rejects_right":
-                return "the probe found right answers that the reward does not pay"
+                return "the probe found that the reward refuses the reference answers themselves"
             case "undecided":
                 return "the last probe of the reward decided nothing: errors kept it from scoring"
             case _:

@@ -1,6 +1,7 @@
 """Pages of one job of the lab: how far it is, and what it found. Texts are a model's, so they are shown and never
 rendered."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -17,7 +18,8 @@ from cohort.lab import services
 from cohort.lab.models import JobKind, JobState, LabJob
 from cohort.lab.probe_shown import probe_shown
 from cohort.lab.results import GROUPS_A_PAGE, Results, results_of
-from cohort.lab.selectors_pages import OPEN, job_light, job_of, probes_of, waiting_before
+from cohort.lab.selectors_pages import OPEN, job_light, job_of, probes_of
+from cohort.lab.waiting import why_waits
 
 STOP_POLLING = 286
 
@@ -103,14 +105,16 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
 
 def _frame(project: Project, job: LabJob) -> dict[str, Any]:
     told: dict[str, Any] = job.progress or {}
-    seen = f"{job.state}:{job.fence}:{told.get('done')}:{told.get('phase', '')}:{job.cancel_asked}"
+    why = why_waits(job)
+    said = f"{job.state}:{job.fence}:{told.get('done')}:{told.get('phase', '')}:{job.cancel_asked}:{why}"
+    seen = hashlib.sha256(said.encode()).hexdigest()[:16]
     return {
         "project": project,
         "job": job,
         "told": told,
         "live": job.state in OPEN,
         "seen": seen,
-        "before": waiting_before(job) if job.state == JobState.WAITING else 0,
+        "why": why,
         "spec_json": json.dumps(job.spec),
         "components": job.spec["components"],
     }

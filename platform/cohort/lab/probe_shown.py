@@ -7,9 +7,9 @@ from cohort.lab.charts import Interval, interval_drawn
 from grpo_core.probe.report import ClassResult, ProbeReport
 
 VERDICTS = {
-    "clean": "It pays right answers in every form tried, and no class of wrong ones.",
+    "clean": "No class of wrong answers is paid.",
     "pays_wrong": "It pays wrong answers. A run with it is held back until somebody gives a reason.",
-    "rejects_right": "It pays no class of wrong answers, but refuses right ones written in another form.",
+    "rejects_right": "It pays no class of wrong answers, but refuses the reference answers themselves.",
     "undecided": "The probe decided nothing.",
 }
 ABOUT = {

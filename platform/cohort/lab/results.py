@@ -67,8 +67,8 @@ class GroupShown:
     @property
     def spread(self) -> float | None:
         """Population standard deviation, as a step divides by."""
-        if self.mean is None:
-            return None
+        if self.mean is None or nearly_equal(self.rewards):
+            return None if self.mean is None else 0.0
         return float((sum((one - self.mean) ** 2 for one in self.rewards) / len(self.rewards)) ** 0.5)
 
     @property

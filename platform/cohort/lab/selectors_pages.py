@@ -57,11 +57,6 @@ def job_light(project: Project, pk: int) -> LabJob:
     return job
 
 
-def waiting_before(job: LabJob) -> int:
-    """Jobs of all projects that were asked for earlier and are not done."""
-    return LabJob.objects.filter(state__in=OPEN, pk__lt=job.pk).count()
-
-
 def probes_of(version: VerifierVersion) -> list[VerifierProbe]:
     """Newest first."""
     rows = VerifierProbe.objects.filter(version=version).select_related("dataset", "by", "version__verifier")

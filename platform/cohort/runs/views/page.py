@@ -12,7 +12,7 @@ from cohort.access import may, run_for
 from cohort.accounts.models import Role
 from cohort.csp import charts_csp
 from cohort.figures import natural
-from cohort.lab.gate import launch_of, titles_of
+from cohort.lab.gate import launch_of, listed, titles_of
 from cohort.review.selectors import step_groups
 from cohort.runs.charts import charts_of, series, width_of
 from cohort.runs.comparison_cache import suites_cached
@@ -45,7 +45,7 @@ def _launch(run: Run) -> dict[str, Any]:
     """What was known of the reward when the run was launched."""
     noted = launch_of(run)
     titles = titles_of(noted.probe, tuple(noted.pays_wrong)) if noted and noted.probe else []
-    return {"launch": noted, "launch_titles": titles}
+    return {"launch": noted, "launch_words": listed(titles, shown=6)}
 
 
 @require_safe

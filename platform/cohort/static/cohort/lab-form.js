@@ -49,6 +49,7 @@
   };
 
   const begin = () => {
+    for (const button of document.querySelectorAll("[data-without-script]")) button.hidden = true; // the fields come by themselves
     for (const editor of document.querySelectorAll("[data-editor]:not(.is-live)")) {
       const area = editor.querySelector("textarea");
       editor.classList.add("is-live");
