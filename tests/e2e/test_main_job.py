@@ -98,7 +98,7 @@ def drive(page, address: str, password: str, tmp_path: Path, picture: Callable) 
     page.locator("#id_name").fill("right sum")
     page.locator("#id_component-0-kind").select_option("exact")
     page.locator("#id_component-0-name").fill("correct")
-    page.locator("#id_component-0-params").fill("extract: answer_tag")
+    page.locator("#id_component-0-p_extract").select_option("answer_tag")
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("heading", name="right sum", exact=True).wait_for()
 
