@@ -52,7 +52,7 @@ def graded(
 
 
 def drip(_: Seen) -> Iterator[bytes]:
-    yield b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
     while True:
         time.sleep(0.05)
         yield b" "
