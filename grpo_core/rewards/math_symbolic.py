@@ -50,8 +50,8 @@ class MathParams(Params):
     """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
     completion itself, which must be the answer alone."""
     decimals: Annotated[int, Field(ge=0, le=12)] = 6
-    """To how many decimals an expression with a decimal in it is compared; others are compared exactly. Three digits
-    must agree in any case."""
+    """To how many decimals an expression with a decimal in it is compared; others are compared exactly. They
+    must agree to half a percent in any case."""
     percent: Literal["ratio", "ignore"] = "ratio"
     """ratio: `50 %` is 0.5. ignore: the sign is dropped, so `50 %` is 50."""
 
@@ -241,8 +241,8 @@ def _verify_trees(wanted: Any, given: Any, decimals: int) -> bool:
 
 
 def _digits_agree(wanted: Any, given: Any) -> bool:
-    """Whether two real numbers, if that is what they are, agree in three digits: rounded to six decimals 0.0000001 and
-    0.0000002 are equal."""
+    """Whether two real numbers, if that is what they are, agree to half a percent: rounded to six decimals
+    0.0000001 and 0.0000002 are equal."""
     if not (getattr(wanted, "is_real", False) and getattr(given, "is_real", False)):
         return True
     if not (wanted.is_number and given.is_number):
