@@ -17,7 +17,7 @@ import time
 
 from grpo_core.rewards.code_inside_solution import run_call, run_program, serve
 from grpo_core.rewards.code_inside_talk import Talk
-from grpo_core.rewards.code_inside_values import LARGEST
+from grpo_core.rewards.code_inside_values import LARGEST, by_the_clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ REPORT = 9
 """Descriptor on which a child says what it found."""
 SPARE = 40
 """Descriptors from here on hold the pipes while 0 to 2 are set up."""
-WALL = 3.0
-"""A child may take so many times its processor seconds by the clock."""
 ERROR_TAIL = 2000
 
 
@@ -38,7 +36,7 @@ class Child:
     def __init__(self, order: dict[str, Any], boxed: Any) -> None:
         self.ended: bytes = b""
         self._seconds = max(1, -int(-order["seconds"] // 1))
-        self._deadline = time.monotonic() + WALL * order["seconds"] + 0.5
+        self._deadline = time.monotonic() + by_the_clock(order["seconds"])
         out, self._out = os.pipe()[::-1]
         err, self._err = os.pipe()[::-1]
         given, self._in = os.pipe()
@@ -127,7 +125,7 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         if not end:
             end = b"e" if code >= 0 else b"s"
-            if code in (-24, -9) and used.ru_utime + used.ru_stime > 0.9 * self._seconds:
+            if code == -24 or (code == -9 and used.ru_utime + used.ru_stime > 0.9 * self._seconds):
                 end = b"c"
         self._close_in()
         for number in (self._out, self._err, self._talk):
@@ -195,8 +193,10 @@ def _become(order: dict[str, Any], given: int, out: int, err: int, talk: int) ->
     import resource
 
     os.setpgid(0, 0)
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
     seconds = max(1, -int(-order["seconds"] // 1))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    if most == resource.RLIM_INFINITY or seconds < most:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     do = order["do"]
     null = os.open("/dev/null", os.O_RDWR)
     spare = [os.dup2(number, to + SPARE) for to, number in enumerate((given, out, err, null, max(talk, 0)))]

@@ -12,7 +12,7 @@ from grpo_core.rewards.base import shown
 from grpo_core.rewards.code_box import CodeBox, Ended
 from grpo_core.rewards.code_cases import CallCase, Case, Cases, InputCase, ProgramCase
 from grpo_core.rewards.code_compare import same_text, same_value, told
-from grpo_core.rewards.code_inside_values import LARGEST, encode, from_text
+from grpo_core.rewards.code_inside_values import LARGEST, by_the_clock, encode, from_text
 
 _ROOM = 64 * 1024
 _TESTS_SECONDS = 2.0
@@ -201,7 +201,7 @@ def _how(said: Ended, seconds: float) -> str:
         case "cpu":
             return f"took more than {seconds:g} s of processor time"
         case "wall":
-            return f"took more than {3 * seconds:g} s"
+            return f"took more than {by_the_clock(seconds):g} s by the clock"
         case "output":
             return f"gave more than it may, up to {LARGEST:,} bytes"
         case "refused":

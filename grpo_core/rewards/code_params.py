@@ -34,8 +34,8 @@ class CodeParams(Params):
     """Two numbers, one of them with a decimal point, are equal within this difference, or this share of the larger one:
     returned by a call, or printed where `compare` is numbers."""
     case_seconds: Annotated[float, Field(ge=0.1, le=600)] = 5.0
-    """Processor time of one case; by the clock it may take three times as long. All cases of a solution together end
-    with `limits.deadline_seconds`."""
+    """Processor time of one case; by the clock it may take three times as long and five seconds more. All cases of a
+    solution together end with `limits.deadline_seconds`."""
     memory_mb: Annotated[int, Field(ge=64, le=65536)] = 512
     """Memory of the solution, in MiB."""
     packages: tuple[Annotated[str, Field(pattern=_NAME)], ...] = ()

@@ -9,7 +9,8 @@ from tests.core.rewards.naive_judges import JUDGES, RIGHT, TEXT_RIGHT, TEXT_WRON
 
 FOOLED: dict[str, str] = {
     "same_process": """
-        exit_zero os_exit_zero raise_system_exit exit_in_call os_exit_in_call exit_by_thread exit_by_alarm exit_at_exit exit_by_excepthook exit_by_finalizer exit_by_trace exit_by_profile exit_by_audit exit_by_exec
+        exit_zero os_exit_zero raise_system_exit exit_in_call os_exit_in_call exit_by_thread exit_by_alarm
+        exit_at_exit exit_by_excepthook exit_by_finalizer exit_by_trace exit_by_profile exit_by_audit exit_by_exec
         exit_by_fork exit_in_repr exit_in_error_text exit_in_eq term_at_end equals_all equals_all_int equals_all_str
         equals_all_float equals_all_list equals_all_dict equals_all_tuple class_equals_all mock_any nested_equals_all
         lies_about_its_type replaces_comparison replaces_main_names empties_cases rewrites_expected reads_frames

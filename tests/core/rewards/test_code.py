@@ -1,0 +1,514 @@
+"""The kind `code`: what is taken as cases, what a detail tells, what is an error and what is wrong."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
+from grpo_core.data import Problem
+from grpo_core.errors import ConfigError, DataError, RewardError, SandboxError
+from grpo_core.records import ComponentScore
+from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.code import CodeScorer, open_scorer
+from grpo_core.rewards.code_cases import CallCase, InputCase, ProgramCase, read_cases
+from grpo_core.rewards.code_compare import same_text, same_value
+from grpo_core.rewards.code_extract import extract_code
+from grpo_core.rewards.code_inside_values import Unsendable, as_text, decode, encode, from_text
+from grpo_core.rewards.code_params import CodeParams
+from grpo_core.rewards.rubric import Rubric
+from grpo_core.rewards.session import shared_sandbox
+from tests.core.rewards.examples import PAGES, Example, examples, run
+
+
+def problem(tests: Any, **meta: Any) -> Problem:
+    return Problem("p7", "Write a program.", "", {"tests": tests, **meta})
+
+
+def sample(tests: Any, code: str, **meta: Any) -> Unscored:
+    return Unscored(problem(tests, **meta), f"```python\n{code}\n```")
+
+
+class Judging:
+    def __init__(self) -> None:
+        self._open: dict[str, CodeScorer] = {}
+
+    def __call__(self, tests: Any, code: str, **params: Any) -> ComponentScore:
+        key = repr(sorted(params.items()))
+        if key not in self._open:
+            deadline = params.pop("deadline", 30.0)
+            limits = RewardLimits(workers=2, deadline_seconds=deadline)
+            self._open[key] = open_scorer(CodeParams.model_validate(params), Context(limits))
+        return self._open[key].score([sample(tests, code)], lambda: None)[0]
+
+    def close(self) -> None:
+        for scorer in self._open.values():
+            scorer.close()
+
+
+@pytest.fixture(scope="module")
+def judged() -> Iterator[Judging]:
+    judging = Judging()
+    yield judging
+    judging.close()
+
+
+CALLS = [{"call": "f", "args": [n], "returns": n + 1} for n in range(4)]
+
+
+def test_the_share_of_cases_is_paid_where_asked(judged: Judging) -> None:
+    half = "def f(n):\n    return n + 1 if n % 2 else n"
+    score = judged(CALLS, half, pay="share")
+    assert (score.value, score.passed) == (0.5, False)
+    assert score.detail == "2 of 4 cases passed; case 1 of 4: f(0): gave 0"
+    assert judged(CALLS, half).value == 0.0
+    assert judged(CALLS, "def f(n):\n    return n + 1").detail == "4 of 4 cases passed"
+
+
+def test_what_is_expected_is_told_only_where_it_is_not_hidden(judged: Judging) -> None:
+    wrong = "def f(n):\n    return 'no'"
+    cases = [{"call": "f", "args": [1], "returns": 77123}]
+    assert judged(cases, wrong).detail == "f(1): gave 'no'"
+    assert judged(cases, wrong, hidden=False).detail == "f(1): gave 'no'; expected 77123"
+    program = {"program": "assert f(1) == 77123"}
+    told = judged(program, wrong).detail
+    assert told == "AssertionError in line 1 of the tests; last call: f(1) gave 'no'"
+    assert "77123" in judged(program, wrong, hidden=False).detail
+    text = [{"input": "", "output": "77123"}]
+    assert judged(text, "print(5)").detail == "input '': printed '5'"
+    assert judged(text, "print(5)", hidden=False).detail == "input '': printed '5'; expected '77123'"
+
+
+@pytest.mark.parametrize(
+    ("code", "detail"),
+    [
+        ("def f(n):\n    return n +", "f(0): line 2: SyntaxError: invalid syntax"),
+        ("def f(n):\n    return {}[n]", "f(0): line 2: KeyError: 0"),
+        ("import no_such_module", "f(0): line 1: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def g(n):\n    return n", "f(0): NameError: there is no 'f' in the solution"),
+        ("def f():\n    return 1", "f(0): TypeError: f() takes 0 positional arguments but 1 was given"),
+        ("def f(n):\n    return object()", "f(0): gave an object of the class object, which is no plain value"),
+        ("import sys\nsys.exit(0)", "f(0): it ended the process with status 0"),
+        ("import os\nos._exit(0)", "f(0): the process ended before it returned (status 0)"),
+        ("while True: pass", "f(0): took more than 1 s…"),
+        ("import time\ntime.sleep(60)", "f(0): took more than 8 s by the clock"),
+        (
+            "def f(n):\n    return 'x' * 5_000_000",
+            "f(0): gave a value of 5,000,009 bytes; at most…",
+        ),
+        ("x = bytearray(10 * 2**30)\ndef f(n):\n    return n + 1", "f(0): line 1: MemoryError"),
+        ("def f(n):\n    return f(n)", "f(0): RecursionError"),
+        ("def f(n):\n    while True:\n        yield n", "f(0): line 3: MemoryError…"),
+    ],
+)
+def test_what_a_solution_does_wrong_is_a_zero_and_told(judged: Judging, code: str, detail: str) -> None:
+    score = judged(CALLS[:1], code, case_seconds=1, memory_mb=128)
+    assert (score.value, score.passed, score.error) == (0.0, False, None)
+    if detail.endswith("…"):
+        assert score.detail.startswith(detail[:-1]) or "processor time" in score.detail
+    else:
+        assert score.detail == detail
+
+
+@pytest.mark.parametrize(
+    ("code", "detail"),
+    [
+        ("print('y' * 10**9)", "input 'a': line 1: MemoryError"),
+        ("while True: print('y' * 1000)", "input 'a': gave more than it may, up to 4,194,304 bytes"),
+        ("print('yes')\nraise SystemExit(3)", "input 'a': ended with status 3"),
+        ("print('yes'); 1 / 0", "input 'a': ended with status 1: line 1: ZeroDivisionError: division by zero"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff')", "input 'a': printed what is no UTF-8"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "input 'a': was ended by signal 9"),
+        ("import os\nwhile True: os.fork()", None),
+        ("import threading\nwhile True: threading.Thread(target=lambda: __import__('time').sleep(9)).start()", None),
+    ],
+)
+def test_programs_that_end_badly_earn_nothing(judged: Judging, code: str, detail: str | None) -> None:
+    score = judged([{"input": "a", "output": "yes"}], code, case_seconds=1, memory_mb=256)
+    assert (score.value, score.error) == (0.0, None)
+    assert (detail is None and score.detail) or (score.detail == detail or "ended with status 1" in score.detail)
+
+
+def test_all_cases_together_end_with_the_deadline(judged: Judging) -> None:
+    code = "import time\ndef f(n):\n    if n == 2:\n        time.sleep(60)\n    return n + 1"
+    score = judged(CALLS, code, pay="share", deadline=6.0)
+    assert (score.value, score.error) == (0.5, None)
+    assert score.detail.startswith("2 of 4 cases passed; case 3 of 4: ")
+    assert "time for all cases was over" in score.detail
+
+
+def test_a_case_that_hangs_takes_no_other_with_it(judged: Judging) -> None:
+    code = "import time\ndef f(n):\n    if n == 1:\n        time.sleep(60)\n    return n + 1"
+    score = judged(CALLS, code, pay="share", case_seconds=0.3)
+    assert score.value == 0.75
+
+
+@pytest.mark.parametrize(
+    ("tests", "told"),
+    [
+        ([], "holds no case"),
+        ([{"input": "a"}], "case 1: 'output' is NoneType; expected text"),
+        ([{"call": "f", "args": [1]}], "case 1: has neither input and output, nor call and returns, nor program"),
+        ([{"call": "f", "args": 1, "returns": 2}], "case 1: 'args' must be a list"),
+        ([{"call": "f()", "returns": 2}], "case 1: 'call' is 'f()'; expected the name of a function"),
+        ([{"call": "f", "python": True, "args": "[1", "returns": "2"}], "case 1: 'args' is no Python literal"),
+        ([3], "case 1: is int; expected an object"),
+        ([{"input": "a", "output": " \n"}], "every case expects no output"),
+        ([{"call": "f", "returns": None}], "every case expects None"),
+        ({"inputs": ["a"], "outputs": ["b"], "fn_name": "f"}, "case 1: has neither"),
+        ([{"input": "a", "output": "b"}] * 1001, "holds 1,001 cases"),
+        ({"program": "assert f(1) =="}, "the tests, or what stands before them, are no Python in line 1"),
+        ({"program": "import nothing_such\nassert f(1) == 2"}, "the tests import 'nothing_such', which is not there"),
+        ({"program": "pass"}, "the tests never call the solution"),
+        ({"program": "while True: pass"}, "the tests did not get to ask anything of the solution"),
+    ],
+)
+def test_tests_that_cannot_be_run_are_the_problems_fault(judged: Judging, tests: Any, told: str) -> None:
+    score = judged(tests, "def f(n):\n    return n + 1", case_seconds=0.5)
+    assert (score.value, score.passed, score.error_class) == (None, None, "sample")
+    assert score.error is not None
+    assert told in score.error
+    assert "problem p7" in score.error
+
+
+def test_a_helper_that_neither_tests_nor_prelude_have_is_the_problems_fault() -> None:
+    scorer = open_scorer(CodeParams(), Context())
+    tests = {"program": "def check(candidate):\n    assert helper(candidate(1)) == 2"}
+    cheat = "def f(n):\n    return n\ndef helper(x):\n    return 2"
+    score = scorer.score([sample(tests, cheat, entry_point="f")], lambda: None)[0]
+    assert score.error_class == "sample"
+    assert "'helper', which is neither theirs nor the entry point 'f'; name the field" in (score.error or "")
+    scorer.close()
+
+
+def test_a_solution_cannot_replace_what_the_prelude_gives_the_tests() -> None:
+    scorer = open_scorer(CodeParams(prelude="before"), Context())
+    tests = {"program": "def check(candidate):\n    assert helper(candidate(1)) == 20"}
+    before = "def helper(x):\n    return 10 * x\n"
+    cheat, right = "def f(n):\n    return n\ndef helper(x):\n    return 20", "def f(n):\n    return 2 * n"
+    samples = [sample(tests, code, entry_point="f", before=before) for code in (cheat, right)]
+    assert [score.value for score in scorer.score(samples, lambda: None)] == [0.0, 1.0]
+    scorer.close()
+
+
+def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judged: Judging) -> None:
+    """The solution's process may say what it likes: here that it emptied the list it was given, and returned one."""
+    forged = """
+import sys
+frame = sys._getframe()
+while 'talk' not in frame.f_locals:
+    frame = frame.f_back
+talk = frame.f_locals['talk']
+say = talk.say
+def lie(message, *rest):
+    if message[0] == 'v' and message[1] == ['l', []]:
+        message = ['v', ['l', []], [['l', []]]]
+    say(message, *rest)
+talk.say = lie
+def f(data):
+    return []
+"""
+    assert judged({"program": "data = [2, 1]\nassert f(data) == sorted(data)"}, forged).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "['v', ['h', 1, 'object'], None]",
+        "['v', ['k', 0], None]",
+        "['v', ['l', 7], None]",
+        "['v', ['d', [[['l', []], 1]]], None]",
+        "['v', ['i', 'zz'], None]",
+        "['x', 'SystemExit', [], '', '']",
+        "['x', 'KeyboardInterrupt', [], '', '']",
+        "['x', 'AssertionError', 5, '', '']",
+        "['callback', 0, [], []]",
+        "['passed', 1]",
+        "['v']",
+        "['v', ['unknown', 1], None]",
+        "'v'",
+    ],
+)
+def test_forged_answers_to_the_tests_pass_nothing(judged: Judging, answer: str) -> None:
+    """Even where the tests swallow every error that they can."""
+    forged = f"""
+import sys
+frame = sys._getframe()
+while 'talk' not in frame.f_locals:
+    frame = frame.f_back
+talk = frame.f_locals['talk']
+say, said = talk.say, []
+def lie(message, *rest):
+    said.append(message)
+    say({answer} if len(said) > 2 else message, *rest)
+talk.say = lie
+def f(n):
+    return 3
+"""
+    score = judged({"program": "try:\n    ok = f(1) == 77\nexcept Exception:\n    ok = False\nassert ok"}, forged)
+    assert (score.value, score.error) == (0.0, None)
+
+
+def test_what_a_bare_except_swallows_still_fails(judged: Judging) -> None:
+    code = "class Odd:\n    pass\ndef f(n):\n    return Odd()"
+    tests = {"program": "try:\n    f(1) - 1\nexcept:\n    pass"}
+    assert judged(tests, code).value == 0.0
+
+
+class Broken:
+    """A sandbox whose boxes do not start, the first so many times."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+        self.lock = threading.Lock()
+        self.report = shared_sandbox().report
+
+    def open(self, *args: Any, **kwargs: Any) -> Any:
+        with self.lock:
+            self.left -= 1
+            if self.left >= 0:
+                raise SandboxError("no box today")
+        return shared_sandbox().open(*args, **kwargs)
+
+
+def test_trouble_of_the_sandbox_is_never_a_zero() -> None:
+    scorer = CodeScorer(CodeParams(), Context(RewardLimits(workers=1)), Broken(2))  # type: ignore[arg-type]
+    scores = scorer.score([sample(CALLS, "def f(n):\n    return n + 1")] * 3, lambda: None)
+    assert [(score.value, score.error_class) for score in scores] == [(None, "infra"), (None, "infra"), (1.0, None)]
+    assert scorer.facts()["infra_errors"] == 2
+    assert scorer.facts()["solutions"] == 3
+    assert scorer.facts()["sandbox"]["level"] in ("bubblewrap", "landlock")
+    scorer.close()
+
+
+def test_samples_run_side_by_side_and_keep_their_order() -> None:
+    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
+    running, most, lock = 0, 0, threading.Lock()
+    one = scorer._one
+
+    def counted(given: Unscored) -> ComponentScore:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        score = one(given)
+        with lock:
+            running -= 1
+        return score
+
+    scorer._one = counted  # type: ignore[method-assign]
+    waits = [0.3, 0, 0, 0, 0, 0]
+    codes = [f"import time\ntime.sleep({wait})\ndef f(n):\n    return n + {1 + n % 2}" for n, wait in enumerate(waits)]
+    scores = scorer.score([sample(CALLS, code) for code in codes], lambda: None)
+    assert [score.value for score in scores] == [1.0, 0.0] * 3
+    assert most == 2
+    scorer.close()
+
+
+def test_stopping_ends_what_runs_and_leaves_the_scorer_usable() -> None:
+    class Stop(Exception):
+        pass
+
+    looks = 0
+
+    def check() -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 3:
+            raise Stop
+
+    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
+    endless = sample(CALLS, "import time\ntime.sleep(1000)")
+    with pytest.raises(Stop):
+        scorer.score([endless] * 4, check)
+    assert not scorer._open
+    assert scorer.score([sample(CALLS, "def f(n):\n    return n + 1")], lambda: None)[0].value == 1.0
+    scorer.close()
+
+
+def test_a_dataset_without_the_column_is_refused_before_the_run() -> None:
+    config = RewardConfig(components=(RewardComponent(name="runs", kind="code", params={"prelude": "before"}),))
+    rubric = Rubric(config)
+    assert rubric.needs_sandbox
+    with pytest.raises(DataError, match="has no 'before', which the reward component 'runs' reads"):
+        rubric.check_problems([problem(CALLS)])
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"tests": "prompt"}, "the tests need a field of their own"),
+        ({"prelude": "tests"}, "names the field of the tests"),
+        ({"packages": ["left-pad"]}, "'left-pad' is not one that programs may import"),
+        ({"language": "rust"}, "language"),
+        ({"memory_mb": 8}, "memory_mb"),
+    ],
+)
+def test_wrong_parameters_are_told_at_once(params: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Rubric(RewardConfig(components=(RewardComponent(name="runs", kind="code", params=params),)))
+
+
+def test_packages_are_there_where_named_and_not_otherwise(judged: Judging) -> None:
+    code = "import numpy as np\ndef f(n):\n    return np.int64(n) + 1"
+    tests = [{"call": "f", "args": [4], "returns": 5}]
+    assert judged(tests, code, packages=["numpy"], memory_mb=2048).value == 1.0
+    assert "ModuleNotFoundError" in judged(tests, code).detail
+
+
+@pytest.mark.parametrize(
+    ("completion", "how", "code"),
+    [
+        ("```python\na\n```\nso\n```py\nb\n```\nprints\n```\nout\n```", "fenced", "b\n"),
+        ("```\na\n```\n```\nb\n```", "fenced", "b\n"),
+        ("```python title=x\na\n```", "fenced", "a\n"),
+        ("```python\na", "fenced", None),
+        ("```bash\nls\n```", "fenced", None),
+        ("no code", "fenced", None),
+        ("  ```python\n  a\n  ```", "fenced", "  a\n"),
+        ("x <answer>a = 1</answer>", "answer_tag", "a = 1"),
+        ("<answer>\n```python\na\n```\n</answer>", "answer_tag", "a\n"),
+        ("a", "answer_tag", None),
+        ("    return 1", "whole", "    return 1"),
+        ("  \n", "whole", None),
+    ],
+)
+def test_extract(completion: str, how: Any, code: str | None) -> None:
+    assert extract_code(completion, how) == code
+
+
+def test_completions_without_a_program_earn_nothing_and_start_nothing() -> None:
+    scorer = CodeScorer(CodeParams(), Context(), Broken(99))  # type: ignore[arg-type]
+    texts = ["f = 1", "```python\nx = '\ud800'\n```", "```python\n" + "x = 1\n" * 60_000 + "```"]
+    scores = scorer.score([Unscored(problem(CALLS), text) for text in texts], lambda: None)
+    assert [(score.value, score.error) for score in scores] == [(0.0, None)] * 3
+    assert [score.detail for score in scores] == [
+        "no closed block of Python between ```",
+        "the program is too long or no UTF-8",
+        "the program is too long or no UTF-8",
+    ]
+    scorer.close()
+
+
+def test_forms_of_cases() -> None:
+    assert read_cases(problem('[{"input": "a", "output": "b"}]')).cases == (InputCase("a", "b"),)
+    assert read_cases(problem({"inputs": ["a", ["b", "c"]], "outputs": ["1", "2"]})).cases == (
+        InputCase("a", "1"),
+        InputCase("b\nc", "2"),
+    )
+    asserts = read_cases(problem(["assert f((1, 2), k=[3]) == {4: 'x'}", "assert f(g) == 1"]))
+    assert asserts.cases == (
+        CallCase("f", {4: "x"}, ((1, 2),), {"k": [3]}, literal=True),
+        ProgramCase("assert f(g) == 1"),
+    )
+    assert (asserts.form, asserts.entry, asserts.named) == ("asserts", "f", False)
+    assert read_cases(problem(["assert sum(3) == 1", "assert sum(4) == 2"])).entry == "sum"
+    assert read_cases(problem("assert f(1) == g(2)")).cases == (ProgramCase("assert f(1) == g(2)"),)
+    humaneval = read_cases(problem("def check(candidate):\n    assert candidate(1)", entry_point="f"))
+    assert (humaneval.form, humaneval.entry, humaneval.named) == ("program", "f", True)
+    with pytest.raises(RewardError, match="the entry point 'f f' is no name"):
+        read_cases(problem(CALLS, entry_point="f f"))
+
+
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -(2**70),
+    1.5,
+    float("inf"),
+    "ä\ud800\x00",
+    b"\x00\xff",
+    bytearray(b"a"),
+    [1, [2, (3, {4})]],
+    {(1, "a"): {"b": None}},
+    {1, 2},
+    frozenset({3}),
+    1 + 2j,
+    range(1, 10, 2),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_travel_and_come_back_as_built_in_types(value: Any) -> None:
+    back = decode(from_text(as_text(encode(value))))
+    assert type(back) is type(value)
+    assert back == value
+    assert same_value(from_text(as_text(encode(value))), value, literal=True, tolerance=0) or isinstance(value, range)
+
+
+def test_nothing_but_plain_values_travels() -> None:
+    class Sneaky(int):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = int.__hash__
+
+    assert type(decode(encode([Sneaky(3)]))[0]) is int
+    with pytest.raises(Unsendable):
+        encode(object())
+    for forged in (["o", "os.system"], ["l"], ["d", [[1]]], {}, [[]], ["T", "datetime.eval", "x"], ["f", "1"]):
+        with pytest.raises((ValueError, LookupError, TypeError)):
+            decode(forged)
+        assert not same_value(forged, 5, literal=True, tolerance=0)
+        assert not same_value(forged, [5], literal=False, tolerance=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ((1, 2), [1, 2], True),
+        ([1, 2], [2, 1], False),
+        ({2, 1}, [1, 2], True),
+        ({1}, [1, 1], False),
+        ({1: "a"}, {"1": "a"}, True),
+        ({"1": "a", 1: "a"}, {"1": "a", "2": "a"}, False),
+        (1, True, False),
+        (1, 1.0, True),
+        (0.1 + 0.2, 0.3, True),
+        (0.31, 0.3, False),
+        (float("nan"), 1.0, False),
+        (float("inf"), 1e308, False),
+        ("1", 1, False),
+        (None, None, True),
+        (None, 0, False),
+        ([], None, False),
+        (10**400, 1.0, False),
+    ],
+)
+def test_results_against_json(given: Any, expected: Any, same: bool) -> None:
+    assert same_value(from_text(as_text(encode(given))), expected, literal=False, tolerance=1e-9) is same
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [((1, 2), [1, 2], False), ({1, 2}, {2, 1}, True), ({1}, {1, 2}, False), (1, True, True), (1, 1.0, True),
+     ({1: 2}, {1: 2}, True), ({1: 2}, {1: 3}, False), (0.1 + 0.2, 0.3, False), ([(1,)], [(1,)], True)],
+)  # fmt: skip
+def test_results_against_python_literals(given: Any, expected: Any, same: bool) -> None:
+    assert same_value(from_text(as_text(encode(given))), expected, literal=True, tolerance=1e-9) is same
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "compare", "same"),
+    [
+        ("a \nb\n\n", "a\nb", "exact", True),
+        ("a  b", "a b", "exact", False),
+        ("a\r\nb", "a\nb", "exact", True),
+        (" a", "a", "exact", False),
+        ("a  b", "a\nb", "tokens", True),
+        ("1.00 x", "1 x", "tokens", False),
+        ("1.00 x", "1 x", "numbers", True),
+        ("nan", "1", "numbers", False),
+        ("1_0", "10", "numbers", False),
+        ("", "1", "numbers", False),
+    ],
+)
+def test_printed_text(given: str, expected: str, compare: str, same: bool) -> None:
+    assert same_text(given, expected, compare=compare, tolerance=1e-9) is same
+
+
+@pytest.mark.parametrize("example", examples(PAGES / "code.md"), ids=lambda example: example.where)
+def test_what_the_page_shows_is_so(example: Example) -> None:
+    run(example)
