@@ -13,7 +13,7 @@ from tests.core.rewards.scoring import told, value
 
 
 def paid(answer: str, reference: str, **params: object) -> float | None:
-    return value("math", answer, reference, extract="whole", **params)  # type: ignore[arg-type]
+    return value("math", answer, reference, extract="whole", **params)
 
 
 # Each is another answer: the kinds of answers of the MATH benchmark (arXiv 2103.03874), and more.
