@@ -1,6 +1,7 @@
 """`grpo lab` as a person or a worker runs it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from grpo_core.lab.job import MAX_GIVEN_CHARS, Job, options_of
 from grpo_core.lab.result import LabResult
 from grpo_core.probe.report import ProbeReport
+from grpo_core.rewards import Rubric
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "weight": 2, "params": {"extract": "last_number"}}]}
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": text} for text in ("2", "3", "so 2.0")]}
@@ -147,3 +149,16 @@ def test_checking_a_job_loads_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert Job.model_validate({"kind": "probe", "reward": RIGHT}).device == "cpu"
+
+
+def test_every_job_of_the_page_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "lab-command.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    kinds = []
+    for block in blocks:
+        file = tmp_path / "job.yaml"
+        file.write_text(block)
+        job = Job.from_file(file)
+        Rubric(job.reward)
+        kinds.append(job.kind)
+    assert kinds == ["try", "try", "sample", "probe"]
