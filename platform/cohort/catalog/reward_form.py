@@ -112,7 +112,9 @@ class ComponentForm(CatalogForm):
         self.is_valid()
         given = self.cleaned_data
         packages = [str(one) for one in given.get(PREFIX + "packages") or ()]
-        return check_source(str(given.get(code[0]) or ""), packages)
+        # As it was sent: a field that is too long has no cleaned value, and is said to be so here, with the limit.
+        source = str(self.data.get(self.add_prefix(code[0]), "")).replace("\r\n", "\n")
+        return check_source(source, packages)
 
     @property
     def given_names(self) -> str:

@@ -12,6 +12,8 @@ VERDICTS = {
     "rejects_right": "It pays no class of wrong answers, but refuses the reference answers themselves.",
     "undecided": "The probe decided nothing.",
 }
+AT_ONCE = 12
+"""Classes that went wrong and are shown without a click."""
 ABOUT = {
     "numbers": "numbers",
     "expressions": "expressions",
@@ -44,6 +46,14 @@ class FamilyShown:
     @property
     def faulty(self) -> tuple[ClassShown, ...]:
         return tuple(one for one in self.classes if one.told.mistakes or one.told.errors)
+
+    @property
+    def worst(self) -> tuple[ClassShown, ...]:
+        return self.faulty[:AT_ONCE]
+
+    @property
+    def further(self) -> tuple[ClassShown, ...]:
+        return self.faulty[AT_ONCE:]
 
     @property
     def faultless(self) -> tuple[ClassShown, ...]:
