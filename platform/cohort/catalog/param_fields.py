@@ -114,8 +114,8 @@ class ParamSpec:
 class _Switch(forms.CheckboxInput):
     """A box that says no by the hidden field beside it, so that one that was never sent says nothing."""
 
-    def value_from_datadict(self, data: Any, files: Any, name: str) -> bool | None:
-        return bool(super().value_from_datadict(data, files, name)) if name in data else None
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        return super().value_from_datadict(data, files, name) if name in data else None
 
 
 class _Text(forms.CharField):

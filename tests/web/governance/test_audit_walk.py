@@ -240,7 +240,12 @@ def said(kind: str) -> Any:
 def test_the_margins_are_in_the_log_before_the_run_is_claimed(scene: Scene) -> None:
     run = scene.maker.launched("margins", eval={"holdout": 4, "margin": 0.02})
     entry = said("run_submitted")
-    assert entry["data"] == {"config_digest": run.config_digest, "margins": {"heldout": 0.02}}
+    unprobed = {"state": "unprobed", "pays_wrong": [], "probe": None}
+    assert entry["data"] == {
+        "config_digest": run.config_digest,
+        "margins": {"heldout": 0.02},
+        "reward_probe": unprobed,
+    }
     assert (entry["subject"], entry["project"]) == (f"run:{run.pk}", "ours")
     assert run.state == RunState.QUEUED
 
