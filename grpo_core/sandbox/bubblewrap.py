@@ -4,7 +4,6 @@ Python, what was allowed, and nothing of this machine besides. There is no /proc
 import platform
 import shutil
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 
 from grpo_core.errors import SandboxError
@@ -12,11 +11,11 @@ from grpo_core.sandbox import cgroups, seccomp
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
+from grpo_core.sandbox.texts import BOOT, HELPER
 
 PROGRAM = "/box/program.py"
 INFO, SECCOMP, FIRST_FILE = 4, 5, 6
 """Descriptors that bubblewrap gets, after 0, 1, 2 and the channel as 3."""
-LAUNCHER = resources.files("grpo_core.sandbox").joinpath("launcher.py").read_text(encoding="utf-8")
 
 
 class Bubblewrap:
@@ -30,7 +29,7 @@ class Bubblewrap:
         self.dropped: Dropped = drop([Path(bwrap).resolve().parent, *python.roots, *package_roots()])
         self._moved = self.dropped.moved
         self._fixed = _fixed(seen(self.bwrap, self._moved), python, self._moved)
-        self._start = [str(python.executable), "-I", "-S", "-X", "utf8", "-c", LAUNCHER]
+        self._start = [str(python.executable), "-I", "-S", "-X", "utf8", "-c", BOOT]
         try:
             self._filter = seccomp.program(platform.machine())
         except KeyError:
@@ -57,10 +56,10 @@ class Bubblewrap:
         setup = {
             # Bubblewrap's own process inside counts among the box's. With one more the group refuses first, and tells.
             "limits": rlimits(order.limits, holders=2 if cgroups.possible()[1] else 1),
-            "helper": order.helper,
-            "argv": [*(["3"] if order.helper else []), *order.arguments],
+            "helper": HELPER if order.held_open else None,
+            "argv": [*(["3"] if order.held_open else []), *order.arguments],
             "path": [PACKAGES] if order.packages else [],
-            "confine": "",
+            "confine": None,
         }
         return Recipe(tuple(words), INFO, tuple(data), setup)
 

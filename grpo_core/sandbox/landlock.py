@@ -6,17 +6,16 @@ import ctypes
 import os
 import platform
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import seccomp
-from grpo_core.sandbox.bubblewrap import LAUNCHER, seen
+from grpo_core.sandbox.bubblewrap import seen
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
+from grpo_core.sandbox.texts import BOOT, CONFINE, HELPER
 
-CONFINE = resources.files("grpo_core.sandbox").joinpath("confine.py").read_text(encoding="utf-8")
 SPARE_PROCESSES = 1024
 """Kept free above all tasks of the machine for the processes of boxes, where the kernel counts them together."""
 OLDEST_ABI = 3
@@ -33,7 +32,7 @@ class Landlock:
         readable, listed = _without_hidden(python)
         self._readable = [seen(place, self._moved) for place in readable]
         self._listed = [seen(place, self._moved) for place in listed]
-        self._words = (seen(python.executable, self._moved), "-I", "-S", "-X", "utf8", "-c", LAUNCHER)
+        self._words = (seen(python.executable, self._moved), "-I", "-S", "-X", "utf8", "-c", BOOT)
         self._environment = {"LANG": "C.UTF-8", "PATH": "/nonexistent"}
         if python.libraries:
             self._environment["LD_LIBRARY_PATH"] = seen(Path(python.libraries), self._moved)
@@ -46,8 +45,8 @@ class Landlock:
         packages = package_files(order.packages)
         setup = {
             "limits": rlimits(order.limits, holders=SPARE_PROCESSES),
-            "helper": order.helper,
-            "argv": [*(["3"] if order.helper else []), *order.arguments],
+            "helper": HELPER if order.held_open else None,
+            "argv": [*(["3"] if order.held_open else []), *order.arguments],
             "path": [],
             "confine": CONFINE,
             "files": {"program.py": order.program.encode("utf-8", "surrogatepass"), **order.files},

@@ -1,9 +1,9 @@
 """First Python in a box: it sets the limits where the program cannot raise them, tells the outside that the box
-stands, and runs the program as `__main__`. This text is given to `python -c`; before the program starts, whatever goes
-wrong here is our trouble and is told as such over the channel. It must stay small: it is compiled at every launch.
+stands, and runs the program as `__main__`. Before the program starts, whatever goes wrong here is our trouble and is
+told as such over the channel, on which this text comes compiled (see `texts.BOOT`).
 
-Talk on the channel: "R" ready → length and marshalled setup (then 32 bytes of nonce, if held open) → "S" started, or
-"E" and why not.
+Talk on the channel after that: "R" ready → length and marshalled setup (then 32 bytes of nonce, if held open) → "S"
+started, or "E" and why not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def prepare() -> tuple[bytes, types.ModuleType]:
     folder = os.environ.pop("BOX", "") + "/box"
     if setup["confine"]:
         confine: dict[str, Any] = {}
-        exec(compile(setup["confine"], "<confine>", "exec"), confine)
+        exec(setup["confine"], confine)
         confine["_confine"](setup, folder)
     import resource
 
@@ -60,7 +60,7 @@ def prepare() -> tuple[bytes, types.ModuleType]:
         if ctypes.CDLL(None, use_errno=True).prctl(4, 0, 0, 0, 0):  # PR_SET_DUMPABLE
             raise OSError(ctypes.get_errno(), "PR_SET_DUMPABLE")
         boxed = type(sys)("boxed")
-        exec(compile(setup["helper"], "<boxed>", "exec"), boxed.__dict__)
+        exec(setup["helper"], boxed.__dict__)
         names = ("receive", "send", "close_in_children", "fork_without_channel")
         boxed.__dict__.update(zip(names, boxed.__dict__.pop("_make")(CHANNEL, nonce), strict=True))
         sys.modules["boxed"] = boxed
@@ -80,7 +80,7 @@ def prepare() -> tuple[bytes, types.ModuleType]:
 
 def told(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
     """As Python prints it, without the frames of this file."""
-    while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
+    while trace is not None and trace.tb_frame.f_code.co_filename in ("<string>", "<launcher>"):
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)
 

@@ -18,8 +18,7 @@ class Order:
     stdin: bytes
     limits: Limits
     packages: tuple[str, ...]
-    helper: str
-    """Source of the module `boxed` for a box that is held open; empty for one that runs to its end."""
+    held_open: bool
 
     def checked(self) -> "Order":
         """Raises SandboxError on a file that cannot lie below the box's folder."""

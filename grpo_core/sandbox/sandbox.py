@@ -11,7 +11,6 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from importlib import resources
 
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import cgroups
@@ -20,10 +19,10 @@ from grpo_core.sandbox.keeping import Keeping
 from grpo_core.sandbox.limits import Limits, Ran
 from grpo_core.sandbox.orders import Backend, Order, Recipe
 from grpo_core.sandbox.report import Report
+from grpo_core.sandbox.texts import LAUNCHER
 
 LAUNCH_SECONDS = 60.0
 """A box that does not stand by then is trouble of ours."""
-HELPER = resources.files("grpo_core.sandbox").joinpath("boxed.py").read_text(encoding="utf-8")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _CREDENTIALS = socket.CMSG_SPACE(struct.calcsize("iii"))
 _PLAIN = Limits()
@@ -52,7 +51,7 @@ class Sandbox:
         `files`: relative paths below the box's working folder /box, which the program can only read. `packages`:
         installed distributions that it may import, with what they need. Raises SandboxError when there is no box.
         """
-        launched = self._launch(Order(program, tuple(arguments), files, stdin, limits, tuple(packages), ""), b"")
+        launched = self._launch(Order(program, tuple(arguments), files, stdin, limits, tuple(packages), False), b"")
         launched.channel.close()
         return Watch(launched, time.monotonic()).run()
 
@@ -68,7 +67,7 @@ class Sandbox:
         """The same, held open, with a private channel: the program imports `boxed`, and `sys.argv[1]` is the number of
         the channel's descriptor."""
         nonce = secrets.token_bytes(NONCE)
-        order = Order(program, tuple(arguments), files, b"", limits, tuple(packages), HELPER)
+        order = Order(program, tuple(arguments), files, b"", limits, tuple(packages), True)
         return Box(self._launch(order, nonce), nonce, time.monotonic())
 
     def close(self) -> None:
@@ -85,6 +84,7 @@ class Sandbox:
         launched.group = cgroups.make(order.limits.memory_bytes, order.limits.processes)
         deadline = time.monotonic() + LAUNCH_SECONDS
         try:
+            launched.channel.sendall(len(LAUNCHER).to_bytes(4, "big") + LAUNCHER)
             process = _expect(launched.channel, b"R", deadline)
             if launched.group is not None:
                 launched.group.take(process)
