@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
 import pytest
 
 from grpo_core.config_reward import RewardConfig
@@ -186,6 +187,9 @@ def test_rules_that_run_here_and_aside_give_one_reward() -> None:
     with Runner(Rubric(RewardConfig.model_validate({"components": components}))) as scoring:
         given = [r"\boxed{0.5}", r"\frac{1}{2}", r"\boxed{\frac{2}{4}}", "7"]
         scored = scoring.score([Unscored(problem, one) for one in given])
+        beside = scoring._pool.processes()
+    assert beside
+    assert not any(psutil.pid_exists(pid) for pid in beside)
     assert [one.components["literal"].value for one in scored] == [0, 1, 0, 0]
     assert [one.components["same"].value for one in scored][0::2] == [1, 1]
     assert [one.reward for one in scored][0::2] == [2, 2]
