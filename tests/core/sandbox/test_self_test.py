@@ -54,7 +54,7 @@ def test_a_forced_choice_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
         find_sandbox(report)
     other = Report("landlock", "Landlock ABI 7", (), (), "", "")
-    with pytest.raises(SandboxError, match="GRPO_SANDBOX=bubblewrap is set, but .* found is landlock"):
+    with pytest.raises(SandboxError, match=r"GRPO_SANDBOX=bubblewrap is set, but .* found is landlock"):
         find_sandbox(other)
 
 
