@@ -1,11 +1,11 @@
-"""How many answers a second each rule scores, through the runner as a training step does it. Prints a line per rule, then
-one for the target.
+"""How many answers a second each rule scores, through the runner as a training step does it. Prints a line per rule,
+then one for the target.
 
     .venv/bin/python benchmarks/rewards.py [--answers 10000] [--data ../shared/data]
 
 Answers are GSM8K's own test solutions where the data is there, else made sums of the same form. They are scored by the
-thousand, and the fastest thousand counts: other work on the machine only ever makes one slower. Rules that run aside are
-scored in their processes, after a first few answers that start them, by the hundred.
+thousand, and the fastest thousand counts: other work on the machine only ever makes one slower. Rules that run aside
+are scored in their processes, after a first few answers that start them, by the hundred.
 """
 
 import argparse
