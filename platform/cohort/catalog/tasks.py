@@ -23,8 +23,11 @@ SECONDS = 60.0
 """Longest that making the problems may take, as somebody waits for the page."""
 MOST = 20_000
 REWARD = "reasoning-gym"
-SPEC: dict[str, Any] = {"components": [{"name": "task", "kind": "reasoning_gym"}]}
-"""One reward for every task: each problem says which task's scorer it wants."""
+SPEC: dict[str, Any] = {
+    "components": [{"name": "task", "kind": "reasoning_gym", "params": {"full_marks_only": True}}]
+}
+"""One reward for every task: each problem says which task's scorer it wants. Full marks alone are paid: what some tasks
+pay for a near answer, as chain_sum does for a sum with a digit too many, a policy learns."""
 
 
 def dataset_from_task(*, project: Project, actor: User | None, task: str, size: int, seed: int) -> PromptDataset:
@@ -62,7 +65,7 @@ def dataset_from_task(*, project: Project, actor: User | None, task: str, size: 
 
 def task_reward(*, project: Project, actor: User | None) -> VerifierVersion:
     """The project's reward by which every task's problems are scored, made when there is none yet."""
-    about = "Each problem's own task scores it, in the sandbox. Some tasks pay a little for any answer."
+    about = "Each problem's own task scores it, in the sandbox. Only right answers are paid."
     return verifier_version_create(project=project, actor=actor, name=REWARD, spec=SPEC, description=about)
 
 
