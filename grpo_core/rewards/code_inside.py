@@ -117,17 +117,22 @@ class Child:
             if time.monotonic() > self._deadline:
                 end = b"w"
             time.sleep(0.0005)
+        killed = not end
         for target in (-self.pid, self.pid):
-            try:  # noqa: SIM105 - contextlib would have to be imported
+            try:
                 os.kill(target, 9)
+                killed = True
             except OSError:
-                pass  # it is not there any more, or made itself another group
-        _, status, used = os.wait4(self.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if not end:
-            end = b"e" if code >= 0 else b"s"
-            if code == -24 or (code == -9 and used.ru_utime + used.ru_stime > 0.9 * self._seconds):
-                end = b"c"
+                pass  # it is not there any more, is no group of its own, or may not be killed from here
+        if killed:
+            _, status, used = os.wait4(self.pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            if not end:
+                end = b"e" if code >= 0 else b"s"
+                if code == -24 or (code == -9 and used.ru_utime + used.ru_stime > 0.9 * self._seconds):
+                    end = b"c"
+        else:
+            code = 0  # Landlock: it ends when it is asked nothing more, at its processor time, or with the box
         self._close_in()
         for number in (self._out, self._err, self._talk):
             if number >= 0:
