@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort.access import project_for
@@ -115,6 +116,7 @@ def _frame(project: Project, job: LabJob) -> dict[str, Any]:
         "live": job.state in OPEN,
         "seen": seen,
         "why": why,
+        "ran": timezone.now() - job.started_at if job.started_at else None,
         "spec_json": json.dumps(job.spec),
         "components": job.spec["components"],
     }
