@@ -428,6 +428,12 @@ def test_the_same_sample_gets_the_same_random_numbers(make: Make) -> None:
     assert [one.value for one in again] == [first[place].value for place in (2, 0, 1, 0)]
 
 
+def test_sets_of_text_have_the_same_order_in_every_box(make: Make) -> None:
+    words = "words = set('alpha beta gamma delta epsilon zeta'.split())"
+    source = f"{words}\ndef verify(sample):\n    return {{'value': 1, 'detail': ' '.join(words)}}"
+    assert len({told(make(source), "a")[0].detail for _ in range(3)}) == 1
+
+
 def test_order_is_kept_with_several_boxes(make: Make) -> None:
     source = "import time\ndef verify(sample):\n    x = float(sample.completion)\n    time.sleep(x)\n    return x"
     asked = [str(0.02 * (n * 7 % 5)) for n in range(40)]
