@@ -11,7 +11,7 @@ from grpo_core.sandbox import cgroups, seccomp
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
-from grpo_core.sandbox.texts import BOOT, HELPER
+from grpo_core.sandbox.texts import FLAGS, HASHES, HELPER
 
 PROGRAM = "/box/program.py"
 INFO, SECCOMP, FIRST_FILE = 4, 5, 6
@@ -29,7 +29,7 @@ class Bubblewrap:
         self.dropped: Dropped = drop([Path(bwrap).resolve().parent, *python.roots, *package_roots()])
         self._moved = self.dropped.moved
         self._fixed = _fixed(seen(self.bwrap, self._moved), python, self._moved)
-        self._start = [str(python.executable), "-I", "-S", "-X", "utf8", "-c", BOOT]
+        self._start = [str(python.executable), *FLAGS]
         try:
             self._filter = seccomp.program(platform.machine())
         except KeyError:
@@ -81,7 +81,7 @@ def _fixed(bwrap: str, python: PythonFiles, moved: Mapping[Path, str]) -> list[s
     words += ["--symlink", "/tmp", "/dev/shm", "--symlink", "urandom", "/dev/random"]
     if python.libraries:
         words += ["--setenv", "LD_LIBRARY_PATH", python.libraries]
-    for name, value in (("HOME", "/tmp"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8"), ("PATH", "/nonexistent")):
+    for name, value in (("HOME", "/tmp"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8"), ("PATH", "/nonexistent"), HASHES):
         words += ["--setenv", name, value]
     return words
 

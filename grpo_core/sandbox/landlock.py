@@ -14,7 +14,7 @@ from grpo_core.sandbox.bubblewrap import seen
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
-from grpo_core.sandbox.texts import BOOT, CONFINE, HELPER
+from grpo_core.sandbox.texts import CONFINE, FLAGS, HASHES, HELPER
 
 SPARE_PROCESSES = 1024
 """Kept free above all tasks of the machine for the processes of boxes, where the kernel counts them together."""
@@ -32,8 +32,8 @@ class Landlock:
         readable, listed = _without_hidden(python)
         self._readable = [seen(place, self._moved) for place in readable]
         self._listed = [seen(place, self._moved) for place in listed]
-        self._words = (seen(python.executable, self._moved), "-I", "-S", "-X", "utf8", "-c", BOOT)
-        self._environment = {"LANG": "C.UTF-8", "PATH": "/nonexistent"}
+        self._words = (seen(python.executable, self._moved), *FLAGS)
+        self._environment = {"LANG": "C.UTF-8", "PATH": "/nonexistent", HASHES[0]: HASHES[1]}
         if python.libraries:
             self._environment["LD_LIBRARY_PATH"] = seen(Path(python.libraries), self._moved)
         try:

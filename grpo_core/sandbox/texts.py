@@ -16,5 +16,9 @@ b=b""
 while len(b)<n:b+=os.read(3,n-len(b)) or os._exit(0)
 exec(marshal.loads(b))"""
 """What `python -c` is given: it takes the launcher from the channel. Nothing runs when nobody is out there."""
+FLAGS = ("-P", "-s", "-S", "-X", "utf8", "-c", BOOT)
+"""As -I, which would ignore the variable below; the environment holds nothing else of Python's."""
+HASHES = ("PYTHONHASHSEED", "0")
+"""Sets and dictionaries of a program come in the same order in every box: what it says must not depend on that."""
 LAUNCHER = marshal.dumps(_compiled("launcher"))
 HELPER, CONFINE = _compiled("boxed"), _compiled("confine")

@@ -1,5 +1,5 @@
 """Thousands of harmless programs: none may meet trouble of ours, for such trouble is an innocent sample without a
-score. COHORT_SANDBOX_RUNS says how many (10,000), or COHORT_TEST_SANDBOX_RUNS, as the tests' own variables are named."""
+score. COHORT_TEST_SANDBOX_RUNS says how many (10,000)."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ import time
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Limits, Sandbox
 
-RUNS = int(os.environ.get("COHORT_SANDBOX_RUNS") or os.environ.get("COHORT_TEST_SANDBOX_RUNS") or "10000")
+RUNS = int(os.environ.get("COHORT_TEST_SANDBOX_RUNS", "10000"))
 THREADS = 4
 # A program, and what it prints for n. Forks and threads among them: limits on processes are what failed innocents.
 PROGRAMS = (

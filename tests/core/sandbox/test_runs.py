@@ -169,6 +169,20 @@ def test_several_threads_run_at_once(each: Sandbox) -> None:
     assert sorted(map(int, said)) == list(range(20))
 
 
+def test_hashes_are_the_same_in_every_box(each: Sandbox) -> None:
+    """0 gives the same order every time, as PYTHONHASHSEED's documentation says; a seed of chance would not."""
+    program = "import sys; print(sys.flags.hash_randomization, list({str(n) for n in range(50)}))"
+    said = {each.run(program).stdout for _ in range(3)}
+    assert len(said) == 1
+    assert said.pop().startswith(b"0 [")
+
+
+def test_a_box_may_live_long(each: Sandbox) -> None:
+    limits = Limits(wall_seconds=float("inf"), cpu_seconds=10**9)
+    with each.open("import boxed\nboxed.send(b'here')\nboxed.receive()", limits=limits) as box:
+        assert box.receive(30) == b"here"
+
+
 def test_limits_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Limits.processes is 0; it must be at least 1"):
         Limits(processes=0)
