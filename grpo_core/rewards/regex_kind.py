@@ -36,7 +36,7 @@ class RegexParams(Params):
 
 
 def faults(params: RegexParams) -> list[tuple[str, str]]:
-    import regex  # type: ignore[import-untyped]
+    import regex
 
     try:
         _compiled(params)

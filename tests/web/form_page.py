@@ -40,7 +40,9 @@ def as_browser(page: str, begins: str = '<form id="run-form"') -> dict[str, str]
         attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag[0]))
         if attributes.get("type") == "checkbox" and " checked" not in tag[0]:
             continue
-        sent[attributes["name"]] = unescape(attributes.get("value", "on" if attributes.get("type") == "checkbox" else ""))
+        sent[attributes["name"]] = unescape(
+            attributes.get("value", "on" if attributes.get("type") == "checkbox" else "")
+        )
     for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL):
         sent[name] = unescape(text).replace("\n", "\r\n")
     for name, options in re.findall(r'<select [^>]*name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):

@@ -73,8 +73,8 @@ def format_only(project: Project, actor: User) -> VerifierVersion:
 def sampled(
     version: VerifierVersion, actor: User, dataset: PromptDataset, base_model: BaseModel, *, groups: Sequence[str]
 ) -> LabJob:
-    """Of `version` = r1 + exact. Each group is a word of its samples: r right, w wrong with the form, x without it, e an
-    error of the component answer."""
+    """Of `version` = r1 + exact. Each group is a word of its samples: r right, w wrong with the form, x without it, e
+    an error of the component answer."""
     job = job_ask(
         project=version.verifier.project,
         actor=actor,

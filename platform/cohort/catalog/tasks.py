@@ -23,9 +23,7 @@ SECONDS = 60.0
 """Longest that making the problems may take, as somebody waits for the page."""
 MOST = 20_000
 REWARD = "reasoning-gym"
-SPEC: dict[str, Any] = {
-    "components": [{"name": "task", "kind": "reasoning_gym", "params": {"full_marks_only": True}}]
-}
+SPEC: dict[str, Any] = {"components": [{"name": "task", "kind": "reasoning_gym", "params": {"full_marks_only": True}}]}
 """One reward for every task: each problem says which task's scorer it wants. Full marks alone are paid: what some tasks
 pay for a near answer, as chain_sum does for a sum with a digit too many, a policy learns."""
 

@@ -139,7 +139,7 @@ EXEMPT = {
     "cohort.contamination.services.check": "a computation's result; noted_at_launch logs what a run was launched with",
     "cohort.contamination.services.remind": "asks the machine for a computation again",
     "cohort.governance.services.seal_failed": "tells on the run why its record waits; nothing is decided",
-    "cohort.lab.jobs.job_beat": "a sign of life; who asked for a job, who called it off and what a probe found are logged",
+    "cohort.lab.jobs.job_beat": "a sign of life; asking for a job, calling it off and what a probe found are logged",
     "cohort.lab.jobs.job_claim": "a worker takes a try of a reward, which decides nothing; who asked for it is logged",
     "cohort.lab.jobs.jobs_expire": "a job whose worker is gone waits for another; who asked for it is logged",
     "cohort.lab.jobs.jobs_revoked": "as jobs_expire; node_revoke logs",
