@@ -9,6 +9,7 @@ from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
 from grpo_core.rewards.code_params import CodeParams
 from tests.core.rewards.code_problems import ASKED, Asked
+from tests.core.rewards.code_problems_programs import ASKED_PROGRAMS
 
 
 def scorer_of(**params: object) -> CodeScorer:
@@ -23,7 +24,7 @@ def scorers() -> Iterator[dict[str, CodeScorer]]:
         scorer.close()
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.name)
+@pytest.mark.parametrize("asked", [*ASKED, *ASKED_PROGRAMS], ids=lambda asked: asked.name)
 def test_right_is_paid_and_wrong_is_not(asked: Asked, scorers: dict[str, CodeScorer]) -> None:
     scorer = scorers.setdefault(repr(asked.params), scorer_of(**asked.params))
     samples = [asked.sample(asked.right), asked.sample(asked.wrong)]
