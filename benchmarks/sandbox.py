@@ -1,5 +1,5 @@
-"""What a box costs: launches one after the other, and runs a second with two workers. Prints one table, then a line
-per target.
+"""What a box costs: launches one after the other, and runs a second with four workers, as many as a reward has unless
+told otherwise. Prints one table, then a line per target.
 
     .venv/bin/python benchmarks/sandbox.py [--launches 200] [--rounds 5]
 
@@ -23,7 +23,7 @@ sys.path.remove(str(HERE))  # this file is not the package `sandbox` of anybody
 from grpo_core.errors import SandboxError  # noqa: E402
 from grpo_core.sandbox import Sandbox, find_sandbox, self_test  # noqa: E402
 
-LAUNCH_P95_MS, RUNS_A_SECOND, WORKERS = 25.0, 70.0, 2
+LAUNCH_P95_MS, RUNS_A_SECOND, WORKERS = 25.0, 70.0, 4
 
 
 def main() -> int:
