@@ -169,13 +169,20 @@ def _costly(tree: Any) -> bool:
     if not isinstance(tree, Basic):  # a matrix: its entries
         return any(_costly(entry) for entry in tree)
     for node in preorder_traversal(tree):
-        if node in (nan, zoo) or (isinstance(node, factorial) and not _small(node.args[0])):
+        if node in (nan, zoo):
+            return True
+        if isinstance(node, factorial) and not (_small(node.args[0]) and _plain(node.args[0])):
             return True
         if isinstance(node, Pow) and node.base.is_number and node.exp.is_number:
             large = any(not _small(leaf) for leaf in node.exp.atoms() if leaf.is_Number)
             if large or (node.base.is_Number and node.exp.has(Pow, factorial)):
                 return True
     return False
+
+
+def _plain(node: Any) -> bool:
+    """A number that is written out, or no number at all: 10^{10} is one that has to be worked out first."""
+    return node.is_Number or not node.is_number
 
 
 def _small(node: Any) -> bool:

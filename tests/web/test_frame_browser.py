@@ -135,6 +135,7 @@ def test_reward_is_built_from_rows_and_tried(open_page: Callable[..., Page], sit
     expect(page.get_by_role("group", name="Component 2")).to_be_visible()
     rows.nth(0).get_by_label("Name").fill("answer")
     rows.nth(1).get_by_label("Kind").select_option("r1_format")
+    expect(rows.nth(1).get_by_label("Allow whitespace")).to_be_visible()  # the kind's own fields have come
     rows.nth(1).get_by_label("Name").fill("format")
     rows.nth(1).get_by_label("Weight").fill("0.5")
     page.get_by_role("button", name="Add a component").click()
@@ -142,15 +143,16 @@ def test_reward_is_built_from_rows_and_tried(open_page: Callable[..., Page], sit
     rows.nth(2).get_by_role("button", name="Remove component").click()
     expect(rows).to_have_count(2)
     expect(rows.nth(1).get_by_role("button", name="Remove component")).to_be_focused()
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_text("two parts version 1 is saved")).to_be_visible()
 
+    page.get_by_role("main").get_by_role("link", name="Reward lab").click()
     address = page.url
     page.get_by_label("Reference answer").fill("7")
-    page.get_by_label("Completion").fill("<think>3+4</think><answer>7</answer>")
-    page.get_by_role("button", name="Score").click()
+    page.get_by_label("Completion", exact=True).fill("<think>3+4</think><answer>7</answer>")
+    page.get_by_role("button", name="Score", exact=True).click()
     expect(page.get_by_text("Reward 1.5")).to_be_visible()
-    expect(page.get_by_role("button", name="Score")).to_be_focused()
+    expect(page.get_by_role("button", name="Score", exact=True)).to_be_focused()
     assert page.url == address, "scored in place"
 
 

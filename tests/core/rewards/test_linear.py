@@ -56,4 +56,4 @@ def test_linear(kind: str, params: dict[str, Any], fields: dict[str, Any]) -> No
 
 def test_a_quadratic_rule_is_found() -> None:
     with pytest.raises(AssertionError):
-        assert_linear(re.compile(r"\s+x").search, lambda text: " " * (len(text) // 6))
+        assert_linear(re.compile(r"\s+x").search, lambda text: " " * (len(text) // 3))
