@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,14 @@ def _tasks(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.out} exists already; give another --out, or remove it")
     lines = gym.problems(options.name, size=options.size, seed=options.seed, params=_params(options.param))
     # Beside its place first: a file that is there is whole.
-    with tempfile.NamedTemporaryFile(dir=options.out.resolve().parent, prefix=".tasks-", delete=False) as aside:
-        try:
-            count = sum(1 for line in lines if aside.write(line))
-            aside.flush()
-            os.chmod(aside.name, 0o644)
-            os.rename(aside.name, options.out)
-        except BaseException:
-            os.unlink(aside.name)
-            raise
+    folder = options.out.resolve().parent
+    with ExitStack() as unless_whole, tempfile.NamedTemporaryFile(dir=folder, prefix=".tasks-", delete=False) as aside:
+        unless_whole.callback(os.unlink, aside.name)
+        count = sum(1 for line in lines if aside.write(line))
+        aside.flush()
+        os.chmod(aside.name, 0o644)
+        os.rename(aside.name, options.out)
+        unless_whole.pop_all()
     print(f"{count:,} problems of {options.name}: {options.out}")
     return 0
 

@@ -1,4 +1,5 @@
-"""Hacks that write the verdict themselves: on stdout, in files, on whatever descriptor is open. Text only."""
+"""Hacks that write the verdict themselves: on stdout, in files, on whatever descriptor is open. Text only:
+none of it runs here, so what a hack's program catches is the hacker's affair."""
 
 from grpo_core.probe.hacks_base import ALL_FORMS, Hack
 

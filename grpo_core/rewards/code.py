@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from typing import Any
 
 from grpo_core.errors import RewardError, SandboxError
@@ -45,11 +46,10 @@ class CodeScorer:
     def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
         """In `limits.workers` threads side by side; the order is kept. When `check` raises, what runs is killed."""
         futures = [self._pool.submit(self._one, sample) for sample in samples]
-        try:
+        with ExitStack() as unless_done:
+            unless_done.callback(self._stop, futures)
             self._wait(futures, check)
-        except BaseException:
-            self._stop(futures)
-            raise
+            unless_done.pop_all()
         scores = [future.result() for future in futures]
         self._scored += len(scores)
         self._trouble += sum(score.error_class == "infra" for score in scores)

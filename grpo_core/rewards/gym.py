@@ -66,11 +66,7 @@ class GymScorer:
             workers=limits.workers,
             call_seconds=min(params.call_seconds or limits.deadline_seconds, limits.deadline_seconds),
         )
-        try:
-            self._sessions.open()
-        except BaseException:
-            self._sessions.close()
-            raise
+        self._sessions.open()
 
     def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
         told: list[ComponentScore | None] = [self._at_once(sample) for sample in samples]

@@ -72,11 +72,7 @@ class PythonScorer:
             workers=limits.workers,
             call_seconds=min(params.call_seconds or limits.deadline_seconds, limits.deadline_seconds),
         )
-        try:
-            self._sessions.open()
-        except BaseException:
-            self._sessions.close()
-            raise
+        self._sessions.open()
 
     def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
         answers = self._sessions.ask([self._request(sample) for sample in samples], check)

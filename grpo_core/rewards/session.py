@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -86,12 +86,13 @@ class Sessions:
 
     def open(self) -> None:
         """Load the program in a first box. Raises RewardError where it cannot be loaded, SandboxError where no box can
-        be had."""
-        slot = self._slot(0)
-        answer = slot.loaded()
-        if answer is None:
-            return
-        slot.close()
+        be had. Whatever ends it, also a wish to stop, leaves no box behind."""
+        with ExitStack() as unless_loaded:
+            unless_loaded.callback(self.close)
+            answer = self._slot(0).loaded()
+            if answer is None:
+                unless_loaded.pop_all()
+                return
         if answer.error_class == "infra":
             raise SandboxError(f"the verifier's box: {answer.error}")
         raise RewardError(f"the verifier cannot be loaded: {answer.error}{below(answer.traceback)}")

@@ -1,5 +1,6 @@
 """Judges of code as they are often built, each in a process of its own: they pay right solutions, refuse plain wrong
-ones, and are fooled. They show that the hacks of the corpus are real, so that beating them says something."""
+ones, and are fooled. They show that the hacks of the corpus are real, so that beating them says something. Their text
+catches broadly, as such judges do: that is one of the faults the hacks use."""
 
 import json
 import os
