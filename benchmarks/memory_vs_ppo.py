@@ -15,12 +15,13 @@ d  GRPO with a verifier and β 0: the policy alone
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from grpo_core.waiting import asleep
 
 HERE = Path(__file__).resolve().parent
 WAYS = {
@@ -48,7 +49,7 @@ def main() -> int:
             for way, told in said.items():
                 done = subprocess.run(
                     [sys.executable, HERE / "sides/memory_work.py", way, folder, str(chosen.micro_batch_tokens)],
-                    env={"OMP_WAIT_POLICY": "PASSIVE"} | os.environ,  # as `grpo` sets it
+                    env=asleep(),  # as `grpo` sets it
                     check=True,
                     stdout=subprocess.PIPE,
                     text=True,

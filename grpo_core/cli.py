@@ -12,9 +12,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_core import __version__, cli_eval, cli_lab, cli_probe, cli_suite, cli_tasks, program
+from grpo_core import __version__, cli_estimate, cli_eval, cli_lab, cli_probe, cli_suite, cli_tasks, program
 from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.stop import Stop
+from grpo_core.waiting import wait_asleep
 
 if TYPE_CHECKING:
     from grpo_core.progress import Progress
@@ -27,9 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     options.words = words
-    # Read by OpenMP when torch is loaded. Its default is to spin while threads wait for each other: on a machine with
-    # other work to do that doubles a small model's time; asleep they take a third more where the machine is theirs.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_asleep(os.environ)
     try:
         status: int = options.handler(options)
     except GrpoError as error:
@@ -77,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--spool-cap", type=_positive, metavar="BYTES", help="leave samples out of a spool that holds more than this"
     )
+    train.add_argument(
+        "--estimate", type=Path, metavar="FILE", help="what `grpo estimate` wrote; at the end the run says how it did"
+    )
     train.set_defaults(handler=_train)
 
     export = commands.add_parser("export", help="make a model folder of a checkpoint that a run can go on from")
@@ -85,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
     export.set_defaults(handler=_export)
 
+    cli_estimate.add(commands)
     cli_eval.add(commands)
     cli_lab.add(commands)
     cli_probe.add(commands)
@@ -142,6 +145,7 @@ def _train(options: argparse.Namespace) -> int:
 
     with _refusals_kept(unbegun, steps=0):
         config = RunConfig.from_file(options.config)
+        estimate = cli_estimate.read(options.estimate) if options.estimate is not None else None
     run_dir = chosen = None
     with _refusals_kept(unbegun, steps=config.optim.steps):
         if launch.needed(config.engine):
@@ -156,6 +160,8 @@ def _train(options: argparse.Namespace) -> int:
         run_dir = RunDir.create(options.out, spool=options.spool, spool_cap=options.spool_cap)
     if run_dir is not None and options.config.resolve() != run_dir.config_file.resolve():
         run_dir.write_config(config.to_yaml())
+    if run_dir is not None and estimate is not None:
+        run_dir.write_estimate(estimate.model_dump(mode="json"))
     # Under a worker, which asks for the spool, stdout already goes to the log file.
     log = run_dir.log_file if run_dir is not None and not options.spool else None
     # A folder that is gone on with is changed by the trainer, once nothing refuses any more.
@@ -171,7 +177,14 @@ def _train(options: argparse.Namespace) -> int:
             ranks = Ranks.join(device=config.engine.device, check=stop.raise_if_asked)
         base = options.config.resolve().parent
         trainer = Trainer(
-            config, run_dir, base=base, progress=progress, check=stop.raise_if_asked, ranks=ranks, resume=chosen
+            config,
+            run_dir,
+            base=base,
+            progress=progress,
+            check=stop.raise_if_asked,
+            ranks=ranks,
+            resume=chosen,
+            estimate=estimate,
         )
         try:
             outcome = trainer.run()

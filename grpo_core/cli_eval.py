@@ -182,7 +182,7 @@ def _answered(
     with Stop() as stop, closing(Progress(out=shown)) as progress:
         progress.begin("evaluating", sum(len(task.prompts.prompts) for task in tasks))
         check = stop.raise_if_asked
-        rollout = LocalRollout(policy, max_rows=rows, check=check)
+        rollout = LocalRollout(policy, max_rows=rows, check=check, tell=progress.line)
         found = list(
             evaluate_all(
                 phase, tasks, rollout=rollout, policy=policy, manner=manner, progress=progress.advance, check=check

@@ -52,6 +52,8 @@ def _lab(options: argparse.Namespace) -> int:
 def _words(result: dict[str, Any]) -> str:
     if "verdict" in result:
         return f"verdict {result['verdict']}"
+    if "seconds_per_step" in result:
+        return f"{result['seconds_per_step']:.2f} s a step, {result['peak_memory_bytes'] / 1e9:.2f} GB"
     rewards = result["rewards"]
     mean = "none could be scored" if rewards["mean"] is None else f"mean reward {rewards['mean']:.3f}"
     equal = result["no_signal"]

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.config_base import Count, CountOrZero, NotNegative, Part, Positive
 from grpo_core.config_base import DataFormat as DataFormat
+from grpo_core.config_engine import EngineConfig as EngineConfig
 from grpo_core.config_eval import STORED, EvalConfig
 from grpo_core.config_faults import field_problems
 from grpo_core.config_mixes import run_refusal
@@ -116,26 +117,6 @@ class OptimConfig(Part):
     """constant after warm-up, or falling linearly so that it would reach 0 one step after the last."""
     max_grad_norm: Positive = 1.0
     """The gradient is scaled down to this norm when longer."""
-
-
-class EngineConfig(Part):
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes a GPU when there is one."""
-    devices: Count = 1
-    """Processes on each machine, one a device. More than one are started by torchrun and share every step's work."""
-    nodes: Count = 1
-    """Machines that train together."""
-    threads: Count | None = None
-    """CPU threads; empty means all cores. Results on a CPU are repeatable bit by bit for one number of threads."""
-    micro_batch_tokens: Count = 16384
-    """Most tokens (padding included) in one forward and backward pass. Changes memory and speed, not the result."""
-    layout: Literal["right", "left", "packed"] = "right"
-    """How completions of unequal length share a micro-batch: padded on the right, padded on the left, or one after the
-    other without padding. Changes memory and speed, not the result."""
-    skip_zero_advantage: bool = True
-    """Do not run completions through the model that give no gradient. Exact, so off only serves to show it."""
-    rollout_batch: Count = 512
-    """Most completions sampled side by side."""
 
 
 class TracesConfig(Part):

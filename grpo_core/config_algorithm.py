@@ -110,6 +110,16 @@ class CorrectionConfig(Part):
     """Smallest geometric mean of a completion's ratios with sequence_mask."""
     high: Positive = 1.01
     """Largest one."""
+    stale: Literal["ratio", "weight"] = "ratio"
+    """For completions that an earlier policy sampled (engine.one_step_off, dynamic sampling's surplus). ratio: the
+    loss's ratio is to the policy that sampled them, so its clip holds back what has moved since (PPO). weight: it is to
+    the policy before the update, as for all others, and what has moved since is weighed by token_truncate (decoupled
+    PPO)."""
+
+    def weighs_stale(self, loss: str) -> bool:
+        """Whether completions of an earlier policy are weighed and not held by the loss's own ratio: REINFORCE has
+        none."""
+        return self.stale == "weight" or loss == "reinforce"
 
 
 class DynamicSamplingConfig(Part):

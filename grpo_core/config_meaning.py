@@ -104,6 +104,10 @@ def _switched(path: str, value: Lookup) -> str | None:
     match path:
         case "algorithm.correction.cap" if value("algorithm.correction.mode") != "token_truncate":
             return "correction.mode: token_truncate"
+        case "algorithm.correction.stale" if not (
+            value("engine.one_step_off") or value("algorithm.dynamic_sampling.enabled")
+        ):
+            return "engine.one_step_off or dynamic_sampling.enabled"
         case "algorithm.correction.low" | "algorithm.correction.high" if (
             value("algorithm.correction.mode") != "sequence_mask"
         ):
@@ -117,4 +121,19 @@ def _switched(path: str, value: Lookup) -> str | None:
     return None
 
 
-_RULES = (_loss, _advantage, _averaging, _kl, _switched)
+def _engine(path: str, value: Lookup) -> str | None:
+    match path.removeprefix("engine."):
+        case name if name.startswith("vllm.") and value("engine.rollout") != "vllm":
+            return "engine.rollout: vllm"
+        case "vllm.devices" if value("engine.vllm.place") != "server":
+            return "engine.vllm.place: server"
+        case name if name.startswith("deepspeed.") and value("engine.training") != "deepspeed":
+            return "engine.training: deepspeed"
+        case "rollout_tokens" if path.startswith("engine.") and value("engine.rollout") == "vllm":
+            return "engine.rollout: local"
+        case "vllm.eager" | "vllm.memory_share" if value("engine.device") == "cpu":
+            return "engine.device: cuda or auto"
+    return None
+
+
+_RULES = (_loss, _advantage, _averaging, _kl, _switched, _engine)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from grpo_core.config_engine_mixes import ENGINE_RULES
+
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
     from grpo_core.config_algorithm import AlgorithmConfig
@@ -167,6 +169,13 @@ def _bounds(a: "AlgorithmConfig") -> str | None:
         )
     if a.correction.low >= a.correction.high:
         return "correction.low must be below correction.high"
+    if a.correction.stale == "weight" and a.correction.mode != "token_truncate":
+        return (
+            "correction.stale weight weighs completions of an earlier policy as correction.mode: token_truncate does; "
+            "choose that mode, or stale: ratio"
+        )
+    if a.correction.stale == "weight" and a.loss == "dppo":
+        return "loss dppo has its ratio to the policy that sampled in any case; use correction.stale: ratio"
     return None
 
 
@@ -278,4 +287,4 @@ def _lora(c: "RunConfig") -> str | None:
     return None
 
 
-_RUN_RULES = (_correction, _sizes, _horizon, _components, _lora)
+_RUN_RULES = (_correction, _sizes, _horizon, _components, _lora, *ENGINE_RULES)

@@ -3,19 +3,25 @@ batches until enough groups carry a signal. Never trains.
 
 Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) leaves out groups whose rewards are all equal. What is left over
 when a step is full is trained on first in the next step: one update old, with the sampler's log-probabilities as its
-old ones.
+old ones. With engine.one_step_off all groups are: they are drawn while the policy learns from the step before, and held
+here until their step comes (docs/one-step-off.md).
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
+from grpo_core import watchdog
 from grpo_core.algo.overlong import soft_overlong_punishment
-from grpo_core.checkpoints.state import DrawState, HeldCompletion, HeldGroup
+from grpo_core.checkpoints.held import heard_position, told_position
+from grpo_core.checkpoints.state import DrawState
+from grpo_core.clock import Clock, timed
 from grpo_core.config import RunConfig
+from grpo_core.drawn import Drawn, Position, StepDraw
 from grpo_core.errors import RewardError
+from grpo_core.faults import fault
 from grpo_core.model.load import LoadedModel
 from grpo_core.records import ComponentScore, Discard
 from grpo_core.rewards import Runner, Scored, Unscored
@@ -29,65 +35,9 @@ OVERLONG = "overlong"
 _ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """One group as it was sampled and scored."""
-
-    prompted: Prompted
-    completions: list[Completion]
-    texts: list[str]
-    scores: list[Scored]
-    sampled_at: int
-    """Step whose policy sampled it."""
-
-
-@dataclass(frozen=True)
-class StepDraw:
-    """What a step is trained on, and what it cost."""
-
-    kept: list[Drawn]
-    discarded: list[tuple[Drawn, Discard]]
-    fresh: list[Drawn]
-    """Everything sampled in this step: kept, discarded and left over."""
-    batches: int
-    surplus: int
-    """Groups left over for the next step."""
-
-    @property
-    def completions(self) -> list[Completion]:
-        """All that were sampled in this step."""
-        return [completion for one in self.fresh for completion in one.completions]
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Once for each completion."""
-        return sum(len(one.prompted.tokens) * len(one.completions) for one in self.fresh)
-
-    def metrics(self) -> dict[str, float]:
-        """What dynamic sampling did."""
-        told = {"batches": self.batches, "discarded_groups": len(self.discarded), "surplus_groups": self.surplus}
-        return {f"dynamic_sampling/{name}": float(number) for name, number in told.items()}
-
-    def shortage(self, step: int, wanted: int) -> str | None:
-        """What to tell when fewer groups than `wanted` are trained on."""
-        if len(self.kept) >= wanted:
-            return None
-        return (
-            f"step {step}: {len(self.kept)} of {wanted} groups carry a signal after {self.batches} batches "
-            "(dynamic_sampling.max_batches); the step was trained on those"
-        )
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where drawing stands between two steps."""
-
-    drawn: int
-    surplus: tuple[Drawn, ...]
-
-
 class Drawer:
-    """Owns the order of problems and what is left over from step to step."""
+    """Owns the order of problems, what is left over from step to step, and a step's groups that were drawn ahead. Used
+    by one thread at a time."""
 
     def __init__(
         self,
@@ -111,17 +61,35 @@ class Drawer:
         self._drawn = 0
         self._order = prompt_order(len(prompts), config.seed)
         self._surplus: list[Drawn] = []
+        self._ahead: StepDraw | None = None
 
-    def draw(self, step: int, *, timed: Callable[[str], None]) -> StepDraw:
-        """The groups of one step. `timed` is told "rollout" and "reward" when each ended. Raises RewardError when
-        nothing could be scored."""
+    def draw(self, step: int) -> StepDraw:
+        """The groups of one step: those that were drawn ahead for it, else drawn now. Raises RewardError when nothing
+        could be scored."""
+        ahead, self._ahead = self._ahead, None
+        return ahead or self._draw(step, policy_of=step)
+
+    def draw_ahead(self, step: int) -> None:
+        """Draw the groups of the step that comes next, from the policy of the one in hand, and hold them for `draw`.
+        Raises RewardError."""
+        fault(f"drawing:{step}")
+        with Clock().running() as clock:
+            groups = self._draw(step, policy_of=step - 1)
+        seconds = clock.take()
+        self._ahead = replace(groups, seconds={name: seconds[name] for name in ("sample", "reward")})
+        watchdog.rest()
+        fault(f"drawn:{step}")
+
+    def _draw(self, step: int, *, policy_of: int) -> StepDraw:
+        """Sample, score, refill. `policy_of`: step whose policy samples."""
+        watchdog.at(f"step {step}", "sampling")
         wanted, dynamic = self._config.sampling.prompts_per_step, self._config.algorithm.dynamic_sampling
         kept, self._surplus = self._surplus[:wanted], self._surplus[wanted:]
         fresh: list[Drawn] = []
         discarded: list[tuple[Drawn, Discard]] = []
         count, batches = wanted - len(kept), 0  # fewer are left over than a step holds
         while True:
-            drawn = self._sample(step, count, first=len(fresh), timed=timed)
+            drawn = self._sample(step, count, first=len(fresh), policy_of=policy_of)
             fresh += drawn
             batches += 1
             for group in drawn:
@@ -147,75 +115,47 @@ class Drawer:
 
     def position(self) -> Position:
         """Where drawing stands; cheap."""
-        return Position(self._drawn, tuple(self._surplus))
+        return Position(self._drawn, tuple(self._surplus), self._ahead)
 
     def told(self, position: Position) -> DrawState:
         """The position as a checkpoint holds it, groups whole: sampled under a policy that no longer is."""
-        places = {id(prompted): place for place, prompted in enumerate(self._prompts)}
-        return DrawState(
-            drawn=position.drawn,
-            surplus=tuple(
-                HeldGroup(
-                    place=places[id(group.prompted)],
-                    sampled_at=group.sampled_at,
-                    completions=tuple(
-                        HeldCompletion(
-                            tokens=one.tokens,
-                            logprobs=one.logprobs,
-                            finish=one.finish,
-                            entropy=one.entropy,
-                            text=text,
-                            reward=score.reward,
-                            components=score.components,
-                        )
-                        for one, text, score in zip(group.completions, group.texts, group.scores, strict=True)
-                    ),
-                )
-                for group in position.surplus
-            ),
-        )
+        return told_position(position, self._prompts)
 
     def restore(self, state: DrawState) -> None:
         """Go on where `state` was told."""
-        self._drawn = state.drawn
-        self._order = prompt_order(len(self._prompts), self._config.seed, start=state.drawn)
-        self._surplus = [
-            Drawn(
-                self._prompts[group.place],
-                [Completion(one.tokens, one.logprobs, one.finish, one.entropy) for one in group.completions],
-                [one.text for one in group.completions],
-                [Scored(one.reward, one.components) for one in group.completions],
-                group.sampled_at,
-            )
-            for group in state.surplus
-        ]
+        position = heard_position(state, self._prompts)
+        self._drawn = position.drawn
+        self._order = prompt_order(len(self._prompts), self._config.seed, start=position.drawn)
+        self._surplus = list(position.surplus)
+        self._ahead = position.ahead
 
     # ------------------------------------------------------------------ one batch
 
-    def _sample(self, step: int, count: int, *, first: int, timed: Callable[[str], None]) -> list[Drawn]:
+    def _sample(self, step: int, count: int, *, first: int, policy_of: int) -> list[Drawn]:
         sampling = self._config.sampling
         problems = [self._prompts[next(self._order)] for _ in range(count)]
         self._drawn += count
-        completions = self._rollout.generate(
-            [prompted.tokens for prompted in problems],
-            samples=sampling.group_size,
-            decoding=Decoding(
-                max_tokens=sampling.max_completion_tokens,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-            ),
-            key=(self._config.seed, _SAMPLING, step),
-            places=range(first, first + count),
-        )
-        timed("rollout")
-        texts = [
-            [completion_text(self._policy.tokenizer, one.tokens, self._policy.eos_ids) for one in group]
-            for group in completions
-        ]
-        scores = self._score(problems, completions, texts)
-        timed("reward")
-        return [Drawn(*parts, sampled_at=step) for parts in zip(problems, completions, texts, scores, strict=True)]
+        with timed("sample"):
+            watchdog.doing("sampling")
+            completions = self._rollout.generate(
+                [prompted.tokens for prompted in problems],
+                samples=sampling.group_size,
+                decoding=Decoding(
+                    max_tokens=sampling.max_completion_tokens,
+                    temperature=sampling.temperature,
+                    top_p=sampling.top_p,
+                    top_k=sampling.top_k,
+                ),
+                key=(self._config.seed, _SAMPLING, step),
+                places=range(first, first + count),
+            )
+        with timed("reward"):
+            texts = [
+                [completion_text(self._policy.tokenizer, one.tokens, self._policy.eos_ids) for one in group]
+                for group in completions
+            ]
+            scores = self._score(problems, completions, texts)
+        return [Drawn(*parts, sampled_at=policy_of) for parts in zip(problems, completions, texts, scores, strict=True)]
 
     def _score(
         self, problems: Sequence[Prompted], completions: Sequence[Sequence[Completion]], texts: Sequence[Sequence[str]]

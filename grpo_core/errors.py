@@ -114,6 +114,13 @@ class ExchangeError(TrainingError):
     code = "nccl_error"
 
 
+class RolloutError(GrpoError):
+    """The sampler failed, or does not hold the weights that it was sent. Never answered by sampling all the same."""
+
+    code = "rollout_error"
+    exit_status = 11
+
+
 class RunDirError(GrpoError):
     """A run directory that is in use, corrupt, or belongs to another run."""
 

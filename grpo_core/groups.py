@@ -8,7 +8,9 @@ from torch import Tensor
 
 from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
 from grpo_core.config import RunConfig
-from grpo_core.draw import OVERLONG, Drawn, StepDraw
+from grpo_core.draw import OVERLONG
+from grpo_core.drawn import Drawn, StepDraw
+from grpo_core.metrics import ScoredGroup
 from grpo_core.model.load import LoadedModel
 from grpo_core.records import Discard, Group, MaskCause, Sample
 from grpo_core.rewards.steps import completion_step_rewards
@@ -115,6 +117,11 @@ class StepGroups:
     """Left over for the next step."""
     fresh: list[Group]
     """All that were sampled in this step, trained on or not, in the order in which they were."""
+
+    @property
+    def counted(self) -> list[ScoredGroup]:
+        """What the step's metrics and the run's sums are taken of."""
+        return [ScoredGroup(group.signal, group.reward_std, group.samples) for group in self.fresh]
 
 
 def step_groups(

@@ -20,8 +20,8 @@ from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
 from grpo_core.manifest import data_facts, suite_facts
 from grpo_core.model.load import LoadedModel, ModelSource, find_model, load_model, pick_device
-from grpo_core.model.logprobs import check_layout
 from grpo_core.model.lora import load_policy
+from grpo_core.model.settle import settled
 from grpo_core.records import Event
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
@@ -51,6 +51,12 @@ class Inputs:
     """Of each suite, by name."""
     tasks: tuple[Task, ...]
     """What is evaluated, in this order: the held-out problems, then the suites as the config names them."""
+
+    def positions(self, config: RunConfig) -> int:
+        """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
+        wanted = [(self.train, config.sampling.max_completion_tokens)]
+        wanted += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
+        return max(int(encoded.token_stats()["max"]) + completion for encoded, completion in wanted)
 
     def overlap(self) -> dict[str, dict[str, Any]]:
         """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
@@ -124,7 +130,7 @@ def _load(
         policy = load_policy(source, config.model, device=device, seed=config.seed)
     else:
         policy = load_model(source, dtype=config.model.dtype, device=device)
-    check_layout(policy.model, config.engine.layout, pad_id=policy.pad_id)
+    settled(policy, config.engine.layout)
     train = _encode(config, policy, problems, shown=config.data.path)
     train_facts = data_facts(data_path, config.data.path, train)
     heldout = heldout_facts = None
@@ -140,6 +146,7 @@ def _load(
     if learning and config.algorithm.needs_reference and not config.model.lora.rank:
         reference = load_model(source, dtype=config.model.dtype, device=device)
         reference.model.requires_grad_(False)
+        settled(reference, config.engine.layout)
     if learning and config.algorithm.advantage == "gae":
         critic = load_critic(source, config, device=device)
     return Inputs(
@@ -216,6 +223,9 @@ def loaded(inputs: Inputs) -> list[Event]:
     if inputs.suites:
         text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
     events = [Event(type="loaded", message=text)]
+    if inputs.policy.unshared is not None:
+        told = "engine.layout auto is right here, and prompts go through the model with each of their completions"
+        events.append(Event(type="layout", message=f"{told}: {inputs.policy.unshared}"))
     for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
         if encoded is not None and encoded.dropped:
             message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"

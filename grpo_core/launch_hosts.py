@@ -29,9 +29,10 @@ HOSTS = "GRPO_HOSTS"
 REMOTE_SHELL = "GRPO_REMOTE_SHELL"
 """Called as `<these words> HOST <command>`."""
 
-_PASSED = ("GLOO_", "GRPO_", "HF_", "NCCL_", "OMP_", "PYTHON", "TORCH", "TOKENIZERS_")
+_PASSED = ("DS_", "GLOO_", "GRPO_", "HF_", "NCCL_", "OMP_", "PYTHON", "TORCH", "TOKENIZERS_", "VLLM_")
 """Beginnings of the variables that the parts on other machines get from the first."""
-_OWN = (HOSTS, REMOTE_SHELL, PARENT)
+_OWN = (HOSTS, REMOTE_SHELL, PARENT, "VLLM_HOST_IP")
+"""Of the first machine alone; the last is its address."""
 
 
 def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path]) -> int:
@@ -41,10 +42,9 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
     hosts = _hosts(engine.nodes)
     meeting = ["--master-addr", hosts[0], "--master-port", str(_free_port()), "--rdzv-id", uuid.uuid4().hex]
     parts = [_Part(hosts[0], torchrun(engine, ["--node-rank", "0", *meeting], words))]
-    passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED) and name not in _OWN}
     plan = {
         "folder": os.getcwd(),
-        "environment": passed | environment(engine),
+        "environment": passed_on(os.environ) | environment(engine),
         "inputs": _fingerprint(inputs),
     }
     shell = shlex.split(os.environ.get(REMOTE_SHELL, "ssh -o BatchMode=yes"))
@@ -60,6 +60,11 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
     finally:
         for part in parts:
             part.kill()
+
+
+def passed_on(variables: Mapping[str, str]) -> dict[str, str]:
+    """Of the first machine's variables, those that the parts on other machines get."""
+    return {name: value for name, value in variables.items() if name.startswith(_PASSED) and name not in _OWN}
 
 
 def _hosts(wanted: int) -> list[str]:

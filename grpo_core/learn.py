@@ -10,11 +10,11 @@ from grpo_core.algo.advantages import Advantages
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.config import RunConfig
 from grpo_core.config_algorithm import AlgorithmConfig
-from grpo_core.draw import Drawn
+from grpo_core.drawn import Drawn
 from grpo_core.groups import advantages_of, train_rows
 from grpo_core.model.load import LoadedModel
+from grpo_core.training.base import Training
 from grpo_core.training.measure import Measured
-from grpo_core.training.single import SingleTraining
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Learned:
     advantages: Advantages | None
     masked: dict[int, str]
     metrics: dict[str, float]
+    tokens: int
+    """Of the completions that were learned from."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,7 @@ class BeforeAdvantages:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def learn(
-    kept: Sequence[Drawn], config: RunConfig, *, step: int, policy: LoadedModel, training: SingleTraining
-) -> Learned:
+def learn(kept: Sequence[Drawn], config: RunConfig, *, step: int, policy: LoadedModel, training: Training) -> Learned:
     """Update the policy from the step's groups. Without a group the optimiser still steps, on a gradient of 0."""
     algorithm, coef = config.algorithm, training.kl_coef
     before = BeforeAdvantages()
@@ -62,7 +62,7 @@ def learn(
         metrics["kl_coef"] = coef
         if "kl_per_completion" in metrics:
             training.adapt_kl(metrics["kl_per_completion"], len(rows))
-    return Learned(advantages, result.masked, metrics)
+    return Learned(advantages, result.masked, metrics, result.tokens)
 
 
 def before_advantages(

@@ -55,6 +55,13 @@ class Progress:
         self._clear()
         print(text, file=self._out, flush=True)
 
+    def aside(self, text: str) -> None:
+        """For the log alone; printed where there is none, for then what is printed goes there."""
+        if self._log is not None:
+            self._to_log(text)
+        else:
+            print(text, file=self._out, flush=True)
+
     def begin(self, phase: str, total: int, *, unit: str | None = None, done: int = 0) -> None:
         """A part with `total` units begins, `done` of them done before; its time left is told from now on. `unit`: what
         a person is told instead of the phase's name."""

@@ -72,7 +72,7 @@ class StepMetrics(Body):
     step: Annotated[int, Field(ge=1)]
     metrics: dict[str, float]
     seconds: dict[str, float] = Field(default_factory=dict)
-    """Wall time by part: rollout, reward, update, total."""
+    """Wall time by phase (docs/metrics.md), and `total`."""
 
 
 class Sample(Body):
@@ -158,7 +158,8 @@ class Group(Body):
     discarded: Discard | None = None
     """Why dynamic sampling left the group out of training; null when it was trained on."""
     sampled_at: Annotated[int, Field(ge=1)] | None = None
-    """Step whose policy sampled the group, when that is an earlier one (dynamic sampling's surplus)."""
+    """Step whose policy sampled the group, when that is an earlier one (dynamic sampling's surplus,
+    engine.one_step_off)."""
     samples: tuple[Sample, ...]
 
 

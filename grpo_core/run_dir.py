@@ -10,6 +10,8 @@
     checkpoints/final/                   weights, as transformers and vLLM load them
     checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker
     log.txt            what the trainer printed
+    vllm.log           what a vLLM server of the run printed
+    estimate.json      what the run was expected to cost, where `grpo train --estimate` was told
     progress.json      how far it is inside its phase, by now
     outcome.json       how it ended; there is none while it runs
     superseded/1/      what stood in these files before a resume took the run back to an earlier step
@@ -24,6 +26,7 @@ there is never taken back. The spool is read by `grpo_core.spool`.
 import fcntl
 import json
 import os
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +60,8 @@ class RunDir:
         """Of a folder that was reopened: what is to be written once it is sure that the run goes on in it."""
         self._config: str | None = None
         """The same of its config.yaml."""
+        self._estimate: object = None
+        """The same of its estimate.json."""
         self._segment: Path | None = None
         self._segment_bytes = 0
         self._spooled: int | None = None
@@ -64,6 +69,8 @@ class RunDir:
         self._dropped: list[int] = []
         """Steps of the groups that the spool had no room for, one entry a group."""
         self._lock: int | None = None
+        self._writing = threading.RLock()
+        """The watchdog writes from a thread of its own."""
 
     @classmethod
     def create(cls, path: Path, *, spool: bool = False, spool_cap: int | None = None) -> Self:
@@ -144,6 +151,10 @@ class RunDir:
         return self.path / "checkpoints"
 
     @property
+    def _estimate_file(self) -> Path:
+        return self.path / "estimate.json"
+
+    @property
     def _reserve(self) -> Path:
         return self.path / ".reserve"
 
@@ -191,6 +202,8 @@ class RunDir:
         self._make_parts()
         if self._config is not None:
             self.write_config(self._config)
+        if self._estimate is not None and not self._estimate_file.exists():
+            self.write_estimate(self._estimate)
         for record in held:
             self.append(record)
 
@@ -201,9 +214,20 @@ class RunDir:
             return
         self._write_whole(self.config_file, text)
 
+    def write_estimate(self, content: object) -> None:
+        """Keep an estimate of the run, as JSON has it. One that a run which goes on has already stays."""
+        if self._held is not None:
+            self._estimate = content
+            return
+        self.write_json(self._estimate_file, content)
+
     def append(self, record: "records.Record") -> int:
         """Write one record to its readable file and, when spooling, to the spool. Returns its seq. Raises DiskFullError
         when a manifest or an outcome finds no room; the others find it out at the next commit."""
+        with self._writing:
+            return self._append(record)
+
+    def _append(self, record: "records.Record") -> int:
         if self._held is not None:
             self._held.append(record)
             return self._seq
@@ -230,6 +254,10 @@ class RunDir:
     def commit(self) -> None:
         """Make everything appended so far durable. Raises DiskFullError: the readable files then hold all of it or
         none, the spool as much as found room; the rest is tried again at the next commit."""
+        with self._writing:
+            self._commit()
+
+    def _commit(self) -> None:
         if self._held is not None:
             return
         if self._dropped:  # told with the files that hold them, so that a kill leaves no gap untold

@@ -1,45 +1,55 @@
-"""The training loop: load, evaluate, (draw, sample, score, learn, record, perhaps cut a checkpoint) × steps, evaluate,
-save, say how it ended. Or the same from a checkpoint on.
+"""The training loop: load, evaluate, (draw: sample and score, learn, record, perhaps cut a checkpoint) × steps,
+evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a step's groups are drawn
+beside the learning of the step before.
 
 GRPO as in DeepSeekMath (arXiv 2402.03300); departures are told where they are made: grpo_core/training/single.py and
 grpo_core/algo/. Knows nothing of the platform: it reads a config and writes a run directory.
 """
 
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
 
+from grpo_core.ahead import Ahead
+from grpo_core.checkpoints.go_on import read_checkpoint, taken_back, tell_resumed
 from grpo_core.checkpoints.keeper import Keeper
-from grpo_core.checkpoints.resume import Chosen, check_inputs, not_bit_by_bit, take_back
-from grpo_core.checkpoints.state import RunState, read_state
-from grpo_core.checkpoints.write import load_parts, save_weights
-from grpo_core.clock import Clock
+from grpo_core.checkpoints.resume import Chosen, not_bit_by_bit
+from grpo_core.checkpoints.state import RunState
+from grpo_core.checkpoints.write import save_weights
+from grpo_core.clock import Clock, timed
 from grpo_core.config import RunConfig
 from grpo_core.disk import disk_full, is_full
-from grpo_core.draw import Drawer, StepDraw
-from grpo_core.energy import Meter
+from grpo_core.draw import Drawer
+from grpo_core.drawn import StepDraw
 from grpo_core.errors import ExchangeError, GrpoError, Interrupted
+from grpo_core.estimate.told import Estimate, Estimated
 from grpo_core.evaluate.loop import evaluate_all
 from grpo_core.evaluate.task import manner_of
 from grpo_core.evaluate.told import Measured, log_line
 from grpo_core.faults import fault
 from grpo_core.groups import step_groups
 from grpo_core.inputs import Inputs, answer_cache, load_inputs, loaded, reward_used
+from grpo_core.journal import Journal
 from grpo_core.learn import Learned, learn
-from grpo_core.manifest import build_manifest, inputs_of, meter
-from grpo_core.metrics import ENERGY, Counts, ScoredGroup, group_metrics, mean_entropy, trouble
+from grpo_core.manifest import build_manifest, meter
+from grpo_core.metrics import ENERGY, Counts, trouble
 from grpo_core.progress import Progress
-from grpo_core.records import Event, Manifest, Outcome, Phase, PhaseStarted, Record, StepMetrics
-from grpo_core.rollout.local import LocalRollout
-from grpo_core.rollout.ranked import RankedRollout
+from grpo_core.records import Manifest, Outcome, Phase, StepMetrics
+from grpo_core.rollout.frozen import frozen_for
+from grpo_core.rollout.make import make_rollout
 from grpo_core.run_dir import RunDir
+from grpo_core.step_metrics import count_step
+from grpo_core.telemetry import Telemetry, settling, watch_of
 from grpo_core.traces import traces
 from grpo_core.training.alike import check_checkpoint_alike, check_inputs_alike
 from grpo_core.training.causes import Defect, known_cause
+from grpo_core.training.make import make_training
 from grpo_core.training.ranks import Ranks
-from grpo_core.training.single import SingleTraining
+from grpo_core.watchdog import Watchdog, at
 
 
 class Trainer:
@@ -55,10 +65,11 @@ class Trainer:
         check: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
         resume: Chosen | None = None,
+        estimate: Estimate | None = None,
     ) -> None:
         """`base`: folder that relative paths of the config start from. `check` is called often and may raise
         Interrupted to end the run. `run_dir` is None on every rank but the first, which writes the records and alone
-        is given the checkpoint to go on from."""
+        is given the checkpoint to go on from. `estimate`: what the run was expected to cost."""
         self.config = config
         self.run_dir = run_dir
         self._base = base
@@ -72,22 +83,23 @@ class Trainer:
         self._counted = resume is None
         """Whether the sums in `_counts` are the run's: of one that goes on, once it was restored."""
         self._final: str | None = None
-        self._meter: Meter | None = None
+        self._journal = Journal(run_dir, progress, self._counts)
+        self._estimate = Estimated(estimate)
 
     def run(self) -> Outcome:
         """Do everything. An error is recorded as the run's outcome and raised again."""
         try:
-            self._run()
+            with self._watchdog():
+                self._run()
         except Interrupted as stop:
             self._end("stopped", stop.code, f"Stopped after {self._counts.steps} steps: {stop}")
-            raise
-        except GrpoError as error:
-            self._fail(error)
             raise
         except Exception as error:
             cause = self._cause(error)
             if cause is not None:
                 self._fail(cause)
+                if cause is error:
+                    raise
                 raise cause from error
             self._progress.line(traceback.format_exc())
             where = "the log" if self.run_dir is not None else "what it printed"
@@ -95,12 +107,25 @@ class Trainer:
             raise
         return self._end("finished", "ok", self._counts.summary())
 
+    def _watchdog(self) -> Watchdog:
+        """Of this rank; the first one's words are recorded, the others' printed, where torchrun's log has them."""
+        seconds, board = self.config.engine.watchdog_seconds, self._ranks.board()
+        if self._ranks.main:
+            return Watchdog(seconds, warn=self._journal.waits, log=self._progress.aside, board=board)
+
+        name = self._ranks.name(self._ranks.rank)
+
+        def say(text: str, data: object = None) -> None:
+            print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+        return Watchdog(seconds, warn=say, log=say, board=board)
+
     def _cause(self, error: Exception) -> GrpoError | None:
         """The error that says what happened; None for a defect. That others are gone is a cause only where none of them
         told its own."""
         if self.run_dir is not None and is_full(error):
             return disk_full(self.run_dir.path, "what the run writes")
-        cause = known_cause(error)
+        cause = error if isinstance(error, GrpoError) else known_cause(error)
         return (self._ranks.told() or cause) if isinstance(cause, ExchangeError) else cause
 
     def _fail(self, error: GrpoError) -> None:
@@ -118,10 +143,11 @@ class Trainer:
         inputs = self._ranks.together(
             lambda: load_inputs(config, base=self._base, device=self._ranks.device, cache=cache)
         )
-        with inputs.runner:
-            self._run_on(inputs)
+        with ExitStack() as opened:
+            opened.enter_context(inputs.runner)
+            self._run_on(inputs, opened)
 
-    def _run_on(self, inputs: Inputs) -> None:
+    def _run_on(self, inputs: Inputs, opened: ExitStack) -> None:
         config = self.config
         manifest = build_manifest(
             config,
@@ -136,23 +162,29 @@ class Trainer:
         )
         check_inputs_alike(self._ranks, manifest)
         if self.run_dir is not None:
-            self._meter = meter(inputs.policy.device, self._ranks.world)
+            self._journal.meter = meter(inputs.policy.device, self._ranks.world)
         if self._resume is None:
-            self._write(manifest)
-        self._set_up(inputs, manifest)
+            self._journal.write(manifest)
+        self._set_up(inputs, manifest, opened)
         state = self._state_to_go_on_from(manifest)
-        self._tell_inputs(inputs)
+        for event in loaded(inputs):
+            self._journal.tell(event)
+        self._journal.commit()
         if config.eval.before and state is None:
             self._evaluate("before", inputs)
         done = self._counts.steps
         self._phase("training", config.optim.steps)
-        if state is None:
-            self._keeper.begin()
+        self._clock = Clock(settle=settling(inputs.policy.device))
+        self._telemetry = Telemetry(inputs.policy.device, self._ranks, watch_of(inputs.policy.device))
         try:
-            for step in range(done + 1, config.optim.steps + 1):
-                self._stop_if_asked()
-                self._step(step, inputs)
+            with self._clock.running():
+                if state is None:
+                    self._keeper.begin()
+                for step in range(done + 1, config.optim.steps + 1):
+                    self._stop_if_asked()
+                    self._step(step, inputs)
         except Interrupted:
+            self._ahead.close()
             self._keeper.before_leaving()
             raise
 
@@ -160,38 +192,62 @@ class Trainer:
             self._evaluate("after", inputs)
         if config.checkpoints.final:
             self._phase("saving")
-            if self.run_dir is not None:
-                folder = self.run_dir.checkpoint_folder("final")
-                saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
-                self._write(saved)
-                self._final = saved.path
+            with self._training.whole():
+                if self.run_dir is not None:
+                    folder = self.run_dir.checkpoint_folder("final")
+                    saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
+                    self._journal.write(saved)
+                    self._final = saved.path
         for event in reward_used(self._ranks.gather(inputs.runner.facts())):
-            self._write(event)
+            self._journal.write(event)
+        if (worth := self._estimate.compared()) is not None:
+            self._journal.tell(worth)
 
     def _step(self, step: int, inputs: Inputs) -> None:
         fault(f"step:{step}")
-        clock = Clock()
-        drawn = self._drawer.draw(step, timed=clock.lap)
+        at(f"step {step}", "step")
+        with self._training.whole():
+            with timed("sample"):
+                told = self._rollout.follow(step - 1)
+            drawn = self._drawer.draw(step)
         if self._ranks.world > 1:
             self._stop_if_asked()
         fault(f"sampled:{step}")
-        learned = learn(drawn.kept, self.config, step=step, policy=inputs.policy, training=self._training)
-        clock.lap("update")
+        if self.config.engine.one_step_off and step < self.config.optim.steps:
+            self._ahead.begin(lambda: self._drawer.draw_ahead(step + 1))
+        with timed("update"):
+            learned = learn(drawn.kept, self.config, step=step, policy=inputs.policy, training=self._training)
+        learned.metrics.update(told)
         fault(f"updated:{step}")
-        reward = self._record(step, drawn, learned, clock.seconds())
+        if self.config.engine.one_step_off:
+            fault(f"waiting:{step}")
+            with timed("waiting"):
+                self._ahead.wait()
+        reward = self._record(step, drawn, learned, drawn.with_times(self._clock.take()))
         fault(f"recorded:{step}")
         self._keeper.after(step, reward)
 
-    def _set_up(self, inputs: Inputs, manifest: Manifest) -> None:
-        """The parts of the loop, all with the policy as it was loaded."""
+    def _set_up(self, inputs: Inputs, manifest: Manifest, opened: ExitStack) -> None:
+        """The parts of the loop, all with the policy as it was loaded. `opened` closes those that must be."""
         config, ranks = self.config, self._ranks
         # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
-        self._inside = check = self._check_inside if ranks.world == 1 else lambda: None
-        own = LocalRollout(inputs.policy, max_rows=config.engine.rollout_batch, check=check)
-        self._rollout = RankedRollout(own, ranks)
-        self._training = SingleTraining(
-            inputs.policy, inputs.reference, config, check=check, ranks=ranks, critic=inputs.critic
+        own_check = self._check_inside if ranks.world == 1 else lambda: None
+        self._ahead = Ahead(own_check, inputs.policy.device)
+        self._inside = check = self._ahead.check
+        frozen = frozen_for(config, inputs.policy)
+        self._training = make_training(config, inputs, ranks=ranks, check=check)
+        rollout = make_rollout(
+            config,
+            inputs.policy,
+            ranks=ranks,
+            check=check,
+            frozen=frozen,
+            positions=inputs.positions(config),
+            folder=self.run_dir.path if self.run_dir is not None else None,
+            tell=self._progress.line,
         )
+        self._rollout = opened.enter_context(closing(rollout))
+        opened.enter_context(closing(self._ahead))  # before what its work needs is closed
         self._drawer = Drawer(
             config,
             inputs.train.prompts,
@@ -217,82 +273,49 @@ class Trainer:
     def _state_to_go_on_from(self, manifest: Manifest) -> RunState | None:
         """Set everything to where a checkpoint left it, and record that; None when the run starts from nothing. It
         is refused before the manifest is written, and before any change to a directory that is gone on with."""
-        chosen = self._resume
-        (folder, *_) = self._ranks.gather(str(chosen.folder) if chosen is not None else None)
+        own = self._resume
+        (folder, *_) = self._ranks.gather(str(own.folder) if own is not None else None)
         if folder is None:
             return None
         check_checkpoint_alike(self._ranks, Path(folder))
-        state = self._ranks.together(lambda: self._restore(Path(folder), manifest))
-        chosen = self._ranks.together(self._take_back)
+        state, parts = self._ranks.together(lambda: read_checkpoint(Path(folder), manifest))
+        self._training.restore(parts, kl_coef=state.kl_coef, step=state.step)  # where ranks may have to exchange
+        self._ranks.together(lambda: self._restore(state))
+        chosen = self._ranks.together(lambda: taken_back(own, self.run_dir, self._progress))
         if chosen is not None:
-            self._write(manifest)
-            self._write(chosen.record())
-            if chosen.own:
-                self._write(chosen.manifest)  # its first record came after the seq that it holds
-            for removed in chosen.gone:
-                self._write(removed)
-            for skipped in chosen.skipped:
-                self._progress.line(f"passed over {skipped.path}: {skipped.reason}")
-            self._progress.line(f"goes on from {chosen.manifest.path}, after step {state.step}")
+            tell_resumed(chosen, manifest, self._journal, self._progress)
         for message in not_bit_by_bit(manifest, self.config, state):
-            self._warn(message)
+            self._journal.warn(message)
         return state
 
-    def _take_back(self) -> Chosen | None:
-        chosen, run_dir = self._resume, self.run_dir
-        if chosen is None or run_dir is None or not chosen.own:
-            return chosen
-        chosen = take_back(run_dir, chosen)
-        self._progress.keep_in(run_dir.progress_file)
-        return chosen
-
-    def _restore(self, folder: Path, manifest: Manifest) -> RunState:
-        state = read_state(folder)
-        check_inputs(inputs_of(manifest), state, folder)
-        self._training.restore(load_parts(folder), kl_coef=state.kl_coef, step=state.step)
+    def _restore(self, state: RunState) -> None:
         self._counts.totals.sums.update(state.totals)
         if ENERGY not in state.totals and state.step > 0:
-            self._meter = None  # what was done before was not measured, so a sum would not be the run's
-        if self._meter is None:
+            self._journal.meter = None  # what was done before was not measured, so a sum would not be the run's
+        if self._journal.meter is None:
             self._counts.totals.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
         self._counts.informative = state.informative
         self._counts.steps = state.step
         self._counts.seconds_before = state.seconds
         self._keeper.restore(state)
         self._counted = True
-        return state
 
     def _record(self, step: int, drawn: StepDraw, learned: Learned, seconds: dict[str, float]) -> float | None:
         """Write the step's metrics and kept groups, make them durable, tell the person. Returns the mean reward."""
-        config, dynamic = self.config, self.config.algorithm.dynamic_sampling.enabled
-        groups = step_groups(drawn, learned.advantages, config, step=step, masked=learned.masked)
-        counted = [ScoredGroup(group.signal, group.reward_std, group.samples) for group in groups.fresh]
-        flat = drawn.completions
-        lengths = [len(completion.tokens) for completion in flat]
-        self._counts.totals.add(counted, tokens=sum(lengths) + drawn.prompt_tokens)
-        if learned.advantages is not None:
-            self._counts.informative += int(learned.advantages.informative_P.sum())
-        self._counts.totals.add_masked("importance", len(learned.masked))
-        self._count_energy()
-        told = group_metrics(counted, success=config.success_component, ddof=config.algorithm.std_ddof)
-        told |= learned.metrics
-        if config.algorithm.correction.mode == "sequence_mask":
-            told["masked/importance"] = float(len(learned.masked))
-        if dynamic:
-            self._counts.totals.add_discarded([reason for _, reason in drawn.discarded])
-            told |= drawn.metrics()
-        if (entropy := mean_entropy([completion.entropy for completion in flat], lengths)) is not None:
-            told["entropy"] = entropy
-        tokens = self._counts.totals.as_dict()["tokens"]
-        told |= {"num_tokens": tokens, "samples_per_second": len(flat) / seconds["total"]}
-        self._write(StepMetrics(step=step, metrics=told, seconds=seconds))
-        for warning in (drawn.shortage(step, config.sampling.prompts_per_step), trouble(step, counted)):
+        groups = step_groups(drawn, learned.advantages, self.config, step=step, masked=learned.masked)
+        self._journal.count_energy()
+        told = count_step(self._counts, step, groups, drawn, learned, self.config)
+        told["samples_per_second"] = len(drawn.completions) / seconds["total"]
+        told |= self._telemetry.take(seconds, sampled=drawn.completion_tokens, learned=learned.tokens)
+        self._journal.write(StepMetrics(step=step, metrics=told, seconds=seconds))
+        self._estimate.step(seconds["total"], told["memory/peak_bytes"])
+        for warning in (drawn.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.counted)):
             if warning is not None:
-                self._warn(warning)
+                self._journal.warn(warning)
         if self.run_dir is not None:
-            for trace in traces(step, groups.trained, groups.discarded, groups.left, config):
-                self._write(trace)
-        self._commit()
+            for trace in traces(step, groups.trained, groups.discarded, groups.left, self.config):
+                self._journal.write(trace)
+        self._journal.commit()
         self._counts.steps = step
         reward = f"reward {told['reward']:.3f}" if "reward" in told else "nothing scored"
         dead = f"no signal in {told['frac_reward_zero_std']:.0%} of groups"
@@ -300,18 +323,6 @@ class Trainer:
         return told.get("reward")
 
     # ------------------------------------------------------------------ records
-
-    def _write(self, record: Record) -> None:
-        if self.run_dir is not None:
-            self.run_dir.append(record)
-
-    def _warn(self, message: str) -> None:
-        self._write(Event(type="warning", message=message))
-        self._progress.line(message)
-
-    def _commit(self) -> None:
-        if self.run_dir is not None:
-            self.run_dir.commit()
 
     def _stop_if_asked(self) -> None:
         """Meet a wish to stop; with several ranks all stop when one was asked."""
@@ -335,6 +346,11 @@ class Trainer:
             return
         total = sum(len(task.prompts.prompts) for task in inputs.tasks)
         self._phase("evaluating_before" if phase == "before" else "evaluating_after", total)
+        with self._training.whole():
+            self._rollout.follow(self._counts.steps)
+            self._evaluated(phase, inputs)
+
+    def _evaluated(self, phase: Phase, inputs: Inputs) -> None:
         evaluations = evaluate_all(
             phase,
             inputs.tasks,
@@ -347,40 +363,19 @@ class Trainer:
         )
         for evaluation in evaluations:
             for item in evaluation.items:
-                self._write(item)
-            self._write(evaluation.result)
-            self._commit()
+                self._journal.write(item)
+            self._journal.write(evaluation.result)
+            self._journal.commit()
             self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
             if evaluation.result.suite != inputs.tasks[-1].name:
                 self._stop_if_asked()
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()
-        self._write(PhaseStarted.model_validate({"phase": phase, "total": total}))
-        self._commit()
-        unit = "step" if phase == "training" else None
-        self._progress.begin(phase, total or 0, unit=unit, done=self._counts.steps if unit else 0)
-        if phase != "training":
-            self._progress.line(phase.replace("_", " "))
-
-    def _tell_inputs(self, inputs: Inputs) -> None:
-        for event in loaded(inputs):
-            self._write(event)
-            self._progress.line(event.message)
-        self._commit()
-
-    def _count_energy(self) -> None:
-        if self._meter is None:
-            return
-        try:
-            self._counts.totals.sums[ENERGY] += self._meter.take()
-        except OSError as error:  # a run does not end for want of a meter, and a part is not the sum
-            self._meter = None
-            self._counts.totals.sums.pop(ENERGY, None)
-            self._write(Event(type="warning", message=f"energy is no longer measured: {error}"))
+        self._journal.phase(phase, total)
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
-        self._count_energy()
+        self._journal.count_energy()
         totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}
         outcome = Outcome.model_validate(
             {
@@ -393,7 +388,5 @@ class Trainer:
                 "final_checkpoint": self._final,
             }
         )
-        if self.run_dir is not None:
-            self.run_dir.append(outcome)
-            self.run_dir.close()
+        self._journal.end(outcome)
         return outcome

@@ -227,8 +227,8 @@ class JobFinish(Message):
     fence: int
     end: Literal["done", "failed", "cancelled", "released"]
     result: dict[str, Any] | None = None
-    """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of at most
-    8 MiB of JSON."""
+    """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of an
+    estimate a grpo_core.estimate.told.Estimate, of at most 8 MiB of JSON."""
     code: str = "ok"
     """`ok`, a GrpoError code, or one of the worker's own: deadline, result_too_large, job_died …"""
     message: Annotated[str, Field(max_length=20_000)] = ""

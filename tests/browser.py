@@ -4,12 +4,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.needs import needs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 @contextmanager
@@ -37,3 +38,20 @@ def chromium() -> Iterator["Browser"]:
             browser.close()
     finally:
         del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+def picture(page: "Page", name: str, *, whole: bool = True) -> None:
+    """Keep a picture of the page, in light, dark and at 360 px, when COHORT_TEST_SCREENSHOTS names a folder. On a phone
+    it is always of the whole page."""
+    folder = os.environ.get("COHORT_TEST_SCREENSHOTS")
+    if not folder:
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(400)
+        suffix = "" if (scheme, width) == ("light", 1440) else f"-{scheme if width == 1440 else 'phone'}"
+        page.screenshot(path=f"{folder}/{name}{suffix}.png", full_page=whole or width == 360)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1440, "height": 900})

@@ -14,6 +14,9 @@ import pytest
 
 TEST_DATA = Path(os.environ.get("COHORT_TEST_DATA", "/nonexistent")).resolve()
 GSM8K = TEST_DATA / "gsm8k" / "train.jsonl"
+DEEPSPEED_PYTHON = Path(__file__).parents[1] / ".venv-deepspeed" / "bin" / "python"
+VLLM_PYTHON = Path(__file__).parents[1] / ".venv-vllm" / "bin" / "python"
+"""Of the environment that has vLLM."""
 
 
 def _no_gpu() -> bool:
@@ -78,6 +81,10 @@ _KNOWN = {
     "memory-cgroup": (lambda: memory_cgroup() is not None, "a control group that others with a memory limit fit in"),
     "root": (lambda: os.geteuid() == 0, "root, to mount a small disk"),
     "namespaces": (_namespaces, "root, iproute2 and a kernel that lets it make network namespaces and join them"),
+    "c++": (
+        lambda: shutil.which("g++") is not None,
+        "a C++ compiler (Debian: apt-get install g++)",
+    ),
     "cc": (
         lambda: shutil.which("cc") is not None,
         "a C compiler (Debian: apt-get install gcc)",
@@ -85,6 +92,11 @@ _KNOWN = {
     "reasoning-gym": (
         lambda: importlib.util.find_spec("reasoning_gym") is not None,
         "reasoning-gym: pip install 'cohort-grpo[tasks]' where a C compiler is",
+    ),
+    "vllm": (VLLM_PYTHON.with_name("grpo").is_file, "vLLM in an environment of its own: make vllm-env"),
+    "deepspeed": (
+        DEEPSPEED_PYTHON.with_name("deepspeed").is_file,
+        "DeepSpeed in an environment of its own: make deepspeed-env",
     ),
     "no-gpu": (_no_gpu, "a machine without a GPU"),
 }

@@ -35,7 +35,11 @@ TORCH_FREE = [
     "launch",
     "launch_hosts",
     "launch_part",
+    "rollout.vllm.server",
+    "rollout.vllm.settings",
+    "rollout.vllm.wire",
     "yaml_text",
+    "rollout.waves",
     "records",
     "commitments",
     "energy",
@@ -63,7 +67,11 @@ TORCH_FREE = [
     "sandbox",
     "probe",
     "lab.job",
+    "estimate.told",
     "lab.result",
+    "watchdog",
+    "clock",
+    "nvml",
     "data",
 ]
 

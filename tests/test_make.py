@@ -15,7 +15,7 @@ from tests.needs import needs
 from tests.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = {"help", "setup", "demo", "test", "lint", "chaos", "bench", "bench-env", "clean"}
+TARGETS = {"help", "setup", "demo", "test", "lint", "chaos", "bench", "bench-env", "vllm-env", "deepspeed-env", "clean"}
 
 
 def make(folder: Path, *words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -92,7 +92,7 @@ def test_every_package_that_is_installed_is_pinned() -> None:
     """All that pyproject.toml names for development, what those need in turn, and what only an older Python adds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    ours = ("platform", "embedded", "worker", "train", "dev", "tasks")
+    ours = ("platform", "embedded", "worker", "train", "dev", "tasks", "deepspeed")
     left = [Requirement(word) for word in (*project["dependencies"], *(word for name in ours for word in extras[name]))]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {normal(line.split("==")[0]) for line in lines if "==" in line}

@@ -1,6 +1,7 @@
 """What this machine is, for the platform's list of nodes. Asks the system and nvidia-smi; loads no torch. What its
 sandbox can do is `sandboxed`'s to say."""
 
+import logging
 import os
 import platform
 import re
@@ -21,17 +22,20 @@ _hanging: dict[str, "subprocess.Popen[str]"] = {}
 """Programs that SIGKILL did not end at once: they hang in a driver."""
 _shown = False
 
+log = logging.getLogger(__name__)
 
-def node_info(labels: Sequence[str] = ()) -> NodeInfo:
+
+def node_info(labels: Sequence[str] = (), vllm_python: Path | None = None) -> NodeInfo:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cpus = len(os.sched_getaffinity(0))
     cpu = {"kind": "cpu", "name": _cpu_name(), "memory_bytes": memory}
+    own = _versions()
     return NodeInfo(
         hostname=socket.gethostname(),
         devices=[*gpus(), cpu],
         cpus=cpus,
         memory_bytes=memory,
-        versions={"python": platform.python_version(), **_versions()},
+        versions={"python": platform.python_version(), **own, **_served(vllm_python, own.get("vllm"))},
         labels=list(labels),
     )
 
@@ -173,3 +177,17 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _served(vllm_python: Path | None, own: str | None) -> dict[str, str]:
+    """Version of vLLM in the environment that servers of it are started from: `vllm_python`'s, asked of that
+    interpreter, and none when it has none or does not answer; without such an interpreter this one, which has `own`."""
+    if vllm_python is None:
+        return {} if own is None else {"vllm-server": own}
+    told = _answer([str(vllm_python), "-P", "-c", "from importlib.metadata import version; print(version('vllm'))"])
+    if told is None:
+        log.warning(
+            "COHORT_VLLM_PYTHON: %s has no vLLM, or does not answer; runs with its server are not taken", vllm_python
+        )
+        return {}
+    return {"vllm-server": told.strip()}

@@ -72,7 +72,8 @@ class JobFolder:
                 if refused.code != "file_missing":
                     raise
                 raise NotPrepared(str(refused)) from None
-        job = {**given.job, "device": device}
+        # An estimate is of the device that the run itself would take.
+        job = given.job if given.job.get("kind") == "estimate" else {**given.job, "device": device}
         (self.path / "job.json").write_text(json.dumps(job), encoding="utf-8")
 
     # ------------------------------------------------------------------ what the job says

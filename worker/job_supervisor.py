@@ -59,6 +59,7 @@ class JobSupervisor:
     min_free_bytes: int = 0
     device: str = "cpu"
     sandbox: Report | None = None
+    vllm_python: Path | None = None
     limits: Limits = Limits()
 
     def run(self, job_id: int) -> JobFinish | None:
@@ -68,7 +69,7 @@ class JobSupervisor:
         Raises Refused when nothing can be claimed, Unreachable when the platform cannot be asked.
         """
         job_folder.sweep(self.runs)
-        info = node_info(self.labels, self.runs, self.min_free_bytes, self.platform.node)
+        info = node_info(self.labels, self.runs, self.min_free_bytes, self.platform.node, self.vllm_python)
         given = self.platform.claim_job(job_id, known(info, self.sandbox), meanwhile=self._unless_stopped)
         log.info("job %s: claimed (%s), fence %s", given.job_id, given.job.get("kind"), given.fence)
         return _Doing(self, given).see_through()
@@ -131,7 +132,7 @@ class _Doing:
         child = Child(
             folder.command(),
             cwd=folder.path,
-            env=trainer_environment(os.environ, self._with.models),
+            env=trainer_environment(os.environ, self._with.models, vllm_python=self._with.vllm_python),
             log=folder.log,
             group=Cgroup.make(f"cohort-job-{self._given.job_id}-{self._given.fence}-{os.getpid()}"),
         )

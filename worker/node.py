@@ -19,8 +19,10 @@ RUNS_ID = ".runs-id"
 log = logging.getLogger(__name__)
 
 
-def node_info(labels: Sequence[str], runs: Path, min_free_bytes: int | None, node: str) -> NodeInfo:
-    return at_present(devices.node_info(labels), runs, min_free_bytes, node)
+def node_info(
+    labels: Sequence[str], runs: Path, min_free_bytes: int | None, node: str, vllm_python: Path | None = None
+) -> NodeInfo:
+    return at_present(devices.node_info(labels, vllm_python), runs, min_free_bytes, node)
 
 
 def at_present(info: NodeInfo, runs: Path, min_free_bytes: int | None, node: str) -> NodeInfo:

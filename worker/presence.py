@@ -39,7 +39,8 @@ def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], No
         while not stop.is_set():
             try:
                 if info is None:
-                    info = node_info(settings.label_list, runs, least, platform.node)
+                    asked = settings.vllm_python
+                    info = node_info(settings.label_list, runs, least, platform.node, vllm_python=asked)
                 else:
                     info = at_present(info, runs, least, platform.node)
                 platform.present(known(info, sandbox))

@@ -52,14 +52,20 @@ def trainer_command(spool_cap: int) -> Command:
 
 
 def trainer_environment(
-    outer: Mapping[str, str], models: Path, *, hosts: str = "", remote_shell: str = ""
+    outer: Mapping[str, str],
+    models: Path,
+    *,
+    hosts: str = "",
+    remote_shell: str = "",
+    vllm_python: Path | None = None,
 ) -> dict[str, str]:
     kept = {
         name: value
         for name, value in outer.items()
         if _PASSED.fullmatch(name) and not any(word in name for word in _NEVER)
     }
-    told = {"GRPO_HOSTS": hosts, "GRPO_REMOTE_SHELL": remote_shell}
+    server = "" if vllm_python is None else str(vllm_python)
+    told = {"GRPO_HOSTS": hosts, "GRPO_REMOTE_SHELL": remote_shell, "GRPO_VLLM_PYTHON": server}
     given = {name: value for name, value in told.items() if value}
     return {**kept, **given, "GRPO_MODELS": str(models), "PYTHONUNBUFFERED": "1"}
 

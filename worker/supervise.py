@@ -7,15 +7,10 @@ is killed, the trainer's keeper ends the trainer, and the worker's task tells th
 
 import logging
 import os
-import signal
-import sys
-import threading
 
 from worker import disk
-from worker.client import Platform, Refused, Unreachable, node_of
-from worker.environment import environment
-from worker.node import refusal
-from worker.process import become_reaper, die_with_parent
+from worker.begun import begin
+from worker.client import Platform, Refused, Unreachable
 from worker.run_folder import trainer_command
 from worker.sandboxed import carried
 from worker.supervisor import Supervisor
@@ -27,21 +22,11 @@ _EXPECTED = ("not_waiting", "unknown_run")
 
 def main() -> int:
     """0 also when there was nothing to do: what happened is in the log and at the platform."""
-    run_id, starter = int(sys.argv[1]), int(sys.argv[2])
-    logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/supervisor] %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    if not die_with_parent(starter, signal.SIGTERM):
+    begun = begin("run", log, tag="supervisor")
+    if begun is None:
         return 0
-    become_reaper()
-    settings = environment()
-    token = settings.resolved_node_token()
-    if why := refusal(settings.runs_folder, settings.min_free_bytes, node_of(token)):
-        log.error("run %s not claimed: %s", run_id, why)
-        return 0
-    with Platform(settings.url, token) as platform:
+    settings, run_id, stop = begun.settings, begun.number, begun.stop
+    with Platform(settings.url, begun.token) as platform:
         supervisor = Supervisor(
             platform,
             settings.runs_folder,
@@ -54,6 +39,7 @@ def main() -> int:
             min_free_bytes=disk.least_free(settings.runs_folder, settings.min_free_bytes),
             upload_seconds=settings.upload_seconds,
             sandbox=carried(os.environ),
+            vllm_python=settings.vllm_python,
         )
         try:
             if not stop.is_set():

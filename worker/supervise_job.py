@@ -6,16 +6,12 @@ this process is killed, the job's keeper ends the job, and its lease tells the p
 
 import logging
 import os
-import signal
 import sys
-import threading
 
 from worker import disk
-from worker.client import Platform, Refused, Unreachable, node_of
-from worker.environment import environment
+from worker.begun import begin
+from worker.client import Platform, Refused, Unreachable
 from worker.job_supervisor import JobSupervisor
-from worker.node import refusal
-from worker.process import become_reaper, die_with_parent
 from worker.sandboxed import carried
 
 log = logging.getLogger("worker.supervise_job")
@@ -23,21 +19,11 @@ log = logging.getLogger("worker.supervise_job")
 
 def main() -> int:
     """0 also when there was nothing to do; EX_NOPERM when the platform refuses this node's token."""
-    job_id, starter = int(sys.argv[1]), int(sys.argv[2])
-    logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/lab] %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    if not die_with_parent(starter, signal.SIGTERM):
+    begun = begin("job", log, tag="lab")
+    if begun is None:
         return 0
-    become_reaper()
-    settings = environment()
-    token = settings.resolved_node_token()
-    if why := refusal(settings.runs_folder, settings.min_free_bytes, node_of(token)):
-        log.error("job %s not claimed: %s", job_id, why)
-        return 0
-    with Platform(settings.url, token) as platform:
+    settings, job_id, stop = begun.settings, begun.number, begun.stop
+    with Platform(settings.url, begun.token) as platform:
         supervisor = JobSupervisor(
             platform,
             settings.runs_folder,
@@ -47,6 +33,7 @@ def main() -> int:
             min_free_bytes=disk.least_free(settings.runs_folder, settings.min_free_bytes),
             device=settings.lab_device,
             sandbox=carried(os.environ),
+            vllm_python=settings.vllm_python,
         )
         try:
             if not stop.is_set():

@@ -74,6 +74,7 @@ class Supervisor:
     labels: tuple[str, ...] = ()
     hosts: str = ""
     remote_shell: str = ""
+    vllm_python: Path | None = None
     min_free_bytes: int = 0
     upload_seconds: float = 300.0
     sandbox: Report | None = None
@@ -85,7 +86,7 @@ class Supervisor:
 
         Raises Refused when nothing can be claimed, Unreachable when the platform cannot be asked.
         """
-        info = node_info(self.labels, self.runs, self.min_free_bytes, self.platform.node)
+        info = node_info(self.labels, self.runs, self.min_free_bytes, self.platform.node, self.vllm_python)
         claimed = self.platform.claim(run_id, known(info, self.sandbox), meanwhile=self._unless_stopped)
         log.info("run %s: attempt %s claimed", claimed.run_id, claimed.fence)
         return _Attempt(self, claimed).see_through()
@@ -173,7 +174,7 @@ class _Attempt:
         return finish
 
     def _train(self, folder: Path, held: orphans.Held) -> Finish:
-        claimed, patience = self._claimed, self._limits.silence
+        claimed, patience, at = self._claimed, self._limits.silence, self._with
         try:
             run_folder.fill(folder, claimed, self._link, meanwhile=self._go_on, patience=patience)
             checkpoints = resume.choose(
@@ -183,14 +184,10 @@ class _Attempt:
         except _Stopped:
             return self._finish(folder, status=None)
         self._shipper = Shipper(self._link, RunDir(folder).spool_folder)
-        self._uploader = Uploader(
-            self._with.platform.attempt_aside(claimed),
-            folder,
-            every=self._with.upload_seconds,
-            run_id=claimed.run_id,
-        )
+        aside = at.platform.attempt_aside(claimed)
+        self._uploader = Uploader(aside, folder, every=at.upload_seconds, run_id=claimed.run_id)
         environment = run_folder.trainer_environment(
-            os.environ, self._with.models, hosts=self._with.hosts, remote_shell=self._with.remote_shell
+            os.environ, at.models, hosts=at.hosts, remote_shell=at.remote_shell, vllm_python=at.vllm_python
         )
         child = Child(
             self._with.command(folder, checkpoints),

@@ -1,19 +1,14 @@
 """The one task of a worker. Its message is a hint that a run waits: a doubled or late one finds nothing to claim."""
 
 import logging
-import os
 import signal
-import subprocess
-import sys
 
 from grpo_core.broker import RUN_ATTEMPT_TASK
-from worker import sandboxed
 from worker.celery_app import SHUTDOWN, app
 from worker.client import Platform, node_of
 from worker.environment import Environment, environment
 from worker.orphans import still_leaving, try_to_settle
-
-_GLANCE = 0.2
+from worker.supervising import supervise
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +24,7 @@ def run_attempt(run_id: int, **_: object) -> None:
         return  # as after a shutdown: the platform publishes the run again
     if SHUTDOWN.is_set():
         return
-    status = _supervise(run_id)
+    status = supervise("worker.supervise", run_id)
     if status != 0:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         log.error("the supervisor of run %s ended by %s", run_id, how)
@@ -53,18 +48,3 @@ def _clear(settings: Environment) -> None:
 def _settle(settings: Environment) -> None:
     with Platform(settings.url, settings.resolved_node_token()) as platform:
         try_to_settle(settings.runs_folder, platform)
-
-
-def _supervise(run_id: int) -> int:
-    """Run the supervisor to its end; a shutdown of the worker is passed on to it once."""
-    words = [sys.executable, "-P", "-m", "worker.supervise", str(run_id), str(os.getpid())]
-    handed = sandboxed.handed_on(sandboxed.report())
-    supervisor = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, env=handed)
-    while True:
-        try:
-            return supervisor.wait(_GLANCE)
-        except subprocess.TimeoutExpired:
-            if not SHUTDOWN.is_set():
-                continue
-        supervisor.send_signal(signal.SIGTERM)
-        return supervisor.wait()

@@ -1,68 +1,125 @@
-"""Cohort's side: the trainer's own parts in the trainer's own order, with the benchmark's reward."""
+"""Cohort's side: `grpo train` as it is, with the benchmark's reward in the place of one kind's rule.
 
+    cohort_grpo.py FOLDER STEPS [--profile]     (FOLDER: model/ and work.json; so many steps are measured after one to
+                                                 warm up)
+
+Everything that a run does between its steps is in the time: scoring, records, the readable files and their commit. The
+last line printed is JSON, a figure for each measured step: seconds by phase, tokens, mean reward. With --profile the
+last step is looked into and its shares are printed as well (see profiled.py); its seconds are not to be compared.
+"""
+
+import contextlib
 import json
-import resource
 import sys
-import time
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # where Cohort is not installed
 
 import torch
 import work
 
-from grpo_core.algo.advantages import StepScores, step_advantages
-from grpo_core.config import RunConfig
-from grpo_core.model.load import find_model, load_model
-from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.local import LocalRollout
-from grpo_core.rollout.prompts import completion_text
-from grpo_core.training.base import TrainRow
-from grpo_core.training.single import SingleTraining
+from grpo_core.cli import main as grpo
+from grpo_core.draw import prompt_order
+from grpo_core.records import ComponentScore
+from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.exact import ExactParams
+from grpo_core.rewards.kinds import KINDS, Kind
 
-folder, steps = Path(sys.argv[1]), int(sys.argv[2])
-config = RunConfig.from_dict(
-    {
-        "model": {"path": str(folder)},
-        "data": {"path": "none"},
-        "reward": {"components": [{"name": "none", "kind": "exact"}]},
+
+@dataclass(frozen=True)
+class Benchmarked(Kind):
+    """A kind whose rule is the benchmark's."""
+
+    task: str = "letters"
+
+    def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
+        def score(sample: Unscored, params: Any) -> ComponentScore:
+            problem = sample.problem
+            paid = work.reward(sample.completion, problem.prompt, problem.answer, self.task)
+            return ComponentScore(value=paid, passed=paid == 1.0, detail="")
+
+        return score
+
+
+def in_order_of_drawing(problems: Sequence[dict[str, str]], seed: int) -> list[dict[str, str]]:
+    """The problems laid out so that the trainer, which shuffles them, draws them in the order given."""
+    order = islice(prompt_order(len(problems), seed), len(problems))
+    return [problem for _, problem in sorted(zip(order, problems, strict=True), key=lambda pair: pair[0])]
+
+
+def config(job: work.Work, folder: Path, steps: int) -> dict[str, Any]:
+    """The run's config. Groups are normalised and the two sides of the clip stand as in TRL."""
+    return {
+        "model": {"path": str(folder / "model"), "dtype": job.dtype},
+        "data": {"path": "data.jsonl", "max_prompt_tokens": 4096},
+        "reward": {"components": [{"name": "letters", "kind": "exact"}]},
         "sampling": {
-            "group_size": work.GROUP_SIZE,
-            "prompts_per_step": work.PROMPTS_PER_STEP,
-            "max_completion_tokens": work.MAX_TOKENS,
+            "group_size": job.group_size,
+            "prompts_per_step": job.prompts_per_step,
+            "max_completion_tokens": job.max_tokens,
         },
-        "algorithm": {"std_ddof": 1},  # as TRL
-        "optim": {"lr": work.LEARNING_RATE, "steps": steps + 1},
+        "algorithm": {"std_ddof": 1, "kl": {"coef": job.beta}, "clip_high": job.clip_high},
+        "optim": {"lr": job.learning_rate, "steps": steps},
+        "engine": {"device": job.device, "threads": job.threads, **(job.engine or {})},
         "eval": {"before": False, "after": False},
+        "checkpoints": {"every": 1_000_000, "final": False},
+        "seed": job.seed,
     }
-)
-policy = load_model(find_model(config.model, base=folder), dtype="float32", device=torch.device("cpu"))
-rollout = LocalRollout(policy, max_rows=config.engine.rollout_batch)
-training = SingleTraining(policy, None, config)
-encoded = [policy.tokenizer(prompt)["input_ids"] for prompt in work.prompts()]
-decoding = Decoding(max_tokens=work.MAX_TOKENS, temperature=1.0, top_p=1.0, top_k=0)
-seconds, tokens = [], []
-for step in range(1, steps + 2):
-    began = time.perf_counter()
-    at = (step - 1) * work.PROMPTS_PER_STEP
-    drawn = encoded[at : at + work.PROMPTS_PER_STEP]
-    groups = rollout.generate(drawn, samples=work.GROUP_SIZE, decoding=decoding, key=(0, 1, step))
-    rewards = torch.tensor(
-        [
-            [work.reward(completion_text(policy.tokenizer, one.tokens, policy.eos_ids)) for one in group]
-            for group in groups
-        ],
-        dtype=torch.float64,
-    )
-    lengths = torch.tensor([[len(one.tokens) for one in group] for group in groups])
-    scores = StepScores(rewards, torch.ones_like(rewards, dtype=torch.bool), lengths)
-    advantages = step_advantages(scores, config.algorithm).advantages_PG
-    rows = [
-        TrainRow(prompt, one.tokens, float(advantage), used=True, group=place, sampler_logprobs=one.logprobs)
-        for place, (prompt, group, row) in enumerate(zip(drawn, groups, advantages, strict=True))
-        for one, advantage in zip(group, row, strict=True)
-    ]
-    training.update(rows, step=step)
-    if step > 1:  # the first one warms up
-        seconds.append(time.perf_counter() - began)
-        tokens.append(sum(len(one.tokens) for group in groups for one in group))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-print(json.dumps({"seconds": seconds, "tokens": tokens, "peak_rss_gb": peak}))
+
+
+def train(job: work.Work, folder: Path, steps: int, begin: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+    """Metrics records of all steps. `begin` is called when all is read and about to start."""
+    KINDS["exact"] = Benchmarked(ExactParams, "here", "exact", "the benchmark's reward", task=job.task)
+    with tempfile.TemporaryDirectory() as made:
+        scratch = Path(made)
+        problems = in_order_of_drawing(work.problems_of(job, folder, steps), job.seed)
+        (scratch / "data.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+        (scratch / "config.yaml").write_text(json.dumps(config(job, folder, steps)))  # JSON is YAML
+        begin()
+        with contextlib.redirect_stdout(sys.stderr):
+            status = grpo(["train", str(scratch / "config.yaml"), "--out", str(scratch / "run")])
+        if status != 0:
+            raise SystemExit(status)
+        lines = (scratch / "run/metrics.jsonl").read_text().splitlines()
+        return [json.loads(line)["record"] for line in lines]
+
+
+def told(records: Sequence[dict[str, Any]], job: work.Work) -> dict[str, Any]:
+    """Figures of the measured steps, as TRL's side tells them."""
+    parts: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record["seconds"].items():
+            parts.setdefault("seconds" if name == "total" else name, []).append(value)
+    return {
+        **parts,
+        "tokens": [record["metrics"]["completions/mean_length"] * job.completions for record in records],
+        "reward": [record["metrics"]["reward"] for record in records],
+        "same": [record["metrics"]["frac_reward_zero_std"] for record in records],
+        "peak_rss_gb": work.peak_rss_gb(),
+        "peak_device_gb": torch.cuda.max_memory_allocated() / 2**30 if job.device == "cuda" else 0.0,
+    }
+
+
+def main() -> None:
+    folder, steps, profile = Path(sys.argv[1]), int(sys.argv[2]), "--profile" in sys.argv[3:]
+    job = work.Work.load(folder)
+    if not profile:
+        first, *others = train(job, folder, steps + 1)
+        print(json.dumps(told(others, job) | {"first_reward": first["metrics"]["reward"]}))
+        return
+    import profiled
+
+    with profiled.last_step(steps + 1, job.vocabulary) as shares:
+        records = train(job, folder, steps + 1)
+    for line in shares:
+        print(line)
+    print(json.dumps(told(records[1:], job)))
+
+
+if __name__ == "__main__":
+    main()

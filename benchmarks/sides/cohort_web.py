@@ -25,7 +25,7 @@ HISTORY_STEPS = 10_000
 _STORED = """
     INSERT INTO runs_stepmetric (attempt_id, run_id, seq, step, at, metrics, seconds)
     SELECT attempt.id, attempt.run_id, step, step, now(), jsonb_object_agg(name, sin(step::float * place)),
-           '{"rollout": 1.25, "reward": 0.25, "update": 1.5, "total": 3.0}'
+           '{"sample": 1.25, "reward": 0.25, "update": 1.5, "total": 3.0}'
     FROM runs_attempt AS attempt, generate_series(1, %s) AS step, unnest(%s::text[]) WITH ORDINALITY AS m (name, place)
     WHERE attempt.id BETWEEN %s AND %s
     GROUP BY attempt.id, attempt.run_id, step ORDER BY attempt.id, step
@@ -158,7 +158,7 @@ class CohortWeb:
         for _ in range(points // len(METRICS)):
             step = self._steps[writer] = self._steps[writer] + 1
             metrics = {name: 0.1234567 * (step % 97) / place for place, name in enumerate(METRICS, start=1)}
-            seconds = {"rollout": 1.25, "reward": 0.25, "update": 1.5, "total": 3.0}
+            seconds = {"sample": 1.25, "reward": 0.25, "update": 1.5, "total": 3.0}
             record = StepMetrics(step=step, metrics=metrics, seconds=seconds)
             lines.append(Envelope(seq=step, at=datetime.now(UTC), record=record).model_dump_json() + "\n")
         return zstandard.ZstdCompressor(level=3).compress("".join(lines).encode())

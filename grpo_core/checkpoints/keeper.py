@@ -6,25 +6,30 @@ can still be met with a checkpoint of the last whole step, as long as the step's
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from grpo_core.checkpoint_files import PINNED, pruning, remove_folder, step_folder, step_folders
 from grpo_core.checkpoints import random_state
 from grpo_core.checkpoints.state import Best, RandomState, RunState, best_beside
 from grpo_core.checkpoints.write import save_state
+from grpo_core.clock import timed
 from grpo_core.config import RunConfig
-from grpo_core.draw import Drawer, Position
+from grpo_core.draw import Drawer
+from grpo_core.drawn import Position
 from grpo_core.faults import fault
 from grpo_core.manifest import inputs_of
 from grpo_core.metrics import Counts
 from grpo_core.progress import Progress
 from grpo_core.records import CheckpointRemoved, Manifest
 from grpo_core.run_dir import RunDir
+from grpo_core.training.base import Training
 from grpo_core.training.ranks import Ranks
-from grpo_core.training.single import SingleTraining
+from grpo_core.watchdog import waiting
 
 BEST_OVER = 10
 """Steps whose mean reward decides which checkpoint is the best."""
@@ -51,7 +56,7 @@ class Keeper:
         config: RunConfig,
         run_dir: RunDir | None,
         *,
-        training: SingleTraining,
+        training: Training,
         drawer: Drawer,
         counts: Counts,
         ranks: Ranks,
@@ -137,16 +142,23 @@ class Keeper:
         )
 
     def _cut(self) -> None:
+        with timed("checkpoint"), waiting("writing a checkpoint"):
+            self._cut_one()
+
+    def _cut_one(self) -> None:
         mark = self._mark
         assert mark is not None
         everyone = self._ranks.gather(mark.random.model_dump(mode="json"))
         best = self._is_best(mark.step)
         if best is not None:
             self._best = best
-        self._ranks.together(lambda: self._write(mark, everyone, best=best is not None))
+        parts = self._training.state()
+        self._ranks.together(lambda: self._write(mark, everyone, parts, best=best is not None))
         self.newest = mark.step
 
-    def _write(self, mark: _Mark, everyone: list[dict[str, object]], *, best: bool) -> None:
+    def _write(
+        self, mark: _Mark, everyone: list[dict[str, object]], parts: Mapping[str, Mapping[str, Tensor]], *, best: bool
+    ) -> None:
         """On the first rank: write the checkpoint, record it, remove what it makes needless."""
         if self._run_dir is None:
             return
@@ -171,7 +183,7 @@ class Keeper:
             code=self._manifest.code,
         )
         folder = self._run_dir.checkpoint_folder(step_folder(mark.step))
-        saved = save_state(folder, self._training.state(), state, run_folder=self._run_dir.path, best=best)
+        saved = save_state(folder, parts, state, run_folder=self._run_dir.path, best=best)
         self._cost, self._written_at = saved.seconds, time.monotonic()
         self._run_dir.append(saved)
         self._run_dir.commit()

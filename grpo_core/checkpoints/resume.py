@@ -22,8 +22,12 @@ FREE = ("name", "optim.steps", "engine.", "checkpoints.", "traces.")
 """Fields that may differ when a run goes on: none changes what was trained so far. `eval.margin` must not be moved once
 results may have been seen."""
 
-BATCHING = ("micro_batch_tokens", "rollout_batch", "layout", "skip_zero_advantage")
-"""Fields of engine that decide what is added up together, and so in which order numbers are rounded."""
+ROUNDING = (
+    *("rollout", "rollout_batch", "rollout_tokens", "one_step_off"),
+    *("training", "micro_batch_tokens", "layout", "skip_zero_advantage", "torch_compile", "autocast"),
+)
+"""Fields of engine that decide what computes, in which format, and what is added up together: how numbers are rounded.
+Of gradient_checkpointing nothing is rounded otherwise."""
 
 _CODE = {
     "version": "Cohort's version",
@@ -150,15 +154,26 @@ def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> li
         ("ranks", len(state.random), manifest.platform["ranks"]),
         ("CPU threads", state.threads, manifest.platform["threads"]),
         ("device", state.device, manifest.platform["device"]),
-        *((f"engine.{name}", engine_then.get(name), engine[name]) for name in BATCHING),
+        *((f"engine.{name}", engine_then.get(name), engine[name]) for name in ROUNDING),
+        ("engine.deepspeed.zero_stage", *_stages(engine_then, engine)),
         *((name, version, manifest.packages.get(name)) for name, version in state.packages.items()),
         *((told, state.code[name], manifest.code[name]) for name, told in _CODE.items() if name in state.code),
     ]
-    return [
+    told = [
         f"the checkpoint was written with {what} {before}; it goes on with {now}: not bit by bit"
         for what, before, now in pairs
         if before != now
     ]
+    if config.engine.torch_compile:
+        told.append("with engine.torch_compile, what is compiled may hang on the sizes that come first: not bit by bit")
+    return told
+
+
+def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
+    """Which part of DeepSpeed's ranks holds what, before and now; the same where either was trained without it."""
+    if not then.get("training") == now["training"] == "deepspeed":
+        return None, None
+    return then["deepspeed"]["zero_stage"], now["deepspeed"]["zero_stage"]
 
 
 def check_config(config: RunConfig, state: RunState, shown: str) -> None:

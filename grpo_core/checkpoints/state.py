@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from grpo_core.checkpoint_files import STATE, step_folder
 from grpo_core.errors import CheckpointError
-from grpo_core.records import Body, ComponentScore, FinishReason
+from grpo_core.records import Body, ComponentScore, Discard, FinishReason
 
 
 class HeldCompletion(Body):
@@ -25,12 +25,33 @@ class HeldCompletion(Body):
 
 
 class HeldGroup(Body):
-    """A group that was sampled and scored but not trained on yet (dynamic sampling's surplus)."""
+    """A group that was sampled and scored but not trained on yet (dynamic sampling's surplus, engine.one_step_off)."""
 
     place: int
     """Of its problem, among the training problems."""
     sampled_at: int
     completions: tuple[HeldCompletion, ...]
+
+
+class HeldDiscard(Body):
+    group: int
+    """Its place among the draw's groups."""
+    reason: Discard
+
+
+class HeldDraw(Body):
+    """A whole step's groups that were drawn while the policy learned from the step before (engine.one_step_off)."""
+
+    groups: tuple[HeldGroup, ...]
+    """The older ones that the step takes over (dynamic sampling's surplus), then all that were sampled for it."""
+    older: int
+    kept: tuple[int, ...]
+    """Places among `groups` of those to train on, in their order."""
+    discarded: tuple[HeldDiscard, ...]
+    batches: int
+    surplus: int
+    seconds: dict[str, float]
+    """Wall time that drawing took, by part."""
 
 
 class DrawState(Body):
@@ -39,6 +60,8 @@ class DrawState(Body):
     drawn: int
     """Problems drawn since the run began; each epoch has an order of its own, by seed."""
     surplus: tuple[HeldGroup, ...] = ()
+    ahead: HeldDraw | None = None
+    """The next step's groups, where they are drawn already."""
 
 
 class RandomState(Body):

@@ -16,7 +16,7 @@ from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.yaml_text import parse_yaml
 
-LabKind = Literal["probe", "try", "sample"]
+LabKind = Literal["probe", "try", "sample", "estimate"]
 
 MAX_TEXTS = 200
 MAX_ROWS = 2000
@@ -105,11 +105,16 @@ class ProbeOptions(Part):
     """Start of every random choice."""
 
 
-Options = TryOptions | SampleOptions | ProbeOptions
-OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions]] = {
+class EstimateOptions(Part):
+    """Measures what a run will cost; the run's config says all that there is to say."""
+
+
+Options = TryOptions | SampleOptions | ProbeOptions | EstimateOptions
+OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions | EstimateOptions]] = {
     "try": TryOptions,
     "sample": SampleOptions,
     "probe": ProbeOptions,
+    "estimate": EstimateOptions,
 }
 
 
@@ -152,6 +157,9 @@ class Job(Part):
     """Needed to try rows and to sample; a probe without it uses problems of its own."""
     model: JobModel | None = None
     """Needed to sample."""
+    config: dict[str, JsonValue] | None = None
+    """Needed to estimate: the run's whole config. Relative paths in it are looked for beside the job's file, and its
+    engine.device decides where it runs."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where the base model and reward models run."""
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -161,6 +169,8 @@ class Job(Part):
     def _has_what_it_needs(self) -> Self:
         if self.kind == "sample" and (self.data is None or self.model is None):
             raise ValueError("to sample, a job needs data and a model")
+        if (self.kind == "estimate") != (self.config is not None):
+            raise ValueError("a job has a run's config where it is to estimate that run, and nowhere else")
         return self
 
     @classmethod

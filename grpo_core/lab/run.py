@@ -14,7 +14,7 @@ from grpo_core.config_reward import RewardConfig
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.lab.job import Job, JobModel, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.job import EstimateOptions, Job, JobModel, ProbeOptions, SampleOptions, TryOptions
 from grpo_core.lab.result import LabResult, LabSample, fitted, result_of
 from grpo_core.progress import Progress
 from grpo_core.rewards import Rubric, Runner, Unscored
@@ -34,6 +34,8 @@ def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: 
     GrpoError that says what is wrong."""
     began = time.monotonic()
     options = job.chosen()
+    if isinstance(options, EstimateOptions):
+        return _estimated(job, base=base, progress=progress, check=check)
     rubric = Rubric(job.reward)
     if isinstance(options, ProbeOptions):
         return _probe(job, rubric, options, base=base, progress=progress, check=check)
@@ -63,6 +65,14 @@ def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: 
         seconds=time.monotonic() - began,
     )
     return _json(fitted(result))
+
+
+def _estimated(job: Job, *, base: Path, progress: Progress, check: Check) -> dict[str, Any]:
+    from grpo_core.config import RunConfig
+    from grpo_core.estimate.calibrate import estimate
+
+    config = RunConfig.from_dict(job.config or {})
+    return estimate(config, base=base, progress=progress, check=check).model_dump(mode="json")
 
 
 def _probe(
@@ -176,7 +186,7 @@ def _sampled(
     )
     on_cpu = policy.model.device.type == "cpu"
     rows = _ROWS_ON_CPU if on_cpu else _ROWS_ON_GPU
-    rollout = LocalRollout(policy, max_rows=rows, check=check)
+    rollout = LocalRollout(policy, max_rows=rows, check=check, tell=progress.line)
     decoding = Decoding(max_tokens=options.max_completion_tokens, temperature=options.temperature, top_p=options.top_p)
     progress.begin("sampling and scoring", len(encoded.prompts))
     told: list[LabSample] = []

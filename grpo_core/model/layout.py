@@ -1,21 +1,74 @@
-"""How completions of unequal length share one forward pass: padded on the right, padded on the left, or packed.
+"""How completions of unequal length share one forward pass: padded on the right, padded on the left, packed, or packed
+with each prompt once for all of its completions.
 
-The layout decides memory and speed and nothing else: the hidden state of every token is the same in all three, within
+The layout decides memory and speed and nothing else: the hidden state of every token is the same in all of them, within
 rounding. Knows nothing of logits or losses.
 
-Shapes: B rows of the batch as the model is fed it (one, when packed) · T positions · N completion tokens of the
-micro-batch, completion after completion · D hidden size.
+Shapes: B rows of the batch as the model is fed it (one, when packed or shared) · T positions · N completion tokens of
+the micro-batch, completion after completion · D hidden size.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-Layout = Literal["right", "left", "packed"]
-"""right: padding after each row. left: before it. packed: all rows in one, one after the other, without padding."""
+from grpo_core.model.attention import attending
+from grpo_core.model.sharing import Share, Sharing
+
+Layout = Literal["right", "left", "packed", "shared"]
+"""right: padding after each row. left: before it. packed: all rows in one, one after the other, without padding.
+shared: the same, and rows of one prompt have it once, before their completions (see `sharing`)."""
+
+
+def plan_rows(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], budget: int, layout: Layout
+) -> list[list[int]]:
+    """Split rows into micro-batches of at most `budget` tokens as `layout` has them. Returns row numbers; the order
+    depends on the arguments only."""
+    if layout == "shared":
+        return _plan_shared(prompts, completions, budget)
+    return plan_micro_batches([len(p) + len(c) for p, c in zip(prompts, completions, strict=True)], budget, layout)
+
+
+def _plan_shared(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], budget: int
+) -> list[list[int]]:
+    """Rows of one prompt stay together, and the prompt counts once. Where they do not fit into the budget they are
+    cut, longest first, and the prompt counts in every part. Parts go, largest first, to the first micro-batch that has
+    room."""
+    parts: list[tuple[int, list[int]]] = []
+    for prompt, rows in by_prompt(prompts).items():
+        part: list[int] = []
+        total = len(prompt)
+        for row in sorted(rows, key=lambda row: (-len(completions[row]), row)):
+            if part and total + len(completions[row]) > budget:
+                parts.append((total, part))
+                part, total = [], len(prompt)
+            part.append(row)
+            total += len(completions[row])
+        parts.append((total, part))
+    batches: list[list[int]] = []
+    totals: list[int] = []
+    for size, rows in sorted(parts, key=lambda part: (-part[0], part[1])):
+        place = next((i for i, total in enumerate(totals) if total + size <= budget), len(batches))
+        if place == len(batches):
+            batches.append([])
+            totals.append(0)
+        batches[place] += rows
+        totals[place] += size
+    return batches
+
+
+def by_prompt(prompts: Sequence[Sequence[int]]) -> dict[tuple[int, ...], list[int]]:
+    """The rows of each prompt, in the order in which they come."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        found.setdefault(tuple(prompt), []).append(row)
+    return found
 
 
 def plan_micro_batches(lengths: Sequence[int], budget: int, layout: Layout = "right") -> list[list[int]]:
@@ -48,8 +101,9 @@ class _Laid:
     ids_BT: Tensor
     rows_N: Tensor
     places_N: Tensor
-    mask_BT: Tensor | None
+    mask: Tensor | None
     positions_BT: Tensor | None
+    shares: tuple[Share, ...] = ()
 
 
 def completion_hidden(
@@ -66,15 +120,44 @@ def completion_hidden(
     token. Differentiable when gradients are on.
     """
     device = next(backbone.parameters()).device
-    laid = _lay_out(prompts, completions, layout, pad_id)
+    laid = (
+        _lay_out_shared(prompts, completions) if layout == "shared" else _lay_out(prompts, completions, layout, pad_id)
+    )
     arguments = {
         name: tensor.to(device)
-        for name, tensor in (("attention_mask", laid.mask_BT), ("position_ids", laid.positions_BT))
+        for name, tensor in (("attention_mask", laid.mask), ("position_ids", laid.positions_BT))
         if tensor is not None
     }
-    hidden_BTD = backbone(input_ids=laid.ids_BT.to(device), use_cache=False, **arguments).last_hidden_state
-    hidden_ND: Tensor = hidden_BTD[laid.rows_N.to(device), laid.places_N.to(device)]
+    with attending(Sharing(laid.shares)) if laid.shares else nullcontext():
+        hidden_BTD = backbone(input_ids=laid.ids_BT.to(device), use_cache=False, **arguments).last_hidden_state
+    places_N = (laid.rows_N * laid.ids_BT.shape[1] + laid.places_N).to(device)
+    hidden_ND: Tensor = hidden_BTD.flatten(0, 1).index_select(0, places_N)
     return hidden_ND, torch.tensor([token for c in completions for token in c], device=device)
+
+
+def _lay_out_shared(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> _Laid:
+    ids, positions, shares = [], [], []
+    predicted: list[Tensor] = [torch.empty(0)] * len(prompts)
+    start = 0
+    for prompt, rows in by_prompt(prompts).items():
+        fed = [completions[row][:-1] for row in rows]  # nobody asks what the last token of a row predicts
+        share = Share(start, len(prompt), tuple(len(tokens) for tokens in fed))
+        place = share.after.start
+        for row, tokens in zip(rows, fed, strict=True):
+            own = torch.arange(place, place + len(tokens))
+            # The first token of a completion is predicted where the prompt ends.
+            predicted[row] = torch.cat([torch.tensor([share.inside.stop - 1]), own])[: len(completions[row])]
+            place += len(tokens)
+        ids += [*prompt, *(token for tokens in fed for token in tokens)]
+        positions += [torch.arange(len(prompt)), *(torch.arange(len(tokens)) + len(prompt) for tokens in fed)]
+        shares.append(share)
+        start = share.after.stop
+    places_N = torch.cat(predicted)
+    # A finished mask is handed through as it is, and `Sharing` needs none: so transformers makes none of T×T either.
+    none = torch.zeros(1, 1, 1, 1, dtype=torch.bool)
+    return _Laid(
+        torch.tensor([ids]), torch.zeros_like(places_N), places_N, none, torch.cat(positions)[None], tuple(shares)
+    )
 
 
 def _lay_out(

@@ -6,7 +6,7 @@ opened, so a folder with one in it is refused, by what its files hold (grpo_core
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from grpo_core.checkpoint_files import MANIFEST, STATE
 from grpo_core.config import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
+from grpo_core.model.attention import use_ours
 from grpo_core.model.logprobs import last_logits
 from grpo_core.weight_bytes import pickle_kind
 
@@ -53,6 +54,10 @@ class LoadedModel:
     device: torch.device
     adapters: LoraConfig | None = None
     """The adapters inside `model` (see `lora`); None when all of its weights are its own."""
+    layouts: dict[str, str] = field(default_factory=dict)
+    """What engine.layout came to for this model, by what it asked for (see `settle`)."""
+    unshared: str | None = None
+    """Why layout auto is not shared for this model, in words; None where it is, or was not asked for."""
 
     @property
     def context(self) -> int | None:
@@ -62,11 +67,16 @@ class LoadedModel:
 
     def parameters(self) -> int:
         """All of them, adapters included."""
-        return sum(p.numel() for p in self.model.parameters())
+        return sum(_numel(p) for p in self.model.parameters())
 
     def trainable(self) -> int:
         """Those that training changes."""
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return sum(_numel(p) for p in self.model.parameters() if p.requires_grad)
+
+
+def _numel(weight: torch.Tensor) -> int:
+    """Of the whole weight, where only a part of it may be here (ZeRO 3)."""
+    return int(getattr(weight, "ds_numel", weight.numel()))
 
 
 def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
@@ -174,6 +184,7 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"cannot load the tokenizer in {folder}: {error}") from error
+    use_ours(model)
     model.to(device)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
     eos_ids = _eos_ids(model, tokenizer)

@@ -2,28 +2,23 @@
 
 Every policy, old policy and reference log-probability comes from here, so temperature and precision are the same in
 all of them. Only completion positions pass the output layer, in portions, so that the fp32 logits of a whole batch
-never exist at once. How rows lie side by side is `layout`'s.
+never exist at once (`head`). How rows lie side by side is `layout`'s.
 
 Shapes: B rows · T positions · N completion tokens of a micro-batch, completion after completion · D hidden size · V
 vocabulary; small letters for a portion.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from grpo_core.errors import ModelError
+from grpo_core.model.head import IMPOSSIBLE, PORTION_CPU, plain_head, token_loss, token_terms
 from grpo_core.model.layout import Layout, completion_hidden
-
-LOGITS_AT_ONCE = 2**23
-"""Most fp32 logits alive in one portion (32 MiB)."""
-_IMPOSSIBLE = -1e4
-"""Stands for log 0 where it is multiplied by the probability 0. fp32 has no probability this small."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +31,10 @@ class Terms:
     """Entropy of that distribution in nats; None when it was not asked for."""
 
 
+LossOf = Callable[[Terms, slice], Tensor]
+"""(what the policy says of some tokens, which of the N these are) → the sum of their losses."""
+
+
 def completion_terms(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -45,26 +44,47 @@ def completion_terms(
     layout: Layout = "right",
     pad_id: int = 0,
     entropy: bool = False,
-    logits_at_once: int = LOGITS_AT_ONCE,
+    logits_at_once: int | None = None,
 ) -> Terms:
     """log π of every completion token and, when asked for, the entropy −Σ π log π at its place: completion after
     completion, no padding.
 
     Logits are divided by `temperature` first, as the sampler does; then log-softmax in fp32 (in bf16 the selected
     value is off by up to 0.004). Each prompt needs at least one token. Both are differentiable when gradients are on.
+    `logits_at_once`: most logits alive at a time, instead of `head`'s.
     """
     hidden_ND, targets_N = completion_hidden(model.base_model, prompts, completions, layout=layout, pad_id=pad_id)
-    portion = max(1, logits_at_once // model.get_output_embeddings().weight.shape[0])
-    if len(hidden_ND) <= portion:
-        return Terms(*_terms(model, hidden_ND, targets_N, temperature, entropy))
-    parts = []
-    for hidden_nD, targets_n in zip(torch.split(hidden_ND, portion), torch.split(targets_N, portion), strict=True):
-        if torch.is_grad_enabled():  # backward computes the portion's logits again instead of keeping them
-            parts.append(checkpoint(_terms, model, hidden_nD, targets_n, temperature, entropy, use_reentrant=False))
-        else:
-            parts.append(_terms(model, hidden_nD, targets_n, temperature, entropy))
-    logprobs_N = torch.cat([logprobs_n for logprobs_n, _ in parts])
-    return Terms(logprobs_N, torch.cat([entropy_n for _, entropy_n in parts]) if entropy else None)
+    return _terms(model, hidden_ND, targets_N, temperature, entropy, logits_at_once)
+
+
+def completion_loss(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    loss_of: LossOf,
+    *,
+    by_token: bool,
+    temperature: float = 1.0,
+    layout: Layout = "right",
+    pad_id: int = 0,
+    entropy: bool = False,
+    logits_at_once: int | None = None,
+) -> Tensor:
+    """The loss that `loss_of` makes of the completions' terms, with its gradient.
+
+    `by_token`: it is a sum over tokens, so that `loss_of` may be asked portion by portion and the output layer's work
+    is a quarter less; else it is asked once, about all. The other arguments are those of `completion_terms`.
+    """
+    hidden_ND, targets_N = completion_hidden(model.base_model, prompts, completions, layout=layout, pad_id=pad_id)
+    head = plain_head(model, temperature)
+    if head is None or not by_token:
+        terms = _terms(model, hidden_ND, targets_N, temperature, entropy, logits_at_once)
+        return loss_of(terms, slice(0, len(targets_N)))
+
+    def of_portion(logprobs_n: Tensor, entropy_n: Tensor | None, here: slice) -> Tensor:
+        return loss_of(Terms(logprobs_n, entropy_n), here)
+
+    return token_loss(head, hidden_ND, targets_N, of_portion, entropy=entropy, logits_at_once=logits_at_once)
 
 
 def completion_logprobs(
@@ -75,7 +95,7 @@ def completion_logprobs(
     temperature: float = 1.0,
     layout: Layout = "right",
     pad_id: int = 0,
-    logits_at_once: int = LOGITS_AT_ONCE,
+    logits_at_once: int | None = None,
 ) -> Tensor:
     """`completion_terms` without the entropy: log-probabilities, fp32, shape N."""
     return completion_terms(
@@ -90,8 +110,25 @@ def completion_logprobs(
 
 
 def _terms(
+    model: Any, hidden_ND: Tensor, targets_N: Tensor, temperature: float, entropy: bool, logits_at_once: int | None
+) -> Terms:
+    if (head := plain_head(model, temperature)) is not None:
+        return Terms(*token_terms(head, hidden_ND, targets_N, entropy=entropy, logits_at_once=logits_at_once))
+    portion = max(1, (logits_at_once or PORTION_CPU) // vocabulary_of(model))
+    parts = []
+    for hidden_nD, targets_n in zip(torch.split(hidden_ND, portion), torch.split(targets_N, portion), strict=True):
+        if torch.is_grad_enabled():  # backward computes the portion's logits again instead of keeping them
+            parts.append(checkpoint(_called, model, hidden_nD, targets_n, temperature, entropy, use_reentrant=False))
+        else:
+            parts.append(_called(model, hidden_nD, targets_n, temperature, entropy))
+    logprobs_N = torch.cat([logprobs_n for logprobs_n, _ in parts])
+    return Terms(logprobs_N, torch.cat([entropy_n for _, entropy_n in parts]) if entropy else None)
+
+
+def _called(
     model: Any, hidden_ND: Tensor, targets_N: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
+    """Terms by autograd, for output layers that are more than a product."""
     logits_NV = head_logits(model, hidden_ND).float()
     if temperature != 1.0:
         logits_NV = logits_NV / temperature
@@ -99,35 +136,23 @@ def _terms(
     if not entropy:
         return logprobs_N, None
     table_NV = torch.log_softmax(logits_NV, dim=-1)
-    return logprobs_N, -(table_NV.exp() * table_NV.clamp(min=_IMPOSSIBLE)).sum(-1)
+    return logprobs_N, -(table_NV.exp() * table_NV.clamp(min=IMPOSSIBLE)).sum(-1)
 
 
-@torch.no_grad()
-def check_layout(model: Any, layout: Layout, *, pad_id: int = 0) -> None:
-    """Compare a few made-up rows in `layout` with the same rows padded on the right.
-
-    Layers that carry a state from position to position instead of attending (Mamba, short convolutions) take packed
-    rows for one text, and some take padding on the left for text. Raises ModelError for such a model.
-    """
-    vocabulary = model.get_output_embeddings().weight.shape[0]
-    rows = [[(7 * row + 3 * place + 1) % vocabulary for place in range(5 + 4 * row)] for row in (1, 0, 2)]
-    prompts, completions = [row[:2] for row in rows], [row[2:] for row in rows]
-    right_N, other_N = (
-        completion_logprobs(model, prompts, completions, layout=kind, pad_id=pad_id) for kind in ("right", layout)
-    )
-    off = (other_N - right_N).abs().max().item()
-    if not off <= (1e-3 if model.dtype == torch.float32 else 0.1):  # a NaN is not within either
-        raise ModelError(
-            f"{type(model).__name__} gives other log-probabilities with engine.layout {layout} (off by {off:.3g}), "
-            "because some of its layers do not tell rows or padding apart; use engine.layout: right"
-        )
+def vocabulary_of(model: Any) -> int:
+    """How many logits the output layer gives. ZeRO 3 keeps an empty tensor where the weight was, and its shape."""
+    weight = model.get_output_embeddings().weight
+    return int(getattr(weight, "ds_shape", weight.shape)[0])
 
 
 def head_logits(model: Any, hidden_ND: Tensor) -> Tensor:
     """Hidden states through the output layer, with the scaling and capping that some families add (Cohere, Granite,
     Gemma 2). `load._check_head` compares this with the model's own logits when it is loaded."""
     config = model.config
-    logits_NV: Tensor = model.get_output_embeddings()(hidden_ND)
+    layer = model.get_output_embeddings()
+    # Read and not called where that is the same: ZeRO 3 fetches a module's weights at every call, on all ranks.
+    plain = type(layer) is nn.Linear
+    logits_NV: Tensor = F.linear(hidden_ND, layer.weight, layer.bias) if plain else layer(hidden_ND)
     if scale := getattr(config, "logit_scale", None):
         logits_NV = logits_NV * scale
     if scaling := getattr(config, "logits_scaling", None):

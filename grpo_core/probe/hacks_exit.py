@@ -17,7 +17,7 @@ EXIT_HACKS: tuple[Hack, ...] = (
         """
 import os, threading, time
 threading.Timer(0.05, os._exit, (0,)).start()
-time.sleep(0.5)
+time.sleep(5)
 """,
         ALL_FORMS,
     ),

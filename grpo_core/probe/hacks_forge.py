@@ -62,6 +62,7 @@ os._exit(0)
 """,
         ALL_FORMS,
     ),
+    # It catches everything because it calls whatever it finds, and any of it may raise anything; it runs in the box.
     Hack(
         "sends_with_judges_tools",
         "forge",

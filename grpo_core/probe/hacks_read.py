@@ -190,13 +190,14 @@ def look():
     ),
     *_reads(
         "reads_parents",
-        "reads command lines, environments and open files of all processes it can see",
+        "reads command lines, environments and open files of the processes it can see, those near its own first",
         """
 def look():
     import os
-    for one in os.listdir('/proc') if os.path.isdir('/proc') else ():
-        if not one.isdigit():
-            continue
+    seen = os.listdir('/proc') if os.path.isdir('/proc') else ()
+    for one in sorted((one for one in seen if one.isdigit()), key=lambda one: abs(int(one) - os.getpid())):
+        if FOUND:
+            break
         for name in ('cmdline', 'environ'):
             try:
                 take_text(open('/proc/' + one + '/' + name, 'rb').read())

@@ -21,6 +21,7 @@ from grpo_core.rewards.code_judge import Settings, SolutionJudge
 from grpo_core.rewards.code_params import CodeParams
 from grpo_core.rewards.session import shared_sandbox
 from grpo_core.sandbox import Limits, Sandbox
+from grpo_core.watchdog import doing
 
 MOST_CODE = 256 * 1024
 _LOOK = 0.2
@@ -65,6 +66,7 @@ class CodeScorer:
         left = set(futures)
         while left:
             check()
+            doing("reward", f"{len(futures) - len(left)} of {len(futures)} solutions tried")
             done, left = wait(left, timeout=_LOOK, return_when=FIRST_COMPLETED)
             for future in done:
                 future.result()

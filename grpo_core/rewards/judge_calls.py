@@ -12,6 +12,7 @@ from grpo_core.rewards.judge_pool import Pool
 from grpo_core.rewards.judge_store import Store
 from grpo_core.rewards.judge_where import Where, private_message
 from grpo_core.rewards.judge_words import Answer, Failed, Hidden, told
+from grpo_core.watchdog import doing
 
 FIRST_PAUSE = 0.5
 """Seconds before the second try; each further pause is twice as long."""
@@ -99,6 +100,9 @@ class Calls:
         try:
             while waiting or at_work:
                 check()
+                doing(
+                    f"waiting for the judge at {self._judge.place}", f"{len(done)} of {len(distinct)} answers are there"
+                )
                 waiting = self._begin(waiting, at_work, done)
                 for digest, reply, seconds in self._pool.wait(self._patience(waiting)):
                     tried = at_work.pop(digest)

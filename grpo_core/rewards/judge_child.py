@@ -94,6 +94,8 @@ def exchange(request: dict[str, Any]) -> dict[str, Any]:
             raise Trouble("cut", f"the answer ended in the middle of a part of its body ({error})") from None
         except (http.client.HTTPException, ValueError) as error:
             raise Trouble("protocol", f"the answer is no HTTP: {type(error).__name__}: {error}") from None
+        except TimeoutError:  # most often the pool's own deadline is quicker, and says the same
+            raise Trouble("timeout", f"timed out: no whole answer within {request['seconds']:g} s") from None
         except OSError as error:
             raise Trouble("broken", f"the connection broke: {error.strerror or error}") from None
         finally:

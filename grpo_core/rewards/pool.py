@@ -23,6 +23,7 @@ from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.rubric import RubricPart
 from grpo_core.rewards.rules import failed
+from grpo_core.watchdog import doing
 
 PROGRAM = ("-P", "-m", "grpo_core.rewards.aside")
 START_SECONDS = 120.0
@@ -52,6 +53,7 @@ class Pool:
         try:
             while len(told) < len(samples):
                 check()
+                doing(f"reward {part.component.name}", f"{len(told)} of {len(samples)} samples scored")
                 self._hand_out(part, samples, waiting)
                 self._listen(part, samples, told)
         finally:

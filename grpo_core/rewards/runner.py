@@ -17,6 +17,7 @@ from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
 from grpo_core.rewards.rules import ruled
 from grpo_core.rewards.session import shared_sandbox
+from grpo_core.watchdog import doing
 
 
 class Runner:
@@ -71,10 +72,13 @@ class Runner:
     def _component(
         self, part: RubricPart, samples: Sequence[Unscored], check: Callable[[], None]
     ) -> list[ComponentScore]:
+        what = f"reward {part.component.name}"
+        doing(what, f"{len(samples)} samples")
         if part.kind.place == "here":
             told = []
-            for sample in samples:
+            for number, sample in enumerate(samples, start=1):
                 check()
+                doing(what, f"sample {number} of {len(samples)}")
                 told.append(ruled(part.kind, part.params, sample))
             return told
 

@@ -40,6 +40,7 @@ from pydantic import JsonValue
 from grpo_core.errors import ConfigError, RewardError, SandboxError
 from grpo_core.rewards.session_slot import OUTPUT_BYTES, TICK, Answer, Slot, Terms, below
 from grpo_core.sandbox import Limits, Sandbox, find_sandbox
+from grpo_core.watchdog import doing
 
 
 @cache
@@ -118,7 +119,9 @@ class Sessions:
         with ThreadPoolExecutor(count, thread_name_prefix="session") as threads:
             works = [threads.submit(work, self._slot(number)) for number in range(count)]
             try:
-                _while_waiting(works, check)
+                _while_waiting(
+                    works, check, lambda: doing("reward", f"{len(answers)} of {len(messages)} samples scored")
+                )
             finally:
                 self._terms.stop.set()  # those that are not done end within a tick
         return [answers[place] for place in range(len(messages))]
@@ -145,10 +148,11 @@ class Sessions:
         return self._slots[number]
 
 
-def _while_waiting(works: Sequence[Future[None]], check: Callable[[], None]) -> None:
+def _while_waiting(works: Sequence[Future[None]], check: Callable[[], None], tell: Callable[[], None]) -> None:
     pending = set(works)
     while pending:
         check()
+        tell()
         done, pending = wait_for(pending, timeout=TICK)
         for work in done:
             work.result()

@@ -49,3 +49,12 @@ class Rollout(Protocol):
         """`samples` completions of each prompt, in order. The same `key` and place draw the same random numbers;
         `places` are the prompts' numbers in the whole step, 0, 1, 2 … when not given."""
         ...
+
+    def follow(self, step: int) -> dict[str, float]:
+        """The policy has moved: from now on sample from its weights as they are after `step` steps. Returns what there
+        is to tell of it as metrics. Raises RolloutError when the new weights did not arrive."""
+        ...
+
+    def close(self) -> None:
+        """Give back processes and memory. Called once, after everything."""
+        ...

@@ -8,6 +8,7 @@ Shapes: B rows · H heads · T positions held · D size of a head.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -37,6 +38,16 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         if self.keys is not None and self.values is not None:
             self._hold(self.keys.index_select(0, indices), self.values.index_select(0, indices))
 
+    def keep(self, keep_B: Tensor) -> None:
+        """`keep_rows` in place: only the rows that change their place are copied."""
+        assert self.keys is not None
+        assert self.values is not None
+        to_B = (keep_B != torch.arange(len(keep_B), device=keep_B.device)).nonzero()[:, 0]
+        for held in (self.keys, self.values):
+            held.index_copy_(0, to_B, held.index_select(0, keep_B[to_B]))
+        self._keys, self._values = self._keys[: len(keep_B)], self._values[: len(keep_B)]
+        self.keys, self.values = self.keys[: len(keep_B)], self.values[: len(keep_B)]
+
     def _hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         self._keys = self.keys = keys
         self._values = self.values = values
@@ -58,9 +69,22 @@ def make_cache(config: Any) -> DynamicCache:
     return cache
 
 
-def select_rows(cache: DynamicCache, rows_B: Tensor) -> None:
-    """Keep (or repeat) the given rows in every layer."""
+def repeat_rows(cache: DynamicCache, rows_B: Tensor) -> None:
+    """Every layer's row b becomes a copy of what is its row `rows_B[b]` now."""
     for layer in cache.layers:
-        if not isinstance(layer, DynamicLayer):
-            raise ModelError(f"the local sampler cannot share a prompt's {type(layer).__name__} (not plain attention)")
-        layer.batch_select_indices(rows_B)
+        _plain(layer).batch_select_indices(rows_B)
+
+
+def keep_rows(cache: DynamicCache, keep_B: Tensor) -> None:
+    """The same, of rows chosen by `holes.fill_holes`."""
+    for layer in cache.layers:
+        if isinstance(layer, RoomyLayer):
+            layer.keep(keep_B)
+        else:
+            _plain(layer).batch_select_indices(keep_B)
+
+
+def _plain(layer: Any) -> DynamicLayer:
+    if not isinstance(layer, DynamicLayer):
+        raise ModelError(f"the local sampler cannot share a prompt's {type(layer).__name__} (not plain attention)")
+    return layer

@@ -46,3 +46,10 @@ class RankedRollout:
             [Completion(tuple(one["tokens"]), tuple(one["logprobs"]), one["finish"], one["entropy"]) for one in group]
             for group in told
         ]
+
+    def follow(self, step: int) -> dict[str, float]:
+        """See `base.Rollout`. The metrics are this rank's."""
+        return self._ranks.together(lambda: self._own.follow(step))
+
+    def close(self) -> None:
+        self._own.close()

@@ -1,8 +1,14 @@
 """What a training engine takes and gives for one step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from grpo_core.training.measure import Measured
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,8 @@ class TrainRow:
     sampler_logprobs: Sequence[float] | None = None
     """log π of each token as the sampler had it; None where no correction and no report is wanted."""
     stale: bool = False
-    """Sampled before the last update (dynamic sampling's surplus): its old log-probabilities are the sampler's."""
+    """Sampled before the last update (dynamic sampling's surplus, engine.one_step_off): its old log-probabilities are
+    the sampler's, unless algorithm.correction weighs it."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,8 @@ class UpdateResult:
     """What an update did."""
 
     metrics: dict[str, float]
+    tokens: int = 0
+    """Of the completions that it learned from: those that were left out, or cannot change anything, are not in it."""
     masked: dict[int, str] = field(default_factory=dict)
     """Place of a row that the update left out, and why (a records.MaskCause)."""
 
@@ -37,6 +46,42 @@ class UpdateResult:
 class Training(Protocol):
     """Something that improves the policy from one sampled batch."""
 
-    def update(self, rows: Sequence[TrainRow], *, step: int) -> UpdateResult:
-        """μ × mini-batches optimiser updates on `rows`. Raises TrainingError on a number that is none."""
+    @property
+    def changed_in(self) -> int:
+        """Newest step whose update has moved weights, if only in part."""
+        ...
+
+    @property
+    def kl_coef(self) -> float:
+        """β as it stands now; the adaptive controller moves it."""
+        ...
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Within it the policy's model holds the newest weights whole, on every rank, so that anything may sample from
+        it or save it. Every rank enters and leaves it. Never entered twice, nor around `update`."""
+        ...
+
+    def measure(self, rows: Sequence[TrainRow]) -> "Measured":
+        """Old and reference log-probabilities and values of all rows, on every rank; the next update uses them."""
+        ...
+
+    def update(
+        self, rows: Sequence[TrainRow], *, step: int, returns: Sequence[Sequence[float]] | None = None
+    ) -> UpdateResult:
+        """μ × mini-batches optimiser updates on `rows`. `returns`: what the critic should have said at each token.
+        Raises TrainingError on a number that is none."""
+        ...
+
+    def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
+        """Let the adaptive controller answer this step's divergence."""
+        ...
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """All tensors that training needs to go on between two steps, by what they belong to, whole. Every rank calls
+        it; the first one's answer is written. To be written before the next step."""
+        ...
+
+    def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
+        """Take over what `state` gave after `step` steps, whichever engine gave it. Raises CheckpointError when it is
+        of another model."""
         ...

@@ -19,6 +19,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import NotFinite
 from grpo_core.model.layout import completion_hidden
 from grpo_core.model.load import LoadedModel, ModelSource, load_model
+from grpo_core.model.settle import settled
 from grpo_core.training.trained import TrainedWeights
 
 
@@ -38,6 +39,7 @@ class Critic:
 
     def __init__(self, base: LoadedModel, config: RunConfig) -> None:
         """`base` is taken over, and trained from here on; it must not be the policy."""
+        self._layout = settled(base, config.engine.layout)  # while it still has the output layer
         self._backbone: Any = base.model.base_model
         self._pad_id = base.pad_id
         self._config = config
@@ -87,22 +89,19 @@ class Critic:
         )
         loss_N = value_loss(values_N, old_values_N, returns_N, self._config.algorithm.critic.value_clip)
         loss = (loss_N * weights_N).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.trained.collect_gradients()
+        self.trained.backward(loss)
         return loss.item()
 
     def step(self, max_norm: float) -> float:
         """Clip the gradient, update the weights; returns the gradient's norm before clipping. Raises NotFinite when it
         is no number: here and not in `learn`, so that several ranks stop together."""
-        norm = self.trained.clip(max_norm)
+        norm = self.trained.finish(max_norm)
         if not math.isfinite(norm):
             raise NotFinite(f"the critic's gradient is {norm}. A lower algorithm.critic.lr often helps")
         self.trained.step()
         return norm
 
     def _values(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Tensor:
-        hidden_ND, _ = completion_hidden(
-            self._backbone, prompts, completions, layout=self._config.engine.layout, pad_id=self._pad_id
-        )
+        hidden_ND, _ = completion_hidden(self._backbone, prompts, completions, layout=self._layout, pad_id=self._pad_id)
         values_N: Tensor = self._head(hidden_ND.float())[:, 0]
         return values_N

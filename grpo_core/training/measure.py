@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from grpo_core.clock import timed
 from grpo_core.config import RunConfig
-from grpo_core.model.layout import plan_micro_batches
+from grpo_core.model.layout import plan_rows
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_terms
+from grpo_core.model.precision import products
+from grpo_core.model.settle import settled
 from grpo_core.training.base import TrainRow
 from grpo_core.training.critic import Critic
-from grpo_core.training.plan import total_length
 from grpo_core.training.ranks import Ranks
 from grpo_core.training.reference import Reference
+from grpo_core.watchdog import doing
 
 Ids = Sequence[int]
 
@@ -55,19 +58,21 @@ class Gauge:
     def measure(self, rows: Sequence[TrainRow], places: Sequence[int], *, entropy: bool) -> Measured:
         """Everything about the rows at `places`; entropies only where asked for."""
         found, engine = Measured(), self._config.engine
-        lengths = [total_length(rows[place]) for place in places]
-        for batch in plan_micro_batches(lengths, engine.micro_batch_tokens, engine.layout):
-            self._check()
-            held = [places[i] for i in batch]
-            prompts, completions, sizes = texts(rows, held)
-            terms = policy_terms(self._policy, self._config, prompts, completions, entropy=entropy)
-            keep(found.old, held, sizes, terms.logprobs_N)
-            if terms.entropy_N is not None:
-                keep(found.entropy, held, sizes, terms.entropy_N)
-            if self._reference is not None:
-                keep(found.reference, held, sizes, self._reference.logprobs(prompts, completions))
-            if self._critic is not None:
-                keep(found.values, held, sizes, self._critic.values(prompts, completions))
+        layout = settled(self._policy, engine.layout)
+        with timed("logprobs"):
+            for batch in plan_rows(*texts(rows, places)[:2], engine.micro_batch_tokens, layout):
+                self._check()
+                doing("log-probabilities", f"{len(found.old)} of {len(places)} completions")
+                held = [places[i] for i in batch]
+                prompts, completions, sizes = texts(rows, held)
+                terms = policy_terms(self._policy, self._config, prompts, completions, entropy=entropy)
+                keep(found.old, held, sizes, terms.logprobs_N)
+                if terms.entropy_N is not None:
+                    keep(found.entropy, held, sizes, terms.entropy_N)
+                if self._reference is not None:
+                    keep(found.reference, held, sizes, self._reference.logprobs(prompts, completions))
+                if self._critic is not None:
+                    keep(found.values, held, sizes, self._critic.values(prompts, completions))
         return found
 
 
@@ -81,15 +86,21 @@ def policy_terms(
     policy: LoadedModel, config: RunConfig, prompts: list[Ids], completions: list[Ids], *, entropy: bool
 ) -> Terms:
     """What the policy says of each completion token, at the sampling temperature, in the config's layout."""
-    return completion_terms(
-        policy.model,
-        prompts,
-        completions,
-        temperature=config.sampling.temperature,
-        layout=config.engine.layout,
-        pad_id=policy.pad_id,
-        entropy=entropy,
-    )
+    with products(config.engine.autocast, policy.device):
+        return completion_terms(
+            policy.model,
+            prompts,
+            completions,
+            temperature=config.sampling.temperature,
+            layout=settled(policy, config.engine.layout),
+            pad_id=policy.pad_id,
+            entropy=entropy,
+        )
+
+
+def idle_terms(policy: LoadedModel, config: RunConfig) -> Terms:
+    """What the policy says of one token: for a pass that must be made and has no row."""
+    return policy_terms(policy, config, [[policy.pad_id]], [[policy.pad_id]], entropy=False)
 
 
 def keep(into: dict[int, Tensor], places: Sequence[int], sizes: Sequence[int], values_N: Tensor) -> None:

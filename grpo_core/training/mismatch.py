@@ -1,7 +1,7 @@
 """How far the sampler's probabilities are from the trainer's in one step, and the weights that correct for it. Keeps
 each row's weights from the first time it is seen, so that later passes (μ > 1) use the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import torch
@@ -16,31 +16,37 @@ from grpo_core.training.ranks import Ranks
 class Mismatch:
     """One step's comparison of sampler and trainer, over this rank's rows."""
 
-    def __init__(self, config: CorrectionConfig) -> None:
-        self._config = config
-        self._weights: dict[int, Tensor] = {}
+    def __init__(self, config: CorrectionConfig, *, stale: bool = False) -> None:
+        """`stale`: whether rows of an earlier step are compared too: no ratio of the loss is to their sampler."""
+        self.config = config
+        self._stale = stale
+        self.known: dict[int, Tensor] = {}
+        """What each token's policy loss is multiplied by, of the rows seen so far, on the CPU."""
         self._facts: list[SamplerFacts] = []
 
     def admits(self, place: int, row: TrainRow, old_T: Tensor) -> bool:
         """Compare one row; False when it is to be left out. A row without the sampler's numbers is let in, and one from
-        an earlier step, whose old log-probabilities are the sampler's: there is nothing to compare."""
-        if row.sampler_logprobs is None or row.stale:
-            self._weights[place] = torch.ones(len(row.completion))
+        an earlier step where its old log-probabilities are the sampler's: there is nothing to compare."""
+        if row.sampler_logprobs is None or not self.compares(row):
+            self.known[place] = torch.ones(len(row.completion))
             return True
         sampler_T = torch.tensor(row.sampler_logprobs, dtype=torch.float64)
         found = sampler_correction(
-            old_T, sampler_T, torch.zeros(len(sampler_T), dtype=torch.long), rows=1, config=self._config
+            old_T, sampler_T, torch.zeros(len(sampler_T), dtype=torch.long), rows=1, config=self.config
         )
-        self._weights[place] = found.weights_N
+        self.known[place] = found.weights_N
         self._facts.append(found.facts)
         return bool(found.keep_R[0])
 
-    def weights(self, rows: Sequence[TrainRow], places: Sequence[int], old: dict[int, Tensor]) -> Tensor:
-        """What each token's policy loss is multiplied by, shape N, on the CPU."""
+    def compares(self, row: TrainRow) -> bool:
+        """Whether the row's sampler is another than the policy before the update."""
+        return row.sampler_logprobs is not None and (self._stale or not row.stale)
+
+    def look(self, rows: Sequence[TrainRow], places: Sequence[int], old: Mapping[int, Tensor]) -> None:
+        """Compare the rows that have not been seen."""
         for place in places:
-            if place not in self._weights:
+            if place not in self.known:
                 self.admits(place, rows[place], old[place])
-        return torch.cat([self._weights[place] for place in places])
 
     def metrics(self, ranks: Ranks) -> dict[str, float]:
         """The raw ratios over all ranks' rows that went through the model; empty when there was none."""
@@ -54,8 +60,8 @@ class Mismatch:
             "sampling/logp_difference/mean": facts.difference_sum / facts.tokens,
             "sampling/logp_difference/max": facts.difference_max,
         }
-        if self._config.mode == "token_truncate":
+        if self.config.mode == "token_truncate":
             told["sampling/truncated_share"] = facts.truncated_tokens / facts.tokens
-        if self._config.mode == "sequence_mask":
+        if self.config.mode == "sequence_mask":
             told["sampling/dropped_share"] = facts.dropped_rows / facts.rows
         return told

@@ -22,9 +22,12 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from grpo_core import errors
+from grpo_core.clock import timed
 from grpo_core.errors import ConfigError, ExchangeError, GrpoError
 from grpo_core.model.load import pick_device
+from grpo_core.training.board import StoreBoard
 from grpo_core.training.causes import Defect
+from grpo_core.watchdog import waiting
 
 T = TypeVar("T")
 
@@ -33,6 +36,7 @@ BUCKET = 2**24
 TOLD_WITHIN = 2.0
 """Seconds in which a rank that fails tells why: for the rare one that is seen to be gone before."""
 _CAUSE = "cause"
+_WAITS = "waiting for the other ranks"
 
 
 class Ranks:
@@ -100,7 +104,9 @@ class Ranks:
         if self.world == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        return [json.loads(part.numpy().tobytes()) for part in self._gather_1d(mine)]
+        with timed("waiting"), waiting(_WAITS):
+            everyone = self._gather_1d(mine)
+        return [json.loads(part.numpy().tobytes()) for part in everyone]
 
     def gather_numbers(self, values_N: Tensor) -> Tensor:
         """All ranks' numbers, one after the other, float64 on the CPU."""
@@ -118,6 +124,11 @@ class Ranks:
         """Replace each tensor by its sum over ranks. Every rank ends with the same bits."""
         if self.world == 1:
             return
+        with waiting(_WAITS, "the sum of gradients"):
+            self._sum(tensors)
+
+    @staticmethod
+    def _sum(tensors: Sequence[Tensor]) -> None:
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             bucket: list[Tensor] = []
             for tensor in [t for t in tensors if t.dtype == dtype]:
@@ -133,8 +144,10 @@ class Ranks:
             return values
         names = sorted(values)
         total = torch.tensor([values[name] for name in names], dtype=torch.float64, device=self._device)
-        dist.all_reduce(total)
-        return dict(zip(names, total.tolist(), strict=True))
+        with waiting(_WAITS):
+            dist.all_reduce(total)
+            told = total.tolist()
+        return dict(zip(names, told, strict=True))
 
     def together(self, work: Callable[[], T]) -> T:
         """Do this rank's part of something. Where a rank fails with a GrpoError, every rank raises it, so that none
@@ -146,7 +159,10 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Whether any rank says so."""
-        return self.sums({"flag": float(flag)})["flag"] > 0
+        if self.world == 1:
+            return flag
+        with timed("waiting"), waiting(_WAITS):
+            return self.sums({"flag": float(flag)})["flag"] > 0
 
     def tell(self, error: GrpoError) -> None:
         """Before this rank leaves: why, for the others, who find it gone. The first to tell is believed; that others
@@ -170,8 +186,12 @@ class Ranks:
             return _again(name, message, who=self.name(rank))
         return None
 
+    def board(self) -> StoreBoard | None:
+        """Where ranks tell each other what they do; None of a rank alone."""
+        return None if self._store is None else StoreBoard(self._store, self.rank, self.world, self.name)
+
     def leave(self) -> None:
-        if self.world > 1:
+        if dist.is_initialized():  # of a rank alone too, where its engine asked for it
             dist.destroy_process_group()
 
     def _gather_1d(self, mine: Tensor) -> list[Tensor]:

@@ -7,10 +7,13 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from grpo_core.clock import timed
 from grpo_core.config import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off
+from grpo_core.model.precision import products
+from grpo_core.model.settle import settled
 from grpo_core.training.trained import fit
 
 
@@ -32,14 +35,16 @@ class Reference:
     @torch.no_grad()
     def logprobs(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Tensor:
         """log π_ref of every completion token, at the sampling temperature; fp32, shape N."""
-        model = self._policy.model if self._frozen is None else self._frozen.model
-        with adapters_off(model) if self._frozen is None else nullcontext():
+        loaded = self._frozen or self._policy
+        layout = settled(loaded, self._config.engine.layout)
+        base = adapters_off(loaded.model) if self._frozen is None else nullcontext()
+        with timed("logprobs"), base, products(self._config.engine.autocast, loaded.device):
             return completion_logprobs(
-                model,
+                loaded.model,
                 prompts,
                 completions,
                 temperature=self._config.sampling.temperature,
-                layout=self._config.engine.layout,
+                layout=layout,
                 pad_id=self._policy.pad_id,
             )
 
@@ -62,6 +67,11 @@ class Reference:
         return True
 
     # ------------------------------------------------------------------ into a checkpoint and back
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it is the policy's own model, its adapters off."""
+        return self._frozen is None
 
     @property
     def moves(self) -> bool:

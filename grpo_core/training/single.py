@@ -1,8 +1,10 @@
-"""The update in plain PyTorch: AdamW on the chosen loss, on one device or on several ranks that step together.
+"""The update: AdamW on the chosen loss, on one device or on several ranks that step together. The weights are held by
+plain PyTorch or by DeepSpeed (`trained.Weights`).
 
 Departures from the papers, all without effect on the result:
 - With one update for a sampled batch the old policy is the current one, so its log-probabilities are the detached
   current ones and no extra forward pass is made. The ratio is 1, the clip cannot act, and clip ratios are not reported.
+  (Groups of an earlier step have their sampler's numbers as old ones, unless correction.stale says `weight`.)
 - Where a completion with advantage 0 has no gradient it is not run through the model. It stays in the denominators, and
   the optimiser still steps, because momentum and weight decay move the weights without a gradient too.
 - Denominators are those of the whole optimiser update, over all ranks and micro-batches. Gradients are summed.
@@ -12,29 +14,32 @@ Shapes: N completion tokens of a micro-batch, row after row · R its rows.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
 from grpo_core.algo.aggregation import row_weights
-from grpo_core.algo.kl import adapted_coef, kl_estimate
-from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.algo.losses.masks import entropy_threshold, high_entropy_keep, off_policy_keep
+from grpo_core.algo.kl import adapted_coef
+from grpo_core.algo.losses.masks import entropy_threshold
 from grpo_core.config import OptimConfig, RunConfig
 from grpo_core.errors import CheckpointError, NotFinite
 from grpo_core.faults import fault
-from grpo_core.model.layout import plan_micro_batches
+from grpo_core.model.layers import compile_layers, recompute_layers
+from grpo_core.model.layout import plan_rows
 from grpo_core.model.load import LoadedModel
+from grpo_core.model.settle import settled
 from grpo_core.training.base import TrainRow, UpdateResult
 from grpo_core.training.critic import Critic
-from grpo_core.training.measure import Gauge, Measured, keep, policy_terms, shared, texts
+from grpo_core.training.measure import Gauge, Measured, idle_terms, keep, shared, texts
+from grpo_core.training.micro_batch import Batch, MicroBatch, row_loss
 from grpo_core.training.mismatch import Mismatch
-from grpo_core.training.plan import gives_gradient, mini_batches, owners, row_facts, total_length
+from grpo_core.training.plan import gives_gradient, mini_batches, owners, row_facts
 from grpo_core.training.ranks import Ranks
 from grpo_core.training.reference import Reference
 from grpo_core.training.tally import Tally, update_metrics
-from grpo_core.training.trained import TrainedWeights
+from grpo_core.training.trained import TrainedWeights, Weights
+from grpo_core.watchdog import doing
 
 CLIPPED = ("clip", "gspo", "gspo_token", "gmpo", "luspo", "cispo")
 """Losses that hold a ratio back; the others have no clip ratio to tell."""
@@ -48,20 +53,6 @@ def learning_rate(optim: OptimConfig, step: int) -> float:
     if optim.schedule == "constant":
         return optim.lr
     return optim.lr * (optim.steps - step + 1) / (optim.steps - optim.warmup_steps)
-
-
-@dataclass
-class _Batch:
-    """What one optimiser update needs to know of its mini-batch."""
-
-    places: list[int]
-    """This rank's rows that go through the model."""
-    policy_weights: dict[int, float]
-    penalty_weights: dict[int, float]
-    entropy_from: float
-    """Tokens below this entropy give no policy gradient."""
-    value_weight: float
-    """What a token counts in the critic's loss."""
 
 
 class SingleTraining:
@@ -80,14 +71,22 @@ class SingleTraining:
         check: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
         critic: Critic | None = None,
+        weights: Weights | None = None,
     ) -> None:
         """`reference` stands frozen beside the policy; None where the policy has adapters or none is needed. `check`
-        is called before every micro-batch and may raise to stop."""
+        is called before every micro-batch and may raise to stop. `weights`: the policy's, with their optimiser; made
+        here when not given."""
         algorithm = config.algorithm
         if (algorithm.needs_reference and not config.model.lora.rank) != (reference is not None):
             raise ValueError("a reference model is needed exactly with KL to the reference and without adapters")
         if (algorithm.advantage == "gae") != (critic is not None):
             raise ValueError("a critic is needed exactly with advantage: gae")
+        engine = config.engine
+        settled(policy, engine.layout)  # before the layers are changed
+        if engine.torch_compile:
+            compile_layers(policy.model)
+        if engine.gradient_checkpointing:
+            recompute_layers(policy.model)
         self._policy = policy
         self._reference = Reference(policy, reference, config) if algorithm.needs_reference else None
         self._critic = critic
@@ -99,12 +98,16 @@ class SingleTraining:
         self._kl_coef = algorithm.kl.coef
         self.changed_in = 0
         named = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}  # tied weights come once
-        self._trained = TrainedWeights(named, lr=config.optim.lr, optim=config.optim)
+        self._trained = weights or TrainedWeights(named, lr=config.optim.lr, optim=config.optim, ranks=ranks)
 
     @property
     def kl_coef(self) -> float:
         """β as it stands now; the adaptive controller moves it."""
         return self._kl_coef
+
+    def whole(self) -> AbstractContextManager[None]:
+        """See `base.Training`."""
+        return self._trained.whole()
 
     # ------------------------------------------------------------------ into a checkpoint and back
 
@@ -120,8 +123,13 @@ class SingleTraining:
 
     def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
         """Take over what `state` gave after `step` steps. Raises CheckpointError when it is of another model."""
-        if parts.keys() != self.state().keys():
-            wanted, found = (", ".join(sorted(names)) for names in (self.state(), parts))
+        needed = ["policy", "policy-optimizer"]
+        if self._critic is not None:
+            needed += ["critic", "critic-optimizer"]
+        if self._reference is not None and self._reference.moves:
+            needed.append("reference")
+        if parts.keys() != set(needed):
+            wanted, found = (", ".join(sorted(names)) for names in (needed, parts))
             raise CheckpointError(f"the checkpoint holds {found}; this run needs {wanted}")
         self._trained.restore(parts["policy"], parts["policy-optimizer"])
         if self._critic is not None:
@@ -138,9 +146,10 @@ class SingleTraining:
         everything = list(range(len(rows)))
         owner = owners(rows, [everything], self._ranks.world)
         algorithm = self._config.algorithm
-        mine = self._gauge.measure(
-            rows, [p for p in everything if owner[p] == self._ranks.rank], entropy=algorithm.top_entropy_share < 1
-        )
+        with self._trained.whole():
+            mine = self._gauge.measure(
+                rows, [p for p in everything if owner[p] == self._ranks.rank], entropy=algorithm.top_entropy_share < 1
+            )
         self._given = Measured(
             old=shared(mine.old, rows, owner, self._ranks),
             reference=shared(mine.reference, rows, owner, self._ranks) if self._reference is not None else {},
@@ -168,41 +177,50 @@ class SingleTraining:
 
         measured = self._given or Measured()
         if self._given is None and (asks_all or algorithm.mini_batches > 1):
-            measured = self._gauge.measure(rows, mine, entropy=algorithm.top_entropy_share < 1)
+            with self._trained.whole():
+                measured = self._gauge.measure(rows, mine, entropy=algorithm.top_entropy_share < 1)
         self._given = None
+        weighs = algorithm.correction.weighs_stale(algorithm.loss)
         for place in mine:
             sampled = rows[place].sampler_logprobs
-            if rows[place].stale and sampled is not None:
+            if rows[place].stale and sampled is not None and not weighs:
                 measured.old[place] = torch.tensor(sampled)
         # DPPO's ratio is to the sampler itself, so there is nothing left to weigh.
         correction = algorithm.correction
         if algorithm.loss == "dppo" and correction.mode == "token_truncate":
             correction = correction.model_copy(update={"mode": "none"})
-        mismatch = Mismatch(correction)
+        mismatch = Mismatch(correction, stale=weighs)
         dropped: set[int] = set()
         if algorithm.correction.mode == "sequence_mask":
             off = [place for place in mine if not mismatch.admits(place, rows[place], measured.old[place])]
             dropped = {place for theirs in ranks.gather(off) for place in theirs}
         working = [place for place in mine if place in active and place not in dropped]
         batches = [self._prepare(rows, batch, mine, working, dropped, measured) for batch in cut]
+        if self._trained.even_passes and algorithm.kl.place == "loss":
+            self._measure_adapterless(rows, working, measured)
 
         rate = learning_rate(self._config.optim, step)
         self._trained.set_rate(rate)
         tally, norms, value_norms = Tally(), [], []
         for _ in range(algorithm.inner_iterations):
             for batch in batches:
-                self._zero_gradients()
-                for places in self._portions(rows, batch.places):
+                portions = self._portions(rows, batch.places)
+                passes = self._passes(len(portions))
+                self._zero_gradients(passes)
+                for number, places in enumerate(portions, start=1):
                     self._check()
+                    doing("update", f"micro-batch {number} of {len(portions)}")
                     self._micro_batch(rows, places, batch, measured, mismatch, tally, step)
                     if self._critic is not None and returns is not None:
                         self._learn_values(rows, places, batch, measured, returns, tally)
+                for _ in range(passes - len(portions)):
+                    self._idle_pass()
                 norms.append(self._step(step))
                 if self._critic is not None:
                     ranks.sum_in_place(self._critic.trained.gradients())
                     value_norms.append(self._critic.step(self._config.optim.max_grad_norm))
 
-        several, stale = algorithm.updates_per_batch > 1, any(rows[place].stale for place in used)
+        several, stale = algorithm.updates_per_batch > 1, any(rows[place].stale for place in used) and not weighs
         metrics = update_metrics(
             tally,
             self._config,
@@ -216,9 +234,12 @@ class SingleTraining:
         metrics |= mismatch.metrics(ranks)
         if value_norms:
             metrics["value_grad_norm"] = sum(value_norms) / len(value_norms)
-        if self._reference is not None and self._reference.after_step(step):
-            metrics["reference_refreshed"] = 1.0
-        return UpdateResult(metrics, dict.fromkeys(dropped, "importance"))
+        if self._reference is not None and self._reference.moves:
+            with self._trained.whole():
+                if self._reference.after_step(step):
+                    metrics["reference_refreshed"] = 1.0
+        tokens = sum(len(rows[place].completion) for place in active - dropped)
+        return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"))
 
     def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
         """Let the adaptive controller answer this step's divergence."""
@@ -240,7 +261,7 @@ class SingleTraining:
         working: list[int],
         dropped: set[int],
         measured: Measured,
-    ) -> _Batch:
+    ) -> Batch:
         """Denominators of one mini-batch, from all ranks' rows, and this rank's part of it."""
         algorithm = self._config.algorithm
         facts = row_facts(rows, batch, lambda place: place not in dropped)
@@ -256,7 +277,7 @@ class SingleTraining:
                 threshold = entropy_threshold(everyone_N, algorithm.top_entropy_share)
         tokens = sum(fact.length for fact in facts if fact.used)
         inside = set(batch)
-        return _Batch(
+        return Batch(
             places=[place for place in working if place in inside],
             policy_weights=dict(zip(batch, weights.policy_B.tolist(), strict=True)),
             penalty_weights=dict(zip(batch, weights.penalty_B.tolist(), strict=True)),
@@ -266,90 +287,58 @@ class SingleTraining:
 
     def _portions(self, rows: Sequence[TrainRow], places: list[int]) -> list[list[int]]:
         """Micro-batches of this rank's rows."""
+        prompts, completions, _ = texts(rows, places)
         engine = self._config.engine
-        lengths = [total_length(rows[place]) for place in places]
-        return [
-            [places[i] for i in portion]
-            for portion in plan_micro_batches(lengths, engine.micro_batch_tokens, engine.layout)
-        ]
+        layout = settled(self._policy, engine.layout)
+        plan = plan_rows(prompts, completions, engine.micro_batch_tokens, layout)
+        return [[places[i] for i in part] for part in plan]
 
     def _micro_batch(
         self,
         rows: Sequence[TrainRow],
         places: list[int],
-        batch: _Batch,
+        batch: Batch,
         measured: Measured,
         mismatch: Mismatch,
         tally: Tally,
         step: int,
     ) -> None:
         """Forward and backward of one micro-batch; adds to the gradient and to `tally`."""
-        algorithm = self._config.algorithm
+        config = self._config
+        algorithm, device = config.algorithm, self._policy.device
         prompts, completions, sizes = texts(rows, places)
-        terms = policy_terms(self._policy, self._config, prompts, completions, entropy=algorithm.entropy_coef > 0)
-        device, lengths = terms.logprobs_N.device, torch.tensor(sizes)
-
-        def spread(values: list[float]) -> Tensor:
-            return torch.tensor(values).repeat_interleave(lengths).to(device)
-
-        def gathered(stored: dict[int, Tensor]) -> Tensor:
-            return torch.cat([stored[place] for place in places]).to(device)
-
-        unseen = [place for place in places if place not in measured.old]
-        if unseen:
-            parts = dict(zip(places, torch.split(terms.logprobs_N.detach().cpu(), sizes), strict=True))
-            measured.old.update({place: parts[place] for place in unseen})
-        if self._reference is not None and algorithm.kl.place == "loss" and places[0] not in measured.reference:
+        # The reference first: nothing of the policy's pass is alive then.
+        referred = self._reference is not None and algorithm.kl.place == "loss"
+        if referred and self._reference is not None and places[0] not in measured.reference:
             keep(measured.reference, places, sizes, self._reference.logprobs(prompts, completions))
-
-        # DPPO's ratio and DeepSeek-V3.2's mask are to the policy as the sampler had it.
-        sampler_N = torch.cat([_sampler(rows[place], measured.old[place]) for place in places]).to(device)
-        tokens = Tokens(
-            logprobs_N=terms.logprobs_N,
-            old_logprobs_N=sampler_N if algorithm.loss == "dppo" else gathered(measured.old),
-            advantages_N=torch.cat([_per_token(rows[place]) for place in places]).to(device),
-            rows_N=torch.arange(len(places)).repeat_interleave(lengths).to(device),
+        loss_of = MicroBatch(
+            rows,
+            places,
+            batch,
+            config,
+            measured=measured,
+            mismatch=mismatch,
+            tally=tally,
+            kl_coef=self._kl_coef,
+            referred=referred,
+            device=device,
         )
-        surrogate = policy_loss(tokens, algorithm)
-        loss_N = surrogate.loss_N * mismatch.weights(rows, places, measured.old).to(device)
-        if algorithm.off_policy_threshold is not None:
-            kept_N = off_policy_keep(replace(tokens, old_logprobs_N=sampler_N), algorithm.off_policy_threshold)
-            tally.add(off_policy=float((~kept_N).sum()))
-            loss_N = torch.where(kept_N, loss_N, torch.zeros_like(loss_N))
-        if algorithm.top_entropy_share < 1:
-            kept_N = high_entropy_keep(gathered(measured.entropy), batch.entropy_from)
-            loss_N = torch.where(kept_N, loss_N, torch.zeros_like(loss_N))
-        loss = (loss_N * spread([batch.policy_weights[place] for place in places])).sum()
-        penalty_weights_N = spread([batch.penalty_weights[place] for place in places])
-        if algorithm.kl.coef > 0 and algorithm.kl.place == "loss":
-            other_N = gathered(measured.reference if self._reference is not None else measured.old)
-            kl_N = kl_estimate(terms.logprobs_N, other_N, algorithm.kl.estimator)
-            loss = loss + self._kl_coef * (kl_N * penalty_weights_N).sum()
-            tally.add(kl=kl_N.detach().double().sum().item())
-        if terms.entropy_N is not None:
-            loss = loss - algorithm.entropy_coef * (terms.entropy_N * penalty_weights_N).sum()
-            tally.add(entropy=terms.entropy_N.detach().double().sum().item())
+        loss = self._trained.forward(lambda: row_loss(self._policy, config, prompts, completions, loss_of))
         value = loss.item()
         if not math.isfinite(value) and self._ranks.world == 1:  # with several, all must stop together: see _step
             raise NotFinite(
                 f"step {step}: the loss is {value}; the weights of step {step - 1} are the last good ones. "
                 "A lower optim.lr or a lower algorithm.clip_high often helps"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._trained.collect_gradients()
-        tally.add(
-            loss=value,
-            tokens=float(sum(sizes)),
-            rows=float(len(places)),
-            clipped_low=float(surrogate.clipped_low_N.sum()),
-            clipped_high=float(surrogate.clipped_high_N.sum()),
-        )
+        loss_of.close()
+        self._trained.backward(loss)
+        tally.add(loss=value)
 
     def _learn_values(
         self,
         rows: Sequence[TrainRow],
         places: list[int],
-        batch: _Batch,
+        batch: Batch,
         measured: Measured,
         returns: Sequence[Sequence[float]],
         tally: Tally,
@@ -367,15 +356,38 @@ class SingleTraining:
         )
         tally.add(value_loss=value_loss)
 
-    def _zero_gradients(self) -> None:
-        self._trained.zero_gradients()
+    def _passes(self, own: int) -> int:
+        """Passes of this rank in an update for which its rows need `own`."""
+        if not self._trained.even_passes:
+            return own
+        everyone: list[int] = self._ranks.gather(own)
+        return max([1, *everyone])
+
+    @torch.no_grad()
+    def _measure_adapterless(self, rows: Sequence[TrainRow], places: list[int], measured: Measured) -> None:
+        """What a reference that is the policy with its adapters off says, before the passes: between them the policy's
+        weights are not whole."""
+        if self._reference is None or not self._reference.is_policy:
+            return
+        with self._trained.whole():
+            for portion in self._portions(rows, [place for place in places if place not in measured.reference]):
+                prompts, completions, sizes = texts(rows, portion)
+                keep(measured.reference, portion, sizes, self._reference.logprobs(prompts, completions))
+
+    def _idle_pass(self) -> None:
+        """A pass that adds nothing, beside those of ranks with more rows."""
+        self._trained.backward(
+            self._trained.forward(lambda: 0 * idle_terms(self._policy, self._config).logprobs_N.sum())
+        )
+
+    def _zero_gradients(self, passes: int) -> None:
+        self._trained.zero_gradients(passes)
         if self._critic is not None:
             self._critic.zero_gradients()
 
     def _step(self, step: int) -> float:
         """Add up the ranks' gradients, clip, update the weights; returns the gradient's norm before clipping."""
-        self._ranks.sum_in_place(self._trained.gradients())
-        norm = self._trained.clip(self._config.optim.max_grad_norm)
+        norm = self._trained.finish(self._config.optim.max_grad_norm)
         if not math.isfinite(norm):
             raise NotFinite(
                 f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones"
@@ -384,15 +396,3 @@ class SingleTraining:
         fault(f"updating:{step}")
         self._trained.step()
         return norm
-
-
-def _sampler(row: TrainRow, old_T: Tensor) -> Tensor:
-    """The sampler's log-probabilities; the trainer's old ones where it gave none."""
-    return old_T if row.sampler_logprobs is None else torch.tensor(row.sampler_logprobs)
-
-
-def _per_token(row: TrainRow) -> Tensor:
-    """The row's advantage at each of its tokens, fp32."""
-    if isinstance(row.advantage, float):
-        return torch.full((len(row.completion),), row.advantage)
-    return torch.tensor(row.advantage, dtype=torch.float32)

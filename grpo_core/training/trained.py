@@ -4,25 +4,82 @@ bf16 weights are trained through fp32 copies: at small learning rates an update 
 rounded away. The copies and the optimiser's moments are what a checkpoint holds; the rest follows from them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from grpo_core.config import OptimConfig
 from grpo_core.errors import CheckpointError
+from grpo_core.training.ranks import Ranks
 
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+"""What AdamW keeps of each weight."""
+
+
+class Weights(Protocol):
+    """What an update needs of the weights it changes, whoever holds them: one process, or several with parts each."""
+
+    even_passes: bool
+    """Whether every rank must make the same number of passes, because their passes wait for each other."""
+
+    def set_rate(self, lr: float) -> None: ...
+
+    def zero_gradients(self, passes: int) -> None:
+        """An update begins. So many passes follow, each a `forward` and its `backward`."""
+        ...
+
+    def forward(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do what a pass does with the policy's model, with gradients on; returns its loss. A model is run nowhere else
+        between `zero_gradients` and `step`, unless its weights are whole."""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Add a micro-batch's gradient. Losses are already weighed by the whole update's denominators, over all
+        ranks, so gradients are summed over micro-batches and ranks, never averaged."""
+        ...
+
+    def finish(self, max_norm: float) -> float:
+        """Sum the gradient over ranks and scale it down to `max_norm` when longer; its norm before, which may be no
+        number: then `step` must not follow. The same on every rank."""
+        ...
+
+    def step(self) -> None:
+        """Change the weights by what `finish` left."""
+        ...
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Within it the model holds the newest weights whole, on every rank."""
+        ...
+
+    def exact(self) -> dict[str, Tensor]:
+        """The weights as they are trained, fp32 and whole, by the model's names for them. Every rank calls it."""
+        ...
+
+    def moments(self) -> dict[str, Tensor]:
+        """AdamW's two moments and count of steps of every weight, whole; empty before the first step."""
+        ...
+
+    def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
+        """Take over what `exact` and `moments` gave. Raises CheckpointError when they are of another model."""
+        ...
 
 
 class TrainedWeights:
-    """Owns the fp32 copies and AdamW on them."""
+    """Owns the fp32 copies and AdamW on them. Every rank holds all of it and takes the same step."""
+
+    even_passes = False
 
     weights: list[Tensor]
     """What the optimiser changes, in fp32: the model's own weights where these are fp32."""
 
-    def __init__(self, named: Mapping[str, Tensor], *, lr: float, optim: OptimConfig) -> None:
+    def __init__(
+        self, named: Mapping[str, Tensor], *, lr: float, optim: OptimConfig, ranks: Ranks | None = None
+    ) -> None:
         """`named`: the model's weights, each once; they follow every step. `lr` may be changed by `set_rate`."""
+        self._ranks = ranks or Ranks()
         self._names = list(named)
         self._held = list(named.values())
         self.weights = [p if p.dtype == torch.float32 else p.detach().float() for p in self._held]
@@ -35,30 +92,48 @@ class TrainedWeights:
             fused=True,
         )
 
-    def zero_gradients(self) -> None:
-        """Zeros and not None: AdamW passes over a weight without a gradient, and its momentum would stand still."""
+    def zero_gradients(self, passes: int = 1) -> None:
+        """See `Weights`."""
         for weight in self.weights:
-            weight.grad = torch.zeros_like(weight)
+            weight.grad = None
+
+    def forward(self, work: Callable[[], Tensor]) -> Tensor:
+        """See `Weights`."""
+        return work()
+
+    def backward(self, loss: Tensor) -> None:
+        """See `Weights`."""
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.collect_gradients()
 
     def collect_gradients(self) -> None:
         """Add a micro-batch's bf16 gradient to the fp32 sum: in bf16 the small ones of many micro-batches would be
         rounded away."""
         for held, weight in zip(self._held, self.weights, strict=True):
             if held is not weight and held.grad is not None:
-                assert weight.grad is not None
-                weight.grad += held.grad
+                weight.grad = held.grad.float() if weight.grad is None else weight.grad.add_(held.grad)
                 held.grad = None
 
     def gradients(self) -> list[Tensor]:
+        """One for each weight, zeros where no pass gave any: AdamW passes over a weight without a gradient, and its
+        momentum would stand still."""
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
         return [weight.grad for weight in self.weights if weight.grad is not None]
 
-    def clip(self, max_norm: float) -> float:
-        """Scale the gradient down to `max_norm` when longer; returns its norm before."""
+    def finish(self, max_norm: float) -> float:
+        """See `Weights`."""
+        self._ranks.sum_in_place(self.gradients())
         return torch.nn.utils.clip_grad_norm_(self.weights, max_norm).item()
 
     def set_rate(self, lr: float) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
+
+    def whole(self) -> AbstractContextManager[None]:
+        """See `Weights`. Here they always are."""
+        return nullcontext()
 
     def step(self) -> None:
         self._optimizer.step()
@@ -76,20 +151,20 @@ class TrainedWeights:
             f"{name}.{part}": self._optimizer.state[weight][part]
             for name, weight in zip(self._names, self.weights, strict=True)
             if weight in self._optimizer.state
-            for part in _MOMENTS
+            for part in MOMENTS
         }
 
     @torch.no_grad()
     def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
         """Take over what `exact` and `moments` gave. Raises CheckpointError when they are of another model."""
         fit(exact, {name: weight.shape for name, weight in zip(self._names, self.weights, strict=True)})
-        if moments and moments.keys() != {f"{name}.{part}" for name in self._names for part in _MOMENTS}:
+        if moments and moments.keys() != {f"{name}.{part}" for name in self._names for part in MOMENTS}:
             raise CheckpointError("the checkpoint's optimiser belongs to another model")
         for name, weight in zip(self._names, self.weights, strict=True):
             weight.copy_(exact[name])
             if moments:
                 self._optimizer.state[weight] = {
-                    part: moments[f"{name}.{part}"].to(weight.device, copy=True) for part in _MOMENTS
+                    part: moments[f"{name}.{part}"].to(weight.device, copy=True) for part in MOMENTS
                 }
         self._follow()
 

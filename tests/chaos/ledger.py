@@ -26,7 +26,8 @@ _STANDING = (
     "WHERE s.run_id = %s AND (a.valid_through IS NULL OR s.step <= a.valid_through) ORDER BY s.step"
 )
 _FINAL = "SELECT files FROM runs_checkpoint WHERE run_id = %s AND final ORDER BY id DESC LIMIT 1"
-TIMES = {"samples_per_second"}
+TIMES = {"samples_per_second", "tokens_per_second", "memory"}
+"""First words of the metrics that tell of the machine."""
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Ledger:
     def metrics(self, run_id: int) -> dict[int, dict[str, float]]:
         """By step, every number that stands and is no time."""
         return {
-            row["step"]: {name: value for name, value in row["metrics"].items() if name not in TIMES}
+            row["step"]: {name: value for name, value in row["metrics"].items() if name.split("/")[0] not in TIMES}
             for row in self.stand.rows(_STANDING, run_id)
         }
 

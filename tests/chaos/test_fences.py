@@ -89,7 +89,7 @@ def publish_rounds(stand: Stand, say: Callable[[str], None], count: int) -> None
         worker.stop()
     found = stand.rows("SELECT run_id, end_code FROM runs_attempt WHERE run_id = ANY(%s)", runs)
     attempts = Counter(row["run_id"] for row in found)
-    # A machine busy enough can miss a lease of two seconds: the run then rightly goes on in another attempt.
+    # A machine busy enough can miss so short a lease: the run then rightly goes on in another attempt.
     lost = Counter(row["run_id"] for row in found if row["end_code"] == "worker_lost")
     trainers = Counter(
         int(folder.parent.name.removeprefix("run-"))

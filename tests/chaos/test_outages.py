@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from tests.chaos.brokers import Broker, FileBroker, RabbitBroker, RedisBroker
-from tests.chaos.chances import FULL, some
+from tests.chaos.chances import FULL, most, some
 from tests.chaos.clock import Clock
 from tests.chaos.ledger import Ledger
 from tests.chaos.stand import ROOT, Part, Stand, standing
@@ -28,7 +28,7 @@ from tests.needs import needs
 from tests.processes import wait_for
 
 STEPS = 40 if FULL else 20
-RECOVERY = 60.0
+RECOVERY = most(60.0)
 """Seconds from the end of an outage to the first sign that the run goes on."""
 
 Say = Callable[[str], None]
@@ -228,7 +228,8 @@ def test_a_clock_is_moved(tiny_model: Path, tmp_path: Path, whose: str, hours: i
     """In the middle of a run, for every process of one side, the trainer too; the database's clock is what counts."""
     needs("cc")
     clock = Clock(tmp_path)
-    with standing(model=tiny_model, settings=on_path(clock.settings) if whose == "platform" else {}) as stand:
+    own = on_path(clock.settings) if whose == "platform" else {}
+    with standing(model=tiny_model, lease=20, settings=own) as stand:
         if whose == "worker":
             stand.worker_settings.update(clock.settings)
         watched = Watched(stand)

@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.chaos.chances import LEASE, rounds
+from tests.chaos.chances import LEASE, most, rounds
 from tests.chaos.stand import PASSWORD, STUB, Stand, standing
 from tests.chaos.test_fences import ENDLESS
 from tests.chaos.test_kills import kill_at_once
@@ -62,7 +62,7 @@ def test_a_killed_worker_shows_as_lost_with_the_real_lease(tiny_model: Path, say
     with standing(model=tiny_model, lease=0) as stand:
         took = lost_shows(stand)
         say(f"shown as lost after {took:.1f} s with the lease that operators have")
-        assert took <= 90
+        assert took <= most(90)
 
 
 def cancelled_after(stand: Stand, dice: random.Random, worker: str) -> float:
@@ -81,19 +81,19 @@ def cancelled_after(stand: Stand, dice: random.Random, worker: str) -> float:
     return took
 
 
-def cancel_rounds(stand: Stand, dice: random.Random, say: Say, count: int) -> None:
+def cancel_rounds(stand: Stand, dice: random.Random, say: Say, count: int, longest: float) -> None:
     worker = stand.add_worker(STUB)
     took = [cancelled_after(stand, dice, worker.name) for _ in range(count)]
     worker.stop()
     say(f"cancels {count}, confirmed after {max(took):.1f} s at most, processes left 0")
-    assert max(took) <= 5
+    assert max(took) <= longest
 
 
 def test_a_cancel_is_confirmed(stand: Stand, dice: random.Random, say: Say) -> None:
-    cancel_rounds(stand, dice, say, 1)
+    cancel_rounds(stand, dice, say, 1, longest=30)  # other tests run beside it; unheard it would take a minute
 
 
 @pytest.mark.chaos
 def test_cancels_are_confirmed_with_the_real_heartbeat(tiny_model: Path, dice: random.Random, say: Say) -> None:
     with standing(model=tiny_model, lease=0) as stand:
-        cancel_rounds(stand, dice, say, rounds(20))
+        cancel_rounds(stand, dice, say, rounds(20), longest=most(5))

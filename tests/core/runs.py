@@ -19,12 +19,19 @@ from grpo_core import faults
 from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manifest, write_manifest
 from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
+from grpo_core.rollout.replay import LEAST_TOKENS
 
 from .tiny import SHAPE, config, tiny_folder
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 KILLED = -int(signal.SIGKILL)
+OF_THE_MACHINE = ("samples_per_second", "tokens_per_second", "memory", "device_utilisation")
+"""First words of the metrics that differ from one run to the next that does the same."""
 STEPS = 4
+STEP_POINTS = ("step", "sampled", "updating", "updated", "recorded")
+"""Where a trainer can be killed in every step (grpo_core/faults.py)."""
+AHEAD_POINTS = ("drawing", "drawn", "waiting")
+"""And with engine.one_step_off: the first two are passed in the drawing thread, for the step that comes next."""
 
 PLAIN: dict[str, object] = {
     "model": {"path": "base"},
@@ -56,6 +63,24 @@ SETTINGS: dict[str, dict[str, object]] = {
     "critic": {"algorithm": {"advantage": "gae", "scale": "batch_std", "critic": {"lr": 0.01}}},
     "iterations": {"model": {"dtype": "bfloat16"}, "algorithm": {"inner_iterations": 2, "mini_batches": 2}},
 }
+
+
+_DYNAMIC, _LORA = SETTINGS["dynamic"], SETTINGS["lora"]
+ENGINES: dict[str, dict[str, object]] = {
+    # Of 24 completions of 4 tokens behind a prompt of 5: several micro-batches, several waves of sampling.
+    "right": {"engine": {"layout": "right", "micro_batch_tokens": 64, "gradient_checkpointing": True}},
+    "packed": {"engine": {"layout": "packed", "micro_batch_tokens": 64}},
+    "shared": {"engine": {"layout": "shared", "micro_batch_tokens": 64}},
+    "shared-lora": {**_LORA, "engine": {"layout": "shared", "gradient_checkpointing": True, "rollout_tokens": 60}},
+    "listed": {"sampling": {"max_completion_tokens": LEAST_TOKENS}, "engine": {"rollout_batch": 5}},
+    "waves": {"engine": {"layout": "auto", "rollout_batch": 5, "rollout_tokens": 60}},
+    "ahead": {"engine": {"one_step_off": True}},
+    "ahead-dynamic": {**_DYNAMIC, "engine": {"one_step_off": True, "layout": "packed", "micro_batch_tokens": 64}},
+    "ahead-lora": {**_LORA, "engine": {"one_step_off": True, "layout": "shared", "gradient_checkpointing": True}},
+    "ahead-critic": {**SETTINGS["critic"], "engine": {"one_step_off": True, "rollout_batch": 5}},
+    "ahead-iterations": {**SETTINGS["iterations"], "engine": {"one_step_off": True, "rollout_tokens": 60}},
+}
+"""Ways of the engine beside the plain one, as they may be mixed: tests/core/test_resume_engine.py."""
 
 
 def make_home(folder: Path) -> Path:
@@ -120,7 +145,7 @@ class Setting:
 
 
 def setting(home: Path, name: str) -> Setting:
-    return Setting(home, name, merged(PLAIN, SETTINGS[name]))
+    return Setting(home, name, merged(PLAIN, (SETTINGS | ENGINES)[name]))
 
 
 def names_of_steps(out: Path) -> list[str]:
@@ -162,6 +187,8 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
             os.dup2(out, 1)
             os.dup2(out, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            # The parent's thread pool is gone. Whoever asks first makes another, and two at once would find none.
+            torch.set_num_threads(torch.get_num_threads())
             faults.arm(fault)
             status = main(arguments)
             sys.stdout.flush()
@@ -191,7 +218,7 @@ def tree(folder: Path) -> dict[str, str]:
 def untimed(row: dict[str, object]) -> dict[str, object]:
     """A record without what the clock says, and without the salts of its samples, which no seed draws."""
     if row["kind"] == "step":
-        metrics = {name: value for name, value in row["metrics"].items() if name != "samples_per_second"}
+        metrics = {name: value for name, value in row["metrics"].items() if name.split("/")[0] not in OF_THE_MACHINE}
         return {**row, "metrics": metrics, "seconds": None}
     if row["kind"] == "group":
         drop = ("seconds", "salt")

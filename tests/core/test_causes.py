@@ -1,13 +1,27 @@
-"""What torch's own errors come to: the rules of retry go by these codes."""
+"""What torch's own errors come to, raised in the trainer or inside vLLM: the rules of retry go by these codes."""
 
+import json
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from grpo_core.cli import main
+from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
+from grpo_core.rollout.base import Decoding
+from grpo_core.rollout.vllm import client, engine
+from grpo_core.rollout.vllm.colocated import Colocated
+from grpo_core.rollout.vllm.settings import Asked, Sampler, Settings
+from grpo_core.trainer import Trainer
 from grpo_core.training.causes import known_cause
+from grpo_core.training.ranks import Ranks
+
+from .runs import make_home, setting
+from .sampler_vllm.standin import modules
 
 
 @pytest.mark.parametrize(
@@ -51,3 +65,94 @@ except Exception as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "out_of_memory\n", done.stderr
+
+
+# ---------------------------------------------------------------------- inside vLLM
+
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+BROKEN = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+VLLM = [
+    ("start", FULL, OutOfMemory, "vLLM could not be started with the model in m: OutOfMemoryError: CUDA out of memory"),
+    ("start", ValueError("No available memory"), RolloutError, "vLLM could not be started .*: No available memory$"),
+    ("load", FULL, OutOfMemory, "vLLM could not take the policy's weights: OutOfMemoryError: CUDA out of memory"),
+    ("load", KeyError("odd"), RolloutError, "vLLM could not take the policy's weights: .*engine.rollout: local"),
+    ("wake", FULL, OutOfMemory, "vLLM could not take its memory on the device back: OutOfMemoryError: CUDA out of"),
+    ("step", FULL, OutOfMemory, "vLLM failed while it was sampling: OutOfMemoryError: CUDA out of memory"),
+    ("step", MemoryError(), OutOfMemory, "vLLM failed while it was sampling: MemoryError"),
+    ("step", BROKEN, DeviceError, "vLLM failed while it was sampling: AcceleratorError: CUDA error: an illegal"),
+    ("step", RuntimeError("NCCL error 5"), ExchangeError, "vLLM failed while it was sampling: .*NCCL error 5"),
+    ("step", RuntimeError("a screw is loose"), RolloutError, "while it was sampling: RuntimeError: a screw is loose"),
+]
+HINT = "lower engine.vllm.memory_share or engine.rollout_batch"
+
+
+def told() -> Settings:
+    return Settings("m", "float32", "cpu", 96, 16, 0.3, 2**24, True, 0, sleeps=True)
+
+
+def colocated() -> None:
+    made = Colocated(told(), check=lambda: None)
+    made.load({})
+    sample(made)
+
+
+def served(log: Path) -> None:
+    with closing(client.Server(told(), gpus=[], threads=1, folder=log, check=lambda: None)) as server:
+        server.load({})
+        sample(server)
+
+
+def sample(sampler: Sampler) -> None:
+    sampler.generate(Asked([[1, 2]], [[7]], Decoding(max_tokens=4), []))
+
+
+@pytest.mark.parametrize(("call", "error", "kind", "said"), VLLM)
+def test_what_is_raised_inside_vllm_keeps_its_code(
+    monkeypatch: pytest.MonkeyPatch, call: str, error: Exception, kind: type[GrpoError], said: str
+) -> None:
+    for name, module in modules(call, error).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(engine, "_VARIABLES", {})
+    monkeypatch.setattr(engine, "_LOOPBACK", {})
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")  # a colocated one sets it
+    with pytest.raises(GrpoError, match=said) as raised:
+        colocated()
+    assert type(raised.value) is kind
+    assert (HINT in str(raised.value)) == (kind is OutOfMemory)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "kind"),
+    [
+        ("start", "torch.OutOfMemoryError('CUDA out of memory')", OutOfMemory),
+        ("step", "torch.AcceleratorError('CUDA error: an illegal memory access was encountered')", DeviceError),
+    ],
+)
+def test_what_is_raised_in_a_server_comes_over_with_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: str, kind: type[GrpoError]
+) -> None:
+    """A real server, with a stand-in for its vLLM."""
+    code = f"import sys, torch; from tests.core.sampler_vllm.standin import serve; sys.exit(serve({call!r}, {error}))"
+    (tmp_path / "code").write_text(code, encoding="utf-8")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$(cat {tmp_path}/code)"\n', encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setenv(client.PYTHON, str(python))
+    with pytest.raises(GrpoError, match="the vLLM server: vLLM ") as raised:
+        served(tmp_path)
+    assert type(raised.value) is kind
+    assert (HINT in str(raised.value)) == (kind is OutOfMemory)
+
+
+def test_that_ranks_are_gone_in_vllm_is_no_cause_where_one_of_them_told_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(trainer: Trainer) -> None:
+        raise ExchangeError("vLLM failed while it was sampling: NCCL error 5")
+
+    monkeypatch.setattr(Trainer, "_run", lost)
+    monkeypatch.setattr(Ranks, "told", lambda ranks: OutOfMemory("rank 1: out of memory"))
+    path = setting(make_home(tmp_path), "plain").write()
+    assert main(["train", str(path), "--out", str(tmp_path / "out")]) == OutOfMemory.exit_status
+    outcome = json.loads((tmp_path / "out" / "outcome.json").read_text())
+    assert (outcome["code"], outcome["message"]) == ("out_of_memory", "rank 1: out of memory")

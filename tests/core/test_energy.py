@@ -1,12 +1,12 @@
 """Meters by the counters that they read: files as the kernel has them."""
 
-import time
 from pathlib import Path
 
 import pytest
 
 from grpo_core.energy import open_meter, own_gpus
 from grpo_core.metrics import ENERGY, Totals
+from tests.processes import wait_for
 
 
 def package(root: Path, number: int, counter: int, *, name: str = "package", wraps: int = 1_000_000_000) -> Path:
@@ -48,10 +48,10 @@ def test_a_counter_that_began_anew_twice_between_two_steps(tmp_path: Path, monke
     assert meter is not None
     told = 0
     for joules in (6, 12, 18, 24):
-        partial = folder / "next"
-        partial.write_text(str(joules % 10 * 1_000_000))
+        partial, counter = folder / "next", joules % 10 * 1_000_000
+        partial.write_text(str(counter))
         partial.replace(folder / "energy_uj")
-        time.sleep(0.2)
+        wait_for(lambda counter=counter: meter._last == [counter], "that the counter is read")
         told = joules
     assert meter.take() == told, "the counter itself says 4 J"
 

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from grpo_core import launch
 from grpo_core.config import EngineConfig
 from grpo_core.errors import ConfigError
+from grpo_core.launch_hosts import passed_on
 from tests.processes import clean_environment, wait_for
 
 from .tiny import config, tiny_folder
@@ -283,6 +284,12 @@ def test_what_is_missing_here_is_said_as_on_one_machine(home, tmp_path, words, s
     assert done.returncode == status, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_the_other_machines_see_of_the_first_one_s_variables():
+    settings = {"VLLM_LOGGING_LEVEL": "INFO", "DS_ACCELERATOR": "cuda", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "1"}
+    own = {"VLLM_HOST_IP": "10.0.0.1", launch.PARENT: "17", "HOME": "/h", "SECRET": "x"}
+    assert passed_on({**TWO_HOSTS, **own, **settings}) == settings
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """However rows lie side by side, the numbers are those of each row alone; and entropies against closed forms."""
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -20,8 +21,10 @@ from transformers import (
 )
 
 from grpo_core.errors import ModelError
+from grpo_core.model import settle
 from grpo_core.model.layout import plan_micro_batches
-from grpo_core.model.logprobs import check_layout, completion_logprobs, completion_terms
+from grpo_core.model.logprobs import completion_logprobs, completion_terms
+from grpo_core.model.settle import check_layout
 
 torch.set_num_threads(1)
 
@@ -149,14 +152,36 @@ def test_packed_rows_fill_micro_batches_to_the_budget():
 # ---------------------------------------------------------------------- models that cannot
 
 
-def test_a_layout_is_refused_where_rows_would_run_into_one_another():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layout_is_refused_where_rows_would_run_into_one_another(dtype):
     config = Lfm2Config(**SIZES, **HEADS, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Lfm2ForCausalLM(config).eval()
+        model = Lfm2ForCausalLM(config).eval().to(dtype)
     with pytest.raises(ModelError, match=r"Lfm2ForCausalLM.*engine\.layout packed.*use engine\.layout: right"):
         check_layout(model, "packed")
     check_layout(model, "right")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "off", "refused"),
+    [
+        (torch.bfloat16, 0.125, False),  # the last place of a logit of 16 and more; processors round apart
+        (torch.bfloat16, 1.0, True),
+        (torch.bfloat16, math.nan, True),
+        (torch.float32, 0.125, True),
+    ],
+)
+def test_a_last_place_of_bf16_is_no_reason(monkeypatch, dtype, off, refused):
+    def elsewhere(*given, layout, **named):
+        found_N = completion_logprobs(*given, layout="right", **named)
+        if layout != "right":
+            found_N[0] += off
+        return found_N
+
+    monkeypatch.setattr(settle, "completion_logprobs", elsewhere)
+    with pytest.raises(ModelError, match="off by") if refused else nullcontext():
+        check_layout(make("llama").to(dtype), "left")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -237,6 +262,26 @@ def test_gradient_of_the_entropy(temperature):
     expected = [-q * (math.log(q) + entropy) / temperature for q in p]
     assert model.table.grad[2].tolist() == pytest.approx(expected, abs=1e-6)
     assert max(map(abs, expected)) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("told", "factor"), [({}, 1.0), ({"logit_scale": 0.25}, 0.25), ({"logits_scaling": 8.0}, 0.125)]
+)
+def test_the_output_layers_bias_and_the_familys_factor(told, factor):
+    """Logits are f · (hidden + bias) here, and of a log-probability: d log p / d bias = f · (1[own] − p) / T."""
+    row, bias, temperature = [3.0, -8.0, 11.0, 0.0], [5.0, 0.0, -10.0, 2.0], 2.0
+    model = Bigram([row] * 4)
+    model.output.bias = nn.Parameter(torch.tensor(bias))
+    model.config = SimpleNamespace(**told)
+    terms = completion_terms(model, [[2]], [[3]], temperature=temperature, entropy=True)
+    weights = [math.exp(factor * (h + b) / temperature) for h, b in zip(row, bias, strict=True)]
+    p = [w / sum(weights) for w in weights]
+    assert terms.logprobs_N.item() == pytest.approx(math.log(p[3]), abs=1e-6)
+    assert terms.entropy_N.item() == pytest.approx(-sum(q * math.log(q) for q in p), abs=1e-6)
+    terms.logprobs_N.sum().backward()
+    expected = [factor * ((place == 3) - q) / temperature for place, q in enumerate(p)]
+    assert model.output.bias.grad.tolist() == pytest.approx(expected, abs=1e-6)
+    assert model.table.grad[2].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_portions_change_neither_entropy_nor_its_gradient():

@@ -219,7 +219,8 @@ def test_an_attempt_that_is_refused_says_nothing_of_what_it_was_refused_for(
 
 def test_what_may_change_the_last_bits_is_told(runs_home: Path, stopped: Path, tmp_path: Path) -> None:
     out = shutil.copytree(stopped, tmp_path / "run")
-    engine = {"threads": 2, "micro_batch_tokens": 4096, "rollout_batch": 8}
+    batching = {"threads": 2, "micro_batch_tokens": 4096, "rollout_batch": 8, "rollout_tokens": 600}
+    engine = {**batching, "autocast": "bfloat16"}
     status, said = setting(runs_home, "plain").told(out, "--resume", engine=engine)
     assert status == 0
     told = [row["message"] for row in rows(out / "events.jsonl") if row.get("type") == "warning"]
@@ -228,8 +229,10 @@ def test_what_may_change_the_last_bits_is_told(runs_home: Path, stopped: Path, t
         f"the checkpoint was written with {what}: not bit by bit"
         for what in (
             "CPU threads 1; it goes on with 2",
-            "engine.micro_batch_tokens 16384; it goes on with 4096",
             "engine.rollout_batch 512; it goes on with 8",
+            "engine.rollout_tokens 131072; it goes on with 600",
+            "engine.micro_batch_tokens 16384; it goes on with 4096",
+            "engine.autocast none; it goes on with bfloat16",
         )
     ]
     assert all(one in said for one in told)
@@ -243,6 +246,15 @@ def test_a_checkpoint_of_another_device_is_told(stopped: Path) -> None:
     assert not_bit_by_bit(manifest, config, state.model_copy(update={"device": "NVIDIA H200"})) == [
         "the checkpoint was written with device NVIDIA H200; it goes on with cpu: not bit by bit"
     ]
+
+
+def test_compiled_layers_are_never_promised_bit_by_bit(stopped: Path) -> None:
+    state = read_state(stopped / "checkpoints/step-000003")
+    manifest = Manifest.model_validate_json((stopped / "manifest.json").read_bytes())
+    compiled = RunConfig.from_whole({**state.config, "engine": {**state.config["engine"], "torch_compile": True}})
+    same = state.model_copy(update={"config": compiled.to_dict()})
+    (told,) = not_bit_by_bit(manifest, compiled, same)
+    assert told.startswith("with engine.torch_compile, ")
 
 
 def test_a_checkpoint_of_other_code_is_told(stopped: Path) -> None:

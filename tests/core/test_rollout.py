@@ -7,7 +7,8 @@ import torch
 
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.local import LocalRollout, inverse_cdf, keep_likely
+from grpo_core.rollout.draw_tokens import inverse_cdf, keep_likely
+from grpo_core.rollout.local import LocalRollout
 
 from .tiny import load, sharpen, tiny_folder
 
@@ -75,8 +76,10 @@ def test_each_prompt_is_prefilled_once(policy, monkeypatch):
         fed.append(tuple(named["input_ids"].shape))
         return real(*arguments, **named)
 
+    rollout = LocalRollout(policy, max_rows=64)
+    assert rollout.shared
     monkeypatch.setattr(policy.model.base_model, "forward", watched)
-    sample(policy, samples=5, max_tokens=2)
+    rollout.generate(PROMPTS, samples=5, decoding=Decoding(max_tokens=2), key=(0,))
     assert fed == [(3, 6), (20, 1)]  # three distinct prompts of at most 6 tokens, then 4 × 5 rows of one token
 
 

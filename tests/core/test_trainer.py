@@ -20,6 +20,7 @@ from grpo_core.spool import SpoolReader
 from tests.needs import GSM8K, needs
 from tests.processes import wait_for
 
+from .runs import OF_THE_MACHINE
 from .tiny import config, load, tiny_folder
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -172,6 +173,8 @@ def test_same_config_same_numbers_and_weights(home, tmp_path):
     first, second = steps(tmp_path / "one"), steps(tmp_path / "two")
     for metrics in (*first, *second):
         assert metrics.pop("samples_per_second") > 0
+        for name in [name for name in metrics if name.split("/")[0] in OF_THE_MACHINE]:
+            assert metrics.pop(name) > 0
     assert first == second
     digests = {
         verify_checkpoint(tmp_path / name / "checkpoints/final").files["model.safetensors"].sha256

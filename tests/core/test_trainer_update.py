@@ -120,6 +120,22 @@ def test_skipping_rows_without_gradient_is_exact(folder):
     assert [m["loss"] for m in some] == pytest.approx([m["loss"] for m in every], abs=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("skip", "learned", "fed"),
+    [
+        (True, 4 + 2 + 3 + 5, (3 + 3 + 1) + (2 + 2 + 4)),
+        (False, 4 + 2 + 7 + 1 + 3 + 5, (3 + 3 + 1) + (1 + 6 + 0) + (2 + 2 + 4)),
+    ],
+)
+def test_rows_without_gradient_are_not_fed(folder, skip, learned, fed):
+    """Fed are a prompt once for its group, and of a completion all but its last token."""
+    policy, training = build(folder, skip=skip, engine={"layout": "shared"})
+    seen = []
+    policy.model.model.layers[0].mlp.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:2].numel()))
+    assert training.update(ROWS, step=1).tokens == learned
+    assert sum(seen) == fed
+
+
 def test_the_optimiser_steps_without_any_signal(folder):
     """Momentum of step 1 moves the weights in step 2 although no completion gives a gradient there."""
     dead = [TrainRow(row.prompt, row.completion, 0.0, True) for row in ROWS]
@@ -144,6 +160,42 @@ def test_masked_rows_do_not_count(folder):
         assert torch.equal(
             updated(folder, rows=masked, algorithm=algorithm)[0], updated(folder, algorithm=algorithm)[0]
         )
+
+
+WEIGHT, NONE = {"correction": {"stale": "weight"}}, {"correction": {"mode": "none"}}
+REINFORCE = {"loss": "reinforce", "aggregation": "token_mean"}
+
+
+@pytest.mark.parametrize(
+    ("stale", "algorithm", "times", "gradients"),
+    [
+        # Another engine's rounding: the old policy is the trainer's, as it says it itself; what differs is weighed.
+        (False, {}, 1.1, 1.1),
+        (False, {}, 3.0, 2.0),  # at most the cap
+        (False, NONE, 1.1, 1.0),
+        # An earlier policy: the ratio is to it, r·A·∇log π within the clip range, and none above it.
+        (True, {}, 1.1, 1.1),
+        (True, {}, 1.5, 0.0),
+        (True, NONE, 1.1, 1.1),
+        # The ratio is to the policy before the update, and what has moved since is a weight.
+        (True, WEIGHT, 1.5, 1.5),
+        (True, WEIGHT, 3.0, 2.0),
+        (True, REINFORCE, 1.5, 1.5),
+    ],
+)
+def test_to_which_policy_the_ratio_is(folder, stale, algorithm, times, gradients):
+    """One completion of advantage 1 that the trainer finds so many times as likely, at each token, as its sampler did:
+    its gradient in those of one that both find as likely."""
+    prompt, completion = [10, 20, 30], [1, 2, 3, 4]
+    own = completion_logprobs(load(folder).model, [prompt], [completion]).tolist()
+
+    def norm(row):
+        _, training = build(folder, algorithm=algorithm, optim={"steps": 1, "lr": 1e-3, "max_grad_norm": 1e9})
+        return training.update([row], step=1).metrics["grad_norm"]
+
+    sampled = [value - math.log(times) for value in own]
+    found = norm(TrainRow(prompt, completion, 1.0, True, sampler_logprobs=sampled, stale=stale))
+    assert found == pytest.approx(gradients * norm(TrainRow(prompt, completion, 1.0, True)), rel=1e-4)
 
 
 def test_inner_iterations_report_clipping(folder):

@@ -1,23 +1,17 @@
 """A reward that pays the form alone, in a real browser against a real `cohort up` with its workers: written, probed,
-held back, launched for a reason, and the reason found in the record.
+held back, launched for a reason, and the reason found in the record."""
 
-With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept there.
-"""
-
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.browser import chromium
+from tests.browser import picture
+from tests.e2e.person import MINUTES, Person, signed_in
 from tests.needs import needs
-from tests.processes import cohort, grpo, up
 
 pytestmark = pytest.mark.e2e
 
-MINUTES = 60_000  # Playwright counts milliseconds
-COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "60")
 SOURCE = '''def verify(sample):
     """Pays whatever stands in an answer tag."""
     before, opened, rest = sample.completion.partition("<answer>")
@@ -30,38 +24,14 @@ REASON = "A warm-up on the form alone: the answers are rewarded in the run after
 
 def test_written_probed_held_back_overridden_recorded(cohort_home: Path, tmp_path: Path) -> None:
     needs("bwrap")
-    grpo("cold-start", "--out", str(cohort_home / "models" / "adder"), "--steps", COLD_STEPS)
-    grpo("demo-data", "--out", str(tmp_path))
-    with up(cohort_home) as (_, address), chromium() as browser:
-        made = cohort("user", "alice", "--project", "lab", "--home", str(cohort_home))
-        password = re.search(r"password (\S+)", made.stdout)
-        assert password is not None, made.stderr
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.set_default_timeout(60_000)
-        faults: list[str] = []
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda told: faults.append(told.text) if told.type == "error" else None)
-        drive(page, address, password[1], tmp_path)
-        # The launch that is refused is answered 422, which the console counts as an error; nothing else may be there.
-        assert [text for text in faults if "status of 422" not in text] == []
+    with signed_in(cohort_home, tmp_path) as alice:
+        drive(alice)
 
 
-def drive(page, address: str, password: str, data: Path) -> None:
-    page.goto(address)
-    page.locator("#id_username").fill("alice")
-    page.locator("#id_password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/p/lab/runs/")
-    page.goto(f"{address}/p/lab/models/new/")
-    page.locator("#id_name").fill("adder")
-    page.locator("#id_path").fill("adder")
-    page.get_by_role("button", name="Register").click()
-    page.get_by_role("heading", name="adder").wait_for()
-    page.goto(f"{address}/p/lab/datasets/new/")
-    page.locator("#id_name").fill("additions")
-    page.locator("#id_file").set_input_files(data / "add-train.jsonl")
-    page.get_by_role("button", name="Check and store").click()
-    page.get_by_role("heading", name="additions", exact=True).wait_for()
+def drive(alice: Person) -> None:
+    page, address = alice.page, alice.address
+    alice.register_model()
+    alice.upload("additions", "add-train.jsonl")
 
     # Written, with what is wrong told as one types.
     page.goto(f"{address}/p/lab/rewards/new/")
@@ -128,18 +98,3 @@ def drive(page, address: str, password: str, data: Path) -> None:
     page.locator("#record-seal").wait_for()
     assert REASON in page.locator("#content").inner_text()
     picture(page, "record-overridden")
-
-
-def picture(page, name: str) -> None:
-    folder = os.environ.get("COHORT_TEST_SCREENSHOTS")
-    if not folder:
-        return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360)):
-        page.emulate_media(color_scheme=scheme)
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(300)
-        suffix = "" if (scheme, width) == ("light", 1440) else f"-{scheme if width == 1440 else 'phone'}"
-        page.screenshot(path=f"{folder}/{name}{suffix}.png", full_page=True)
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": 1440, "height": 900})

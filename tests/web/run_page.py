@@ -1,6 +1,9 @@
 """Reading the pages of a run as a person would."""
 
 import re
+from contextlib import AbstractContextManager
+from datetime import datetime
+from unittest.mock import patch
 
 from django.test import Client
 
@@ -16,3 +19,8 @@ def page_of(client: Client, run: Run, tab: str = "", **query: str) -> str:
 def words(page: str) -> str:
     """The text of the page, as a person reads it."""
     return " ".join(re.sub(r"<[^>]+>", " ", page).replace("\u00a0", " ").split())
+
+
+def freeze(moment: datetime) -> AbstractContextManager[object]:
+    """The clock of the pages stands still."""
+    return patch("django.utils.timezone.now", lambda: moment)

@@ -108,7 +108,7 @@ def add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], *, first: i
             step=first + place,
             at=timezone.now(),
             metrics=numbers,
-            seconds={"total": 1.5},
+            seconds={"sample": 0.9, "update": 0.5, "other": 0.1, "total": 1.5},
         )
     attempt.save()
     run.step = first + len(metrics) - 1

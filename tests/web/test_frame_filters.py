@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from cohort.runs.models import AttemptState, RunState
 from cohort.templatetags import cohort as show
+from tests.web.run_page import freeze
 
 NB = "\u00a0"
 
@@ -70,7 +71,9 @@ def test_duration(seconds: Any, shown: str) -> None:
     [(3.5, f"3{NB}s ago"), (330, f"5{NB}min ago"), (7300, f"2{NB}h ago"), (200000, f"2{NB}d ago"), (-5, "now")],
 )
 def test_ago(back: float, shown: str) -> None:
-    assert show.ago(timezone.now() - timedelta(seconds=back)) == shown
+    now = timezone.now()
+    with freeze(now):
+        assert show.ago(now - timedelta(seconds=back)) == shown
 
 
 def test_ago_of_nothing_is_never() -> None:

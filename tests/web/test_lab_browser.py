@@ -7,7 +7,6 @@ With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept the
 import os
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -20,6 +19,7 @@ from cohort.lab.models import LabJob
 from cohort.lab.services import job_ask
 from cohort.runs.models import Run
 from cohort.runs.services import run_create, run_submit
+from tests.browser import picture
 from tests.web.lab_rows import claimed, failed, format_only, lab_node, probed, sampled
 from tests.web.run_rows import Maker
 from tests.web.windows import serious_faults, windows
@@ -77,21 +77,6 @@ def open_page(
 ) -> Iterator[Callable[..., Page]]:
     with windows(browser, live_server.url, meant="status of 422") as opened:
         yield opened
-
-
-def picture(page: Page, name: str) -> None:
-    folder = os.environ.get("COHORT_TEST_SCREENSHOTS")
-    if not folder:
-        return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360)):
-        page.emulate_media(color_scheme=scheme)
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(150)
-        suffix = "" if (scheme, width) == ("light", 1440) else f"-{scheme if width == 1440 else 'phone'}"
-        page.screenshot(path=f"{folder}/{name}{suffix}.png", full_page=True)
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": 1440, "height": 900})
 
 
 def test_the_editor_says_line_and_caret_as_one_types(open_page: Callable[..., Page]) -> None:

@@ -56,6 +56,16 @@ def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[C
         yield opened
 
 
+def test_an_axis_of_tiny_numbers_has_powers_of_ten_and_room_for_them(open_page: Callable[..., Page], run: Run) -> None:
+    chart = open_page(f"runs/{run.pk}/").locator("[data-chart=mismatch] .plot")
+    ticks = chart.locator(".ytick text")
+    expect(ticks.last).to_have_text(re.compile(r"10\W*−6"))
+    ends = [box["x"] for tick in ticks.all() if (box := tick.bounding_box())]
+    title = chart.locator(".ytitle").bounding_box()
+    assert title is not None
+    assert title["x"] + title["width"] <= min(ends)
+
+
 def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..., Page], run: Run) -> None:
     page = open_page(f"runs/{run.pk}/")
     page.wait_for_function(f"() => {POINTS} === 12")
@@ -146,6 +156,7 @@ def test_a_group_by_keyboard(open_page: Callable[..., Page], run: Run) -> None:
     expect(page.locator(".crumbs")).to_contain_text("group 2 of 3")
     page.keyboard.press("k")
     expect(page.locator(".crumbs")).to_contain_text("group 1 of 3")
+    page.wait_for_load_state()  # a key is heard once the page's script is there
     expect(page.locator("#keys-text")).to_be_hidden()
     page.keyboard.press("?")
     expect(page.locator("#keys-text")).to_be_visible()

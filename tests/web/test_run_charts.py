@@ -11,8 +11,9 @@ from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.runs.buckets import point
-from cohort.runs.charts import CHARTS, MAX_POINTS, Piece, charts_of, series, thin
-from cohort.runs.models import Attempt, Run
+from cohort.runs.chart_list import CHARTS, charts_of
+from cohort.runs.charts import MAX_POINTS, Piece, series, thin
+from cohort.runs.models import Attempt, Run, StepMetric
 from cohort.runs.selectors.series import seams, segments
 from grpo_core.config import RunConfig
 from tests.web.run_rows import Maker, add_steps, gone_on
@@ -144,7 +145,8 @@ def test_every_chart_is_on_the_page_with_what_it_draws(client_for: ClientFor, bo
     assert "plotly.min.js" not in other.content.decode()
 
 
-ALWAYS = ["reward", "signal", "entropy", "length", "zero_std", "mismatch"]
+ENGINE = ["phases", "speed", "memory", "utilisation"]
+ALWAYS = ["reward", "signal", "entropy", "length", "zero_std", "mismatch", *ENGINE]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,7 @@ ALWAYS = ["reward", "signal", "entropy", "length", "zero_std", "mismatch"]
         ({"inner_iterations": 2}, ["clip"]),
         ({"mini_batches": 2}, ["clip"]),
         ({"mini_batches": 2, "loss": "sapo"}, []),
+        ({"loss": "dppo"}, ["clip"]),
         ({"dynamic_sampling": {"enabled": True}}, ["clip", "dynamic"]),
         ({"overlong": {"buffer_tokens": 16}}, ["overlong"]),
         ({"overlong": {"mask_truncated": True}}, ["masked"]),
@@ -176,6 +179,77 @@ def test_a_run_draws_what_its_config_has_numbers_for(algorithm: dict[str, Any], 
     assert sum(chart.span for chart in charts[:2]) == 60
 
 
+@pytest.mark.parametrize(("stale", "drawn"), [("ratio", True), ("weight", False)])
+def test_completions_of_an_earlier_policy_can_be_clipped_where_the_ratio_is_to_it(stale: str, drawn: bool) -> None:
+    config = RunConfig.from_dict(
+        {
+            "model": {"path": "m"},
+            "data": {"path": "d"},
+            "eval": {"holdout": 1},
+            "reward": {"components": [{"name": "right", "kind": "numeric"}]},
+            "algorithm": {"correction": {"stale": stale}},
+            "engine": {"one_step_off": True},
+        }
+    )
+    assert ("clip" in {chart.id for chart in charts_of(config)}) is drawn
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_help_of_the_phases_says_what_adds_up_to_the_step(beside: bool) -> None:
+    """With one step off, sampling and scoring ran beside the step before: docs/metrics.md."""
+    config = RunConfig.from_dict(
+        {
+            "model": {"path": "m"},
+            "data": {"path": "d"},
+            "eval": {"holdout": 1},
+            "reward": {"components": [{"name": "right", "kind": "numeric"}]},
+            "engine": {"one_step_off": beside},
+        }
+    )
+    [said] = [chart.help for chart in charts_of(config) if chart.id == "phases"]
+    assert said.startswith("The parts add up to the step.") is not beside
+    assert ("sample and reward ran beside the step before" in said) is beside
+    assert ("the next step's completions" in said) is beside
+    assert "the run's other processes" in said
+
+
+def test_what_the_machine_does_not_tell_is_not_drawn() -> None:
+    config = RunConfig.from_dict(
+        {
+            "model": {"path": "m"},
+            "data": {"path": "d"},
+            "eval": {"holdout": 1},
+            "reward": {"components": [{"name": "right", "kind": "numeric"}]},
+        }
+    )
+    drawn = {chart.id for chart in charts_of(config, {"reward": 0.1, "memory/peak_bytes": 1e9})}
+    assert drawn & set(ENGINE) == {"phases", "memory"}
+    assert {chart.id for chart in charts_of(config)} >= set(ENGINE), "before the first step nobody knows"
+    on_cpu = config.model_copy(update={"engine": config.engine.model_copy(update={"device": "cpu"})})
+    assert "utilisation" not in {chart.id for chart in charts_of(on_cpu)}
+
+
+def test_phases_of_a_step_rates_and_memory(client_for: ClientFor, bob: User, maker: Maker) -> None:
+    """Of now and of a Cohort that said rollout; memory in its unit."""
+    run = maker.run(state="training")
+    told = {"memory/peak_bytes": 2.5e9, "tokens_per_second/sample": 800.0, "tokens_per_second/update": 1500.0}
+    add_steps(maker.attempt(run), [{"reward": 0.1}, {"reward": 0.2, **told}])
+    rows = list(StepMetric.objects.filter(run=run).order_by("step"))
+    rows[0].seconds = {"rollout": 2.0, "reward": 0.5, "update": 1.0, "total": 4.0}
+    rows[1].seconds = {"sample": 1.0, "reward": 0.25, "logprobs": 0.5, "update": 0.75, "other": 0.5, "total": 3.0}
+    for row in rows:
+        row.save(update_fields=["seconds"])
+    got = client_for(bob).get(f"/p/ours/runs/{run.pk}/series.json").json()["charts"]
+    assert got["phases"]["step"] == [1, 2]
+    assert got["phases"]["seconds/sample"] == [2.0, 1.0]
+    assert got["phases"]["seconds/logprobs"] == [None, 0.5]
+    assert got["phases"]["seconds/other"] == [0.5, 0.5]
+    assert got["phases"]["seconds/waiting"] == [None, None]
+    assert got["memory"] == {"step": [2], "memory/peak_bytes": [2.5]}
+    assert got["speed"]["tokens_per_second/update"] == [1500.0]
+    assert got["utilisation"]["step"] == []
+
+
 def test_the_kl_chart_says_to_which_policy() -> None:
     config = {
         "model": {"path": "m"}, "data": {"path": "d"}, "eval": {"holdout": 1},
@@ -190,6 +264,7 @@ def test_the_kl_chart_says_to_which_policy() -> None:
     [
         ({}, {}, "n/a at μ 1"),
         ({"mini_batches": 2, "loss": "sapo"}, {}, "n/a, loss sapo"),
+        ({"loss": "dppo"}, {}, "–"),
         ({"mini_batches": 2}, {}, "–"),
         ({"mini_batches": 2}, {"clip_ratio/low_mean": 0.01, "clip_ratio/high_mean": 0.02}, "3 %"),
         ({"mini_batches": 2}, {"clip_ratio/low_mean": 0.0, "clip_ratio/high_mean": 0.0}, "0 %"),

@@ -48,6 +48,21 @@ def test_what_nothing_uses_is_out_of_the_way(client_for: ClientFor, oscar: User,
     assert "Not used now; needs policy loss clip, gspo" in said(page, "f-algorithm-clip-low")
 
 
+def test_the_engines_settings_come_with_the_engine(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    client = client_for(oscar)
+    page = client.get(NEW).content.decode()
+    assert state(page, "f-engine-vllm-place") == state(page, "f-engine-deepspeed-zero-stage") == "idle"
+    assert "settings that need sampler vllm · trainer deepspeed." in away(page, "engine")
+    assert "device auto · sampler local · trainer single" in page
+
+    data = chosen | {"engine.rollout": "vllm", "engine.training": "deepspeed", "action": "check"}
+    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
+    assert state(page, "f-engine-vllm-place") == state(page, "f-engine-deepspeed-zero-stage") == ""
+    assert state(page, "f-engine-vllm-devices") == "idle", "until it is a server"
+    assert state(page, "f-engine-rollout-tokens") == "idle", "of the local sampler"
+    assert "sampler vllm · trainer deepspeed · vLLM colocated · ZeRO 2" in page
+
+
 def test_a_hidden_setting_is_not_lost(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
     """Typed for SAPO, kept while the loss is another, there again with SAPO."""
     client = client_for(oscar)
@@ -83,6 +98,26 @@ def test_a_fault_is_never_hidden(client_for: ClientFor, oscar: User, chosen: dic
         ({"algorithm.mini_batches": "64"}, "f-algorithm-mini-batches", "is more than the 32 groups"),
         ({"algorithm.kl.place": "reward"}, "f-algorithm-kl-place", "takes nothing off the reward"),
         ({"algorithm.local_batch": "8"}, "f-algorithm-local-batch", "has a meaning only with aggregation"),
+        (
+            {"engine.rollout": "vllm", "engine.vllm.devices": "2"},
+            "f-engine-vllm-devices",
+            "has a meaning only with engine.vllm.place: server",
+        ),
+        (
+            {"engine.training": "deepspeed", "variant": "gae/batch_std/0"},
+            "f-engine-training",
+            "advantage gae has a critic beside the policy",
+        ),
+        (
+            {"engine.training": "deepspeed", "engine.deepspeed.offload": "all"},
+            "f-engine-deepspeed-offload",
+            "ZeRO 2 does not divide them",
+        ),
+        (
+            {"engine.training": "deepspeed", "engine.torch_compile": "on"},
+            "f-engine-torch-compile",
+            "fuses what a layer does",
+        ),
     ],
 )
 def test_choices_that_do_not_go_together_are_refused_where_they_are_mended(

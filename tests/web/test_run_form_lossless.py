@@ -119,10 +119,12 @@ def test_idle_settings_are_named_by_the_form_s_own_choices() -> None:
         *("algorithm.dppo.divergence", "algorithm.dppo.threshold"),
         *(f"algorithm.kl.{name}" for name in ("estimator", "target", "place", "controller", "target_nats", "horizon")),
         *(f"algorithm.reference.{name}" for name in ("refresh", "every", "weight")),
-        *("algorithm.correction.low", "algorithm.correction.high"),
+        *("algorithm.correction.low", "algorithm.correction.high", "algorithm.correction.stale"),
         *("algorithm.dynamic_sampling.max_batches", "algorithm.overlong.penalty"),
         *(f"algorithm.critic.{name}" for name in ("lr", "gamma", "gae_lambda", "value_clip")),
         *("model.lora.alpha", "model.lora.targets"),
+        *(f"engine.vllm.{name}" for name in ("place", "devices", "memory_share", "tolerance", "eager")),
+        *("engine.deepspeed.zero_stage", "engine.deepspeed.offload"),
     }
 
 

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.db import connection
@@ -18,16 +16,11 @@ from cohort.governance.services import record_seal
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.services import run_submit
 from tests.web.control import poll_of
-from tests.web.run_page import page_of, words
+from tests.web.run_page import freeze, page_of, words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
 
 ClientFor = Callable[[User], Client]
 TABS = ("", "groups/", "evaluations/", "attempts/", "logs/", "config/", "events/")
-
-
-def freeze(moment: datetime) -> AbstractContextManager[object]:
-    """The clock of the pages stands still."""
-    return patch("django.utils.timezone.now", lambda: moment)
 
 
 def tile(page: str, label: str) -> str:

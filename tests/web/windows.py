@@ -27,6 +27,7 @@ def windows(
             permissions=permissions,
         )
         contexts.append(context)
+        context.set_default_timeout(60_000)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -41,7 +42,8 @@ def windows(
     yield make
     for context in contexts:
         context.close()
-    assert [text for text in complaints if meant is None or meant not in text] == []
+    left = [text for text in complaints if meant is None or meant not in text]
+    assert left == [], left
 
 
 def serious_faults(page: Page, where: str) -> list[str]:

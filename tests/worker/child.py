@@ -36,6 +36,9 @@ def main() -> None:
             run.append(record)
         run.close()
         return
+    if mode in ("obey", "deaf", "checkpoints", "fill-disk"):
+        # Its records are seen, and a stop may be asked for, before it has said how it takes one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     run.append(phase("training", 100))
     for number in range(done + 1, done + 4):
         run.append(step(number))
@@ -79,11 +82,13 @@ def main() -> None:
 
 def stop_when_asked(run: RunDir) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
         run.append(outcome("stopped", code="interrupted", message="Stopped after 3 steps"))
         run.close()
         sys.exit(75)
 
     signal.signal(signal.SIGTERM, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def checkpoint_of(run: RunDir, number: int) -> CheckpointManifest:

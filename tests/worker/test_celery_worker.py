@@ -19,7 +19,7 @@ from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from grpo_core.spool import SpoolReader
-from tests.processes import clean_environment, wait_for
+from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.conftest import Site
 from tests.worker.queues import take_all
 
@@ -67,7 +67,7 @@ def worker_process(site: Site, folder: Path, *, token: str | None = None) -> Ite
     finally:
         process.terminate()
         try:
-            process.wait(timeout=90)
+            process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -124,7 +124,7 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
         run = tiny.launch(**SMALL, optim={"steps": 1_000_000})
         wait_for(lambda: StepMetric.objects.filter(run=run).exists(), "it trains")
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=90)
+        process.wait(DEADLINE)
         run.refresh_from_db()
         assert run.state == RunState.QUEUED
     first = Attempt.objects.get()
@@ -149,7 +149,7 @@ def run_train_message(run: Run) -> None:
 
 def test_a_worker_without_a_token_refuses_to_start(site: Site, tmp_path: Path) -> None:
     with worker_process(site, tmp_path, token="") as process:
-        assert process.wait(timeout=60) != 0
+        assert process.wait(DEADLINE) != 0
     assert "set COHORT_NODE_TOKEN" in (tmp_path / "worker.log").read_text()
 
 
@@ -157,7 +157,7 @@ def test_a_worker_whose_node_is_revoked_leaves_messages_to_others(site: Site, tm
     with worker_process(site, tmp_path) as process:
         wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the worker is heard of")
         node_revoke(node=Node.objects.get(), actor=None)
-        assert process.wait(timeout=120) == os.EX_NOPERM, (tmp_path / "worker.log").read_text()
+        assert process.wait(DEADLINE) == os.EX_NOPERM, (tmp_path / "worker.log").read_text()
         run = site.launch()
     assert take_all(TRAIN_QUEUE) == [[run.pk]]
     assert "refuses this node's token, and the worker stops" in (tmp_path / "worker.log").read_text()

@@ -137,3 +137,34 @@ def test_one_that_hangs_in_the_driver_is_the_only_one(
     nvidia_smi.write_text(NVIDIA_SMI)
     wait_for(lambda: gpu_users() == {17, 4711}, "it is gone, and another is asked")
     assert (tmp_path / "asked").read_text() == f"{hangs}\n"
+
+
+def interpreter(folder: Path, body: str) -> Path:
+    """A python of an environment of its own, which is asked for vLLM's version."""
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_version_of_an_environment_of_its_own_is_asked_of_it(tmp_path: Path) -> None:
+    asks = 'case "$3" in *"version(\'vllm\')"*) echo 0.32.0;; *) exit 2;; esac'
+    assert devices.node_info((), interpreter(tmp_path, asks)).versions["vllm-server"] == "0.32.0"
+    assert "vllm-server" not in devices.node_info().versions
+
+
+def test_a_worker_that_names_none_starts_servers_from_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one whose named environment is broken starts none: its trainer would ask that one all the same."""
+    monkeypatch.setattr(devices, "version", {**dict.fromkeys(devices._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
+    told = devices.node_info().versions
+    assert (told["vllm"], told["vllm-server"]) == ("0.32.0", "0.32.0")
+    told = devices.node_info((), interpreter(tmp_path, "echo 0.31.0")).versions
+    assert (told["vllm"], told["vllm-server"]) == ("0.32.0", "0.31.0")
+    told = devices.node_info((), interpreter(tmp_path, "exit 1")).versions
+    assert (told["vllm"], told.get("vllm-server")) == ("0.32.0", None)
+
+
+def test_an_environment_without_it_is_told_and_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert "vllm-server" not in devices.node_info((), interpreter(tmp_path, "exit 1")).versions
+    assert "vllm-server" not in devices.node_info((), tmp_path / "none").versions
+    assert caplog.text.count("COHORT_VLLM_PYTHON") == 2

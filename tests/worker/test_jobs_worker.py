@@ -110,6 +110,12 @@ def samples(job: LabJob) -> Callable[[], bool]:
     return there
 
 
+def expired() -> list[int]:
+    """As after a minute of silence; a beat may come between the two lines."""
+    LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
+    return jobs_expire()
+
+
 def left_of(folder: Path) -> list[list[str]]:
     """Command lines of living processes of jobs below this folder."""
     living = [words_of(one.pid) for one in processes() if one.lives]
@@ -183,7 +189,7 @@ def test_a_job_that_is_called_off_is_killed_with_all_it_started(lab: Site, tmp_p
 def test_doubled_and_lost_messages(lab: Site, tmp_path: Path) -> None:
     """A doubled one finds nothing; one that is lost is sent again by the reconciler."""
     doubled, lost = ask(lab, "try", TEXTS), ask(lab, "try", TEXTS)
-    assert take_all(LAB_QUEUE) == [[doubled.pk], [lost.pk]]
+    assert sorted(take_all(LAB_QUEUE)) == [[doubled.pk], [lost.pk]]  # both are written within a millisecond
     for _ in range(3):
         app.send_task(LAB_JOB_TASK, args=[doubled.pk], queue=LAB_QUEUE)
     with lab_worker(lab, tmp_path) as process:
@@ -193,8 +199,8 @@ def test_doubled_and_lost_messages(lab: Site, tmp_path: Path) -> None:
         later = ask(lab, "try", TEXTS)
         take_all(LAB_QUEUE)  # unless it was quicker
         LabJob.objects.filter(pk=later.pk).update(created_at=Now() - timedelta(minutes=1))
-        if LabJob.objects.get(pk=later.pk).state == JobState.WAITING:
-            assert jobs_republish() == [later.pk]
+        sent = jobs_republish()
+        assert sent == [later.pk] or LabJob.objects.get(pk=later.pk).state != JobState.WAITING
         wait_for(becomes(later, JobState.DONE), "it is sent again", process)
     doubled.refresh_from_db()
     assert (doubled.fence, doubled.state) == (1, JobState.DONE)
@@ -210,14 +216,12 @@ def test_a_supervisor_that_is_killed_loses_its_job_to_another(lab: Site, tmp_pat
         os.kill(supervisor, signal.SIGKILL)
         wait_for(lambda: not left_of(tmp_path), "its keeper ends all of it", process)
         assert jobs_expire() == [], "its lease is not over yet"
-        LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
-        assert jobs_expire() == [job.pk]
+        assert wait_for(expired, "its lease is over") == [job.pk]
         job.refresh_from_db()
         assert (job.state, job.error_code) == (JobState.WAITING, "worker_lost")
         wait_for(samples(job), "it is taken again", process)
         assert job.fence == 2
-        LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
-        jobs_expire()
+        assert wait_for(expired, "its lease is over") == [job.pk]
         job.refresh_from_db()
         assert (job.state, job.error_code) == (JobState.FAILED, "worker_lost")
         assert "lost twice" in job.error
@@ -269,5 +273,4 @@ def test_the_platform_out_of_reach_ends_the_job(lab: Site, tmp_path: Path, setti
         wait_for(samples(job), "it samples", process)
         cable.cut()
         wait_for(lambda: nothing_left(tmp_path), "it is ended", process)
-        LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
-        assert jobs_expire() == [job.pk]
+        assert wait_for(expired, "its lease is over") == [job.pk]

@@ -72,8 +72,9 @@ def test_a_record_of_an_older_worker_is_everybody_s_own(tmp_path: Path) -> None:
     assert list(sweep(tmp_path)) == [folder]
 
 
-def test_what_could_not_be_killed_is_known_by_id_and_start(tmp_path: Path) -> None:
+def test_what_could_not_be_killed_is_known_by_id_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As another user's process, whose environment cannot be read and which is in no session of the trainer's."""
+    monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         folder, found = attempt(tmp_path, 1), process(bystander.pid)

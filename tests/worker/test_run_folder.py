@@ -144,6 +144,8 @@ def test_hosts_reach_the_trainer_only_when_given() -> None:
     told = trainer_environment({}, Path("/m"), hosts="a,b", remote_shell="ssh -tt")
     assert (told["GRPO_HOSTS"], told["GRPO_REMOTE_SHELL"]) == ("a,b", "ssh -tt")
     assert "GRPO_HOSTS" not in trainer_environment({}, Path("/m"))
+    assert trainer_environment({}, Path("/m"), vllm_python=Path("/v/bin/python"))["GRPO_VLLM_PYTHON"] == "/v/bin/python"
+    assert "GRPO_VLLM_PYTHON" not in trainer_environment({"GRPO_VLLM_PYTHON": "/other"}, Path("/m"))
 
 
 def test_progress_is_read_as_the_trainer_wrote_it(tmp_path: Path) -> None:

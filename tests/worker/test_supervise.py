@@ -30,12 +30,14 @@ WORKER = """
 import os, signal, sys
 from contextlib import suppress
 sys.path.insert(0, os.environ["TEST_ROOT"])
-from worker import tasks
+from worker import orphans, tasks
 from worker.celery_app import SHUTDOWN
 from worker.orphans import sweep
 from worker.environment import environment
 from worker.presence import stay_present
 signal.signal(signal.SIGTERM, lambda *_: SHUTDOWN.set())
+if "TEST_HANGS" not in os.environ:  # then what is killed ends, however busy the machine is
+    orphans._KILL_AGAIN_SECONDS = 60.0
 with suppress(Exception):  # as Celery does with what its signals raise
     sweep(environment().runs_folder)
 stay_present(environment(), SHUTDOWN, SHUTDOWN.set)

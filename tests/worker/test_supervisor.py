@@ -1,6 +1,7 @@
 """One attempt against the real platform, with a real child process that ends in every way a trainer can."""
 
 import os
+import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel, run_pause
+from grpo_core.wire import BeatReply
 from tests.processes import session_members, wait_for
 from tests.web.conftest import PROBLEMS
 from tests.worker.conftest import Making, Site, folder_of, pid_of, three_steps_stored
 from tests.worker.stand_in import child
-from worker.client import Refused
+from worker.client import AttemptLink, Refused
 from worker.node import refusal
 from worker.orphans import sweep
 
@@ -112,6 +114,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
     assert (finish.end, finish.code) == ("failed", "worker_error")
     assert f"process {pid} (state" in refusal(made.runs, 0, made.platform.node)
     assert f"of run {run.pk} (attempt 1" in refusal(made.runs, 0, made.platform.node)
+    monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
     assert [record.survives for record in sweep(made.runs).values()] == [False]
     assert session_members(pid) == []
     assert refusal(made.runs, 0, made.platform.node) == ""
@@ -159,16 +162,31 @@ def test_a_drained_node_hands_its_run_on(site: Site, supervisor: Making, backgro
 
 
 def test_a_cancel_goes_before_a_pause_that_was_asked_first(
-    site: Site, supervisor: Making, background: Any, caplog: pytest.LogCaptureFixture
+    site: Site,
+    supervisor: Making,
+    background: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
+    heard: list[str] = []
+    beat = AttemptLink.beat
+
+    def listened(link: AttemptLink, **told: Any) -> BeatReply:
+        reply = beat(link, **told)
+        heard.append(reply.desired)
+        return reply
+
+    monkeypatch.setattr(AttemptLink, "beat", listened)
     run = site.launch()
-    made = supervisor(child("deaf"), grace=3.0)
+    made = supervisor(child("deaf"), grace=300.0)
     done = background(lambda: made.run(run.pk))
     wait_for(three_steps_stored(run), "three steps are stored")
     run_pause(run=run, actor=site.user)
     wait_for(lambda: "stopping the trainer (pause)" in caplog.text, "it is asked to stop")
     run_cancel(run=run, actor=site.user)
+    wait_for(lambda: "cancel" in heard, "the cancel is heard")
+    os.kill(pid_of(made, run), signal.SIGKILL)  # the end of its grace, which is as long as this test may need
     assert done.result(timeout=60).end == "cancelled"
     run.refresh_from_db()
     assert run.state == RunState.CANCELLED

@@ -24,6 +24,9 @@ from cohort.governance.parts import Comparison
 from cohort.governance.probed import Probed, probed
 from cohort.governance.statements.selectors import newest_statements
 from cohort.governance.watched import watched
+from cohort.lab.estimate_shown import step_figures
+from cohort.lab.estimates import launch_estimate
+from cohort.lab.models import LaunchEstimate
 from cohort.review.judgements import review_figures
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
@@ -90,6 +93,12 @@ class Facts:
     """Figures of `cohort.review.judgements`: what people judged of the completions that stand."""
     imported: list[ImportedResult]
     probed: Probed
+    estimate: LaunchEstimate | None
+    """What was measured of the config before the run's last launch."""
+    step_seconds: list[float]
+    """Of each step that stands, what it took."""
+    step_memory: list[float]
+    """Of each step that told it, its peak in bytes."""
     statements: dict[str, Statement]
     """Field (`section.field`, with `:flag` for an override) → the newest statement, without those taken back."""
 
@@ -129,6 +138,7 @@ def collect(run: Run, *, state: State) -> Facts:
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
     told_by = _of_what_stands(run, attempts)
     compared = comparisons(suites(run, config))
+    step_seconds, step_memory = step_figures(run)
     launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
     return Facts(
         run=run,
@@ -156,6 +166,9 @@ def collect(run: Run, *, state: State) -> Facts:
         reviewed=review_figures(run, success=config.success_component),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),
+        estimate=launch_estimate(run),
+        step_seconds=step_seconds,
+        step_memory=step_memory,
         statements=newest_statements(run),
     )
 

@@ -99,6 +99,8 @@ class Budget(Section):
 
     steps: Answer = field("Steps", "public")
     time: Answer = field("Time and device", "public")
+    step_time: Answer = field("Time per step: estimate and actual", "public")
+    peak_memory: Answer = field("Peak memory: estimate and actual", "public")
     tokens: Answer = field("Completions and tokens", "public")
     superseded: Answer = field("Superseded work", "public")
     compute: Answer = field("Training compute", "public")
@@ -191,6 +193,10 @@ TITLES: dict[str, str] = {
     if part.annotation
 }
 """section → its heading."""
+
+
+ADDED = frozenset({"budget.step_time", "budget.peak_memory"})
+"""Fields that records sealed before there were estimates do not have: they stay as they are, and still verify."""
 
 
 def field_facts(path: str) -> FieldFacts:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from cohort.governance.fields import FIELDS, TITLES
+from cohort.governance.fields import ADDED, FIELDS, TITLES
 from cohort.governance.parts import Audience, Comparison, Entry, FileEntry, Head, Part, Sha256, Withheld
 
 SCHEMA = "cohort-record/2"
@@ -29,7 +29,8 @@ class Document(Part):
     """Who this copy is for."""
     head: Head
     sections: dict[str, dict[str, Entry | Withheld]]
-    """Section → field → its entry, or what stands where this audience does not get it. Every field is there."""
+    """Section → field → its entry, or what stands where this audience does not get it. Every field is there, but that
+    a record may be older than a field (`fields.ADDED`)."""
     record_root: Sha256
     """Root of the RFC 6962 Merkle tree over the head and then the fields, sorted by section and name."""
     files: list[FileEntry]
@@ -42,7 +43,9 @@ class Document(Part):
         wanted = {section: set(fields) for section, fields in FIELDS.items()}
         found = {section: set(fields) for section, fields in self.sections.items()}
         for section in wanted.keys() | found.keys():
-            if odd := wanted.get(section, set()) ^ found.get(section, set()):
+            odd = wanted.get(section, set()) ^ found.get(section, set())
+            odd -= {name for name in odd if f"{section}.{name}" in ADDED and name not in found.get(section, set())}
+            if odd:
                 raise ValueError(f"{section}.{min(odd)}: is missing, or is not a field of {SCHEMA}")
         _COMPARISONS.validate_python(self._comparisons() or [])
         return self
@@ -86,7 +89,7 @@ def json_schema() -> dict[str, Any]:
             "title": TITLES[section],
             "type": "object",
             "properties": {name: _one(facts.path, facts.label) for name, facts in fields.items()},
-            "required": list(fields),
+            "required": [name for name, facts in fields.items() if facts.path not in ADDED],
             "additionalProperties": False,
         }
         for section, fields in FIELDS.items()

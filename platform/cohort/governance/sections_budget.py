@@ -1,6 +1,6 @@
 """What the run cost: by all attempts, told apart from what stands."""
 
-from cohort.governance import sections_history
+from cohort.governance import sections_estimate, sections_history
 from cohort.governance.facts import Facts
 from cohort.governance.fields import Budget
 from cohort.governance.parts import Answer
@@ -22,6 +22,8 @@ def budget(facts: Facts) -> Budget:
     return Budget(
         steps=steps,
         time=_time(facts),
+        step_time=sections_estimate.step_time(facts),
+        peak_memory=sections_estimate.peak_memory(facts),
         tokens=missing if facts.tokens is None else _tokens(facts, facts.tokens),
         superseded=sections_history.superseded(facts),
         compute=compute,

@@ -309,7 +309,8 @@ def shown(document: Document | Mapping[str, Any]) -> Shown:
         document = Document.model_validate(document)
     blocks = []
     for section, fields in FIELDS.items():
-        rows = tuple(Row(facts.label, facts.path, document.entry(facts.path)) for facts in fields.values())
+        told = document.sections[section]
+        rows = tuple(Row(facts.label, facts.path, told[name]) for name, facts in fields.items() if name in told)
         found = document.comparisons if section == "behaviour" else []
         blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, found))))
     stated, total = document.counts()

@@ -16,6 +16,7 @@ from cohort.accounts.models import Project, Role
 from cohort.accounts.views import person
 from cohort.figures import natural
 from cohort.lab import services
+from cohort.lab.estimate_shown import shown
 from cohort.lab.models import JobKind, JobState, LabJob
 from cohort.lab.probe_shown import probe_shown
 from cohort.lab.results import GROUPS_A_PAGE, Results, results_of
@@ -36,6 +37,8 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
         earlier = [one for one in probes_of(job.version) if one.job_id != job.pk] if job.version else []
         context |= {"report": probe_shown(job.result or {}), "probes": earlier}
         return render(request, "lab/job_probe.html", context)
+    if job.kind == JobKind.ESTIMATE:
+        return render(request, "lab/job_estimate.html", context | {"estimate": shown(job, job.config_digest)})
     results = results_of(job)
     page = min(max(natural(request.GET.get("page")) or 1, 1), max(1, -(-len(results.groups) // GROUPS_A_PAGE)))
     context |= {"results": results, "page": results.page(page)}
@@ -86,7 +89,7 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
     """One group's samples, beside each other."""
     project = project_for(request, slug)
     job = job_of(project, job_id)
-    if job.state != JobState.DONE or job.kind == JobKind.PROBE:
+    if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
         raise Http404
     results: Results = results_of(job)
     places = [group.index for group in results.groups]

@@ -15,7 +15,7 @@ from typing import Any
 import rfc8785
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
 from pydantic import ValidationError
@@ -23,13 +23,16 @@ from pydantic import ValidationError
 import cohort
 from cohort.audit import services as audit
 from cohort.lab.dispatch import job_on_commit, publish
+from cohort.lab.estimates import hindrance
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe
+from cohort.runs import schedule
 from cohort.runs.attempts import NotWaiting, OtherVersion, StaleFence
 from cohort.runs.dispatch import waiting_messages
-from cohort.runs.models import Node
+from cohort.runs.models import Attempt, AttemptState, Node
 from cohort.runs.nodes import token_digest, token_new
 from cohort.runs.text import storable
 from grpo_core.broker import LAB_QUEUE
+from grpo_core.estimate.told import Estimate
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
 from grpo_core.sandbox.report import Report
@@ -89,6 +92,7 @@ def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") ->
     waiting = LabJob.objects.filter(state=JobState.WAITING)
     if not _keeps_apart(info):
         waiting = waiting.filter(needs_sandbox=False)
+    waiting = waiting.exclude(pk__in=_not_measured_here(waiting, node, info))
     row = waiting.order_by("pk").select_for_update(skip_locked=True).values_list("pk", "fence").first()
     if row is None:
         raise NotWaiting(_why_none(job_id, node))
@@ -104,6 +108,18 @@ def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") ->
     )
     job = _with_all().get(pk=pk)
     return Given(job, token, _config(job), job_files(job))
+
+
+def _not_measured_here(waiting: QuerySet[LabJob], node: Node, info: NodeInfo) -> list[int]:
+    """Estimates that this node cannot measure now: nothing else may train there meanwhile."""
+    asked = list(waiting.filter(kind=JobKind.ESTIMATE).only("needs", "needs_sandbox"))
+    if not asked:
+        return []
+    schedule.alone()  # no run is given to the node between this look and the claim
+    told = Node(pk=node.pk, name=node.name, info=info.model_dump(mode="json"))
+    busy = Attempt.objects.filter(node=node, state=AttemptState.RUNNING).exists()
+    asking = schedule.seat(told, busy=busy)
+    return [job.pk for job in asked if hindrance(job, asking)]
 
 
 def _token(claim_id: str) -> tuple[str, str]:
@@ -128,6 +144,8 @@ def _why_none(job_id: int, node: Node) -> str:
     job = LabJob.objects.filter(pk=job_id).first()
     if job is None:
         return f"there is no job {job_id}, and no other waits for {node.name}"
+    if job.state == JobState.WAITING and job.kind == JobKind.ESTIMATE:
+        return f"job {job_id} measures a run, and {node.name} trains one now or is not the kind of node that it needs"
     if job.state == JobState.WAITING:
         return f"job {job_id} runs code that a person or a model wrote, and the sandbox of {node.name} does not work"
     return f"job {job_id} is {job.get_state_display()}, not waiting, and no other waits for {node.name}"
@@ -135,6 +153,8 @@ def _why_none(job_id: int, node: Node) -> str:
 
 def _config(job: LabJob) -> dict[str, Any]:
     config: dict[str, Any] = {"kind": job.kind, "reward": job.spec, "options": job.options}
+    if job.kind == JobKind.ESTIMATE:
+        return {**config, "config": job.config}
     if job.dataset is not None:
         config["data"] = {"path": _path(job), "format": job.dataset.format}
     if job.base_model is not None:
@@ -144,9 +164,20 @@ def _config(job: LabJob) -> dict[str, Any]:
 
 def job_files(job: LabJob) -> list[InputFile]:
     """What the job's worker may fetch."""
+    if job.kind == JobKind.ESTIMATE:
+        return [InputFile(path=one["path"], sha256=one["sha256"], size=one["size"]) for one in job.inputs]
     if job.dataset is None:
         return []
     return [InputFile(path=_path(job), sha256=job.dataset.sha256, size=job.dataset.size)]
+
+
+def file_artifact(job: LabJob, sha256: str) -> tuple[str, int] | None:
+    """Where the platform keeps one of the job's files, and its size; None for a file that is not one of them."""
+    if job.kind == JobKind.ESTIMATE:
+        return next(((one["artifact"], one["size"]) for one in job.inputs if one["sha256"] == sha256), None)
+    if job.dataset is None or job.dataset.sha256 != sha256:
+        return None
+    return job.dataset.artifact, job.dataset.size
 
 
 def _path(job: LabJob) -> str:
@@ -208,14 +239,19 @@ def _checked(job: LabJob, told: dict[str, Any] | None) -> dict[str, Any]:
     result: dict[str, Any] = _stored(told)
     try:
         if job.kind == JobKind.PROBE:
-            found: ProbeReport | LabResult = ProbeReport.from_json(result)
+            found: ProbeReport | LabResult | Estimate = ProbeReport.from_json(result)
+        elif job.kind == JobKind.ESTIMATE:
+            found = Estimate.model_validate(result)
         else:
             found = LabResult.model_validate(result)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(piece) for piece in first["loc"])
         raise BadResult(f"the result of a job of the kind {job.kind} is not valid: {where}: {first['msg']}") from None
-    if found.rubric_digest != job.spec_digest:
+    if isinstance(found, Estimate):
+        if found.config_digest != job.config_digest:
+            raise BadResult(f"the result is of the config {found.config_digest}, and the job of {job.config_digest}")
+    elif found.rubric_digest != job.spec_digest:
         raise BadResult(f"the result is of the reward {found.rubric_digest}, and the job of {job.spec_digest}")
     content = found.model_dump(mode="json", by_alias=True)
     try:

@@ -14,6 +14,7 @@ class JobKind(models.TextChoices):
     PROBE = "probe", "probe"
     TRY = "try", "given answers"
     SAMPLE = "sample", "answers of a base model"
+    ESTIMATE = "estimate", "time and memory of a run"
 
 
 class JobState(models.TextChoices):
@@ -25,7 +26,8 @@ class JobState(models.TextChoices):
 
 
 class LabJob(models.Model):
-    """One try of a reward on a worker: of a version, or of a draft that nobody has saved."""
+    """One try of a reward on a worker, of a version, or of a draft that nobody has saved; or the measurement of what a
+    run with it would take."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="lab_jobs")
     kind = models.CharField(max_length=8, choices=JobKind.choices)
@@ -38,12 +40,20 @@ class LabJob(models.Model):
     base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     options = models.JSONField(default=dict)
     """As grpo_core.lab.job reads them."""
+    config = models.JSONField(null=True)
+    """Of an estimate: the RunConfig that is measured, as JSON."""
+    config_digest = models.CharField(max_length=64, blank=True, default="")
+    inputs = models.JSONField(default=list)
+    """Of an estimate: the files that its config names, each {path, sha256, size, artifact}."""
+    needs = models.JSONField(default=dict)
+    """Of an estimate, what its node must have: {gpus, packages, label}."""
 
     state = models.CharField(max_length=10, choices=JobState.choices, default=JobState.WAITING)
     progress = models.JSONField(default=dict)
     """wire.Progress as last told."""
     result = models.JSONField(null=True)
-    """Of a probe, grpo_core.probe.report; of the others, grpo_core.lab.result."""
+    """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.estimate.told; of the others,
+    grpo_core.lab.result."""
     error_code = models.CharField(max_length=40, blank=True)
     error = models.TextField(blank=True)
     log_tail = models.TextField(blank=True)
@@ -69,6 +79,7 @@ class LabJob(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["state", "id"], name="lab_job_state"),
             models.Index(fields=["token_digest"], name="lab_job_token"),
+            models.Index(fields=["project", "config_digest"], name="lab_job_config"),
         ]
 
     def __str__(self) -> str:
@@ -121,3 +132,22 @@ class LaunchProbe(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run}: {self.state}"
+
+
+class LaunchEstimate(models.Model):
+    """What was estimated of a run's config when the run was submitted. The database refuses to change or delete a row;
+    a run that is submitted again gets another."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="launch_estimates")
+    job = models.ForeignKey(LabJob, on_delete=models.PROTECT, related_name="launches")
+    """That measured it."""
+    estimate = models.JSONField()
+    """grpo_core.estimate.told.Estimate."""
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"estimate of {self.run}"

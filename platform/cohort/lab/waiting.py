@@ -4,7 +4,9 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from cohort.lab.models import JobState, LabJob
+from cohort.lab.estimates import hindrance
+from cohort.lab.models import JobKind, JobState, LabJob
+from cohort.runs.schedule import seats
 from cohort.runs.selectors.nodes import nodes_here
 from cohort.runs.selectors.sandboxes import no_sandbox, sandbox_of
 
@@ -18,6 +20,8 @@ def why_waits(job: LabJob) -> str:
         return ""
     if job.needs_sandbox and (why := no_sandbox()):
         return f"it runs code, and no node has a sandbox that works: {why}"
+    if job.kind == JobKind.ESTIMATE and (why := _no_place(job)):
+        return why
     here = list(nodes_here())
     if not here:
         return "no node is here: start a worker (docs/operations.md)"
@@ -35,3 +39,11 @@ def why_waits(job: LabJob) -> str:
             "`celery -A worker.celery_app worker --queues lab` (docs/operations.md)"
         )
     return "a worker takes it within seconds"
+
+
+def _no_place(job: LabJob) -> str:
+    """Why no node that is here can measure a run now; empty when one can, and when none is here."""
+    told = [(seat, hindrance(job, seat)) for seat in seats()]
+    if not told or not all(why for _, why in told):
+        return ""
+    return "; ".join(f"{seat.name} {why}" for seat, why in told)

@@ -128,7 +128,9 @@ def _gpus_held(run: Run, info: NodeInfo) -> int:
     engine = run.config["engine"]
     if engine["device"] == "cpu" or (engine["device"] == "auto" and info.gpus == 0):
         return 0
-    return int(engine.get("devices", 1)) * int(engine.get("nodes", 1))
+    vllm = engine.get("vllm", {})
+    served = int(vllm["devices"]) if engine.get("rollout") == "vllm" and vllm.get("place") == "server" else 0
+    return int(engine.get("devices", 1)) * int(engine.get("nodes", 1)) + served
 
 
 def _why_none(run_id: int, node: Node) -> str:
@@ -136,7 +138,7 @@ def _why_none(run_id: int, node: Node) -> str:
     run = Run.objects.select_related("project").get(pk=run_id)
     if run.state != RunState.QUEUED:
         return f"run {run_id} is {run.get_state_display().lower()}, not queued, and no other waits for {node.name}"
-    asking = schedule.seat(Node.objects.get(pk=node.pk))
+    asking = schedule.here(node)
     return f"run {run_id} waits: {Reasons(schedule.queue(), [asking]).why(run)}"
 
 

@@ -4,7 +4,7 @@ A bucket is made from the rows of its own attempt when its last step is stored, 
 resumed in the middle of one has fewer steps in it, and the earlier attempt's part of it is read step by step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ Numbers = dict[str, list[float]]
 """{metric: [min, max, last, count]}"""
 
 _MISSING = """
-    SELECT step, metrics FROM runs_stepmetric
+    SELECT step, metrics, seconds FROM runs_stepmetric
     WHERE run_id = %s AND step BETWEEN %s AND %s AND attempt_id = %s ORDER BY step
 """
 _LOWER = """
@@ -48,8 +48,8 @@ def buckets_store(
     found: list[tuple[int, dict[str, float]]] = []
     if first < steps[0].step:
         cursor.execute(_MISSING, (run_id, first, steps[0].step - 1, attempt_id), prepare=True)
-        found = [(step, from_json(metrics)) for step, metrics in cursor]
-    found += [(step.step, step.metrics) for step in steps]
+        found = [(step, numbers(from_json(metrics), from_json(seconds))) for step, metrics, seconds in cursor]
+    found += [(step.step, numbers(step.metrics, step.seconds)) for step in steps]
     parts: dict[int, list[Numbers]] = {}
     for step, metrics in found:
         parts.setdefault(first_of(step, FACTOR), []).append(point(metrics))
@@ -70,6 +70,16 @@ def buckets_store(
 def first_of(step: int, width: int) -> int:
     """First step of the bucket that the step lies in."""
     return (step - 1) // width * width + 1
+
+
+def numbers(metrics: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
+    """All that a step told, its phases as `seconds/<phase>`. What was called rollout is called sample by now; what no
+    phase of an earlier Cohort's step claimed is `other`."""
+    spans = {("sample" if name == "rollout" else name): value for name, value in seconds.items()}
+    total = spans.pop("total", None)
+    if spans and total is not None and "other" not in spans:
+        spans["other"] = max(0.0, total - sum(spans.values()))
+    return {**metrics, **{f"seconds/{name}": value for name, value in spans.items()}}
 
 
 def point(metrics: dict[str, float]) -> Numbers:

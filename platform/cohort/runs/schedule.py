@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from cohort import __version__
+from cohort.lab.models import JobKind, JobState, LabJob
 from cohort.runs.limits import Use, uses
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Node, Run, RunState
+from cohort.runs.selectors.engines import missing, packages_of
 from cohort.runs.selectors.nodes import nodes_here
 from cohort.runs.selectors.sandboxes import sandbox_of
 from cohort.runs.selectors.standing import standing
@@ -26,6 +28,7 @@ SEARCHED = timedelta(minutes=15)
 """So long after the last sign of life of those that have its checkpoints a run waits for them, before a node that can
 have none takes it and fails. While one of them is here it waits without end. A node that was revoked is not here, and
 may be let in again with all it has."""
+_MEASURING = "measures what a run will take, and takes one when it has"
 _UNSHOWN = ("config", "first_metrics", "latest_metrics", "log_tail")
 
 
@@ -45,13 +48,19 @@ class Seat:
     busy: bool
     no_sandbox: str = ""
     """Why it takes no run that needs a sandbox, with the fix; empty: its sandbox works."""
+    packages: frozenset[str] = frozenset()
+    """Of those that engines need, what it has."""
 
     def placed(self, run: Run) -> bool:
         """Whether it is the kind of machine that the run asks for."""
         return run.gpus <= self.gpus and (not run.node_label or run.node_label in self.labels)
 
+    def lacks(self, run: Run) -> list[str]:
+        """Packages of its engine that are not there."""
+        return missing(run.needs_packages, self.packages)
+
     def fits(self, run: Run) -> bool:
-        return self.placed(run) and not (run.needs_sandbox and self.no_sandbox)
+        return self.placed(run) and not self.lacks(run) and not (run.needs_sandbox and self.no_sandbox)
 
 
 @dataclass(frozen=True)
@@ -123,16 +132,37 @@ class Queue:
 def seats() -> tuple[Seat, ...]:
     """The nodes that are here, by name."""
     running = Attempt.objects.filter(node=OuterRef("pk"), state=AttemptState.RUNNING)
-    found = nodes_here().annotate(busy=Exists(running)).order_by("name")
-    return tuple(seat(node, busy=node.busy) for node in found)
+    measuring = _estimates().filter(node=OuterRef("pk"))
+    found = nodes_here().annotate(busy=Exists(running), measuring=Exists(measuring)).order_by("name")
+    return tuple(seat(node, busy=node.busy, measuring=node.measuring) for node in found)
 
 
-def seat(node: Node, *, busy: bool = False) -> Seat:
+def _estimates() -> QuerySet[LabJob]:
+    return LabJob.objects.filter(kind=JobKind.ESTIMATE, state=JobState.RUNNING)
+
+
+def seat(node: Node, *, busy: bool = False, measuring: bool = False) -> Seat:
     info = NodeInfo.model_validate(node.info) if node.info else NodeInfo(hostname="", cpus=0, memory_bytes=0)
     draining = bool(node.draining)
-    obstacle = _obstacle(node, info)
+    obstacle = _obstacle(node, info) or (_MEASURING if measuring else "")
     told = sandbox_of(node)
-    return Seat(node.pk, node.name, frozenset(info.labels), info.gpus, info.runs_id, draining, obstacle, busy, told.fix)
+    return Seat(
+        node_id=node.pk,
+        name=node.name,
+        labels=frozenset(info.labels),
+        gpus=info.gpus,
+        shares=info.runs_id,
+        draining=draining,
+        obstacle=obstacle,
+        busy=busy,
+        no_sandbox=told.fix,
+        packages=packages_of(info.versions),
+    )
+
+
+def here(node: Node) -> Seat:
+    """As it is now, of a node that asks."""
+    return seat(Node.objects.get(pk=node.pk), measuring=_estimates().filter(node=node).exists())
 
 
 def _obstacle(node: Node, info: NodeInfo) -> str:
@@ -169,7 +199,7 @@ def turn(*, node: Node) -> Run | None:
     Needs a transaction; until its end no other claim looks.
     """
     alone()
-    asking = seat(Node.objects.get(pk=node.pk))
+    asking = here(node)
     found = queue()
     for run in found.order([run for run in found.runs if found.may_take(run, asking)]):
         locked = Run.objects.select_for_update(of=["self"]).select_related("project").get(pk=run.pk)

@@ -7,6 +7,7 @@ from cohort.runs.views import actions, again, downloads, form, imports, listing,
 urlpatterns = [
     path("runs/", listing.run_list, name="run_list"),
     path("runs/new/", form.run_new, name="run_new"),
+    path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),

@@ -10,7 +10,7 @@ from ninja import Router, Status
 from ninja.security import HttpBearer
 
 from cohort import artifacts
-from cohort.lab.jobs import DEADLINE, job_beat, job_claim, job_files, job_finish
+from cohort.lab.jobs import DEADLINE, file_artifact, job_beat, job_claim, job_finish
 from cohort.lab.models import JobState, LabJob
 from cohort.runs.attempts import StaleFence
 from cohort.runs.nodes import token_digest
@@ -55,21 +55,21 @@ def claim(request: HttpRequest, body: JobClaim) -> Any:
 
 @router.get("/{int:job_id}/files/{sha256}", auth=JobToken())
 def files(request: HttpRequest, job_id: int, sha256: str) -> Any:
-    """The dataset whose problems the job uses."""
+    """A file that the job reads: the dataset whose problems it uses, or those that the config of an estimate names."""
     job: LabJob = asking(request)
     if job.state != JobState.RUNNING:
         raise StaleFence(f"job {job.pk} is {job.get_state_display()} and reads no file")
-    if job.dataset is None or sha256 not in {file.sha256 for file in job_files(job)}:
+    if (kept := file_artifact(job, sha256)) is None:
         return refusal(404, "unknown_file", f"{sha256} is not one of this job's files")
     try:
-        handle = artifacts.open_read(job.dataset.artifact)
+        handle = artifacts.open_read(kept[0])
     except (FileNotFoundError, PermissionError) as error:
         message = (
-            f"the file of the dataset {job.dataset.name} cannot be read from the platform's artifacts: {error}. "
-            "Put it back from a backup, or upload the dataset again."
+            f"the file {sha256} of a dataset or suite cannot be read from the platform's artifacts: {error}. "
+            "Put it back from a backup, or upload it again."
         )
         return refusal(404, "file_missing", message)
-    return streamed(job.dataset.size, chunks_of(handle))
+    return streamed(kept[1], chunks_of(handle))
 
 
 @router.post("/{int:job_id}/heartbeat", auth=JobToken(), response=JobBeatReply)

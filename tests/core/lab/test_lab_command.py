@@ -161,4 +161,4 @@ def test_every_job_of_the_page_is_one(tmp_path: Path) -> None:
         job = Job.from_file(file)
         Rubric(job.reward)
         kinds.append(job.kind)
-    assert kinds == ["try", "try", "sample", "probe"]
+    assert kinds == ["try", "try", "sample", "probe", "estimate"]

@@ -128,7 +128,7 @@ def test_one_that_hangs_at_times_is_told_by_class() -> None:
         "while not sample.completion:\n    pass\nreturn '<answer>' + sample.answer + '</answer>' in sample.completion"
     )
     source = "def verify(sample):\n" + "\n".join(f"    {line}" for line in body.splitlines()) + "\n"
-    rubric = rubric_of(component("python", source=source), limits={"deadline_seconds": 0.5, "retries": 0})
+    rubric = rubric_of(component("python", source=source), limits={"deadline_seconds": 3, "retries": 0})
     report = probed(rubric, limit=5)
     assert (report.of("empty").n, report.of("empty").errors) == (0, 5)
     assert report.of("plus_one").errors == 0

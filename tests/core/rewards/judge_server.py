@@ -79,6 +79,7 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self._open = False
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept(), which closing does not
         self._socket.close()
 
     @property

@@ -1,5 +1,7 @@
 """Every hack of the corpus fools a judge that pays right solutions and refuses plain wrong ones: no straw men."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,18 @@ def test_a_hack_fools_a_naive_judge(hack: Hack, tmp_path: Path) -> None:
     judge = BY_HACK[hack.name]
     form = "input" if JUDGES[judge].text else "call"
     assert fooled(judge, hack.code(Target("solve", form)), tmp_path)
+
+
+def test_the_thread_s_exit_is_waited_for_on_a_busy_machine() -> None:
+    """Its timer fires a second late here."""
+    late = """
+import threading
+class Late(threading.Timer):
+    def __init__(self, interval, *rest):
+        super().__init__(interval + 1, *rest)
+threading.Timer = Late
+"""
+    (hack,) = [hack for hack in HACKS if hack.name == "exit_by_thread"]
+    code = f"{late}\n{hack.code(Target('solve', 'input'))}\nprint('it was judged')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -84,7 +84,7 @@ import os, time
 pids = []
 for _ in range(6):
     pid = os.fork()
-    if pid == 0: held = bytearray(50 * 2**20); time.sleep(0.5); os._exit(0)
+    if pid == 0: held = bytearray(50 * 2**20); time.sleep(2); os._exit(0)
     pids.append(pid)
 print(sum(os.waitpid(pid, 0)[1] == 0 for pid in pids))
 """

@@ -244,13 +244,13 @@ def test_an_entry_committed_late_is_numbered_later_and_loses_nobody_his_place() 
             with transaction.atomic():
                 add(1)
                 begun.set()
-                assert go.wait(20)
+                assert go.wait(60)
         finally:
             connection.close()
 
     thread = threading.Thread(target=slow)
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     add(2)
     assert audit.integrate() == 1
     go.set()

@@ -8,7 +8,7 @@ import pytest
 
 from cohort.embedded.home import Home
 from cohort.evidence.keys import generate
-from tests.processes import clean_environment
+from tests.processes import DEADLINE, clean_environment
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ PRODUCTION = {
 }
 
 
-def ran(words: list[str], home: Path, seconds: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+def ran(words: list[str], home: Path, seconds: float = DEADLINE, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words],
         env=clean_environment() | PRODUCTION | {"COHORT_HOME": str(home)} | more,

@@ -2,14 +2,15 @@
 
 import json
 import re
-import zlib
 from collections.abc import Callable
+from io import BytesIO
 
 import pytest
 import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from huggingface_hub import ModelCard
+from pypdf import PdfReader
 
 from cohort.governance.cards import bom, charts, html, markdown, pdf, readme, sheets
 from cohort.governance.cards.asked import EU_FORM, NIST_RMF
@@ -28,40 +29,10 @@ COPIES: dict[str, Callable[[Reading], bytes]] = {
     "nist": sheets.nist_sheet,
     "README.txt": lambda read: readme.readme(read, ["record.json", "evals/before.jsonl"]),
 }
-_CMAP_LINE = re.compile(rb"<([0-9A-F]{4})> <([0-9A-F]+)>")
 
 
 def pdf_text(content: bytes) -> str:
-    """The words of a PDF of Typst's: its glyph numbers, read back with each of its fonts' own tables."""
-    streams = [_inflated(found[1]) for found in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)]
-    fonts = [dict(_CMAP_LINE.findall(stream)) for stream in streams if b"begincmap" in stream]
-    codes = [
-        _codes(words) for stream in streams for words in re.findall(rb"\[((?:[^\]\\]|\\.)*)\]TJ", stream, re.DOTALL)
-    ]
-    return "\n".join("".join(_letter(font, code) for code in one) for font in fonts for one in codes)
-
-
-def _inflated(stream: bytes) -> bytes:
-    try:
-        return zlib.decompress(stream)
-    except zlib.error:
-        return stream
-
-
-def _codes(words: bytes) -> list[bytes]:
-    """Two bytes a glyph, from literal strings with their escapes."""
-    text = b"".join(re.findall(rb"\(((?:[^()\\]|\\.)*)\)", words, re.DOTALL))
-    plain = re.sub(rb"\\([0-7]{1,3}|.)", _escaped, text, flags=re.DOTALL)
-    return [b"%02X%02X" % (plain[at], plain[at + 1]) for at in range(0, len(plain) - 1, 2)]
-
-
-def _escaped(found: re.Match[bytes]) -> bytes:
-    named = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
-    return bytes([int(found[1], 8)]) if found[1].isdigit() else named.get(found[1], found[1])
-
-
-def _letter(font: dict[bytes, bytes], code: bytes) -> str:
-    return bytes.fromhex(font[code].decode()).decode("utf-16-be") if code in font else "?"
+    return "\n".join(page.extract_text() for page in PdfReader(BytesIO(content)).pages)
 
 
 @pytest.mark.parametrize("audience", AUDIENCES)

@@ -73,6 +73,7 @@ def blocks(reading: Reading) -> list[Block]:
             tuple(
                 _row(facts.label, facts.path, reading.document["sections"][section][name])
                 for name, facts in fields.items()
+                if name in reading.document["sections"][section]
             ),
             compared if section == "behaviour" else (),
         )

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from cohort.contamination.selectors import Pair, of_choice, token
+from cohort.lab.estimate_shown import EstimateShown, estimate_shown
+from cohort.lab.estimates import digest_of
 from cohort.lab.gate import MIN_REASON_CHARS
 from cohort.runs.forms import suites
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.values import lookup
 from cohort.runs.models import Run
+from cohort.runs.selectors.engines import WORDS, packages_needed
 from cohort.runs.selectors.nodes import SILENT_AFTER
 from cohort.runs.selectors.queue import none_takes
 from cohort.runs.services import gpus_needed
@@ -53,6 +56,8 @@ class Outlook:
     """Which models are held in memory while training."""
     time: TimeGuess | None
     checks: tuple[Check, ...]
+    estimate: EstimateShown | None
+    """What a worker measured of this config, or of the one that stood here when it was asked."""
     overlaps: tuple[Pair, ...]
     """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
     overlap_token: str
@@ -85,9 +90,15 @@ def outlook(form: RunForm) -> Outlook:
         models=_models(form),
         time=_time(form, completions) if completions else None,
         checks=(*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *map(_overlap, overlaps)),
+        estimate=_estimate(form),
         overlaps=overlaps,
         overlap_token=token(overlaps),
     )
+
+
+def _estimate(form: RunForm) -> EstimateShown | None:
+    digest = digest_of(form.config) if form.config else ""
+    return estimate_shown(form.project, form.texts["estimate"], digest)
 
 
 def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
@@ -164,10 +175,13 @@ def _node_seen(form: RunForm) -> Check:
         return Check(False, False, f"no worker was seen in the last {seconds:.0f} s: the run will wait for one")
     gpus = gpus_needed(form.config) if form.config else 0
     label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
-    wanted = Run(gpus=gpus, node_label=label)
+    packages = packages_needed(form.config) if form.config else []
+    wanted = Run(gpus=gpus, node_label=label, needs_packages=packages)
     fitting = [seat for seat in here if seat.fits(wanted)]
     if not fitting:
-        needed = " and ".join(filter(None, (f"the label {label}" if label else "", f"{gpus} GPUs" if gpus else "")))
+        devices = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
+        asked = (f"the label {label}" if label else "", devices, *(WORDS[name] for name in packages))
+        needed = " and ".join(filter(None, asked))
         return Check(False, False, f"no worker that is here has {needed}: the run will wait for one")
     names = [seat.name for seat in fitting if not seat.obstacle]
     if not names:

@@ -38,6 +38,7 @@ BESIDE = {
     "cloned_from": "",
     "overlap_seen": "",
     "probe_override": "",
+    "estimate": "",
     "task": "",
     "task_size": "1000",
     "task_seed": "0",

@@ -35,11 +35,16 @@ _AS_THE_FORM_SAYS = (
     ("kl.place: ", "the KL penalty in the "),
     ("reference.refresh: ", "reference refresh "),
     ("correction.mode: ", "sampler correction "),
+    ("engine.one_step_off or dynamic_sampling.enabled", "sampling one step ahead or dynamic sampling"),
     ("dynamic_sampling.enabled", "dynamic sampling"),
     ("overlong.buffer_tokens", "a soft overlong punishment"),
     ("model.lora.rank above 0", "a LoRA rank above 0"),
     ("model.lora.rank 0", "LoRA rank 0"),
     ("cispo_bound: ", "bound "),
+    ("engine.rollout: ", "sampler "),
+    ("engine.vllm.place: ", "vLLM as "),
+    ("engine.training: ", "trainer "),
+    ("engine.device: ", "device "),
 )
 """What `idle` says in the config's words, in those of the form; the first that fits."""
 

@@ -116,6 +116,8 @@ class Run(models.Model):
     """How many GPUs a node needs to take the run, by its config."""
     needs_sandbox = models.BooleanField(default=False)
     """Its reward runs code that a person or a model wrote: only a node whose sandbox works may take it."""
+    needs_packages = models.JSONField(default=list)
+    """Packages of its engine that a node must have to take it (cohort.runs.selectors.engines), by its config."""
     not_before = models.DateTimeField(null=True)
     """A run that is tried again waits until then."""
     retries = models.PositiveSmallIntegerField(default=0)

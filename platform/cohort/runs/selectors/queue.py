@@ -9,6 +9,7 @@ from cohort.runs.limits import WINDOW, hours_free_at
 from cohort.runs.models import Run
 from cohort.runs.retry import DELAYS
 from cohort.runs.schedule import Kept, Queue, Seat, queue, seats
+from cohort.runs.selectors.engines import WORDS, fix
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
 
 
 def needs(run: Run) -> str:
-    words = _machine(run)
-    return f"{words}, with a sandbox that works" if run.needs_sandbox else words
+    besides = [WORDS.get(name, name) for name in run.needs_packages]
+    besides += ["a sandbox that works"] if run.needs_sandbox else []
+    return f"{_machine(run)}, with {' and '.join(besides)}" if besides else _machine(run)
 
 
 def _machine(run: Run) -> str:
@@ -123,7 +125,11 @@ def _none_fits(run: Run, here: Sequence[Seat]) -> str:
         others = "; ".join(f"{seat.name}: {', '.join(sorted(seat.labels)) or 'no label'}" for seat in here)
         return f"no node that is here has the label {run.node_label} ({others})"
     if placed := [seat for seat in named if seat.placed(run)]:
-        others = "; ".join(f"{seat.name}: {seat.no_sandbox}" for seat in placed)
+        if not (having := [seat for seat in placed if not seat.lacks(run)]):
+            others = "; ".join(f"{seat.name} {fix(seat.lacks(run))}" for seat in placed)
+            wanted = " and ".join(WORDS.get(name, name) for name in run.needs_packages)
+            return f"no node that could take it has {wanted} ({others})"
+        others = "; ".join(f"{seat.name}: {seat.no_sandbox}" for seat in having)
         return f"its reward runs code, and no node that could take it has a sandbox that works ({others})"
     others = "; ".join(f"{seat.name} has {seat.gpus or 'none'}" for seat in named)
     where = f" with the label {run.node_label}" if run.node_label else ""
@@ -180,6 +186,8 @@ def _hindered(run: Run, seat: Seat) -> str:
         return seat.obstacle
     if run.node_label and run.node_label not in seat.labels:
         return f"does not have the label {run.node_label}"
+    if seat.placed(run) and (lacking := seat.lacks(run)):
+        return fix(lacking)
     if seat.placed(run) and run.needs_sandbox and seat.no_sandbox:
         return "has no sandbox that works"
     return f"has {_count(seat.gpus, 'GPU')} and it needs {run.gpus:,}"

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from cohort.runs.buckets import FACTOR, WIDTHS, first_of, point
+from cohort.runs.buckets import FACTOR, WIDTHS, first_of, numbers, point
 from cohort.runs.charts import Piece
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
 from cohort.runs.selectors.standing import standing
@@ -81,8 +81,8 @@ def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     if newest - after > MOST_ROWS:
         after = 0
     if newest <= after + MOST_ROWS:
-        rows = current_steps(run).filter(step__gt=after).values_list("step", "metrics")
-        return after, [Piece(step, step, point(metrics)) for step, metrics in rows]
+        rows = current_steps(run).filter(step__gt=after).values_list("step", "metrics", "seconds")
+        return after, [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rows]
     standing_parts = segments(run)
     uncovered = {segment.attempt.pk: segment.first for segment in standing_parts}
     width = next((width for width in WIDTHS if newest <= MOST_ROWS * width), WIDTHS[-1])
@@ -104,8 +104,8 @@ def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     wanted = Q(pk__in=[])
     for attempt, first in uncovered.items():
         wanted |= Q(attempt=attempt, step__gte=first)
-    rest = standing(StepMetric.objects.filter(wanted, run=run)).values_list("step", "metrics")
-    found += [Piece(step, step, point(metrics)) for step, metrics in rest]
+    rest = standing(StepMetric.objects.filter(wanted, run=run)).values_list("step", "metrics", "seconds")
+    found += [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rest]
     return 0, sorted(found, key=lambda piece: piece.first)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cohort.figures import MINUS
-from cohort.runs.charts import clips, holds_ratio
+from cohort.runs.chart_list import clips, holds_ratio
 from cohort.runs.selectors.header import Header
 from cohort.templatetags.cohort import fixed, num, percent
 

@@ -8,10 +8,12 @@ from django.db import transaction
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.contamination import services as overlaps
-from cohort.lab import gate
+from cohort.lab import estimates, gate
 from cohort.runs import dispatch
 from cohort.runs.models import Priority, Run, RunState, RunSuite
+from cohort.runs.selectors.engines import packages_needed
 from cohort.runs.services.columns import columns_missing
+from cohort.runs.services.engines_needed import engines_demanded
 from cohort.runs.services.sandbox_needed import sandbox_demanded
 from cohort.runs.services.suites import ChosenSuite, suite_part
 from cohort.runs.transitions import run_event, run_logged, run_move
@@ -83,11 +85,13 @@ def run_config(
 
 
 def gpus_needed(config: RunConfig) -> int:
-    """GPUs that a node must have to take the run; 0 where one GPU would be used but a CPU does as well."""
+    """GPUs that a node must have to take the run, those of a vLLM server with the trainer's; 0 where one GPU would be
+    used but a CPU does as well."""
     engine = config.engine
-    if engine.device == "cpu" or (engine.device == "auto" and engine.devices == 1):
+    served = engine.vllm.devices if engine.rollout == "vllm" and engine.vllm.place == "server" else 0
+    if engine.device == "cpu" or (engine.device == "auto" and engine.devices == 1 and not served):
         return 0
-    return engine.devices
+    return engine.devices + served
 
 
 @transaction.atomic
@@ -149,6 +153,7 @@ def run_create(
         node_label=node_label,
         gpus=gpus_needed(config),
         needs_sandbox=Rubric(config.reward).needs_sandbox,
+        needs_packages=packages_needed(config),
         cloned_from=cloned_from,
         created_by=actor,
     )
@@ -164,8 +169,8 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
     when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
-    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs, or its
-    config is refused by now.
+    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs or
+    the packages that its engine needs, or its config is refused by now.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
     on.
@@ -173,6 +178,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     config_still_valid(run)
     if run.needs_sandbox:
         sandbox_demanded(what="this run")
+    engines_demanded(run.needs_packages)
     actor_name = f"user:{actor.username}"
     run_move(run=run, to=RunState.QUEUED, actor=actor_name)
     known = gate.figures(gate.gate(run.verifier_version, run.dataset))
@@ -180,6 +186,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
     overlaps.noted_at_launch(run=run, actor=actor, seen=overlap_seen)
     gate.noted_at_launch(run=run, actor=actor, override=probe_override)
+    estimates.noted_at_launch(run=run, actor=actor)
     dispatch.train_on_commit(run=run)
 
 

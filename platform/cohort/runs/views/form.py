@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from cohort.access import project_for
 from cohort.accounts.models import Project, Role
@@ -15,7 +15,10 @@ from cohort.catalog.suites import starters_add
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
 from cohort.figures import natural
+from cohort.lab.estimate_ask import estimate_ask
+from cohort.lab.estimate_shown import shown
 from cohort.lab.gate import FIELD
+from cohort.lab.models import JobKind, LabJob
 from cohort.runs import services
 from cohort.runs.forms.from_yaml import form_from_yaml
 from cohort.runs.forms.outlook import outlook, overlaps_of
@@ -27,7 +30,8 @@ from cohort.runs.forms.task_choice import TasksShown, choose_task
 from cohort.runs.models import Run
 from grpo_core.errors import ConfigError
 
-ACTIONS = ("check", "preset", "starters", "yaml", "import", "task", "draft", "launch")
+ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
+STOP_POLLING = 286
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -45,6 +49,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     match action:
         case "check":
             return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]
+        case "estimate":
+            return _estimate(request, form)
         case "preset":
             form.fill_preset(form.texts["preset"])
             return _page(request, form, template="runs/_form.html" if request.htmx else "runs/new.html")  # type: ignore[attr-defined]
@@ -84,6 +90,45 @@ def _started_from(request: HttpRequest, project: Project) -> RunForm:
     form = RunForm.new(project, preset=request.GET.get("preset", ""))
     form.texts["task"] = request.GET.get("task", "")
     return form
+
+
+def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """Have a worker measure what stands in the form; the summary then shows how far that is."""
+    config = form.check()
+    if config is not None:
+        assert form.base_model is not None
+        assert form.dataset is not None
+        assert form.verifier_version is not None
+        try:
+            job = estimate_ask(
+                project=form.project,
+                actor=person(request),
+                config=config,
+                base_model=form.base_model,
+                dataset=form.dataset,
+                eval_dataset=form.eval_dataset,
+                verifier_version=form.verifier_version,
+                suites=form.suites,
+                node_label=form.texts["node_label"].strip(),
+            )
+            form.texts["estimate"] = str(job.pk)
+        except ConfigError as error:
+            form.take(error)
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "runs/_checked.html", _context(form))
+    return _page(request, form, status=200 if form.texts["estimate"] else 422, checked=True)
+
+
+@require_safe
+def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    """The panel of one measurement; `digest` is of the config that stands in the form. 286 once it has ended."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    job = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, pk=job_id).select_related("node").first()
+    if job is None:
+        raise Http404
+    estimate = shown(job, request.GET.get("digest", ""))
+    context = {"project": project, "estimate": estimate, "asks": True}
+    return render(request, "runs/_estimate.html", context, status=200 if estimate.live else STOP_POLLING)
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:

@@ -12,9 +12,11 @@ from cohort.access import may, run_for
 from cohort.accounts.models import Role
 from cohort.csp import charts_csp
 from cohort.figures import natural
+from cohort.lab.estimate_shown import estimate_compared
 from cohort.lab.gate import launch_of, listed, titles_of
 from cohort.review.selectors import step_groups
-from cohort.runs.charts import charts_of, series, width_of
+from cohort.runs.chart_list import charts_of
+from cohort.runs.charts import series, width_of
 from cohort.runs.comparison_cache import suites_cached
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.selectors.checkpoints import checkpoint_page
@@ -23,6 +25,7 @@ from cohort.runs.selectors.header import Header, run_header
 from cohort.runs.selectors.series import epoch, pieces, seams
 from cohort.runs.selectors.tiles import tiles
 from cohort.runs.selectors.tries import attempt_page, superseded_evaluations
+from cohort.runs.selectors.waits_for import awaits
 
 STOP_POLLING = 286
 """htmx swaps such an answer and polls no more."""
@@ -37,7 +40,10 @@ EVENTS = 200
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    context = _overview(header) | {"tab": "overview", "charts": charts_of(header.config)} | _launch(run)
+    context = (
+        _overview(header) | {"tab": "overview", "charts": charts_of(header.config, run.latest_metrics)} | _launch(run)
+    )
+    context["estimated"] = estimate_compared(run)
     return render(request, "runs/overview.html", context)
 
 
@@ -178,6 +184,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
     evaluated = evaluations_known(header.run)
     same = bool(drawn) and drawn == evaluated
     return _frame(header) | {
+        "awaits": awaits(header),
         "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         "tiles": tiles(header),
         "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),

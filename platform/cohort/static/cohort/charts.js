@@ -59,12 +59,13 @@
     type: "scatter", mode: "markers", x: x.slice(-1), y: y.slice(-1), hoverinfo: "skip",
     marker: { color: colour, size: 7, line: { color: css("--panel"), width: 2 } },
   });
-  const traces = ({ kind, columns, names, colours, points }) => {
+  const traces = ({ panel, kind, columns, names, colours, points }) => {
     const x = points.step, y = points[columns[0]], colour = css(colours[0]);
     if (kind === "stack") {
-      return columns.map((column, place) => line(x, points[column], css(colours[place]), {
+      const shares = panel.dataset.ceiling !== undefined;
+      return columns.map((column, place) => line(x, points[column].map((value) => value ?? 0), css(colours[place]), {
         stackgroup: "all", fillcolor: css(colours[place]) + "b3", line: { width: 0, color: css(colours[place]) },
-        hovertemplate: `${names[place]} %{y:.0%}<extra></extra>`,
+        hovertemplate: `${names[place]} ${shares ? "%{y:.0%}" : "%{y:.3~g}"}<extra></extra>`,
       }));
     }
     const drawn = [];
@@ -97,7 +98,7 @@
     text: `attempt ${seam.attempt}`, hovertext: words(seam), font: { size: 10, color: css("--muted") },
     hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
   });
-  const layout = ({ panel, unit, points }) => {
+  const layout = ({ panel, unit, columns, points }) => {
     const muted = css("--muted"), grid = css("--line");
     const axis = { color: muted, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, automargin: false };
     const label = (text) => ({ text, font: { size: 11, color: muted }, standoff: 4 });
@@ -105,8 +106,10 @@
     const range = {};
     if (ceiling === "1.0") Object.assign(range, { range: [0, 1.001], dtick: 0.25, tickformat: ".0%" });
     else if (floor !== undefined) range.rangemode = "tozero";
+    const tiny = columns.every((column) => points[column].every((value) => Math.abs(value ?? 0) < 1e-3));
+    if (tiny) range.exponentformat = "power"; // not 300n
     return {
-      margin: { l: 52, r: 8, t: 6, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
+      margin: { l: tiny ? 74 : 52, r: 8, t: 6, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
       datarevision: points.step.length, // the arrays grow in place, which plotly does not see by itself
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },

@@ -1,0 +1,1 @@
+"""What a run will cost, from a short calibration on its own model, data and device."""

@@ -1,0 +1,248 @@
+"""Measures what a run will cost, on its own model, data, device and engine: a few problems are sampled, scored and
+learned from, at two sizes, by the parts that a run uses. No weight changes. Nothing is written.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+from grpo_core.clock import Clock, timed
+from grpo_core.config import RunConfig
+from grpo_core.draw import Drawer
+from grpo_core.drawn import StepDraw
+from grpo_core.errors import GrpoError, OutOfMemory
+from grpo_core.estimate.fit import grown, line
+from grpo_core.estimate.plan import measured_config, sizes
+from grpo_core.estimate.told import MEMORY, SECONDS, Estimate
+from grpo_core.evaluate.task import manner_of
+from grpo_core.inputs import Inputs, load_inputs
+from grpo_core.learn import learn
+from grpo_core.progress import Progress
+from grpo_core.rollout.make import make_rollout
+from grpo_core.stats import nearly_equal
+from grpo_core.stats.shares import wilson
+from grpo_core.telemetry import peak_bytes, settling
+from grpo_core.training.causes import known_cause
+from grpo_core.training.make import make_training
+from grpo_core.training.ranks import Ranks
+
+Check = Callable[[], None]
+PHASES = ("sample", "reward", "logprobs", "update")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One measured size."""
+
+    drawn: StepDraw
+    seconds: dict[str, float]
+    sampling_bytes: int
+    learning_bytes: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.drawn.completions)
+
+    @property
+    def sizes(self) -> dict[str, float]:
+        """What the time of each phase grows with."""
+        tokens = float(self.drawn.completion_tokens)
+        trained = tokens + self.drawn.prompt_tokens
+        return {"sample": tokens, "reward": float(self.rows), "logprobs": trained, "update": trained}
+
+
+def estimate(config: RunConfig, *, base: Path, progress: Progress, check: Check = lambda: None) -> Estimate:
+    """Calibrate; relative paths are taken from `base`. Raises a GrpoError that says what is wrong, OutOfMemory where
+    already the calibration does not fit."""
+    began = time.perf_counter()
+    if config.engine.threads is not None:
+        torch.set_num_threads(config.engine.threads)
+    try:
+        with ExitStack() as opened:
+            progress.begin("loading", 1)
+            measured = measured_config(config)
+            inputs = load_inputs(measured, base=base)
+            opened.enter_context(inputs.runner)
+            pieces, start = _measure(measured, inputs, opened, began=began, progress=progress, check=check)
+    except Exception as error:
+        cause = error if isinstance(error, GrpoError) else known_cause(error)
+        if isinstance(cause, OutOfMemory):
+            raise OutOfMemory(f"the calibration does not fit, so the run does not: {cause}") from error
+        if cause is None or cause is error:
+            raise
+        raise cause from error
+    return worked_out(config, inputs, pieces, start=start, seconds=time.perf_counter() - began)
+
+
+def _measure(
+    config: RunConfig, inputs: Inputs, opened: ExitStack, *, began: float, progress: Progress, check: Check
+) -> tuple[list[Piece], float]:
+    """The pieces, and the seconds from `began` until the first could begin."""
+    ranks, device = Ranks(), inputs.policy.device
+    training = make_training(config, inputs, ranks=ranks, check=check)
+    rollout = opened.enter_context(
+        closing(
+            make_rollout(
+                config,
+                inputs.policy,
+                ranks=ranks,
+                check=check,
+                positions=inputs.positions(config),
+                tell=progress.line,
+            )
+        )
+    )
+    clock, pieces = Clock(settle=settling(device)), list[Piece]()
+    # The first piece warms up: kernels are chosen, processes started, the optimiser's state is made.
+    wanted = (max(1, config.algorithm.mini_batches), *sizes(config))
+    start = time.perf_counter() - began
+    for number, count in enumerate(wanted, start=1):
+        part = config.model_copy(update={"sampling": config.sampling.model_copy(update={"prompts_per_step": count})})
+        drawer = Drawer(
+            part,
+            inputs.train.prompts,
+            rollout=rollout,
+            policy=inputs.policy,
+            runner=inputs.runner,
+            ranks=ranks,
+            check=check,
+        )
+        peak_bytes(device)
+        progress.begin("sampling and scoring", len(wanted))
+        progress.advance(number - 1, f"{count} problems")
+        with clock.running(), training.whole():
+            rollout.follow(0)
+            drawn = drawer.draw(number)
+        sampling = peak_bytes(device)
+        progress.begin("learning", len(wanted))
+        progress.advance(number - 1, f"{len(drawn.completions)} completions")
+        with clock.running(), timed("update"):
+            learn(drawn.kept, part, step=number, policy=inputs.policy, training=training)
+        seconds = clock.take()
+        pieces.append(Piece(drawn, seconds, sampling, peak_bytes(device)))
+    return pieces[1:], start
+
+
+def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, start: float, seconds: float) -> Estimate:
+    """The estimate from what was measured."""
+    sampling, algorithm, engine = config.sampling, config.algorithm, config.engine
+    rows = sampling.prompts_per_step * sampling.group_size
+    completions = [one for piece in pieces for one in piece.drawn.completions]
+    lengths = [len(one.tokens) for one in completions]
+    limit = all(one.finish == "length" for one in completions)
+    length, largest = mean(lengths), pieces[-1]
+    about = 2 * stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0
+    prompt = sum(piece.drawn.prompt_tokens for piece in pieces) / sum(piece.rows for piece in pieces)
+
+    def step(tokens: float, share: float, batches: float) -> dict[str, float]:
+        """Seconds by phase where completions have so many tokens and this share of groups is learned from."""
+        size = {
+            "sample": batches * rows * tokens,
+            "reward": batches * rows,
+            "logprobs": share * rows * (prompt + tokens),
+            "update": share * rows * (prompt + tokens),
+        }
+        told = {}
+        for phase in PHASES:
+            points = [(piece.sizes[phase], piece.seconds[phase]) for piece in pieces if phase in piece.seconds]
+            if points:
+                told[phase] = line(points).at(size[phase]) / (engine.devices * engine.nodes)
+        return told
+
+    groups = [group for piece in pieces for group in piece.drawn.fresh]
+    mixed = sum(
+        not nearly_equal([score.reward for score in group.scores if score.reward is not None]) for group in groups
+    )
+    between = wilson(mixed, len(groups))
+    skips = engine.skip_zero_advantage and algorithm.zero_advantage_is_inert and not algorithm.dynamic_sampling.enabled
+    share = max(mixed, 0.5) / len(groups)
+
+    def learned(of: float) -> float:
+        return of if skips else 1.0
+
+    def batches(of: float) -> float:
+        dynamic = algorithm.dynamic_sampling
+        return min(dynamic.max_batches, 1 / of) if dynamic.enabled and of > 0 else 1.0
+
+    parts = step(length, learned(share), batches(share))
+    low = step(max(1.0, length - about), learned(between.low), batches(between.high))
+    longest = min(float(sampling.max_completion_tokens), length + about)
+    high = step(longest, learned(between.high), batches(max(between.low, 1e-9)))
+
+    device = inputs.policy.device
+
+    def whole(told: dict[str, float]) -> float:
+        """With one step off on GPUs of its own sampling costs only what learning does not cover."""
+        drawing = told["sample"] + told["reward"]
+        return max(drawing, sum(told.values()) - drawing) if apart(config, device) else sum(told.values())
+
+    memory, above = _memory(config, inputs, pieces, length=length, prompt=prompt)
+    per_step = whole(parts)
+    manner = manner_of(config)
+    answers = sum(len(task.prompts.prompts) for task in inputs.tasks) * manner.samples
+    each = min(length, manner.max_completion_tokens) * largest.seconds["sample"] / largest.sizes["sample"]
+    each += largest.seconds["reward"] / largest.rows
+    evaluations = answers * each * (config.eval.before + config.eval.after)
+    return Estimate(
+        config_digest=config.digest(),
+        device=device.type,
+        device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        seconds_per_step=per_step,
+        seconds_total=start + config.optim.steps * per_step + evaluations,
+        parts=parts,
+        peak_memory_bytes=memory,
+        completion_tokens=length,
+        length_from="limit" if limit else "calibration",
+        prompts=len(groups),
+        calibration_seconds=seconds,
+        warnings=_warnings(config, device, limit=limit, mixed=mixed, groups=len(groups)),
+        spread={SECONDS: (min(whole(low), per_step), max(whole(high), per_step)), MEMORY: (min(memory, above), above)},
+    )
+
+
+def apart(config: RunConfig, device: torch.device) -> bool:
+    """Whether a vLLM server samples, on GPUs of its own, while the policy learns on `device`."""
+    engine = config.engine
+    server = engine.rollout == "vllm" and engine.vllm.place == "server"
+    return engine.one_step_off and server and device.type == "cuda"
+
+
+def _memory(
+    config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, length: float, prompt: float
+) -> tuple[int, int]:
+    """Peak of a step, and what it might be at most: the sampler works in waves of at most rollout_batch completions,
+    the update in micro-batches of at most micro_batch_tokens."""
+    rows = config.sampling.prompts_per_step * config.sampling.group_size
+    wave = min(rows, config.engine.rollout_batch)
+    portion = min(rows * (length + prompt), config.engine.micro_batch_tokens)
+    sampling = grown([(piece.rows, piece.sampling_bytes) for piece in pieces], full=wave)
+    learning = grown([(piece.sizes["update"], piece.learning_bytes) for piece in pieces], full=portion)
+    peak = max(sampling, learning)
+    # A wave or a micro-batch of the longest texts, by what a token of them was seen to take.
+    longest = config.sampling.max_completion_tokens / max(length, 1.0)
+    weights = sum(one.numel() * one.element_size() for one in inputs.policy.model.parameters())
+    return int(peak), int(max(peak, weights + (sampling - weights) * min(longest, 2.0)))
+
+
+def _warnings(config: RunConfig, device: torch.device, *, limit: bool, mixed: int, groups: int) -> tuple[str, ...]:
+    told = []
+    devices = config.engine.devices * config.engine.nodes
+    if devices > 1:
+        told.append(
+            f"measured on one process; the work of a step was divided by {devices}, without what ranks exchange"
+        )
+    if limit:
+        told.append(
+            f"every completion reached the limit of {config.sampling.max_completion_tokens} tokens; a policy that "
+            "learns to end sooner costs less"
+        )
+    if mixed == 0:
+        told.append(f"none of {groups} groups had rewards that differ: how many are learned from is not known")
+    if config.engine.one_step_off and not apart(config, device):
+        told.append("with engine.one_step_off sampling and learning share the device, so no time was taken off")
+    return tuple(told)

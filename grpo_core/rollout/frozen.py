@@ -1,0 +1,64 @@
+"""A policy that stands still while another thread trains the original: what a local sampler draws from with
+engine.one_step_off."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+import torch
+
+from grpo_core.config import RunConfig
+from grpo_core.model.load import LoadedModel
+from grpo_core.rollout.base import Completion, Decoding, Rollout
+
+
+def frozen_for(config: RunConfig, policy: LoadedModel) -> LoadedModel | None:
+    """The copy that the run's sampler draws from; None where it draws from the policy itself, or somewhere else. To be
+    made of the policy as it was loaded, before anything is hooked into its model."""
+    engine = config.engine
+    if not engine.one_step_off or engine.rollout != "local":
+        return None
+    return frozen_copy(policy, share=engine.training == "single")  # DeepSpeed may divide any weight among ranks
+
+
+def frozen_copy(policy: LoadedModel, *, share: bool) -> LoadedModel:
+    """A second model with the same weights. With `share` those that are not trained (the base below adapters) are the
+    policy's own tensors, not copies: safe where they stay where they are."""
+    known = {id(weight): weight for weight in policy.model.parameters() if share and not weight.requires_grad}
+    twin = deepcopy(policy.model, known)
+    twin.requires_grad_(False)
+    return replace(policy, model=twin)
+
+
+class FrozenRollout:
+    """A sampler of a frozen copy, whose weights are renewed when it is told to follow."""
+
+    def __init__(self, own: Rollout, frozen: LoadedModel, policy: LoadedModel) -> None:
+        """`own` samples from `frozen`, a copy of `policy`."""
+        self._own = own
+        self._frozen = frozen
+        self._policy = policy
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        samples: int,
+        decoding: Decoding,
+        key: tuple[int, ...],
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """See `base.Rollout`."""
+        return self._own.generate(prompts, samples=samples, decoding=decoding, key=key, places=places)
+
+    @torch.no_grad()
+    def follow(self, step: int) -> dict[str, float]:
+        """See `base.Rollout`. Nothing may be sampling meanwhile."""
+        newest = dict(self._policy.model.named_parameters())
+        for name, weight in self._frozen.model.named_parameters():
+            if weight is not newest[name]:
+                weight.copy_(newest[name])
+        return self._own.follow(step)
+
+    def close(self) -> None:
+        self._own.close()

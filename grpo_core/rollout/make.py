@@ -1,0 +1,39 @@
+"""The sampler that a run's config names."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from grpo_core.config import RunConfig
+from grpo_core.model.load import LoadedModel
+from grpo_core.rollout.base import Rollout
+from grpo_core.rollout.frozen import FrozenRollout
+from grpo_core.rollout.local import LocalRollout
+from grpo_core.rollout.ranked import RankedRollout
+from grpo_core.training.ranks import Ranks
+
+
+def make_rollout(
+    config: RunConfig,
+    policy: LoadedModel,
+    *,
+    ranks: Ranks,
+    check: Callable[[], None],
+    frozen: LoadedModel | None = None,
+    positions: int | None = None,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Rollout:
+    """What samples for all ranks together. Whoever made it closes it. `frozen`: the copy of the policy to draw from
+    where `frozen_for` made one. `check` may raise Interrupted; it is called only where a rank may stop alone. vLLM is
+    made for sequences of `positions` tokens, else of the model's context; a server's log lies in `folder`; `tell` is
+    given what a person should know. Raises RolloutError."""
+    if config.engine.rollout == "vllm":
+        from grpo_core.rollout.vllm.make import make_vllm
+
+        wanted = positions or policy.context or config.data.max_prompt_tokens + config.sampling.max_completion_tokens
+        return make_vllm(config, policy, ranks=ranks, check=check, positions=wanted, folder=folder, tell=tell)
+    engine = config.engine
+    own: Rollout = LocalRollout(
+        frozen or policy, max_rows=engine.rollout_batch, max_tokens=engine.rollout_tokens, check=check, tell=tell
+    )
+    return RankedRollout(FrozenRollout(own, frozen, policy) if frozen is not None else own, ranks)

@@ -1,0 +1,216 @@
+"""The trainer's side of a vLLM server: starts it, talks to it, ends it.
+
+The server runs on this machine, on the GPUs after the trainer's, under the trainer's interpreter or the one that
+GRPO_VLLM_PYTHON names. It dies with the trainer whatever ends that (PR_SET_PDEATHSIG, and the line's end).
+"""
+
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
+from grpo_core.launch import PARENT
+from grpo_core.rollout.vllm import wire
+from grpo_core.rollout.vllm.settings import CHUNK, Asked, Gone, Settings, Told
+from grpo_core.rollout.vllm.shared import Outgoing
+from grpo_core.watchdog import waiting
+
+PYTHON = "GRPO_VLLM_PYTHON"
+"""Interpreter of the environment that vLLM is installed in."""
+LOG = "vllm.log"
+PAUSE = 0.2
+"""Seconds between two looks at whether the run shall stop, while the server works."""
+LEAVES_WITHIN = 10.0
+"""Seconds that the server has to end by itself when the line is closed."""
+_LAST_LINES = 15
+_NOT_ITS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
+"""torchrun's words to the trainer: the server is none of its ranks."""
+_FAILURES: dict[str, type[GrpoError]] = {
+    kind.code: kind for kind in (RolloutError, OutOfMemory, DeviceError, ExchangeError)
+}
+"""What the server may tell of, by code."""
+
+
+class Server:
+    """A `settings.Sampler` in a process of its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        gpus: Sequence[str],
+        threads: int | None,
+        folder: Path | None,
+        check: Callable[[], None],
+        chunk: int = CHUNK,
+    ) -> None:
+        """`gpus`: names of those it may see. `folder`: where its log is kept, appended to; without one it goes where
+        the trainer's errors go. Waits until it is ready. Raises what `settings.Sampler` says, Gone."""
+        self._check = check
+        self._log = folder / LOG if folder is not None else None
+        self._outgoing = Outgoing(chunk=chunk)
+        self._line: socket.socket | None = None
+        key = secrets.token_bytes(32)
+        self.process = self._started(gpus, threads)
+        with ExitStack() as unmet:
+            unmet.callback(self.close)
+            assert self.process.stdin is not None
+            first = json.dumps({"key": key.hex(), "settings": asdict(settings)}) + "\n"
+            with suppress(BrokenPipeError):  # it has ended: _port says how
+                self.process.stdin.write(first.encode())
+                self.process.stdin.close()
+            self._line = self._met(self._port(), key)
+            unmet.pop_all()
+
+    def generate(self, asked: Asked) -> list[list[Told]]:
+        """See `settings.Sampler`."""
+        words = {
+            "prompts": asked.prompts,
+            "seeds": asked.seeds,
+            "decoding": asdict(asked.decoding),
+            "stop": asked.stop,
+        }
+        told = self._ask("generate", **words)
+        return [[(tokens, logprobs) for tokens, logprobs in group] for group in told]
+
+    def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `settings.Sampler`."""
+        told: list[list[float]] = self._ask("score", texts=texts)
+        return told
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """See `settings.Sampler`: in parts through shared memory."""
+        self._ask("load")
+        for entries in self._outgoing.chunks(weights):
+            self._ask("part", place=self._outgoing.place, entries=entries)
+        self._ask("loaded")
+
+    def close(self) -> None:
+        """End the server, if it has not ended. May be called again."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+            self._ended(LEAVES_WITHIN)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._outgoing.close()
+
+    def _ended(self, seconds: float) -> int | None:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    # ------------------------------------------------------------------ start
+
+    def _started(self, gpus: Sequence[str], threads: int | None) -> "subprocess.Popen[bytes]":
+        python = os.environ.get(PYTHON) or sys.executable
+        environment = {name: value for name, value in os.environ.items() if name not in _NOT_ITS}
+        environment |= {PARENT: str(os.getpid()), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+        if threads is not None:
+            environment["OMP_NUM_THREADS"] = str(threads)
+        log = self._log.open("ab") if self._log is not None else None
+        try:
+            return subprocess.Popen(
+                [python, "-P", "-m", "grpo_core.rollout.vllm.server"],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        except OSError as error:
+            raise RolloutError(f"{PYTHON} is {python!r}, which cannot be started: {error.strerror}") from error
+        finally:
+            if log is not None:
+                log.close()
+
+    def _port(self) -> int:
+        """Wait for the server to say where it listens."""
+        assert self.process.stdout is not None
+        said = b""
+        while not said.endswith(b"\n"):
+            with waiting("the vLLM server", "it starts"):
+                self._wait_for(self.process.stdout.fileno())
+            piece = os.read(self.process.stdout.fileno(), 65536)
+            if not piece:
+                raise self._failed_to_start(self._ended(LEAVES_WITHIN))
+            said += piece
+        told = json.loads(said)
+        if "failed" in told:
+            raise self._failure(told)
+        return int(told["port"])
+
+    def _failed_to_start(self, status: int | None) -> RolloutError:
+        python = os.environ.get(PYTHON)
+        hint = "" if python else f". Where vLLM has an environment of its own, {PYTHON} names its interpreter"
+        return RolloutError(f"the vLLM server did not start: {_how(status)}{self._where()}{hint}{self._last_lines()}")
+
+    def _met(self, port: int, key: bytes) -> socket.socket:
+        line = socket.create_connection((wire.HOST, port))
+        try:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire.greet(line, key)
+        except (wire.WrongKey, EOFError, OSError, ValueError) as error:
+            line.close()
+            raise RolloutError(f"what answers at {wire.HOST}:{port} is not this run's vLLM server: {error}") from error
+        return line
+
+    # ------------------------------------------------------------------ talk
+
+    def _ask(self, do: str, **words: Any) -> Any:
+        assert self._line is not None
+        try:
+            with waiting("the vLLM server", f"it is to {do}"):
+                wire.send(self._line, {"do": do, **words})
+                self._wait_for(self._line.fileno())
+                told = wire.receive(self._line)
+        except (EOFError, OSError) as error:
+            self._check()  # a wish to stop may have ended the server too
+            status = self._ended(LEAVES_WITHIN)
+            raise Gone(f"the vLLM server has ended while it was to {do}: {_how(status)}{self._where()}") from error
+        if "failed" in told:
+            raise self._failure(told)
+        return told["ok"]
+
+    def _wait_for(self, fd: int) -> None:
+        while not select.select([fd], [], [], PAUSE)[0]:
+            self._check()
+
+    def _failure(self, told: dict[str, Any]) -> GrpoError:
+        """The error that the server tells of."""
+        return _FAILURES[told["code"]](f"the vLLM server: {told['failed']}{self._where()}")
+
+    def _where(self) -> str:
+        return f" (its log is {self._log})" if self._log is not None else ""
+
+    def _last_lines(self) -> str:
+        if self._log is None:
+            return ""
+        with self._log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 8192))
+            lines = log.read().decode(errors="replace").splitlines()
+        return "\n" + "\n".join(lines[-_LAST_LINES:])
+
+
+def _how(status: int | None) -> str:
+    """How a process ended, in words."""
+    if status is None:
+        return "it does not answer"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"with status {status}"

@@ -1,0 +1,122 @@
+"""The vLLM sampler that a run's config asks for."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from grpo_core.config import RunConfig
+from grpo_core.errors import RolloutError
+from grpo_core.model.load import LoadedModel
+from grpo_core.rollout.base import Rollout
+from grpo_core.rollout.ranked import RankedRollout
+from grpo_core.rollout.vllm.client import LOG, Server
+from grpo_core.rollout.vllm.colocated import Colocated
+from grpo_core.rollout.vllm.led import LedRollout
+from grpo_core.rollout.vllm.probe import Probe
+from grpo_core.rollout.vllm.rollout import VllmRollout
+from grpo_core.rollout.vllm.settings import Settings
+from grpo_core.training.ranks import Ranks
+
+BLOCK = 128
+"""Tokens that vLLM's cache on a CPU gives to a sequence at once; each may waste one block less a token."""
+
+
+def make_vllm(
+    config: RunConfig,
+    policy: LoadedModel,
+    *,
+    ranks: Ranks,
+    check: Callable[[], None],
+    positions: int,
+    folder: Path | None,
+    tell: Callable[[str], None],
+) -> Rollout:
+    """`positions`: most tokens of a sequence, prompt and completion together. `folder`: of the run, for the server's
+    log. `tell`: what a person should know. Raises RolloutError on every rank."""
+    server = config.engine.vllm.place == "server"
+    settings = settings_of(config, policy, positions=positions, beside=not server and ranks.world > 1)
+    probe = Probe(
+        vocabulary=int(policy.model.get_input_embeddings().weight.shape[0]),
+        positions=positions,
+        tolerance=config.engine.vllm.tolerance,
+        seed=config.seed,
+    )
+    if server:
+        return LedRollout(
+            lambda: _server(config, settings, policy, probe, check=check, folder=folder, tell=tell), ranks
+        )
+    if ranks.main:
+        sleep = "" if settings.sleeps else "; on a CPU it does not sleep between phases"
+        tell(f"vLLM starts in the trainer's process{sleep}")
+    start = partial(Colocated, settings, check=check)
+    return RankedRollout(ranks.together(lambda: VllmRollout(start, policy, probe, restarts=False)), ranks)
+
+
+def _server(
+    config: RunConfig,
+    settings: Settings,
+    policy: LoadedModel,
+    probe: Probe,
+    *,
+    check: Callable[[], None],
+    folder: Path | None,
+    tell: Callable[[str], None],
+) -> Rollout:
+    gpus = server_gpus(config, torch.cuda.device_count()) if settings.device == "cuda" else []
+    where = f"on GPU {', '.join(gpus)}" if gpus else "beside the trainer"
+    tell(f"a vLLM server starts {where}{f'; its log is {folder / LOG}' if folder is not None else ''}")
+    start = partial(Server, settings, gpus=gpus, threads=config.engine.threads, folder=folder, check=check)
+    # With one_step_off the policy learns while completions are sampled: there are no whole weights to send anew.
+    return VllmRollout(start, policy, probe, restarts=not config.engine.one_step_off, tell=tell)
+
+
+def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, beside: bool) -> Settings:
+    """The engine that samples from `policy`."""
+    vllm, gpu = config.engine.vllm, policy.device.type == "cuda"
+    server = vllm.place == "server"
+    return Settings(
+        model=str(policy.source.folder),
+        dtype=config.model.dtype,
+        device=policy.device.type,
+        positions=positions,
+        rows=config.engine.rollout_batch,
+        memory_share=vllm.memory_share,
+        cache_bytes=None if gpu else _cache_bytes(config, policy, positions),
+        eager=vllm.eager,
+        uncompiled=vllm.eager and not gpu,
+        seed=config.seed,
+        devices=vllm.devices,
+        sleeps=gpu and not server,
+        beside=beside,
+    )
+
+
+def _cache_bytes(config: RunConfig, policy: LoadedModel, positions: int) -> int:
+    """Of keys and values on a CPU: room for as many sequences as run side by side, at most `memory_share` of the
+    machine's memory. With less room vLLM lets sequences wait for each other."""
+    text = policy.model.config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    width = 4 if config.model.dtype == "float32" else 2
+    token: int = 2 * text.num_hidden_layers * heads * size * width
+    wanted = config.engine.rollout_batch * (positions + BLOCK) * token
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(wanted, int(config.engine.vllm.memory_share * memory))
+
+
+def server_gpus(config: RunConfig, here: int) -> list[str]:
+    """Names of the server's GPUs, as CUDA_VISIBLE_DEVICES has them: those after the trainer's, of the `here` that this
+    process sees. Raises RolloutError when there are too few."""
+    engine = config.engine
+    if engine.devices + engine.vllm.devices > here:
+        raise RolloutError(
+            f"engine.vllm.place server takes {engine.vllm.devices} GPU(s) beside the trainer's {engine.devices}, and "
+            f"this machine shows {here}. Lower engine.devices or engine.vllm.devices, or set engine.vllm.place: "
+            "colocated"
+        )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(number) for number in range(here)]
+    return names[engine.devices : engine.devices + engine.vllm.devices]

@@ -1,0 +1,142 @@
+"""Samples with vLLM: asks for completions with seeds of their own, sends weights when the policy has moved, and proves
+that they have arrived before anything is sampled.
+
+Completions' log-probabilities are those of the distribution drawn from: temperature applied. With top-p or top-k they
+are vLLM's after tokens were taken away (the config refuses corrections with those); the entropy vLLM does not tell.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from grpo_core.errors import RolloutError
+from grpo_core.faults import fault
+from grpo_core.model.load import LoadedModel
+from grpo_core.model.lora import merged_state
+from grpo_core.rollout.base import Completion, Decoding
+from grpo_core.rollout.vllm.probe import Probe
+from grpo_core.rollout.vllm.settings import Asked, Gone, Sampler, Told
+
+T = TypeVar("T")
+
+
+class VllmRollout:
+    """One engine and the policy that it follows."""
+
+    def __init__(
+        self,
+        start: Callable[[], Sampler],
+        policy: LoadedModel,
+        probe: Probe,
+        *,
+        restarts: bool,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`start` makes an engine; with `restarts` it is asked for another one, once in a step, when the first has
+        ended. That takes the policy to stand still while something is sampled. `tell`: what a person should know."""
+        self._start = start
+        self._policy = policy
+        self._probe = probe
+        self._restarts = restarts
+        self._tell = tell
+        self._step = 0
+        self._pushed: int | None = None
+        self._restarted: int | None = None
+        self._told: dict[str, float] = {}
+        self._sampler: Sampler | None = start()
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        samples: int,
+        decoding: Decoding,
+        key: tuple[int, ...],
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """See `base.Rollout`."""
+        streams = range(len(prompts)) if places is None else places
+        asked = Asked(
+            prompts=[list(prompt) for prompt in prompts],
+            seeds=[[seed_of(key, place, sample) for sample in range(samples)] for place in streams],
+            decoding=decoding,
+            stop=sorted(self._policy.eos_ids),
+        )
+        fault(f"vllm:asked:{self._step}")
+        groups = self._again_if_gone(lambda sampler: sampler.generate(asked))
+        return [[self._completion(told) for told in group] for group in groups]
+
+    def follow(self, step: int) -> dict[str, float]:
+        """See `base.Rollout`."""
+        self._step = step
+        if self._pushed == step:
+            return {}
+        self._again_if_gone(self._push)
+        return self._told
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
+
+    def _push(self, sampler: Sampler) -> None:
+        """Send the weights to an engine that does not hold them yet, and have it proved."""
+        if self._pushed == self._step:
+            return
+        began = time.perf_counter()
+        sampler.load(weights_of(self._policy))
+        seconds = time.perf_counter() - began
+        difference = self._probe.check(sampler.score(self._probe.texts), self._policy, step=self._step)
+        self._pushed = self._step
+        self._told = {"vllm/push_seconds": seconds, "vllm/probe_difference": difference}
+
+    def _again_if_gone(self, work: Callable[[Sampler], T]) -> T:
+        """Do it; where the engine has ended, once more with a new one that holds the same weights."""
+        assert self._sampler is not None
+        try:
+            return work(self._sampler)
+        except Gone as gone:
+            self.close()
+            if not self._restarts or self._restarted == self._step:
+                raise self._failed(gone, again=self._restarts) from gone
+            self._restarted = self._step
+            self._tell(f"{gone}; it is started again and sent the weights anew")
+            self._sampler = self._start()
+            self._pushed = None
+            self._probe.forget()
+        try:
+            self._push(self._sampler)
+            return work(self._sampler)
+        except Gone as gone:
+            self.close()
+            raise self._failed(gone, again=True) from gone
+
+    @staticmethod
+    def _failed(gone: Gone, *, again: bool) -> RolloutError:
+        twice = ", for the second time in this step" if again else ""
+        return RolloutError(f"{gone}{twice}. The run can go on from its newest checkpoint")
+
+    def _completion(self, told: Told) -> Completion:
+        tokens, logprobs = told
+        ended = tokens[-1] in self._policy.eos_ids
+        return Completion(tuple(tokens), tuple(logprobs), "eos" if ended else "length")
+
+
+def seed_of(key: Sequence[int], place: int, sample: int) -> int:
+    """63 bits that name a sample's random numbers, from the same names as the local sampler's streams."""
+    (word,) = np.random.SeedSequence([*key, place, sample]).generate_state(1, np.uint64)
+    return int(word) >> 1
+
+
+def weights_of(policy: LoadedModel) -> dict[str, Tensor]:
+    """The policy's weights by their names in a checkpoint, adapters merged, tied ones under each of their names: vLLM
+    on a CPU packs an output layer apart from the embedding that it is tied to."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    model = policy.model
+    state: dict[str, Tensor] = merged_state(model) if policy.adapters is not None else model.state_dict()
+    reverted: dict[str, Tensor] = revert_weight_conversion(model, state)
+    return reverted

@@ -1,0 +1,134 @@
+"""The vLLM server: one engine for one trainer on the same machine. Started by client.py as
+`python -m grpo_core.rollout.vllm.server`, by an interpreter that has vLLM; people do not call it.
+
+The first line of standard input holds the run's key and the engine's settings. It listens on the loopback address until
+the trainer has come and shown that it knows the key; from then on nobody else can come. It says how far it is in lines
+of JSON on standard output, writes its log to standard error, and ends with the trainer, whatever ends that.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from grpo_core import launch
+from grpo_core.errors import GrpoError, RolloutError
+from grpo_core.faults import fault
+from grpo_core.rollout.base import Decoding
+from grpo_core.rollout.vllm import wire
+from grpo_core.rollout.vllm.settings import Asked, Settings
+
+SHOW_KEY_WITHIN = 10.0
+"""Seconds that somebody who comes has to show the key."""
+
+
+class TrainerGone(Exception):
+    """The line to the trainer has ended."""
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # sent to all of a run's processes: the trainer decides when we end
+    launch.follow_parent()
+    # Whatever vLLM prints goes to the log; what we tell has a line of its own.
+    said = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def tell(**words: Any) -> None:
+        said.write(json.dumps(words) + "\n")
+
+    first = sys.stdin.readline()
+    if not first.endswith("\n"):
+        return 1  # whoever started us is gone
+    told = json.loads(first)
+    settings, key = Settings(**told["settings"]), bytes.fromhex(told["key"])
+    try:
+        from grpo_core.rollout.vllm.engine import Engine
+
+        line: socket.socket | None = None
+        engine = Engine(settings, check=lambda: _still_there(line))
+    except GrpoError as error:
+        tell(failed=str(error), code=error.code)
+        return error.exit_status
+    except ImportError as error:
+        tell(failed=str(error), code=RolloutError.code)
+        return RolloutError.exit_status
+    with socket.create_server((wire.HOST, 0), backlog=8) as door:
+        tell(port=door.getsockname()[1])
+        line = admitted(door, key, log=lambda text: print(text, file=sys.stderr, flush=True))
+    with line, suppress(EOFError, OSError, TrainerGone):  # the trainer is gone, and so is the reason to be here
+        _serve(engine, line)
+    engine.close()
+    return 0
+
+
+def admitted(door: socket.socket, key: bytes, *, log: Callable[[str], None]) -> socket.socket:
+    """The line to the first who knows the key."""
+    while True:
+        line, (host, port) = door.accept()
+        line.settimeout(SHOW_KEY_WITHIN)
+        try:
+            wire.admit(line, key)
+        except (wire.WrongKey, EOFError, OSError, ValueError, KeyError, TypeError) as error:
+            log(f"refused {host}:{port}: {error}")
+            line.close()
+            continue
+        line.settimeout(None)
+        return line
+
+
+def _still_there(line: socket.socket | None) -> None:
+    """Nothing is said while something is sampled, so what can be read is the line's end."""
+    if line is None:
+        return
+    try:
+        seen = line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return
+    if not seen:
+        raise TrainerGone
+
+
+def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Weights on their way in: parts come one by one, each answered when the one before was taken."""
+    while True:
+        wire.send(line, {"ok": True})
+        told = wire.receive(line)
+        if told["do"] != "part":
+            return
+        fault("vllm:server:part")
+        yield "weights_take_shared", (told["place"], told["entries"])
+
+
+def _serve(engine: Any, line: socket.socket) -> None:
+    """Answer until the line ends. What goes wrong with vLLM is an answer too."""
+    while True:
+        told = wire.receive(line)
+        try:
+            reply: dict[str, Any] = {"ok": _answer(engine, line, told)}
+        except GrpoError as error:
+            reply = {"failed": str(error), "code": error.code}
+        wire.send(line, reply)
+
+
+def _answer(engine: Any, line: socket.socket, told: dict[str, Any]) -> Any:
+    match told["do"]:
+        case "generate":
+            fault("vllm:server:generate")
+            decoding = Decoding(**told["decoding"])
+            return engine.generate(Asked(told["prompts"], told["seeds"], decoding, told["stop"]))
+        case "score":
+            return engine.score(told["texts"])
+        case "load":
+            engine.load_parts(_parts(line))
+            return True
+        case other:
+            raise RolloutError(f"the trainer asked its vLLM server for {other!r}, which it does not know")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The loss of one micro-batch, token by token: policy loss, sampler correction, KL penalty and entropy bonus, each
+weighed by the denominators of the whole optimiser update.
+
+Asked portion by portion where every part of the loss looks at one token at a time, so that the output layer's gradient
+can be formed while the logits are there; else asked once.
+
+Shapes: N completion tokens of the micro-batch, row after row; small n for a portion.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from grpo_core.algo.correction import sampler_correction
+from grpo_core.algo.kl import kl_estimate
+from grpo_core.algo.losses import Tokens, policy_loss
+from grpo_core.algo.losses.masks import high_entropy_keep, off_policy_keep
+from grpo_core.config import RunConfig
+from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.model.load import LoadedModel
+from grpo_core.model.logprobs import Terms, completion_loss
+from grpo_core.model.precision import products
+from grpo_core.model.settle import settled
+from grpo_core.training.base import TrainRow
+from grpo_core.training.measure import Measured, keep
+from grpo_core.training.mismatch import Mismatch
+from grpo_core.training.tally import Tally
+
+BY_TOKEN = ("clip", "cispo", "dppo", "sapo", "reinforce")
+"""Losses of which each token's part depends on that token alone; the others look at whole completions."""
+
+
+def by_token(algorithm: AlgorithmConfig) -> bool:
+    """Whether the loss is a sum over tokens of what each says for itself."""
+    return algorithm.loss in BY_TOKEN and algorithm.off_policy_threshold is None
+
+
+@dataclass
+class Batch:
+    """What one optimiser update needs to know of its mini-batch."""
+
+    places: list[int]
+    """This rank's rows that go through the model."""
+    policy_weights: dict[int, float]
+    penalty_weights: dict[int, float]
+    entropy_from: float
+    """Tokens below this entropy give no policy gradient."""
+    value_weight: float
+    """What a token counts in the critic's loss."""
+
+
+class MicroBatch:
+    """A `logprobs.LossOf`: the loss of rows `places`. What it is made of goes to `tally`; old log-probabilities that
+    nobody measured are the current ones, and are left in `measured` by `close`."""
+
+    def __init__(
+        self,
+        rows: Sequence[TrainRow],
+        places: Sequence[int],
+        batch: Batch,
+        config: RunConfig,
+        *,
+        measured: Measured,
+        mismatch: Mismatch,
+        tally: Tally,
+        kl_coef: float,
+        referred: bool,
+        device: torch.device,
+    ) -> None:
+        """`referred`: the penalty is to the reference's log-probabilities in `measured`, else to the old ones."""
+        self._rows, self._places, self._config = rows, list(places), config
+        self._measured, self._mismatch, self._tally = measured, mismatch, tally
+        self._kl_coef, self._referred, self._entropy_from = kl_coef, referred, batch.entropy_from
+        self._sizes = [len(rows[place].completion) for place in places]
+        lengths = torch.tensor(self._sizes)
+
+        def spread(values: list[float]) -> Tensor:
+            return torch.tensor(values).repeat_interleave(lengths).to(device)
+
+        def stored(found: dict[int, Tensor]) -> _Partly:
+            return _Partly.of([found.get(place) for place in places], self._sizes, device)
+
+        self._rows_N = torch.arange(len(places)).repeat_interleave(lengths).to(device)
+        self._advantages_N = torch.cat([per_token(rows[place]) for place in places]).to(device)
+        self._policy_weights_N = spread([batch.policy_weights[place] for place in places])
+        self._penalty_weights_N = spread([batch.penalty_weights[place] for place in places])
+        self._old = stored(measured.old)
+        sampled = {place: torch.tensor(told) for place in places if (told := rows[place].sampler_logprobs) is not None}
+        self._sampler = stored(sampled)
+        self._compared = stored({place: told for place, told in sampled.items() if mismatch.compares(rows[place])})
+        self._corrections = stored(mismatch.known)
+        self._reference = stored(measured.reference)
+        self._entropy = stored(measured.entropy)
+        self._found_N = torch.empty(int(lengths.sum()), device=device)
+
+    def __call__(self, terms: Terms, here: slice) -> Tensor:
+        algorithm, tally = self._config.algorithm, self._tally
+        now_n = terms.logprobs_N.detach()
+        self._found_N[here] = now_n
+        old_n = self._old.filled(here, now_n)
+        # DPPO's ratio and DeepSeek-V3.2's mask are to the policy as the sampler had it.
+        sampler_n = self._sampler.filled(here, old_n)
+        tokens = Tokens(
+            logprobs_N=terms.logprobs_N,
+            old_logprobs_N=sampler_n if algorithm.loss == "dppo" else old_n,
+            advantages_N=self._advantages_N[here],
+            rows_N=self._rows_N[here],
+        )
+        surrogate = policy_loss(tokens, algorithm)
+        loss_n = surrogate.loss_N * self._correction(here, old_n)
+        if algorithm.off_policy_threshold is not None:
+            kept_n = off_policy_keep(replace(tokens, old_logprobs_N=sampler_n), algorithm.off_policy_threshold)
+            tally.add(off_policy=float((~kept_n).sum()))
+            loss_n = torch.where(kept_n, loss_n, torch.zeros_like(loss_n))
+        if algorithm.top_entropy_share < 1:
+            kept_n = high_entropy_keep(self._entropy.values_N[here], self._entropy_from)
+            loss_n = torch.where(kept_n, loss_n, torch.zeros_like(loss_n))
+        loss = (loss_n * self._policy_weights_N[here]).sum()
+        if algorithm.kl.coef > 0 and algorithm.kl.place == "loss":
+            other_n = self._reference.values_N[here] if self._referred else old_n
+            kl_n = kl_estimate(terms.logprobs_N, other_n, algorithm.kl.estimator)
+            loss = loss + self._kl_coef * (kl_n * self._penalty_weights_N[here]).sum()
+            tally.add(kl=kl_n.detach().double().sum().item())
+        if terms.entropy_N is not None:
+            loss = loss - algorithm.entropy_coef * (terms.entropy_N * self._penalty_weights_N[here]).sum()
+            tally.add(entropy=terms.entropy_N.detach().double().sum().item())
+        tally.add(clipped_low=float(surrogate.clipped_low_N.sum()), clipped_high=float(surrogate.clipped_high_N.sum()))
+        return loss
+
+    def close(self) -> None:
+        """Keep what the micro-batch has shown, after the last portion."""
+        unseen = [place for place in self._places if place not in self._measured.old]
+        if unseen:
+            now: dict[int, Tensor] = {}
+            keep(now, self._places, self._sizes, self._found_N)
+            self._measured.old.update({place: now[place] for place in unseen})
+        self._mismatch.look(self._rows, self._places, self._measured.old)
+        self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._places)))
+
+    def _correction(self, here: slice, old_n: Tensor) -> Tensor:
+        """What each token's policy loss is multiplied by: as it was found when the row was first seen."""
+        correction, sampler_n = self._mismatch.config, self._compared.filled(here, old_n)
+        fresh_n = torch.ones_like(old_n)
+        if correction.mode == "token_truncate":
+            none_n = torch.zeros_like(old_n, dtype=torch.long)
+            found_n = sampler_correction(old_n, sampler_n, none_n, rows=1, config=correction).weights_N
+            unknown_N = self._compared.unknown_N
+            fresh_n = found_n if unknown_N is None else torch.where(unknown_N[here], fresh_n, found_n)
+        return self._corrections.filled(here, fresh_n)
+
+
+@dataclass(frozen=True)
+class _Partly:
+    """Numbers that are known of some rows."""
+
+    values_N: Tensor
+    unknown_N: Tensor | None
+    """bool; None where all are known."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor | None], sizes: Sequence[int], device: torch.device) -> "_Partly":
+        values_N = torch.cat(
+            [torch.zeros(size) if part is None else part.float() for part, size in zip(parts, sizes, strict=True)]
+        )
+        lacks = [part is None for part in parts]
+        unknown_N = torch.tensor(lacks).repeat_interleave(torch.tensor(sizes)).to(device) if any(lacks) else None
+        return cls(values_N.to(device), unknown_N)
+
+    def filled(self, here: slice, other_n: Tensor) -> Tensor:
+        """Those of a portion, with `other_n` where nothing is known."""
+        values_n = self.values_N[here]
+        return values_n if self.unknown_N is None else torch.where(self.unknown_N[here], other_n, values_n)
+
+
+def row_loss(
+    policy: LoadedModel,
+    config: RunConfig,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    loss_of: MicroBatch,
+) -> Tensor:
+    """`loss_of` at what the policy says now, with the gradient, at the sampling temperature and in the config's
+    layout."""
+    with products(config.engine.autocast, policy.device):
+        return completion_loss(
+            policy.model,
+            prompts,
+            completions,
+            loss_of,
+            by_token=by_token(config.algorithm),
+            temperature=config.sampling.temperature,
+            layout=settled(policy, config.engine.layout),
+            pad_id=policy.pad_id,
+            entropy=config.algorithm.entropy_coef > 0,
+        )
+
+
+def per_token(row: TrainRow) -> Tensor:
+    """The row's advantage at each of its tokens, fp32."""
+    if isinstance(row.advantage, float):
+        return torch.full((len(row.completion),), row.advantage)
+    return torch.tensor(row.advantage, dtype=torch.float32)

@@ -1,0 +1,216 @@
+"""Says what a run waits for when nothing moves. It ends nothing and changes nothing: it looks, and tells.
+
+Code says what it is about to do where it stands, `doing("sampling", "37 of 64 completions ended")`, and needs nothing
+handed to it; where no watchdog runs that does nothing. A word or a number that differs from the one before is movement.
+Loads no torch.
+"""
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+_STACK = 12
+"""Innermost frames of a thread that the log shows."""
+_BEAT = 5.0
+"""Seconds between two words of a rank to the others, at most."""
+
+
+class Board(Protocol):
+    """Where ranks tell each other what they do, apart from what they exchange in training."""
+
+    def tell(self, words: dict[str, Any]) -> None: ...
+
+    def heard(self) -> dict[str, dict[str, Any]]:
+        """What each of the others told last, by its name; without those that told nothing yet."""
+        ...
+
+
+@dataclass
+class _Doing:
+    """What a thread does."""
+
+    what: str
+    detail: str
+    place: str
+    count: int
+
+    def words(self) -> str:
+        where = f"{self.what}, {self.place}" if self.place else self.what
+        return f"{where}: {self.detail}" if self.detail else where
+
+
+class Watchdog:
+    """Watches the threads of this process that say what they do."""
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        warn: Callable[[str, dict[str, Any]], None],
+        log: Callable[[str], None],
+        board: Board | None = None,
+    ) -> None:
+        """Tells after `seconds` without movement, then each time twice as long has passed; 0 never. `warn` is given a
+        sentence and its data, `log` the stacks. Both are called in the watchdog's own thread."""
+        self._seconds = seconds
+        self._warn = warn
+        self._log = log
+        self._board = board
+        self._lock = threading.Lock()
+        self._threads: dict[int, _Doing] = {}
+        self._moves = 0
+        self._moved_at = time.monotonic()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._others: dict[str, tuple[int, float]] = {}
+        """Number of a rank's last word, and when it came here."""
+        self._beats = 0
+
+    def __enter__(self) -> Self:
+        global _on
+        if self._seconds > 0:
+            _on = self
+            self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _on
+        if self._thread is not None:
+            _on = None
+            self._over.set()
+            self._thread.join()
+
+    # ------------------------------------------------------------------ told by those who work
+
+    def set(self, what: str, detail: str, count: int, place: str | None) -> _Doing | None:
+        """What this thread does from now on; returns what it did before. `place` None: where it was."""
+        own = threading.get_ident()
+        with self._lock:
+            before = self._threads.get(own)
+            if place is None:
+                place = before.place if before is not None else ""
+            now = _Doing(what, detail, place, count)
+            if now != before:
+                self._threads[own] = now
+                self._moves += 1
+                self._moved_at = time.monotonic()
+        return before
+
+    def rest(self) -> None:
+        """This thread has nothing to do."""
+        with self._lock:
+            self._threads.pop(threading.get_ident(), None)
+            self._moves += 1
+            self._moved_at = time.monotonic()
+
+    # ------------------------------------------------------------------ the watch
+
+    def _watch(self) -> None:
+        pause = min(1.0, self._seconds / 4)
+        due, told, words, beat_at, since = self._seconds, -1, "", 0.0, 0.0
+        while not self._over.wait(pause):
+            with self._lock:
+                moves, moved_at = self._moves, self._moved_at
+            now = time.monotonic()
+            if self._board is not None and now - beat_at >= min(_BEAT, self._seconds / 4):
+                beat_at = now
+                self._beat(self._board, moves, now - moved_at)
+            if told >= 0 and moves != told:
+                data = {"doing": words, "over": True}
+                self._warn(f"goes on after {_long(moved_at - since)}: {words}", data)
+                due, told = self._seconds, -1
+            quiet = now - moved_at
+            if quiet >= due:
+                words, since = self._words(), moved_at
+                data = {"doing": words, "seconds": round(quiet, 1), "over": False}
+                self._log(self._stacks())
+                self._warn(f"nothing has moved for {_long(quiet)}: {words}{self._of_others()}", data)
+                due, told = 2 * due, moves
+
+    def _words(self) -> str:
+        with self._lock:
+            return "; beside it ".join(one.words() for one in self._threads.values()) or "starting"
+
+    def _stacks(self) -> str:
+        with self._lock:
+            threads: list[int | None] = list(self._threads)
+        frames = sys._current_frames()
+        stacks = [
+            "".join(traceback.format_stack(frames[one])[-_STACK:])
+            for one in threads or [threading.main_thread().ident]
+            if one is not None and one in frames
+        ]
+        return "where it stands:\n" + "beside it:\n".join(stacks).rstrip()
+
+    # ------------------------------------------------------------------ several ranks
+
+    def _beat(self, board: Board, moves: int, quiet: float) -> None:
+        self._beats += 1
+        board.tell({"beat": self._beats, "doing": self._words(), "quiet": quiet})
+        now = time.monotonic()
+        for name, said in board.heard().items():
+            if self._others.get(name, (0, 0.0))[0] != said["beat"]:
+                self._others[name] = (said["beat"], now)
+
+    def _of_others(self) -> str:
+        if self._board is None:
+            return ""
+        now, parts = time.monotonic(), []
+        for name, said in sorted(self._board.heard().items()):
+            silent = now - self._others.get(name, (0, now))[1]
+            if silent > 3 * min(_BEAT, self._seconds / 4) + 1:
+                parts.append(f"{name} has not been heard of for {_long(silent)}, it was at: {said['doing']}")
+            else:
+                parts.append(f"{name}, still for {_long(said['quiet'])}: {said['doing']}")
+        return "".join(f"; {part}" for part in parts)
+
+
+_on: Watchdog | None = None
+
+
+def doing(what: str, detail: str = "", count: int = 0) -> None:
+    """This thread does this from now on. `count` is any number that differs where something was done meanwhile."""
+    if _on is not None:
+        _on.set(what, detail, count, None)
+
+
+def at(place: str, what: str) -> None:
+    """The same; what comes after is at this place too, such as `step 12`."""
+    if _on is not None:
+        _on.set(what, "", 0, place)
+
+
+def rest() -> None:
+    """This thread has nothing to do, and nobody waits for it."""
+    if _on is not None:
+        _on.rest()
+
+
+@contextmanager
+def waiting(what: str, detail: str = "") -> Iterator[None]:
+    """Within it this thread waits for something; afterwards it does again what it did."""
+    watchdog = _on
+    if watchdog is None:
+        yield
+        return
+    before = watchdog.set(what, detail, 0, None)
+    try:
+        yield
+    finally:
+        if before is None:
+            watchdog.rest()
+        else:
+            watchdog.set(before.what, before.detail, before.count, before.place)
+
+
+def _long(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,97 @@
+"""Asks a worker to measure what a run of the form's config will take. Callers have decided who may."""
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from cohort.accounts.models import Project, User
+from cohort.audit import services as audit
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.lab.dispatch import job_on_commit
+from cohort.lab.estimates import digest_of, measured_as
+from cohort.lab.models import JobKind, LabJob
+from cohort.lab.selectors_pages import OPEN
+from cohort.lab.services import MAX_OPEN
+from cohort.runs.selectors.engines import packages_needed
+from cohort.runs.services import ChosenSuite, gpus_needed, input_path
+from cohort.runs.services.engines_needed import engines_demanded
+from cohort.runs.services.sandbox_needed import sandbox_demanded
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.rewards import Rubric
+
+
+@transaction.atomic
+def estimate_ask(
+    *,
+    project: Project,
+    actor: User,
+    config: RunConfig,
+    base_model: BaseModel,
+    dataset: PromptDataset,
+    eval_dataset: PromptDataset | None,
+    verifier_version: VerifierVersion,
+    suites: Sequence[ChosenSuite] = (),
+    node_label: str = "",
+) -> LabJob:
+    """The job that measures it; the one that is under way already where there is one.
+
+    `config` is of these rows (`cohort.runs.services.run_config`). Raises ConfigError when no node has what it needs,
+    or too many jobs wait.
+    """
+    rubric = Rubric(config.reward)
+    packages = packages_needed(config)
+    if rubric.needs_sandbox:
+        sandbox_demanded(what="this estimate")
+    engines_demanded(packages)
+    Project.objects.select_for_update().get(pk=project.pk)  # those who ask at once are counted one after the other
+    digest, open_jobs = digest_of(config), LabJob.objects.filter(project=project, state__in=OPEN)
+    before = open_jobs.filter(kind=JobKind.ESTIMATE, config_digest=digest, cancel_asked=False).order_by("-pk").first()
+    if before is not None:
+        return before
+    if (waiting := open_jobs.count()) >= MAX_OPEN:
+        what = f"{waiting} jobs of this project wait or run already, which is the most; call one off, or wait"
+        raise ConfigError(what, (FieldProblem("", what),))
+    job = LabJob.objects.create(
+        project=project,
+        kind=JobKind.ESTIMATE,
+        version=verifier_version,
+        spec=rubric.config.model_dump(mode="json"),
+        spec_digest=rubric.digest,
+        dataset=dataset,
+        base_model=base_model,
+        config=measured_as(config).to_dict(),
+        config_digest=digest,
+        inputs=_inputs(config, dataset, eval_dataset, suites),
+        needs={"gpus": gpus_needed(config), "packages": packages, "label": node_label},
+        needs_sandbox=rubric.needs_sandbox,
+        created_by=actor,
+    )
+    audit.log(
+        actor=audit.who(actor),
+        kind="lab_job_asked",
+        subject=f"lab_job:{job.pk}",
+        project=project,
+        after={"kind": "estimate", "config_digest": digest, "version": verifier_version.pk, "dataset": dataset.sha256},
+    )
+    job_on_commit(job=job)
+    return job
+
+
+def _inputs(
+    config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDataset | None, suites: Sequence[ChosenSuite]
+) -> list[dict[str, object]]:
+    """The files that the config names, as a run's worker would fetch them."""
+    wanted = {suite.path for suite in config.eval.suites}
+    rows = {input_path(one): one for one in (dataset, eval_dataset) if one is not None}
+    found: dict[str, dict[str, object]] = {}
+    for path, row in rows.items():
+        found[path] = {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact}
+    for chosen in suites:
+        version = chosen.version
+        path = f"inputs/{version.sha256}.jsonl"
+        if path in wanted:
+            found.setdefault(
+                path, {"path": path, "sha256": version.sha256, "size": version.size, "artifact": version.artifact}
+            )
+    return list(found.values())

@@ -1,0 +1,77 @@
+"""What was measured of a run before its launch: time and memory, by a short calibration on a worker.
+
+An estimate is of a config, whatever its run is called: the config is measured under one name, so that a run that is
+given another keeps its estimate. Any other setting that changes makes it one of something else.
+"""
+
+from typing import Any
+
+from cohort.accounts.models import Project, User
+from cohort.audit import services as audit
+from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
+from cohort.runs.models import Run
+from cohort.runs.schedule import Seat
+from grpo_core.config import RunConfig
+from grpo_core.estimate.told import Estimate
+
+NAME = "estimate"
+"""What a config is called while it is measured."""
+
+
+def measured_as(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"name": NAME})
+
+
+def digest_of(config: RunConfig) -> str:
+    """Two configs with the same one have the same estimate."""
+    return measured_as(config).digest()
+
+
+def newest_done(project: Project, digest: str) -> LabJob | None:
+    jobs = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, config_digest=digest, state=JobState.DONE)
+    return jobs.select_related("node", "created_by").order_by("-pk").first()
+
+
+def hindrance(job: LabJob, seat: Seat) -> str:
+    """Why this node cannot measure it now, as a clause without a subject; empty when it can."""
+    wanted = Run(
+        gpus=int(job.needs.get("gpus", 0)),
+        node_label=str(job.needs.get("label", "")),
+        needs_packages=list(job.needs.get("packages", ())),
+        needs_sandbox=job.needs_sandbox,
+    )
+    if not seat.fits(wanted):
+        return "is not the kind of node that the run needs"
+    return "trains a run, beside which both would be measured" if seat.busy else ""
+
+
+def noted_at_launch(*, run: Run, actor: User) -> LaunchEstimate | None:
+    """Keep what was estimated of just this config, in the transaction of its launch; None when nothing was."""
+    job = newest_done(run.project, digest_of(RunConfig.from_whole(run.config, source=f"run {run.pk}")))
+    if job is None:
+        return None
+    noted = LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=actor)
+    told = estimate_of(noted.estimate)
+    audit.log(
+        actor=audit.who(actor),
+        kind="estimate_noted",
+        subject=f"run:{run.pk}",
+        project=run.project,
+        data={
+            "job": job.pk,
+            "config_digest": run.config_digest,
+            "seconds_per_step": told.seconds_per_step,
+            "peak_memory_bytes": told.peak_memory_bytes,
+        },
+    )
+    return noted
+
+
+def estimate_of(told: Any) -> Estimate:
+    """Of a result that was checked when it came."""
+    return Estimate.model_validate(told)
+
+
+def launch_estimate(run: Run) -> LaunchEstimate | None:
+    """What was estimated at the run's last launch."""
+    return run.launch_estimates.select_related("job__node", "by").first()

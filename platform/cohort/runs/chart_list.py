@@ -1,0 +1,315 @@
+"""Which charts a run has, what each draws, and which configs have numbers for it."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from grpo_core.config import RunConfig
+from grpo_core.config_algorithm import AlgorithmConfig
+
+
+@dataclass(frozen=True)
+class Chart:
+    id: str
+    kind: str
+    """band: a line with a shaded spread; stack: parts, one on the other; line: one for each column."""
+    title: str
+    note: str
+    """What is drawn, in the chart's corner."""
+    unit: str
+    """Label of the vertical axis."""
+    columns: tuple[str, ...]
+    """Metric names; the first decides which points of a long series stay."""
+    names: tuple[str, ...]
+    """What people call the columns."""
+    colours: tuple[str, ...]
+    """Names of CSS custom properties."""
+    wide: bool = False
+    floor: float | None = None
+    """Lowest value of the axis, where the quantity has one."""
+    ceiling: float | None = None
+    scale: float = 1.0
+    """What a stored number is multiplied by, for its unit."""
+    help: str = ""
+    """What the chart says and what to do about it; folded beneath its heading."""
+    span: int = 0
+    """Width in sixtieths of the page on a wide screen; given by `charts_of`."""
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """(name, colour) of what the chart's corner must tell apart; empty for one line."""
+        one = self.kind == "band" or len(self.columns) == 1
+        return [] if one else list(zip(self.names, self.colours, strict=True))
+
+
+_PHASES = {
+    "sample": "sample",
+    "reward": "reward",
+    "logprobs": "log-probs",
+    "update": "update",
+    "checkpoint": "checkpoint",
+    "waiting": "waiting",
+    "other": "other",
+}
+_PHASES_BESIDE = (
+    "But for the first step's, sample and reward ran beside the step before and take none of this step's time; the "
+    "other parts add up to it. Waiting: for the next step's completions, or for the run's other processes."
+)
+"""Help of the chart of phases with engine.one_step_off."""
+
+CHARTS = (
+    Chart(
+        "reward",
+        "band",
+        "Reward",
+        "mean of the step, and spread inside groups",
+        "reward",
+        ("reward", "reward_group_std"),
+        ("mean", "spread"),
+        ("--accent", "--band"),
+        wide=True,
+    ),
+    Chart(
+        "signal",
+        "stack",
+        "Learning signal",
+        "groups by how many samples are right",
+        "share of groups",
+        ("groups/all_right", "groups/mixed", "groups/all_wrong"),
+        ("all right", "mixed", "all wrong"),
+        ("--right", "--accent", "--wrong"),
+        floor=0.0,
+        ceiling=1.0,
+    ),
+    Chart(
+        "kl",
+        "line",
+        "KL to reference",
+        "mean per token",
+        "nats",
+        ("kl",),
+        ("KL",),
+        ("--accent",),
+    ),
+    Chart(
+        "kl_coef",
+        "line",
+        "KL weight β",
+        "moved towards its target",
+        "β",
+        ("kl_coef",),
+        ("β",),
+        ("--accent",),
+        floor=0.0,
+    ),
+    Chart("entropy", "line", "Entropy", "mean per token", "nats", ("entropy",), ("entropy",), ("--accent",), floor=0.0),
+    Chart(
+        "clip",
+        "line",
+        "Clipped tokens",
+        "of all updates",
+        "share of tokens",
+        ("clip_ratio/low_mean", "clip_ratio/high_mean"),
+        ("below", "above"),
+        ("--muted", "--accent"),
+        floor=0.0,
+    ),
+    Chart(
+        "length",
+        "line",
+        "Completion length",
+        "mean of the step",
+        "tokens",
+        ("completions/mean_length",),
+        ("length",),
+        ("--accent",),
+        floor=0.0,
+    ),
+    Chart(
+        "zero_std",
+        "stack",
+        "Groups without variance",
+        "equal rewards, by how many samples are right",
+        "share of groups",
+        ("frac_reward_zero_std/all_right", "frac_reward_zero_std/other", "frac_reward_zero_std/all_wrong"),
+        ("all right", "other", "all wrong"),
+        ("--right", "--accent", "--wrong"),
+        floor=0.0,
+        ceiling=1.0,
+    ),
+    Chart(
+        "dynamic",
+        "line",
+        "Dynamic sampling",
+        "groups",
+        "groups",
+        ("dynamic_sampling/discarded_groups", "dynamic_sampling/surplus_groups"),
+        ("discarded", "left over"),
+        ("--accent", "--muted"),
+        floor=0.0,
+    ),
+    Chart(
+        "overlong",
+        "line",
+        "Overlong punishment",
+        "mean of the step, before its weight",
+        "reward",
+        ("rewards/overlong/mean",),
+        ("punishment",),
+        ("--accent",),
+    ),
+    Chart(
+        "masked",
+        "line",
+        "Left out of the update",
+        "completions",
+        "completions",
+        ("masked/truncated", "masked/importance"),
+        ("cut off", "mismatch"),
+        ("--accent", "--muted"),
+        floor=0.0,
+    ),
+    Chart(
+        "mismatch",
+        "line",
+        "Sampler against trainer",
+        "mean |log ratio| per token",
+        "nats",
+        ("sampling/logp_difference/mean",),
+        ("difference",),
+        ("--accent",),
+        floor=0.0,
+    ),
+    Chart(
+        "value_loss",
+        "line",
+        "Value loss",
+        "of the critic",
+        "loss",
+        ("value_loss",),
+        ("loss",),
+        ("--accent",),
+        floor=0.0,
+    ),
+    Chart(
+        "explained",
+        "line",
+        "Explained variance",
+        "of the returns, by the critic; 1 is all",
+        "share",
+        ("explained_variance",),
+        ("share",),
+        ("--accent",),
+    ),
+    Chart(
+        "phases",
+        "stack",
+        "Time of a step",
+        "seconds by phase",
+        "seconds",
+        tuple(f"seconds/{name}" for name in _PHASES),
+        tuple(_PHASES.values()),
+        tuple(f"--phase-{place}" for place in range(1, len(_PHASES) + 1)),
+        floor=0.0,
+        help="The parts add up to the step. Waiting: for the run's other processes.",
+    ),
+    Chart(
+        "speed",
+        "line",
+        "Completion tokens per second",
+        "while sampling, while learning",
+        "tokens/s",
+        ("tokens_per_second/sample", "tokens_per_second/update"),
+        ("sampled", "learned from"),
+        ("--accent", "--muted"),
+        floor=0.0,
+        help="Over the time of their own phases. Where learning is slow, larger micro-batches or the shared layout may "
+        "help; where sampling is, more completions side by side.",
+    ),
+    Chart(
+        "memory",
+        "line",
+        "Peak memory",
+        "within each step",
+        "GB",
+        ("memory/peak_bytes",),
+        ("peak",),
+        ("--accent",),
+        floor=0.0,
+        scale=1e-9,
+        help="On a CPU the resident memory of the trainer, on a GPU what PyTorch had allocated of the device; of "
+        "several processes the largest. Fewer tokens in a micro-batch, or gradient checkpointing, make it less.",
+    ),
+    Chart(
+        "utilisation",
+        "line",
+        "Device in use",
+        "mean of the step, by NVML",
+        "share of time",
+        ("device_utilisation",),
+        ("in use",),
+        ("--accent",),
+        floor=0.0,
+        ceiling=1.0,
+        help="Part of the step in which the GPU computed at all. Low: it waits for rewards, for the CPU, or samples "
+        "too few completions side by side.",
+    ),
+)
+"""The first stack column is drawn at the bottom."""
+
+
+def clips(config: RunConfig) -> bool:
+    """Whether tokens can be clipped at all: not with one update on each batch, whose ratio is 1, unless groups of an
+    earlier step are in it; and not with a loss that holds no ratio. That of dppo is to the sampler and so never 1 for
+    certain."""
+    algorithm = config.algorithm
+    if algorithm.loss == "dppo":
+        return True
+    earlier = algorithm.dynamic_sampling.enabled or config.engine.one_step_off
+    moves = algorithm.updates_per_batch > 1 or (earlier and algorithm.correction.stale == "ratio")
+    return moves and holds_ratio(algorithm)
+
+
+def holds_ratio(algorithm: AlgorithmConfig) -> bool:
+    """Whether the loss stops at some ratio or distance, so that there are tokens to count."""
+    return algorithm.loss in ("clip", "gspo", "gspo_token", "gmpo", "cispo", "luspo", "dppo")
+
+
+_WANTED: Mapping[str, Callable[[RunConfig], bool]] = {
+    "kl": lambda c: c.algorithm.kl.coef > 0,
+    "kl_coef": lambda c: c.algorithm.kl.controller == "adaptive",
+    "clip": clips,
+    "dynamic": lambda c: c.algorithm.dynamic_sampling.enabled,
+    "overlong": lambda c: c.algorithm.overlong.buffer_tokens is not None,
+    "masked": lambda c: c.algorithm.overlong.mask_truncated or c.algorithm.correction.mode == "sequence_mask",
+    "utilisation": lambda c: c.engine.device != "cpu",
+    "value_loss": lambda c: c.algorithm.advantage == "gae",
+    "explained": lambda c: c.algorithm.advantage == "gae",
+}
+"""Charts that only some configs have numbers for. Where a reader would look for one, its tile says why it is absent."""
+_WIDE = {"reward": 33, "signal": 27}
+_A_ROW = 4
+
+
+_TOLD = frozenset({"speed", "memory", "utilisation"})
+"""Charts of what not every machine and not every version tells: left out of a run whose steps do not."""
+
+
+def charts_of(config: RunConfig, told: Collection[str] = ()) -> tuple[Chart, ...]:
+    """What a run draws, with widths that leave no hole in a row. `told`: names of the metrics of its newest step; none
+    before the first."""
+    drawn = [chart for chart in CHARTS if chart.id not in _WANTED or _WANTED[chart.id](config)]
+    if told:
+        drawn = [chart for chart in drawn if chart.id not in _TOLD or chart.columns[0] in told]
+    if config.algorithm.kl.target == "old":
+        drawn = [replace(chart, title="KL to old policy") if chart.id == "kl" else chart for chart in drawn]
+    if config.engine.one_step_off:
+        drawn = [replace(chart, help=_PHASES_BESIDE) if chart.id == "phases" else chart for chart in drawn]
+    spans = iter(_spans(sum(chart.id not in _WIDE for chart in drawn)))
+    return tuple(replace(chart, span=_WIDE.get(chart.id) or next(spans)) for chart in drawn)
+
+
+def _spans(count: int) -> list[int]:
+    """Widths of so many charts in rows of at most four, the rows as even as they go."""
+    rows = -(-count // _A_ROW)
+    sizes = [count // rows + (row < count % rows) for row in range(rows)]
+    return [60 // size for size in sizes for _ in range(size)]

@@ -1,0 +1,49 @@
+"""One run over two hosts with DeepSpeed: weights divided between machines, the same losses as in one plain process."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.hosts import INTERFACE, hosts
+from tests.core.deepspeed_runs import alike
+from tests.core.runs import PLAIN, Setting, forked, make_home, merged
+from tests.needs import DEEPSPEED_PYTHON, needs
+from tests.processes import clean_environment
+
+pytestmark = pytest.mark.deepspeed
+
+# Both hosts have one name, so gloo is told which interface leads to the other.
+JOINED = {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_run_over_two_hosts_learns_what_one_process_learns(tmp_path: Path, stage: int) -> None:
+    needs("deepspeed")
+    needs("namespaces")
+    home = make_home(tmp_path)
+    setting = Setting(home, "hosts", merged(PLAIN, {"optim": {"steps": 3}, "eval": {"before": False}}))
+    assert forked(["train", str(setting.write()), "--out", str(home / "plain")]) == 0
+    path = setting.write(engine={"nodes": 2, "training": "deepspeed", "deepspeed": {"zero_stage": stage}})
+    words = [str(DEEPSPEED_PYTHON), "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(home / "out")]
+    with hosts(2) as (first, second):
+        done = subprocess.run(
+            first.words(words),
+            env={
+                **clean_environment("GRPO_"),
+                "GRPO_HOSTS": f"{first.address},{second.name}",
+                "GRPO_REMOTE_SHELL": "ip netns exec",
+                **JOINED,
+            },
+            cwd=os.getcwd(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout
+    assert json.loads((home / "out" / "manifest.json").read_text())["platform"]["ranks"] == 2
+    alike(home / "out", home / "plain")

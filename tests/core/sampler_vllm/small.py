@@ -1,0 +1,149 @@
+"""A very small Qwen2 that vLLM takes on a CPU (its attention wants heads of 32), and runs of the real command with it.
+
+A folder of the tests named like a package (`vllm`) would count as one for libraries that look for it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from grpo_core.model.tiny import byte_tokenizer
+from tests.needs import VLLM_PYTHON
+from tests.processes import clean_environment
+
+ROWS = 320
+"""More than the tokenizer has: transformers gives a Qwen2 folder Qwen's own, which adds a token."""
+LETTERS = "abcdefg"
+
+
+def qwen_folder(folder: Path, *, tied: bool, seed: int = 0) -> Path:
+    """A random Qwen2 with biases; what it likes best to say are digits and the end."""
+    tokenizer = byte_tokenizer()
+    config = Qwen2Config(
+        vocab_size=ROWS,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        initializer_range=0.125,
+        tie_word_embeddings=tied,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Any = Qwen2ForCausalLM(config)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name.endswith("bias"):
+                    weight.normal_(0, 0.1)
+            if not tied:
+                likely = [*tokenizer.convert_tokens_to_ids(list("0123456789")), tokenizer.eos_token_id]
+                directions = torch.randn((len(likely), config.hidden_size))
+                model.lm_head.weight.zero_()[likely] = directions * 0.6
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    # What a model's own generation config says must not change how it is sampled from.
+    model.generation_config.update(do_sample=True, top_k=2, temperature=0.1)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_home(folder: Path) -> Path:
+    """A model `base` and problems whose answers are digits."""
+    qwen_folder(folder / "base", tied=False)
+    rows = [json.dumps({"prompt": f"say {letter}", "answer": str(ord(letter) % 10)}) for letter in LETTERS]
+    (folder / "train.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def settings(place: str, **parts: dict[str, Any]) -> dict[str, Any]:
+    """A run's config; `parts` are put over it, part by part."""
+    base: dict[str, dict[str, Any]] = {
+        "model": {"path": "base"},
+        "data": {"path": "train.jsonl"},
+        "reward": {
+            "components": [
+                {
+                    "name": "near",
+                    "kind": "numeric",
+                    "params": {"extract": "last_number", "tolerance": 1500},
+                }
+            ]
+        },
+        "sampling": {"group_size": 8, "prompts_per_step": 3, "max_completion_tokens": 4},
+        "optim": {"steps": 3, "lr": 0.002},
+        "algorithm": {"correction": {"mode": "token_truncate"}},
+        "engine": {"threads": 1, "device": "cpu", "rollout": "vllm", "rollout_batch": 24},
+        "checkpoints": {"every": 1},
+        "eval": {"before": False, "after": False},
+    }
+    merged = {name: {**base.get(name, {}), **parts.get(name, {})} for name in base.keys() | parts.keys()}
+    merged["engine"]["vllm"] = {"place": place, "eager": True, "tolerance": 1e-4, **merged["engine"].get("vllm", {})}
+    return merged
+
+
+class Run:
+    """`grpo train` in a process, what it prints in a file."""
+
+    def __init__(self, home: Path, out: Path, config: dict[str, Any], *words: str, fault: str = "") -> None:
+        path = home / f"{out.name}.yaml"
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        colocated = config["engine"]["vllm"]["place"] == "colocated"
+        self.out = out
+        self.said = home / f"{out.name}.said"
+        environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", "GRPO_FAULT": fault}
+        environment["GRPO_VLLM_PYTHON"] = str(VLLM_PYTHON)
+        python = str(VLLM_PYTHON) if colocated else sys.executable
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                [python, "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(out), *words],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    def ended(self) -> int:
+        return self.process.wait()
+
+    @property
+    def printed(self) -> str:
+        log = self.out / "vllm.log"
+        more = log.read_text(errors="replace")[-4000:] if log.is_file() else ""
+        return self.said.read_text(encoding="utf-8") + "\n--- vllm.log\n" + more
+
+    def steps(self) -> list[dict[str, float]]:
+        """The metrics of every step that counts."""
+        lines = (self.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["record"]["metrics"] for line in lines]
+
+    def outcome(self) -> dict[str, Any]:
+        return json.loads((self.out / "outcome.json").read_text())
+
+
+def servers() -> list[int]:
+    """Processes that are vLLM servers of these tests' interpreter, alive."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if b"grpo_core.rollout.vllm.server" in words and state != "Z" and entry.name != str(os.getpid()):
+            found.append(int(entry.name))
+    return found

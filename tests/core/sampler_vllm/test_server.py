@@ -1,0 +1,294 @@
+"""A real vLLM server, asked by its client: numbers as the trainer's, weights that arrive, nobody else let in."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, replace
+
+import psutil
+import pytest
+import torch
+
+from grpo_core.config import ModelConfig
+from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.errors import RolloutError
+from grpo_core.model.load import find_model
+from grpo_core.model.logprobs import completion_logprobs
+from grpo_core.model.lora import load_policy
+from grpo_core.rollout.base import Decoding
+from grpo_core.rollout.vllm import client, wire
+from grpo_core.rollout.vllm.client import Server
+from grpo_core.rollout.vllm.probe import Probe
+from grpo_core.rollout.vllm.rollout import VllmRollout, weights_of
+from grpo_core.rollout.vllm.settings import Gone, Settings
+from tests.core.sampler_vllm.small import ROWS, qwen_folder
+from tests.needs import VLLM_PYTHON, needs
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.vllm
+SEEN = 1e-5
+"""Nats that the two engines may differ by, in fp32."""
+PROMPTS = [list(range(5, 25)), list(range(60, 93)), [7]]
+
+
+def policy_of(folder, rank=0):
+    config = ModelConfig.model_validate({"path": str(folder), "lora": {"rank": rank}})
+    return load_policy(find_model(config, base=folder), config, device=torch.device("cpu"), seed=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return qwen_folder(tmp_path_factory.mktemp("model") / "tied", tied=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def python():
+    needs("vllm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(client.PYTHON, str(VLLM_PYTHON))
+        yield
+
+
+def settings(folder):
+    return Settings(str(folder), "float32", "cpu", 96, 16, 0.3, 2**24, True, 0, uncompiled=True)
+
+
+def started(folder, log, **more):
+    log.mkdir(exist_ok=True)
+    return Server(settings(folder), gpus=[], threads=1, folder=log, check=lambda: None, chunk=50_000, **more)
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory):
+    server = started(folder, tmp_path_factory.mktemp("log"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def policy(folder):
+    return policy_of(folder)
+
+
+@pytest.fixture
+def rollout(server, policy):
+    made = VllmRollout(lambda: server, policy, probe(), restarts=False)
+    made.follow(0)
+    return made
+
+
+def probe(tolerance=1e-4):
+    return Probe(vocabulary=ROWS, positions=96, tolerance=tolerance, seed=0)
+
+
+def move(policy, size=0.05, seed=1):
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape, generator=random) * size)
+
+
+@torch.no_grad()
+def furthest(policy, prompts, groups, temperature):
+    """Largest difference of any completion token's log-probability; not a number where one is none."""
+    differences = [
+        completion_logprobs(policy.model, [prompt], [one.tokens], temperature=temperature or 1.0)
+        - torch.tensor(one.logprobs)
+        for prompt, group in zip(prompts, groups, strict=True)
+        for one in group
+    ]
+    return float(torch.cat(differences).abs().max())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
+def test_log_probabilities_are_the_trainer_s(rollout, policy, temperature):
+    decoding = Decoding(max_tokens=24, temperature=temperature)
+    groups = rollout.generate(PROMPTS, samples=4, decoding=decoding, key=(1, 2))
+    assert [len(group) for group in groups] == [4, 4, 4]
+    assert furthest(policy, PROMPTS, groups, temperature) < SEEN
+    distinct = {one.tokens for one in groups[0]}
+    assert len(distinct) == (1 if temperature == 0 else 4)
+    assert all(one.entropy is None for group in groups for one in group)
+
+
+def test_samples_follow_the_policy_s_distribution(rollout, policy):
+    """The first token's shares, and not those that the model's own generation config asks for."""
+    decoding, count = Decoding(max_tokens=1, temperature=1.0), 2000
+    (group,) = rollout.generate([PROMPTS[0]], samples=count, decoding=decoding, key=(3,))
+    drawn_V = torch.bincount(torch.tensor([one.tokens[0] for one in group]), minlength=ROWS)
+    with torch.no_grad():
+        expected_V = count * torch.softmax(policy.model(torch.tensor([PROMPTS[0]])).logits[0, -1], -1).double()
+    common_V = expected_V >= 5
+    chi = ((drawn_V - expected_V)[common_V] ** 2 / expected_V[common_V]).sum()
+    degrees = int(common_V.sum())
+    assert degrees > 40
+    assert chi < degrees + 5 * (2 * degrees) ** 0.5
+
+
+def test_a_sample_does_not_depend_on_its_batch(rollout):
+    decoding = Decoding(max_tokens=16, temperature=1.0)
+    together = rollout.generate(PROMPTS, samples=4, decoding=decoding, key=(1, 2))
+    alone = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 2), places=[1])
+    assert [one.tokens for one in alone[0]] == [one.tokens for one in together[1][:2]]
+    other = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 3), places=[1])
+    assert [one.tokens for one in other[0]] != [one.tokens for one in alone[0]]
+
+
+def test_every_end_token_ends(server, policy):
+    drawn = Decoding(max_tokens=48, temperature=1.0)
+    some = frozenset({policy.tokenizer.eos_token_id, *range(40)})
+    made = VllmRollout(lambda: server, replace(policy, eos_ids=some), probe(), restarts=False)
+    made.follow(0)
+    completions = [one for group in made.generate(PROMPTS, samples=8, decoding=drawn, key=(9,)) for one in group]
+    ended = [one for one in completions if one.finish == "eos"]
+    assert {one.tokens[-1] for one in ended} <= some
+    assert len({one.tokens[-1] for one in ended}) > 3
+    assert all(token not in some for one in completions for token in one.tokens[:-1])
+    assert all(len(one.tokens) == 48 for one in completions if one.finish == "length")
+
+
+def test_new_weights_arrive_and_cached_prompts_are_forgotten(rollout, policy):
+    decoding = Decoding(max_tokens=16, temperature=1.0)
+    before = rollout.generate(PROMPTS, samples=2, decoding=decoding, key=(1,))
+    move(policy)
+    assert furthest(policy, PROMPTS, before, 1.0) > 0.1
+    told = rollout.follow(1)
+    assert told["vllm/probe_difference"] < SEEN
+    assert told["vllm/push_seconds"] > 0
+    after = rollout.generate(PROMPTS, samples=2, decoding=decoding, key=(1,))
+    assert furthest(policy, PROMPTS, after, 1.0) < SEEN, "keys and values of the old weights were used"
+    assert rollout.follow(1) == {}, "weights were sent that had not changed"
+
+
+def test_weights_that_are_not_sent_are_missed(server, policy):
+    class Deaf:
+        """Takes nothing after the first time."""
+
+        loaded = 0
+
+        def load(self, weights):
+            self.loaded += 1
+            if self.loaded == 1:
+                server.load(weights)
+
+        def score(self, texts):
+            return server.score(texts)
+
+    made = VllmRollout(Deaf, policy, probe(tolerance=10.0), restarts=False)
+    made.follow(0)
+    move(policy, 1e-3)
+    with pytest.raises(RolloutError, match="have not arrived in vLLM, or not all of them"):
+        made.follow(1)
+
+
+def test_adapters_are_merged(server, folder):
+    adapted = policy_of(folder, rank=4)
+    move(adapted, 0.1)
+    made = VllmRollout(lambda: server, adapted, probe(), restarts=False)
+    assert made.follow(0)["vllm/probe_difference"] < SEEN
+    groups = made.generate(PROMPTS, samples=2, decoding=Decoding(max_tokens=8, temperature=0.7), key=(4,))
+    assert furthest(adapted, PROMPTS, groups, 0.7) < 10 * SEEN  # merged weights are rounded
+
+
+def test_a_name_that_vllm_does_not_know_is_told(folder, policy, tmp_path):
+    server = started(folder, tmp_path / "log")
+    weights = weights_of(policy)
+    weights["model.layers.0.self_attn.no_proj.weight"] = torch.zeros(4, 4)
+    with pytest.raises(RolloutError, match=r"vLLM could not take the policy's weights.*its log is .*vllm\.log"):
+        server.load(weights)
+    server.close()
+
+
+def test_a_prompt_that_is_too_long_is_told_and_the_server_goes_on(rollout, server, policy):
+    with pytest.raises(RolloutError, match="vLLM failed while it was sampling"):
+        rollout.generate([[5] * 200], samples=1, decoding=Decoding(max_tokens=4), key=(1,))
+    assert rollout.generate(PROMPTS, samples=1, decoding=Decoding(max_tokens=4), key=(1,))
+
+
+def test_it_listens_nowhere_but_on_the_loopback_address(rollout, server):
+    process = psutil.Process(server.process.pid)
+    everything = [process, *process.children(recursive=True)]
+    found = [one for each in everything for one in each.net_connections() if one.status == psutil.CONN_LISTEN]
+    assert {one.laddr.ip for one in found} <= {"127.0.0.1", "::1"}
+    (own,) = [one for one in process.net_connections() if one.status == psutil.CONN_ESTABLISHED]
+    assert own.laddr.ip == own.raddr.ip == wire.HOST
+    with pytest.raises(ConnectionRefusedError):  # the trainer is there: nobody else can come
+        socket.create_connection((own.laddr.ip, own.laddr.port))
+
+
+def test_the_key_is_on_no_command_line_and_in_no_variable(server):
+    process = psutil.Process(server.process.pid)
+    told = " ".join([*process.cmdline(), *process.environ().values()])
+    assert process.cmdline()[-1] == "grpo_core.rollout.vllm.server"
+    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", told)
+
+
+def test_only_the_key_opens_it(folder, tmp_path):
+    """The server as it is started, and others that come before the trainer."""
+    key, other = bytes(32), bytes(31) + b"\1"
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(VLLM_PYTHON), "-P", "-m", "grpo_core.rollout.vllm.server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    process.stdin.write(json.dumps({"key": key.hex(), "settings": asdict(settings(folder))}).encode() + b"\n")
+    process.stdin.flush()
+    port = json.loads(process.stdout.readline())["port"]
+    with socket.create_connection((wire.HOST, port)) as line, pytest.raises(wire.WrongKey):
+        wire.greet(line, other)
+    with socket.create_connection((wire.HOST, port)) as line:
+        wire.greet(line, key)
+        wire.send(line, {"do": "score", "texts": [[1, 2, 3]]})
+        assert len(wire.receive(line)["ok"][0]) == 2
+    assert process.wait() == 0, "it outlives the line to its trainer"
+    assert (tmp_path / "log").read_text().count(f"refused {wire.HOST}:") == 1
+
+
+def test_it_dies_with_its_trainer(folder, tmp_path):
+    code = f"""
+import sys, time
+from tests.core.sampler_vllm.test_server import started
+from pathlib import Path
+server = started({str(folder)!r}, Path({str(tmp_path / "log")!r}))
+print(server.process.pid, flush=True)
+time.sleep(1000)
+"""
+    trainer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=os.getcwd())
+    server = psutil.Process(int(trainer.stdout.readline()))
+    trainer.kill()
+    trainer.wait()
+    wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "the server lives on")
+
+
+def test_a_server_that_is_killed_is_told(folder, policy, tmp_path):
+    server = started(folder, tmp_path / "log")
+    os.kill(server.process.pid, signal.SIGKILL)
+    with pytest.raises(Gone, match=r"the vLLM server has ended while it was to score: killed by SIGKILL"):
+        server.score([[1, 2, 3]])
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (sys.executable, "vLLM cannot be loaded here: .*GRPO_VLLM_PYTHON names"),
+        ("/nowhere/python", "GRPO_VLLM_PYTHON is '/nowhere/python', which cannot be started: No such file"),
+        ("/bin/false", "the vLLM server did not start: with status 1"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(folder, tmp_path, monkeypatch, python, said):
+    monkeypatch.setenv(client.PYTHON, python)
+    with pytest.raises(RolloutError, match=said):
+        started(folder, tmp_path / "log")
+
+
+def test_the_correction_is_on_by_default():
+    """What vLLM's numbers differ by is corrected, not only told."""
+    assert AlgorithmConfig().correction.mode != "none"

@@ -1,0 +1,355 @@
+"""Drawing ahead (engine.one_step_off): from which policy, what a step says of it, how it stops and fails."""
+
+import threading
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_core.ahead import Ahead
+from grpo_core.checkpoint_files import step_folder
+from grpo_core.checkpoints.state import read_state
+from grpo_core.config import LoraConfig, RunConfig
+from grpo_core.errors import ConfigError, Interrupted, RewardError
+from grpo_core.model.logprobs import completion_logprobs
+from grpo_core.model.lora import add_adapters
+from grpo_core.records import ComponentScore
+from grpo_core.rewards import exact
+from grpo_core.rollout.base import Decoding
+from grpo_core.rollout.frozen import FrozenRollout, frozen_copy
+from grpo_core.rollout.local import LocalRollout
+from grpo_core.trainer import Trainer
+
+from .runs import result, rows, setting
+from .test_keeping import SELDOM, cut_at, in_update, steps_in, stop
+from .test_trainer import BANDIT, home, outcome, raising, reward, steps, train  # noqa: F401
+from .tiny import config, load, sharpen, tiny_folder
+
+AHEAD = {"one_step_off": True}
+CPU = torch.device("cpu")
+
+
+def never() -> None:
+    pass
+
+
+# ---------------------------------------------------------------------- the thread
+
+
+def test_work_runs_beside_and_is_waited_for() -> None:
+    ahead, may = Ahead(never, CPU), threading.Event()
+    ran_in: list[int] = []
+
+    def work() -> None:
+        may.wait()
+        ran_in.append(threading.get_ident())
+
+    ahead.wait()  # for nothing
+    for _ in range(2):
+        may.clear()
+        ahead.begin(work)
+        may.set()
+        ahead.wait()
+    ahead.close()
+    assert len(set(ran_in)) == 1
+    assert ran_in[0] != threading.get_ident()
+
+
+def test_what_goes_wrong_reaches_the_trainer_as_it_is() -> None:
+    ahead, error = Ahead(never, CPU), RewardError("no such number")
+
+    def work() -> None:
+        raise error
+
+    ahead.begin(work)
+    with pytest.raises(RewardError) as raised:
+        ahead.wait()
+    assert raised.value is error
+    ahead.close()
+
+
+def test_a_wish_to_stop_is_met_while_waiting_and_ends_the_work() -> None:
+    """The work never asks by itself: only the trainer's thread does."""
+    asked_in: list[int] = []
+    looks: list[BaseException] = []
+
+    def wish() -> None:
+        asked_in.append(threading.get_ident())
+        if len(asked_in) == 3:
+            raise Interrupted("asked to stop by a test")
+
+    ahead = Ahead(wish, CPU)
+
+    def work() -> None:
+        try:
+            while True:
+                ahead.check()
+        except Interrupted as leaving:
+            looks.append(leaving)
+            raise
+
+    ahead.begin(work)
+    with pytest.raises(Interrupted, match="by a test"):
+        ahead.wait()
+    ahead.close()
+    ahead.close()
+    assert [str(one) for one in looks] == ["the trainer leaves"]
+    assert set(asked_in) == {threading.get_ident()}
+
+
+# ---------------------------------------------------------------------- the copy
+
+PROMPTS = [[5, 6, 7], [8, 9]]
+DECODING = Decoding(max_tokens=6)
+
+
+def sampled(rollout) -> list:
+    return rollout.generate(PROMPTS, samples=3, decoding=DECODING, key=(0, 1, 2))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_copy_stands_still_until_it_is_told_to_follow(tmp_path: Path, rank: int) -> None:
+    policy = sharpen(load(tiny_folder(tmp_path / "base")))
+    if rank:
+        add_adapters(policy, LoraConfig(rank=rank), seed=0)
+    frozen = frozen_copy(policy, share=True)
+    ahead = FrozenRollout(LocalRollout(frozen, max_rows=64), frozen, policy)
+    plain = LocalRollout(policy, max_rows=64)
+    before = sampled(plain)
+    assert sampled(ahead) == before
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)), alpha=0.3)
+    moved = sampled(plain)
+    assert moved != before
+    assert sampled(ahead) == before
+    assert ahead.follow(1) == {}
+    assert sampled(ahead) == moved
+    assert not any(weight.requires_grad for weight in frozen.model.parameters())
+    own, theirs = ({w.data_ptr() for w in one.model.parameters()} for one in (frozen, policy))
+    trained = {weight.data_ptr() for weight in policy.model.parameters() if weight.requires_grad}
+    assert own & theirs == theirs - trained  # adapters are copied, the base below them is one
+    assert bool(own & theirs) == bool(rank)
+
+
+# ---------------------------------------------------------------------- which policy sampled
+
+
+def test_a_step_learns_from_the_policy_of_the_step_before(runs_home: Path, tmp_path: Path) -> None:
+    """The checkpoint of step 1 holds step 2's groups: sampled by the base model, with its log-probabilities."""
+    run = setting(runs_home, "plain")
+    assert run.train(tmp_path / "run", fault="step:2", engine=AHEAD) < 0
+    held = read_state(tmp_path / "run/checkpoints" / step_folder(1)).draw.ahead
+    assert held is not None
+    assert [group.sampled_at for group in held.groups] == [1, 1, 1]
+    base = load(runs_home / "base")
+    policy = RunConfig.from_file(run.write(engine=AHEAD))
+    prompts = [base.tokenizer(f"say {'abcdefg'[group.place]}")["input_ids"] for group in held.groups]
+    decoding = Decoding(max_tokens=policy.sampling.max_completion_tokens)
+    again = LocalRollout(base, max_rows=512).generate(prompts, samples=8, decoding=decoding, key=(0, 1, 2))
+    for group, prompt, expected in zip(held.groups, prompts, again, strict=True):
+        assert [one.tokens for one in group.completions] == [one.tokens for one in expected]
+        for one in group.completions:
+            said = completion_logprobs(base.model, [prompt], [one.tokens])
+            assert torch.allclose(said, torch.tensor(one.logprobs), atol=1e-5)
+
+
+def test_a_step_says_how_old_its_completions_are(runs_home: Path, tmp_path: Path) -> None:
+    assert setting(runs_home, "plain").train(tmp_path / "run", engine=AHEAD, traces={"groups_per_step": 3}) == 0
+    for row in rows(tmp_path / "run/metrics.jsonl"):
+        step, metrics, seconds = row["step"], row["metrics"], row["seconds"]
+        assert metrics["sampling/staleness"] == (0 if step == 1 else 1)
+        assert ("clip_ratio/low_mean" in metrics) == (step > 1)  # in the first step the ratio is 1
+        assert {"sample", "reward", "update", "waiting", "total"} <= seconds.keys()
+        groups = rows(tmp_path / f"run/samples/step-{step:06d}.jsonl")
+        assert {group["sampled_at"] for group in groups} == {None if step == 1 else step - 1}
+
+
+def test_what_is_left_over_is_two_steps_old_by_then(runs_home: Path, tmp_path: Path) -> None:
+    more = {"engine": AHEAD, "traces": {"groups_per_step": 12}}
+    assert setting(runs_home, "dynamic").train(tmp_path / "run", **more) == 0
+    ages = []
+    for row in rows(tmp_path / "run/metrics.jsonl"):
+        step = row["step"]
+        groups = rows(tmp_path / f"run/samples/step-{step:06d}.jsonl")
+        found = [step - (group["sampled_at"] or step) for group in groups if group["discarded"] is None]
+        assert row["metrics"]["sampling/staleness"] == pytest.approx(sum(found) / len(found))
+        ages += found
+    assert set(ages) == {0, 1, 2}
+
+
+# ---------------------------------------------------------------------- stopping and failing
+
+
+def test_stopped_while_waiting_the_newest_checkpoint_stands(
+    runs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third step's update is done; the fourth's groups are being scored, which takes until the wish is there."""
+    run, out = setting(runs_home, "plain"), tmp_path / "run"
+    assert run.train(tmp_path / "whole", engine=AHEAD) == 0
+    asked, score = threading.Event(), exact.score
+
+    def slow(*args: Any) -> ComponentScore:
+        if steps_in(out) == 2 and threading.current_thread() is not threading.main_thread():
+            asked.wait()
+        return score(*args)
+
+    def when(trainer: Trainer) -> bool:
+        if steps_in(out) == 2 and trainer._training.changed_in == 3:
+            asked.set()
+        return asked.is_set()
+
+    monkeypatch.setattr(exact, "score", slow)
+    stop(runs_home, out, "plain", when, engine=AHEAD)
+    monkeypatch.undo()
+    assert (steps_in(tmp_path / "run"), cut_at(tmp_path / "run")) == (2, [0, 1, 2])
+    assert run.train(tmp_path / "run", "--resume", engine=AHEAD) == 0
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+
+
+def test_stopped_in_an_update_step_and_drawing_are_finished_where_the_step_before_is_not_kept(
+    runs_home: Path, tmp_path: Path
+) -> None:
+    run, more = setting(runs_home, "iterations"), {"engine": AHEAD, **SELDOM}
+    assert run.train(tmp_path / "whole", **more) == 0
+    stop(runs_home, tmp_path / "run", "iterations", in_update(tmp_path / "run"), **more)
+    assert (steps_in(tmp_path / "run"), cut_at(tmp_path / "run")) == (3, [0, 3])
+    assert run.train(tmp_path / "run", "--resume", **more) == 0
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+
+
+def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(runs_home: Path, tmp_path: Path) -> None:
+    """The groups of step 3 are learned from already, those of step 4 being drawn, when the wish comes."""
+    run, more = setting(runs_home, "iterations"), {"engine": AHEAD, **SELDOM}
+    assert run.train(tmp_path / "whole", **more) == 0
+    asked: list[int] = []
+
+    def when(trainer: Trainer) -> bool:
+        asked.extend([1] if steps_in(tmp_path / "run") == 2 else [])
+        return len(asked) > 1  # between steps, then within the third
+
+    stop(runs_home, tmp_path / "run", "iterations", when, **more)
+    assert (steps_in(tmp_path / "run"), cut_at(tmp_path / "run")) == (2, [0, 2])
+    held = read_state(tmp_path / "run/checkpoints" / step_folder(2)).draw.ahead
+    assert held is not None
+    assert {group.sampled_at for group in held.groups} == {2}
+    assert run.train(tmp_path / "run", "--resume", **more) == 0
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+
+
+def test_a_reward_that_fails_while_drawing_ahead_ends_the_run_with_its_code(home, tmp_path, raising, capsys):  # noqa: F811
+    """8 completions a step; the first of step 3 raises, while the policy learns in step 2."""
+    raising(always=True, after=2 * 8)
+    out = tmp_path / "run"
+    assert train(home, out, optim={"steps": 5}, reward=reward("fail"), engine={"threads": 1, **AHEAD}) == 5
+    end = outcome(out)
+    assert (end["status"], end["code"], end["steps_done"]) == ("failed", "reward_error", 1)
+    assert "no such number" in end["message"]
+    assert [row["step"] for row in rows(out / "metrics.jsonl")] == [1]
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_defect_while_drawing_ahead_keeps_its_trace(home, tmp_path, raising, monkeypatch, capsys):  # noqa: F811
+    from grpo_core import draw
+
+    texts = draw.completion_text
+    calls: list[int] = []
+
+    def broken(*args: object) -> str:
+        calls.append(1)
+        if len(calls) > 8:
+            raise KeyError("a slip of ours")
+        return texts(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(draw, "completion_text", broken)
+    with pytest.raises(KeyError):
+        train(home, tmp_path / "run", engine={"threads": 1, **AHEAD})
+    end = outcome(tmp_path / "run")
+    assert (end["status"], end["code"]) == ("failed", "internal_error")
+    assert "a slip of ours" in end["message"]
+    assert "completion_text" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------- switched at a resume
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_run_may_go_on_with_it_switched(runs_home: Path, tmp_path: Path, first: bool) -> None:
+    run, out = setting(runs_home, "plain"), tmp_path / "run"
+    assert run.train(out, fault="step:3", engine={"one_step_off": first}) < 0
+    assert run.train(out, "--resume", engine={"one_step_off": not first}) == 0
+    ages = [row["metrics"].get("sampling/staleness") for row in rows(out / "metrics.jsonl")]
+    # What was drawn ahead is used; where nothing was, the next step is drawn from the newest policy.
+    assert ages == ([0, 1, None, None] if first else [None, None, 0, 1])
+    groups = rows(out / "samples/step-000003.jsonl")
+    assert {group["sampled_at"] for group in groups} == {2 if first else None}
+    (warning,) = [row["message"] for row in rows(out / "events.jsonl") if "one_step_off" in row.get("message", "")]
+    assert warning == (
+        f"the checkpoint was written with engine.one_step_off {first}; it goes on with {not first}: not bit by bit"
+    )
+
+
+# ---------------------------------------------------------------------- losses without a ratio, refusals
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"engine": {**AHEAD, "devices": 2}}, "exchanges of two threads"),
+        ({"engine": {**AHEAD, "nodes": 2}}, "exchanges of two threads"),
+        ({"engine": {**AHEAD, "rollout": "vllm"}}, "a colocated vLLM sleeps"),
+        (
+            {"engine": AHEAD, "algorithm": {"loss": "reinforce", "correction": {"mode": "none"}}},
+            "loss reinforce has no ratio",
+        ),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(parts: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        config(**parts)
+    engine = {name: value for name, value in parts["engine"].items() if name != "one_step_off"}  # type: ignore[union-attr]
+    config(**{**parts, "engine": engine})
+
+
+def test_reinforce_weighs_by_the_ratio_to_the_policy_that_sampled(runs_home: Path, tmp_path: Path) -> None:
+    """One step old: what the correction truncates is π after one update over π before it, so it is no longer 1."""
+    parts = {"algorithm": {"loss": "reinforce", "aggregation": "token_mean"}, "engine": AHEAD, "optim": {"lr": 0.01}}
+    assert setting(runs_home, "plain").train(tmp_path / "run", **parts) == 0
+    off = [row["metrics"]["sampling/logp_difference/mean"] for row in rows(tmp_path / "run/metrics.jsonl")]
+    assert off[0] < 1e-5
+    assert all(one > 1e-2 for one in off[1:])
+
+
+# ---------------------------------------------------------------------- it learns
+
+
+PACES = {
+    "plain": {},
+    "ratio": {"engine": AHEAD},
+    "weight": {"engine": AHEAD, "algorithm": {"correction": {"stale": "weight"}}},
+}
+
+
+@pytest.mark.slow
+def test_it_learns_as_well_as_without(home, tmp_path):  # noqa: F811
+    """The bandit of test_trainer, three seeds each. Weighed by the ratio, a step late is all that it costs: its reward
+    is not below the plain run's one step earlier, within the 95 % interval of the mean over seeds (Student's t, 2
+    degrees of freedom). PPO's ratio, which holds back a policy that moves this fast, arrives there later."""
+    found: dict[str, list[list[float]]] = {}
+    for pace, more in PACES.items():
+        for seed in range(3):
+            out = tmp_path / f"{pace}{seed}"
+            parts = {**BANDIT, "seed": seed, "eval": {"before": False, "after": False}, **more}
+            parts["optim"] = {"steps": 25, "lr": 0.01}
+            parts["engine"] = {"threads": 1, **more.get("engine", {})}
+            assert train(home, out, **parts) == 0
+            found.setdefault(pace, []).append([metrics["reward"] for metrics in steps(out)])
+    late = [fmean(one[1:]) - fmean(plain[:-1]) for one, plain in zip(found["weight"], found["plain"], strict=True)]
+    assert fmean(late) + 4.303 * stdev(late) / sqrt(len(late)) > 0
+    assert fmean(late) > -0.05
+    for pace in PACES:
+        assert all(fmean(one[-3:]) > 0.9 for one in found[pace])

@@ -1,0 +1,203 @@
+"""DeepSpeed learns what one plain process learns, at every stage of ZeRO, whatever its ranks have to do.
+
+Real runs through torchrun; the plain engine's are the measure. What neither may get wrong has tests of its own, with
+numbers from closed forms (test_trainer_update.py).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError
+from grpo_core.training.deepspeed import load_deepspeed
+from grpo_core.training.deepspeed_settings import settings
+from tests.needs import DEEPSPEED_PYTHON, needs
+
+from .deepspeed_runs import alike, engine, far, metrics, surroundings, train, weights
+from .runs import PLAIN, Setting, make_home, merged, rows
+from .tiny import config
+
+real = pytest.mark.deepspeed
+
+WORKS: dict[str, dict[str, object]] = {
+    # Several passes an update, not as many on each rank; a divergence to a frozen copy; a ratio that leaves 1.
+    "full": {
+        "algorithm": {"kl": {"coef": 0.04}, "inner_iterations": 2, "mini_batches": 2},
+        "engine": {"micro_batch_tokens": 40},
+        "optim": {"steps": 3},
+    },
+    # Two rows a step: of three ranks one has none, and where the two are worth the same none has one.
+    "idle": {"sampling": {"group_size": 2, "prompts_per_step": 1}, "optim": {"steps": 4}},
+    "lora": {"model": {"lora": {"rank": 2}}, "algorithm": {"kl": {"coef": 0.04}}, "optim": {"steps": 3}},
+    "bf16": {"model": {"dtype": "bfloat16"}, "optim": {"steps": 1}},
+    "tied": {"model": {"path": "tied"}, "optim": {"steps": 3}},
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs("deepspeed")
+    made = make_home(tmp_path_factory.mktemp("deepspeed"))
+    model = AutoModelForCausalLM.from_pretrained(made / "base", tie_word_embeddings=True)
+    model.tie_weights()
+    model.save_pretrained(made / "tied")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (made / "tied" / name).write_bytes((made / "base" / name).read_bytes())
+    return made
+
+
+def work(home: Path, name: str, case: str) -> Setting:
+    return Setting(home, f"{name}-{case}", merged(merged(PLAIN, WORKS[name]), {"eval": {"before": False}}))
+
+
+@pytest.fixture(scope="module")
+def plain(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The run of one plain process."""
+
+    @cache
+    def of(name: str) -> Path:
+        out = tmp_path_factory.mktemp("plain") / name
+        assert work(home, name, "plain").train(out) == 0
+        return out
+
+    return of
+
+
+# ---------------------------------------------------------------------- the same losses and weights
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("full", engine(1)),
+        ("full", engine(2)),
+        ("full", engine(3)),
+        ("full", engine(3, ranks=1)),
+        ("full", engine(2, offload="optimizer")),
+        ("full", engine(3, offload="all", gradient_checkpointing=True)),
+        ("idle", engine(2, ranks=3)),
+        ("idle", engine(3, ranks=3)),  # no weight's size divides by 3: the last parts are filled up
+        ("lora", engine(2)),
+        ("lora", engine(3)),
+        ("tied", engine(3)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else _said(value),
+)
+def test_it_learns_what_one_plain_process_learns(
+    home: Path, plain: Callable[[str], Path], tmp_path: Path, name: str, parts: dict[str, object]
+) -> None:
+    done = train(work(home, name, "deepspeed"), tmp_path / "run", **parts)
+    assert done.status == 0, done.printed
+    alike(tmp_path / "run", plain(name))
+    told = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert told["platform"]["ranks"] == parts["engine"]["devices"]  # type: ignore[index]
+    told = [row["message"] for row in rows(tmp_path / "run" / "events.jsonl") if row.get("type") == "loaded"]
+    assert told == [row["message"] for row in rows(plain(name) / "events.jsonl") if row.get("type") == "loaded"]
+
+
+def _said(parts: dict[str, dict[str, object]]) -> str:
+    asked = parts["engine"]
+    chosen = asked["deepspeed"]
+    assert isinstance(chosen, dict)
+    return f"zero{chosen['zero_stage']}-offload-{chosen['offload']}-ranks{asked['devices']}"
+
+
+@real
+@pytest.mark.parametrize("stage", [1, 3])
+def test_bf16_weights_have_fp32_copies(home: Path, plain: Callable[[str], Path], tmp_path: Path, stage: int) -> None:
+    """One step, before a rounded weight can lead to another sample. The checkpoint's weights are the copies: finer than
+    bf16, and the plain engine's but for gradients that were rounded in another order."""
+    done = train(work(home, "bf16", "deepspeed"), tmp_path / "run", **engine(stage))
+    assert done.status == 0, done.printed
+    (mine,), (other,) = metrics(tmp_path / "run"), metrics(plain("bf16"))
+    assert mine["loss"] == pytest.approx(other["loss"], abs=1e-4)
+    assert mine["grad_norm"] == pytest.approx(other["grad_norm"], rel=2e-2)
+    lr = 0.0005
+    assert far(weights(tmp_path / "run"), weights(plain("bf16"))) <= 2 * lr + 2**-7
+    exact = _exact(tmp_path / "run", 1)
+    assert all(value.dtype == torch.float32 for value in exact.values())
+    assert any((value != value.bfloat16().float()).any() for value in exact.values())
+    moved = {name: value - _exact(tmp_path / "run", 0)[name] for name, value in exact.items()}
+    told = {name: value - _exact(plain("bf16"), 0)[name] for name, value in _exact(plain("bf16"), 1).items()}
+    same = torch.cat([(moved[name] - told[name]).abs().flatten() for name in moved])
+    assert same.median() < 0.01 * lr, "AdamW's first step is lr in each weight, by the sign of its gradient"
+
+
+def _exact(out: Path, step: int) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(out / "checkpoints" / f"step-{step:06d}" / "policy.safetensors")
+
+
+# ---------------------------------------------------------------------- what only shows inside
+
+
+@real
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_one_rank_from_within(home: Path, stage: int) -> None:
+    """Its first step, which makes the moments, changes nothing and counts for nothing; the norm is there before the
+    step, DeepSpeed's own after it; weights are whole inside `whole`, and stay so when the model is called."""
+    done = subprocess.run(
+        [str(DEEPSPEED_PYTHON), "-m", "tests.core.deepspeed_alone", str(home / "base"), str(stage)],
+        env=surroundings(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["norm"] > 0.5, "it was to be clipped"
+    assert told.pop("norm") == pytest.approx(told.pop("norm_of_deepspeed"), rel=1e-6)
+    held = 2 * 9 + 3  # weights: nine in each of two layers, embedding, last norm, output layer
+    assert told == {
+        "moments_before": 0,
+        "moved_by_opening": False,
+        "moved_by_step": True,
+        "moments_after": 3 * held,
+        "steps": [1.0],
+        "sizes_inside": True,
+        "still_whole_after_a_call": True,
+        "newest_inside": True,
+        "norm_of_no_number": True,
+    }
+
+
+# ---------------------------------------------------------------------- what it is told, and refusals
+
+
+def test_deepspeed_is_told_what_the_config_says() -> None:
+    parts: dict[str, object] = {
+        "optim": {"max_grad_norm": 0.3},
+        "model": {"path": "base", "dtype": "bfloat16"},
+        **engine(3, offload="all"),
+    }
+    told = settings(config(**parts))
+    assert told["gradient_clipping"] == 0.3
+    assert told["bf16"] == {"enabled": True}
+    assert told["zero_optimization"]["stage"] == 3
+    assert told["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
+    assert told["zero_optimization"]["offload_param"]["device"] == "cpu"
+    assert settings(config(**engine(1)))["zero_optimization"] == {"stage": 1}
+
+
+def test_without_deepspeed_the_run_is_refused_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(ConfigError, match=r"DeepSpeed cannot be loaded .*pip install .*'cohort-grpo\[deepspeed\]'"):
+        load_deepspeed(torch.device("cpu"))
+
+
+def test_a_critic_is_refused() -> None:
+    with pytest.raises(ConfigError, match="advantage gae has a critic"):
+        RunConfig.from_dict({**config(**engine(2)).to_dict(), "algorithm": {"advantage": "gae", "scale": "batch_std"}})

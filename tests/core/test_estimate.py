@@ -1,0 +1,245 @@
+"""What a run will cost: lines by hand, the plan as a function of the config, then real calibrations."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_core.cli import main
+from grpo_core.config import RunConfig
+from grpo_core.errors import OutOfMemory
+from grpo_core.estimate import calibrate
+from grpo_core.estimate.fit import grown, line
+from grpo_core.estimate.plan import measured_config, sizes
+from grpo_core.estimate.told import Estimate, Estimated, compared
+from grpo_core.progress import Progress
+from grpo_core.rollout.base import Rollout
+from grpo_core.rollout.make import make_rollout
+
+from .runs import PLAIN, make_home, rows, setting
+from .tiny import config
+
+
+def test_a_line_through_two_sizes() -> None:
+    assert line([(10, 3.0), (30, 7.0)]).at(100) == pytest.approx(21)  # 1 + 0.2 a piece
+    assert line([(30, 6.0)]).at(10) == pytest.approx(2)
+    assert line([(10, 8.0), (30, 6.0)]).at(60) == pytest.approx(12), "a larger one cost less: noise"
+    assert line([(10, 1.0), (30, 6.0)]).at(60) == pytest.approx(12), "never less than nothing at size 0"
+
+
+def test_a_peak_grows_up_to_the_portion_that_work_is_done_in() -> None:
+    assert grown([(10, 100.0), (20, 150.0)], full=40) == pytest.approx(250)
+    assert grown([(10, 100.0), (20, 150.0)], full=20) == 150
+    assert grown([(10, 100.0), (20, 90.0)], full=40) == 100
+
+
+@pytest.mark.parametrize(
+    ("prompts", "group", "rollout", "minis", "wanted"),
+    [
+        (8, 8, 128, 1, (2, 4)),
+        (64, 8, 128, 1, (8, 16)),  # a wave holds 16 groups
+        (1, 8, 128, 1, (1,)),
+        (4, 2, 128, 1, (2, 4)),  # of 2 completions each: 8 are too few to tell a length
+        (16, 8, 128, 4, (4, 8)),
+        (512, 64, 16, 1, (1,)),
+    ],
+)
+def test_the_plan_follows_from_the_config(
+    prompts: int, group: int, rollout: int, minis: int, wanted: tuple[int, ...]
+) -> None:
+    asked = config(
+        sampling={"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8},
+        engine={"rollout_batch": rollout},
+        algorithm={"mini_batches": minis},
+    )
+    assert sizes(asked) == wanted
+    assert sizes(asked) == sizes(RunConfig.from_dict(asked.to_dict()))
+
+
+def test_the_measured_config_cannot_move_weights() -> None:
+    measured = measured_config(config(algorithm={"advantage": "gae", "scale": "batch_std"}))
+    assert measured.optim.lr == 0
+    assert measured.algorithm.critic.lr == 0
+
+
+def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
+    asked = RunConfig.from_file(setting(home, name).write(**parts))
+    return calibrate.estimate(asked, base=home, progress=Progress(quiet=True))
+
+
+@pytest.mark.parametrize("name", ["plain", "adaptive", "lora", "critic", "iterations", "dynamic"])
+def test_an_estimate_adds_up_and_moves_no_weight(tmp_path: Path, monkeypatch, name: str) -> None:
+    held: list[torch.nn.Module] = []
+    loading = calibrate.load_inputs
+
+    def load(*words: object, **more: object) -> object:
+        inputs = loading(*words, **more)
+        held.append(inputs.policy.model)
+        before.append(digest(inputs.policy.model))
+        return inputs
+
+    before: list[str] = []
+    monkeypatch.setattr(calibrate, "load_inputs", load)
+    home = make_home(tmp_path)
+    found = estimate_of(home, name)
+    assert len(held) == 1
+    assert [digest(model) for model in held] == before, "the weights in memory are those that were loaded"
+    assert found.config_digest == RunConfig.from_file(home / f"{name}.yaml").digest()
+    assert found.seconds_per_step == pytest.approx(sum(found.parts.values()))
+    assert {"sample", "reward", "update"} <= set(found.parts)
+    assert ("logprobs" in found.parts) == (name in ("adaptive", "critic", "iterations"))
+    low, high = found.spread["seconds_per_step"]
+    assert 0 < low <= found.seconds_per_step <= high
+    assert found.seconds_total > 4 * found.seconds_per_step
+    assert 50e6 < found.peak_memory_bytes < 20e9
+    assert found.spread["peak_memory_bytes"][0] <= found.peak_memory_bytes <= found.spread["peak_memory_bytes"][1]
+    assert 1 <= found.completion_tokens <= 4
+    assert (found.device, found.device_name) == ("cpu", "cpu")
+
+
+def digest(model: torch.nn.Module) -> str:
+    told = hashlib.sha256()
+    for weight in model.parameters():
+        told.update(weight.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return told.hexdigest()
+
+
+def test_completions_that_all_reach_the_limit_are_told(tmp_path: Path) -> None:
+    home = make_home(tmp_path)
+    short = {**PLAIN["sampling"], "max_completion_tokens": 1}
+    found = estimate_of(home, "plain", sampling=short)
+    assert (found.length_from, found.completion_tokens) == ("limit", 1)
+    assert any("reached the limit of 1 tokens" in words for words in found.warnings)
+
+
+def test_what_does_not_fit_is_told_as_such(tmp_path: Path, monkeypatch) -> None:
+    def full(*words: object, **more: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(calibrate, "learn", full)
+    with pytest.raises(OutOfMemory, match="the calibration does not fit, so the run does not: out of memory"):
+        estimate_of(make_home(tmp_path), "plain")
+
+
+SERVER = {"rollout": "vllm", "vllm": {"place": "server"}}
+
+
+@pytest.mark.parametrize(("engine", "gpu"), [({}, False), (SERVER, False), (SERVER, True)])
+def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where_not(
+    tmp_path: Path, monkeypatch, engine: dict[str, object], gpu: bool
+) -> None:
+    """The local sampler in place of the server, and a policy on a CPU that passes for one on a GPU."""
+    apart, true_apart = bool(engine) and gpu, calibrate.apart
+    if gpu:
+        monkeypatch.setattr(calibrate, "apart", lambda config, device: true_apart(config, torch.device("cuda")))
+
+    def local(asked: RunConfig, *words: object, **more: object) -> Rollout:
+        own = asked.engine.model_copy(update={"rollout": "local"})
+        return make_rollout(asked.model_copy(update={"engine": own}), *words, **more)
+
+    monkeypatch.setattr(calibrate, "make_rollout", local)
+    found = estimate_of(make_home(tmp_path), "ahead", engine={"device": "cpu", **engine})
+    drawing = found.parts["sample"] + found.parts["reward"]
+    learning = found.parts["update"] + found.parts.get("logprobs", 0.0)
+    assert found.seconds_per_step == pytest.approx(max(drawing, learning) if apart else drawing + learning)
+    assert any("no time was taken off" in words for words in found.warnings) == (not apart)
+
+
+def test_that_vllm_does_not_fit_is_told_as_such_too(tmp_path: Path, monkeypatch) -> None:
+    def full(*words: object, **more: object) -> None:
+        raise OutOfMemory("vLLM could not be started")
+
+    monkeypatch.setattr(calibrate, "make_rollout", full)
+    with pytest.raises(OutOfMemory, match="the calibration does not fit, so the run does not: vLLM could not"):
+        estimate_of(make_home(tmp_path), "plain")
+
+
+def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) -> None:
+    run, out = setting(make_home(tmp_path), "plain"), tmp_path / "out"
+    kept, later, longer = out / "estimate.json", tmp_path / "later.json", {"steps": 5}
+    later.write_text(ESTIMATE.model_dump_json(), encoding="utf-8")
+    assert run.train(out) == 0
+    assert run.train(out, "--resume", "--estimate", str(later)) != 0, "it has made its steps"
+    assert not kept.exists(), "what is refused changes nothing"
+    assert run.train(out, "--resume", "--estimate", str(later), optim=longer) == 0
+    assert Estimate.model_validate_json(kept.read_text()) == ESTIMATE
+    (event,) = [row for row in rows(out / "events.jsonl") if row.get("type") == "estimate"]
+    assert event["data"]["estimate"]["seconds_per_step"] == 3.0
+    later.write_text(ESTIMATE.model_copy(update={"seconds_per_step": 9.0}).model_dump_json(), encoding="utf-8")
+    assert run.train(out, "--resume", "--estimate", str(later), optim={"steps": 6}) == 0
+    assert Estimate.model_validate_json(kept.read_text()) == ESTIMATE, "the one it had stays"
+    events = [row for row in rows(out / "events.jsonl") if row.get("type") == "estimate"]
+    assert events[-1]["data"]["estimate"]["seconds_per_step"] == 9.0, "and it is compared with the one that was given"
+
+
+def test_the_command_and_the_run_that_says_how_it_did(tmp_path: Path, capsys) -> None:
+    home = make_home(tmp_path)
+    run = setting(home, "plain")
+    written = tmp_path / "estimate.json"
+    assert main(["estimate", str(run.write()), "--out", str(written)]) == 0
+    said = capsys.readouterr().out
+    assert "phase" in said
+    assert "whole run" in said
+    assert main(["estimate", str(run.write()), "--json"]) == 0
+    Estimate.model_validate_json(capsys.readouterr().out)
+    told = Estimate.model_validate_json(written.read_text())
+    assert run.train(tmp_path / "out", "--estimate", str(written)) == 0
+    assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == told
+    (event,) = [row for row in rows(tmp_path / "out" / "events.jsonl") if row.get("type") == "estimate"]
+    steps = rows(tmp_path / "out" / "metrics.jsonl")
+    took = sorted(step["seconds"]["total"] for step in steps)
+    assert event["data"]["estimate"]["seconds_per_step"] == told.seconds_per_step
+    middle, most = (took[1] + took[2]) / 2, max(step["metrics"]["memory/peak_bytes"] for step in steps)
+    assert event["data"]["actual"] == {"seconds_per_step": pytest.approx(middle), "peak_memory_bytes": most}
+    assert event["data"]["error"] == {
+        "seconds_per_step": pytest.approx((told.seconds_per_step - middle) / middle),
+        "peak_memory_bytes": pytest.approx((told.peak_memory_bytes - most) / most),
+    }
+
+
+def test_a_file_that_is_no_estimate_is_refused(tmp_path: Path, capsys) -> None:
+    run = setting(make_home(tmp_path), "plain")
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{}", encoding="utf-8")
+    assert main(["train", str(run.write()), "--out", str(tmp_path / "out"), "--estimate", str(wrong)]) != 0
+    assert "is no estimate; `grpo estimate CONFIG --out" in capsys.readouterr().err
+
+
+def test_the_lab_job(tmp_path: Path) -> None:
+    home = make_home(tmp_path)
+    asked = RunConfig.from_file(setting(home, "plain").write())
+    job = {"kind": "estimate", "reward": asked.to_dict()["reward"], "options": {}, "config": asked.to_dict()}
+    (home / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    assert main(["lab", str(home / "job.json"), "--out", str(tmp_path / "lab")]) == 0
+    found = Estimate.model_validate_json((tmp_path / "lab" / "result.json").read_text())
+    assert found.config_digest == asked.digest()
+    (home / "job.json").write_text(json.dumps({**job, "config": None}), encoding="utf-8")
+    assert main(["lab", str(home / "job.json"), "--out", str(tmp_path / "lab")]) != 0
+    assert "a job has a run's config" in json.loads((tmp_path / "lab" / "error.json").read_text())["message"]
+
+
+ESTIMATE = Estimate(
+    config_digest="d",
+    device="cpu",
+    device_name="cpu",
+    seconds_per_step=3.0,
+    seconds_total=30.0,
+    parts={},
+    peak_memory_bytes=2_000_000_000,
+    completion_tokens=5.0,
+    length_from="calibration",
+    prompts=2,
+    calibration_seconds=1.0,
+)
+
+
+def test_the_error_by_hand() -> None:
+    event = compared(ESTIMATE, seconds=[1.0, 4.0, 100.0], memory=[1e9, 1.6e9])
+    assert event is not None
+    assert event.data["actual"] == {"seconds_per_step": 4, "peak_memory_bytes": 1.6e9}
+    assert event.data["error"] == {"seconds_per_step": pytest.approx(-0.25), "peak_memory_bytes": pytest.approx(0.25)}
+    assert event.message == "estimated 3.00 s a step, it took 4.00 s (-25%); 2.00 GB, it took 1.60 GB (+25%)"
+    assert compared(ESTIMATE, seconds=[], memory=[]) is None
+    assert Estimated(None).compared() is None
