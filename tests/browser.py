@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
+PATIENCE = 240_000
+"""Milliseconds that a test waits for what a page is to show: a busy machine is no defect."""
+
+
 @contextmanager
 def chromium() -> Iterator["Browser"]:
     """A browser for as long as the block lasts. Skips the test where there is none (see needs.py)."""
     needs("chromium")
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=30_000)  # a busy machine is no defect
+    expect.set_options(timeout=PATIENCE)
     # Playwright keeps an event loop in this thread, and Django would take the tests' own queries for async code.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     try:

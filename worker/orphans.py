@@ -154,9 +154,8 @@ def sweep(runs: Path) -> dict[Path, ProcessRecord]:
                 continue
             with _passing_over(folder), _unsupervised(folder) as free:
                 if free:
-                    survives = not _end(folder, record)
-                    found[folder] = record.model_copy(update={"survives": survives})
-                    if survives and not record.survives:
+                    found[folder] = _end(folder, record)
+                    if found[folder].survives and found[folder] != record:
                         _note(folder, found[folder])
     return found
 
@@ -259,14 +258,17 @@ def _note(folder: Path, record: ProcessRecord) -> None:
         log.error("%s cannot be written anew: %s", folder / RECORD, error)
 
 
-def _end(folder: Path, record: ProcessRecord) -> bool:
-    """Kill all that the record proves to be the attempt's. False when some of it is still there."""
+def _end(folder: Path, record: ProcessRecord) -> ProcessRecord:
+    """Kill all that the record proves to be the attempt's. The record as it is then; `survives` when some is left."""
     deadline = time.monotonic() + (_KILL_AGAIN_SECONDS if record.survives else _KILL_SECONDS)
     while any(left := _left(record)):
         living, _ = left
+        # One that is ending has no environment any more, so no mark, and may take long: it frees a GPU's memory.
+        known = tuple(sorted({*record.left, *((one.pid, one.ticks) for one in living)}))
+        record = record.model_copy(update={"left": known})
         if time.monotonic() > deadline:
             log.error("%s: still there after SIGKILL: %s", folder, _words(*left))
-            return False
+            return record.model_copy(update={"survives": True})
         if living:
             log.warning("%s: killing what its dead supervisor left: %s", folder, [one.pid for one in living])
         group = _group(record)
@@ -278,7 +280,7 @@ def _end(folder: Path, record: ProcessRecord) -> bool:
     group = _group(record)
     if group is not None and _here(record):
         group.remove()
-    return True
+    return record.model_copy(update={"survives": False})
 
 
 def _here(record: ProcessRecord) -> bool:

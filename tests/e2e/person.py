@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.browser import chromium
+from tests.browser import PATIENCE, chromium
 from tests.processes import cohort, grpo, up
 
 COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "60")
@@ -54,7 +54,7 @@ def signed_in(home: Path, data: Path) -> Iterator[Person]:
         password = re.search(r"password (\S+)", made.stdout)
         assert password is not None, made.stderr
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda told: faults.append(told.text) if told.type == "error" else None)
         page.goto(address)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from cohort.accounts.models import Project, User
@@ -97,7 +98,12 @@ def put_in(run: Run, state: str, **fields: Any) -> None:
 
 
 def add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], *, first: int = 1) -> None:
-    """One step for each, and the run's own summary of them as ingest keeps it."""
+    """One step for each, and the run's own summary of them as ingest keeps it, in one transaction as there."""
+    with transaction.atomic():
+        _add_steps(attempt, metrics, first)
+
+
+def _add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], first: int) -> None:
     run = attempt.run
     for place, numbers in enumerate(metrics):
         attempt.acked_seq += 1

@@ -75,7 +75,7 @@ def sample_job(
 def open_page(
     browser: Browser, transactional_db: None, ours: Project, live_server: LiveServer
 ) -> Iterator[Callable[..., Page]]:
-    with windows(browser, live_server.url, meant="status of 422") as opened:
+    with windows(browser, live_server.url, meant=["status of 422"]) as opened:
         yield opened
 
 

@@ -119,7 +119,7 @@ def test_the_list_is_asked_for_anew(open_page: Callable[..., Page], nodes: dict[
     page = open_page("nodes/")
     page.evaluate("document.querySelector('.page-head').dataset.kept = 'yes'")
     Run.objects.update(step=57)
-    expect(page.locator("#nodes")).to_contain_text("step 57 of 120", timeout=60_000)
+    expect(page.locator("#nodes")).to_contain_text("step 57 of 120")
     assert page.locator(".page-head").get_attribute("data-kept") == "yes", "the page was not loaded again"
 
 

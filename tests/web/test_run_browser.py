@@ -75,10 +75,10 @@ def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..
 
     attempt = run.attempts.get()
     add_steps(attempt, [numbers(13), numbers(14)], first=13)
-    page.wait_for_function(f"() => {POINTS} === 14", timeout=60_000)
+    page.wait_for_function(f"() => {POINTS} === 14")
     for chart in ("signal", "entropy"):  # drawn, not only held
-        right_end = f"() => document.querySelector('[data-chart={chart}] .plot')._fullLayout.xaxis.range[1]"
-        assert page.evaluate(right_end) >= 14
+        right_end = f"document.querySelector('[data-chart={chart}] .plot')._fullLayout.xaxis.range[1]"
+        page.wait_for_function(f"() => {right_end} >= 14")
     expect(page.locator("#live-tiles .value").first).to_contain_text("0.640")
     expect(page.locator(".run-progress")).to_contain_text("step 14 of 120")
     assert [url for url in asked if "series.json" in url] == [
@@ -86,10 +86,27 @@ def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..
     ]
 
     put_in(run, "succeeded", ended_at=timezone.now())
-    expect(page.locator(".title .badge")).to_contain_text("Succeeded", timeout=60_000)
+    expect(page.locator(".title .badge")).to_contain_text("Succeeded")
     asked.clear()
     page.wait_for_timeout(5000)
     assert [url for url in asked if "/live/" in url] == [], "it polls no more"
+
+
+def test_steps_that_come_while_the_charts_ask_are_drawn_too(open_page: Callable[..., Page], run: Run) -> None:
+    """The last ones of a run among them, after which the page asks no more."""
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 12")
+    held: list[Route] = []
+    page.route("**/series.json?after=12*", lambda route: held.append(route))
+    add_steps(run.attempts.get(), [numbers(13)], first=13)
+    while not held:
+        page.wait_for_timeout(100)
+    answer = held[0].fetch()  # of step 13
+    add_steps(run.attempts.get(), [numbers(14)], first=14)
+    put_in(run, "succeeded", ended_at=timezone.now())
+    expect(page.locator(".title .badge")).to_contain_text("Succeeded")
+    held[0].fulfill(response=answer)
+    page.wait_for_function(f"() => {POINTS} === 14")
 
 
 def test_hover_is_linked_and_a_table_has_the_same_numbers(open_page: Callable[..., Page], run: Run) -> None:
@@ -117,7 +134,7 @@ def test_a_resume_takes_the_charts_back_and_shows_the_seam(
     second = maker.attempt(run)
     gone_on(second, 10, reason="not heard from")
     add_steps(second, [numbers(11)], first=11)
-    page.wait_for_function(f"() => {POINTS} === 11", timeout=60_000)
+    page.wait_for_function(f"() => {POINTS} === 11")
     words = "resumed from step 10, attempt 2 (attempt 1 lost: not heard from)"
     chart = page.locator("[data-chart=reward]")
     assert page.evaluate("document.querySelector('[data-chart=reward] .plot').layout.shapes.map((one) => one.x0)") == [
@@ -203,7 +220,7 @@ def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: Callable[...,
     page = open_page(f"runs/{run.pk}/")
     page.wait_for_function(f"() => {POINTS} === 12")
     page.context.clear_cookies()
-    page.wait_for_url("**/login/?next=*", timeout=60_000)
+    page.wait_for_url("**/login/?next=*")
     page.get_by_label("Name").fill("alice")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()

@@ -46,7 +46,7 @@ def run(transactional_db: None, maker: Maker) -> Run:
 
 @pytest.fixture
 def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    with windows(browser, live_server.url, meant="422") as opened:
+    with windows(browser, live_server.url, meant=["422"]) as opened:
         yield opened
 
 
@@ -65,7 +65,7 @@ def test_pause_take_it_back_pause_and_resume(open_page: Callable[..., Page], run
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#live-top")).to_contain_text("Being paused")
     end(run, "paused", reason="Paused by alice after 6 steps")
-    expect(page.locator(".title .badge").first).to_have_text("‖Paused", timeout=60_000)  # by the poll
+    expect(page.locator(".title .badge").first).to_have_text("‖Paused")  # by the poll
     expect(page.locator("#live-top")).to_contain_text("Paused by alice after 6 steps")
     page.get_by_role("button", name="Resume").click()
     expect(page.locator(".messages")).to_contain_text("is in the queue again")
@@ -149,7 +149,7 @@ def test_the_queue_by_priority(open_page: Callable[..., Page], run: Run, maker: 
     second.refresh_from_db()
     assert (first.priority, second.priority) == (0, 10)
     put_in(first, "cancelled")
-    expect(rows).to_have_count(1, timeout=60_000)  # by the poll
+    expect(rows).to_have_count(1)  # by the poll
 
 
 def test_a_wait_counts_down(open_page: Callable[..., Page], run: Run) -> None:

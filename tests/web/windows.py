@@ -1,11 +1,12 @@
 """Windows of a real browser on the pages of the project `ours`: signed in as a person is, and quiet."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from tests.browser import PATIENCE
 from tests.web.conftest import PASSWORD
 
 _OF_COLOURS = ["color-contrast", "link-in-text-block"]
@@ -13,10 +14,11 @@ _OF_COLOURS = ["color-contrast", "link-in-text-block"]
 
 @contextmanager
 def windows(
-    browser: Browser, server: str, *, permissions: list[str] | None = None, meant: str | None = None
+    browser: Browser, server: str, *, permissions: list[str] | None = None, meant: Collection[str] = ()
 ) -> Iterator[Callable[..., Page]]:
     """Opens windows signed in as alice, at an address below p/ours/. What the browser complains about fails the test,
-    except complaints with the text `meant`: it also reports answers that are meant, as of a form that is refused."""
+    except complaints with one of the texts `meant`: it also reports answers that are meant, as of a form that is
+    refused."""
     complaints: list[str] = []
     contexts = []
 
@@ -27,7 +29,7 @@ def windows(
             permissions=permissions,
         )
         contexts.append(context)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -42,7 +44,7 @@ def windows(
     yield make
     for context in contexts:
         context.close()
-    left = [text for text in complaints if meant is None or meant not in text]
+    left = [text for text in complaints if not any(one in text for one in meant)]
     assert left == [], left
 
 

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +16,10 @@ from tests.processes import wait_for
 from tests.worker.conftest import Site
 from tests.worker.life import OURS, claimed, lives
 from tests.worker.making import NODE
-from worker import orphans
+from worker import keeper, orphans
 from worker.client import Platform, Unreachable
-from worker.keeper import process
-from worker.orphans import LOCK, MARK, RECORD, Held, settle, still_leaving, sweep
+from worker.keeper import Process, process
+from worker.orphans import LOCK, MARK, RECORD, Held, ProcessRecord, settle, still_leaving, sweep
 
 
 @pytest.mark.parametrize("by", ["mark", "group"])
@@ -33,6 +35,42 @@ def test_what_outlived_everyone_is_found_by_the_record(life: Any, tmp_path: Path
     assert list(sweep(tmp_path / "runs")) == [one.folder]
     assert not lives(one.orphan)
     assert one.record.cgroup is None or not Path(one.record.cgroup).exists()
+
+
+def test_one_that_is_ending_is_waited_for(life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes a killed process's environment, and the mark with it, before it has freed all that it held."""
+    one = life()
+    one.kill()
+    dying: list[threading.Timer] = []
+
+    def slowly(found: Process) -> None:
+        if not dying:
+            dying.append(threading.Timer(1.0, keeper.kill, [found]))
+            dying[0].start()
+
+    marked = orphans._marked
+    monkeypatch.setattr(orphans, "_marked", lambda pid, mark: not dying and marked(pid, mark))
+    monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=slowly))
+    (left,) = sweep(tmp_path / "runs").values()
+    assert not lives(one.orphan)
+    assert not left.survives
+
+
+def test_one_that_never_ends_is_known_without_its_mark(
+    life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = life()
+    one.kill()
+    monkeypatch.setattr(orphans, "_KILL_SECONDS", 0.5)
+    monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=lambda found: None))
+    sweep(tmp_path / "runs")
+    kept = ProcessRecord.model_validate_json((one.folder / RECORD).read_bytes())
+    assert kept.survives
+    assert [pid for pid, _ in kept.left] == [one.orphan]
+    monkeypatch.setattr(orphans, "_marked", lambda pid, mark: False)
+    monkeypatch.setattr(orphans, "keeper", keeper)
+    sweep(tmp_path / "runs")
+    assert not lives(one.orphan)
 
 
 def test_a_live_supervisor_is_left_alone(life: Any, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def site(
 @pytest.fixture
 def open_page(browser: Browser, site: str) -> Iterator[Callable[..., Page]]:
     with ExitStack() as stack:
-        yield stack.enter_context(windows(browser, site, meant="422"))
+        yield stack.enter_context(windows(browser, site, meant=["422"]))
 
 
 PLACES = {

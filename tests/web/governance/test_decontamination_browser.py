@@ -42,7 +42,7 @@ def leaky(transactional_db: None, maker: Maker) -> PromptDataset:
 
 @pytest.fixture
 def page(browser: Browser, leaky: PromptDataset, live_server: LiveServer) -> Iterator[Page]:
-    with windows(browser, live_server.url, meant="422") as opened:
+    with windows(browser, live_server.url, meant=["422"]) as opened:
         yield opened("datasets/")
 
 

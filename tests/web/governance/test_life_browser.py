@@ -45,7 +45,7 @@ def records(transactional_db: None, launch: Callable[..., Run], rita: User) -> l
 
 @pytest.fixture
 def open_page(browser: Browser, records: list[Record], live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    with windows(browser, live_server.url, meant="the server responded with a status of") as opened:
+    with windows(browser, live_server.url, meant=["the server responded with a status of"]) as opened:
         yield opened
 
 

@@ -58,10 +58,31 @@
     }
   });
 
-  // A preset on its way brings a form of its own; a check of the old one would take its place.
+  // A preset or a measurement that is asked for brings what a check would, and gives up the one under way. One that
+  // waited behind that must not be sent first: its answer would take the button along, or the preset's form.
+  let overtaken = false;
   document.addEventListener("htmx:confirm", (event) => {
-    if (event.target.id === "run-form" && event.target.querySelector("[name=preset].htmx-request")) event.preventDefault();
+    const { target } = event;
+    if (target.matches("[hx-sync='closest form:replace']")) {
+      overtaken = true;
+      setTimeout(() => (overtaken = false)); // by then the other is given up
+    } else if (target.id === "run-form" && (overtaken || target.querySelector("[name=preset].htmx-request"))) event.preventDefault();
   });
+
+  // Nor is a button swapped away between its being pressed and let go: the check is made again after that.
+  let pressed = null, missed = null;
+  document.addEventListener("pointerdown", (event) => (pressed = event.target.closest("button")));
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { elt } = event.detail.requestConfig;
+    if (elt.id !== "run-form" || !event.detail.target.contains(pressed)) return;
+    event.detail.shouldSwap = false;
+    missed = elt;
+  });
+  for (const ending of ["pointerup", "pointercancel"])
+    document.addEventListener(ending, () => setTimeout(() => { // after the click
+      if (missed?.isConnected) htmx.trigger(missed, "change");
+      pressed = missed = null;
+    }));
 
   // A tab nobody looks at asks for nothing; its next turn comes when it is looked at again.
   document.addEventListener("htmx:beforeRequest", (event) => {

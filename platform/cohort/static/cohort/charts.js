@@ -18,7 +18,7 @@
     points: { step: [] },
   }));
   const header = () => document.getElementById("live-header")?.dataset ?? {};
-  let last = 0, epoch = "", width = 1, seams = [], loading = false, { seam } = header();
+  let last = 0, epoch = "", width = 1, seams = [], loading = false, again = false, { seam } = header();
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(4)).replace("-", "−"));
@@ -28,7 +28,7 @@
 
   // ---------------------------------------------------------------- data
   const load = async () => {
-    if (loading) return;
+    if (loading) return void (again = true); // what is on its way may be from before
     loading = true;
     try {
       const query = new URLSearchParams({ after: last, epoch });
@@ -48,6 +48,10 @@
       if (anew || told.last !== null) last = told.last ?? 0;
     } finally {
       loading = false;
+      if (again) {
+        again = false;
+        load();
+      }
     }
   };
 
