@@ -29,7 +29,7 @@ HOSTS = "GRPO_HOSTS"
 REMOTE_SHELL = "GRPO_REMOTE_SHELL"
 """Called as `<these words> HOST <command>`."""
 
-_PASSED = ("DS_", "GLOO_", "GRPO_", "HF_", "NCCL_", "OMP_", "PYTHON", "TORCH", "TOKENIZERS_", "VLLM_")
+_PASSED = ("DS_", "GLOO_", "GRPO_", "HF_", "NCCL_", "OMP_", "PYTHON", "PYTORCH_", "TORCH", "TOKENIZERS_", "VLLM_")
 """Beginnings of the variables that the parts on other machines get from the first."""
 _OWN = (HOSTS, REMOTE_SHELL, PARENT, "VLLM_HOST_IP")
 """Of the first machine alone; the last is its address."""

@@ -11,6 +11,7 @@ Shapes: B rows · D hidden size · O outputs of a product · I its inputs.
 """
 
 import itertools
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,8 +172,20 @@ def _traced(model: Any) -> GraphModule:
             return hidden_states(model, tokens_B[:, None], positions_B[:, None], cache)[:, -1]
 
     some = torch.arange(5), torch.arange(5)  # 0 rows or 1 would be taken for what they are, 5 stand for any number
-    traced: GraphModule = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*some)
+    with _unlogged():
+        traced: GraphModule = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*some)
     return traced
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """An operation that torch cannot trace is named by what it raises; it logs a page of stack as well."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _joined(traced: GraphModule) -> tuple[GraphModule, list[Joined]]:

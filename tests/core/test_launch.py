@@ -287,7 +287,13 @@ def test_what_is_missing_here_is_said_as_on_one_machine(home, tmp_path, words, s
 
 
 def test_what_the_other_machines_see_of_the_first_one_s_variables():
-    settings = {"VLLM_LOGGING_LEVEL": "INFO", "DS_ACCELERATOR": "cuda", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "1"}
+    settings = {
+        "VLLM_LOGGING_LEVEL": "INFO",
+        "DS_ACCELERATOR": "cuda",
+        "NCCL_DEBUG": "INFO",
+        "OMP_NUM_THREADS": "1",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    }
     own = {"VLLM_HOST_IP": "10.0.0.1", launch.PARENT: "17", "HOME": "/h", "SECRET": "x"}
     assert passed_on({**TWO_HOSTS, **own, **settings}) == settings
 

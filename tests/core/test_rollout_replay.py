@@ -1,6 +1,8 @@
 """A token of every row as a flat list of operations: the same tokens and numbers as through the model's modules, for
 several families and with adapters; it follows the weights, holds nothing between calls, and steps aside in words."""
 
+import logging
+
 import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -186,8 +188,8 @@ def test_a_trace_that_gives_other_numbers_is_refused():
         Replay(policy)
 
 
-def test_experts_and_capped_scores():
-    """Experts hang on the numbers; capped scores are not for the shared cache, so nobody asks."""
+def test_experts_and_capped_scores(caplog, monkeypatch):
+    """Experts hang on the numbers, which one line says; capped scores are not for the shared cache, so nobody asks."""
     capped = make(lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, **HEADS, head_dim=16, sliding_window=8)))
     assert not shareable(capped.model)
     rollout = rollout_of(capped)
@@ -195,7 +197,12 @@ def test_experts_and_capped_scores():
     assert rollout._replay is None
     experts = make(lambda: OlmoeForCausalLM(OlmoeConfig(**SIZES, **HEADS, num_experts=4, num_experts_per_tok=2)))
     told = []
+    monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
     rollout = rollout_of(experts, tell=told.append)
     found = rollout.generate(PROMPTS, samples=4, decoding=Decoding(max_tokens=40), key=(5,))
-    assert (rollout._replay is None) == bool(told)
+    assert rollout._replay is None
+    assert [line.partition(" (")[0] for line in told] == [
+        "every token goes through the model's modules, which is slower: OlmoeForCausalLM cannot be traced"
+    ]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     assert_same(found, by_modules(experts))

@@ -14,10 +14,10 @@ from pytest_django.live_server_helper import LiveServer
 from cohort.accounts.models import Project, User
 from cohort.lab.models import LabJob, LaunchEstimate
 from cohort.runs.models import Run, RunState, StepMetric
+from tests.browser import picture
+from tests.web.estimate_rows import measured, there
 from tests.web.lab_rows import format_only, probed
 from tests.web.run_rows import Maker, add_steps
-from tests.web.test_estimates import measured, there
-from tests.web.test_lab_browser import picture
 from tests.web.windows import serious_faults, windows
 
 STEPS = 40

@@ -3,21 +3,19 @@ stale when a setting changes."""
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.test import Client
 
 from cohort.accounts.models import Project, User
-from cohort.lab.jobs import BadResult, job_claim, job_finish
+from cohort.lab.jobs import BadResult, job_claim
 from cohort.lab.models import JobState, LabJob, LaunchEstimate
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Node, Run
-from cohort.runs.nodes import node_create, node_present
 from cohort.runs.schedule import seats
 from cohort.runs.services import run_submit
 from grpo_core.config import RunConfig
-from grpo_core.wire import JobFinish, NodeInfo
+from tests.web.estimate_rows import measured, there
 from tests.web.form_page import as_browser
 from tests.web.run_rows import Maker, add_steps
 from tests.worker.making import NODE
@@ -28,44 +26,10 @@ ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
 
 
-def told(job: LabJob, **other: Any) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "config_digest": job.config_digest,
-        "device": "cpu",
-        "device_name": "AMD EPYC",
-        "seconds_per_step": 0.5,
-        "seconds_total": 130.0,
-        "parts": {"sample": 0.3, "update": 0.2},
-        "peak_memory_bytes": 2_000_000_000,
-        "completion_tokens": 21.5,
-        "length_from": "calibration",
-        "prompts": 8,
-        "calibration_seconds": 4.0,
-        "warnings": ["evaluations take longer than the training"],
-        "spread": {"seconds_per_step": [0.4, 0.7], "peak_memory_bytes": [1.9e9, 2.2e9]},
-    }
-    return result | other
-
-
-def there(name: str = "node-e", info: NodeInfo = NODE) -> Node:
-    node, _ = node_create(name=name)
-    node_present(node=node, info=info)
-    return node
-
-
 def asked(client: Client, chosen: dict[str, str], **other: str) -> str:
     answer = client.post(NEW, chosen | other | {"action": "estimate"}, headers={"HX-Request": "true"})
     assert answer.status_code == 200
     return answer.content.decode()
-
-
-def measured(job: LabJob, node: Node, **other: Any) -> LabJob:
-    given = job_claim(job_id=job.pk, node=node, info=NODE)
-    assert given.job.pk == job.pk
-    end = JobFinish(fence=given.job.fence, end="done", result=told(job, **other), seconds=5.0)
-    job_finish(job=given.job, finish=end)
-    job.refresh_from_db()
-    return job
 
 
 def panel(page: str) -> str:
