@@ -62,19 +62,26 @@ def test_a_checkpoint_goes_from_engine_to_engine(setting: Setting, whole: Callab
 
 
 @pytest.mark.parametrize(
-    ("stage", "point", "last"),
+    ("parts", "point", "last"),
     [
-        (1, "updating:3", "step-000002"),
-        (3, "checkpoint:filled@3", "step-000001"),  # the third: of step 2
+        (engine(1), "updating:3", "step-000002"),
+        (engine(2, offload="optimizer"), "updating:3", "step-000002"),
+        (engine(3, offload="all"), "checkpoint:filled@3", "step-000001"),  # the third: of step 2
     ],
+    ids=["zero1", "zero2-offload", "zero3-offload"],
 )
 def test_a_killed_rank_costs_the_step_in_hand(
-    setting: Setting, whole: Callable[[], Path], tmp_path: Path, stage: int, point: str, last: str
+    setting: Setting,
+    whole: Callable[[], Path],
+    tmp_path: Path,
+    parts: dict[str, object],
+    point: str,
+    last: str,
 ) -> None:
     out = tmp_path / "run"
-    assert train(setting, out, fault=point, **engine(stage)).status == -signal.SIGKILL
+    assert train(setting, out, fault=point, **parts).status == -signal.SIGKILL
     assert names_of_steps(out)[-1] == last
-    done = train(setting, out, "--resume", **engine(stage))
+    done = train(setting, out, "--resume", **parts)
     assert done.status == 0, done.printed
     assert f"goes on from checkpoints/{last}" in done.printed
     alike(out, whole())

@@ -16,6 +16,8 @@ from grpo_core import watchdog
 from grpo_core.watchdog import Watchdog, at, doing, rest, waiting
 from tests.processes import wait_for
 
+from .rewards.judge_asked import opened, values
+from .rewards.judge_server import Seen, Server, says
 from .runs import make_home, rows, setting
 
 
@@ -139,6 +141,25 @@ def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent() -> Non
     assert board.told["doing"] == "waiting for the other ranks"
     assert "rank 1 of 3, still for 40 s: reward answer, step 3: sample 2 of 8" in found
     assert "rank 2 of 3 has not been heard of for " in found
+
+
+def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the address, and how many answers are there."""
+    said = Said()
+
+    def answer(seen: Seen) -> bytes:
+        if seen.completion == "2":
+            said.wait("1 of 2 answers")
+        return says("Score: 10")
+
+    with Server(answer) as server, said.dog(0.3):
+        at("step 3", "reward judge")
+        place, judge = server.place, opened(server, monkeypatch)
+        assert values(judge, "1", "2") == [1.0, 1.0]
+        judge.close()
+    assert said.wait("1 of 2 answers")[0].endswith(
+        f" s: waiting for the judge at {place}, step 3: 1 of 2 answers are there"
+    )
 
 
 def test_a_run_whose_reward_sleeps_records_what_it_waits_for(tmp_path: Path) -> None:

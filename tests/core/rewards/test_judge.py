@@ -6,34 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.config_reward import RewardConfig, RewardLimits
+from grpo_core.config_reward import RewardConfig
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError
-from grpo_core.rewards import Rubric, Runner, judge_calls
-from grpo_core.rewards.base import Context, Unscored
-from grpo_core.rewards.judge import TEMPLATE, Judge, JudgeParams, check
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.judge import TEMPLATE, JudgeParams, check
 from grpo_core.rewards.judge_score import NoScore, as_number, by_field, by_pattern, share
 
 from .examples import PAGES, Example, examples, run
+from .judge_asked import PROBLEM, opened, values
 from .judge_server import Reply, Seen, Server, chat, http, says
 
-PROBLEM = Problem("p1", "2+2?", "4")
 KEY = "sk-test-0123456789abcdef"
 
 
 def by_completion(seen: Seen) -> Reply:
     return says(f"Score: {seen.completion}")
-
-
-def opened(server: Server, monkeypatch: pytest.MonkeyPatch, *, cache: Path | None = None, **params: object) -> Judge:
-    monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
-    monkeypatch.setattr(judge_calls, "FIRST_PAUSE", 0.01)
-    made = {"base_url": server.url, "model": "grader", "key_env": None, **params}
-    return Judge(JudgeParams(**made), Context(limits=RewardLimits(retries=1, workers=1), cache=cache))
-
-
-def values(judge: Judge, *completions: str) -> list[float | None]:
-    return [one.value for one in judge.score([Unscored(PROBLEM, text) for text in completions], lambda: None)]
 
 
 # ---------------------------------------------------------------------- what is asked

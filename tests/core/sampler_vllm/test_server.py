@@ -25,6 +25,7 @@ from grpo_core.rollout.vllm.client import Server
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout, weights_of
 from grpo_core.rollout.vllm.settings import Gone, Settings
+from grpo_core.watchdog import Watchdog, at
 from tests.core.sampler_vllm.small import ROWS, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
 from tests.processes import wait_for
@@ -265,6 +266,23 @@ time.sleep(1000)
     trainer.kill()
     trainer.wait()
     wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "the server lives on")
+
+
+def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
+    said = []
+    pids = [server.process.pid, *(one.pid for one in psutil.Process(server.process.pid).children(recursive=True))]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    def warned(text, data):
+        said.append(text)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    with Watchdog(0.3, warn=warned, log=lambda text: None):
+        at("step 5", "sampling")
+        assert len(server.score([[1, 2, 3]])[0]) == 2
+    assert said[0].endswith(": the vLLM server, step 5: it is to score")
 
 
 def test_a_server_that_is_killed_is_told(folder, policy, tmp_path):
