@@ -118,18 +118,23 @@ def test_bf16_weights_have_fp32_copies(home: Path, plain: Callable[[str], Path],
     bf16, and the plain engine's but for gradients that were rounded in another order."""
     done = train(work(home, "bf16", "deepspeed"), tmp_path / "run", **engine(stage))
     assert done.status == 0, done.printed
-    (mine,), (other,) = metrics(tmp_path / "run"), metrics(plain("bf16"))
-    assert mine["loss"] == pytest.approx(other["loss"], abs=1e-4)
-    assert mine["grad_norm"] == pytest.approx(other["grad_norm"], rel=2e-2)
+    (row,), (told,) = metrics(tmp_path / "run"), metrics(plain("bf16"))
+    assert row["loss"] == pytest.approx(told["loss"], abs=1e-4)
+    assert row["grad_norm"] == pytest.approx(told["grad_norm"], rel=2e-2)
     lr = 0.0005
     assert far(weights(tmp_path / "run"), weights(plain("bf16"))) <= 2 * lr + 2**-7
     exact = _exact(tmp_path / "run", 1)
     assert all(value.dtype == torch.float32 for value in exact.values())
     assert any((value != value.bfloat16().float()).any() for value in exact.values())
-    moved = {name: value - _exact(tmp_path / "run", 0)[name] for name, value in exact.items()}
-    told = {name: value - _exact(plain("bf16"), 0)[name] for name, value in _exact(plain("bf16"), 1).items()}
-    same = torch.cat([(moved[name] - told[name]).abs().flatten() for name in moved])
-    assert same.median() < 0.01 * lr, "AdamW's first step is lr in each weight, by the sign of its gradient"
+    mine, other = _moved(tmp_path / "run"), _moved(plain("bf16"))
+    assert (other.abs() > 0.9 * lr).float().mean() > 0.5, "AdamW's first step is lr in each weight that has a gradient"
+    assert ((mine - other).abs() < 0.1 * lr).float().mean() > 0.95, "by its sign, which rounding turns in the smallest"
+
+
+def _moved(out: Path) -> torch.Tensor:
+    """All weights' way in the first step."""
+    before, after = _exact(out, 0), _exact(out, 1)
+    return torch.cat([(after[name] - before[name]).flatten() for name in sorted(before)])
 
 
 def _exact(out: Path, step: int) -> dict[str, torch.Tensor]:
