@@ -56,6 +56,30 @@ def end(run: Run, state: str, **fields: object) -> None:
     put_in(run, state, desired="run", **fields)
 
 
+def test_a_press_outlasts_what_comes_meanwhile(open_page: Callable[..., Page], run: Run) -> None:
+    """The page's head is polled; a button that is replaced between press and release is not clicked."""
+    page = open_page(f"runs/{run.pk}/")
+    page.get_by_role("button", name="Pause").hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 200):
+        add_steps(run.attempts.get(state="running"), [{"reward": 0.5}], first=7)
+    page.wait_for_timeout(500)
+    page.mouse.up()
+    expect(page.locator(".title")).to_contain_text("pause asked for")
+    expect(page.locator(".run-progress")).to_contain_text("step 7 of 12")
+
+
+def test_the_last_answer_comes_after_a_press(open_page: Callable[..., Page], run: Run) -> None:
+    page = open_page(f"runs/{run.pk}/")
+    page.locator("h1").hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 286):
+        end(run, "failed", ended_at=timezone.now() - timedelta(days=1))
+    page.wait_for_timeout(500)
+    page.mouse.up()
+    expect(page.locator(".title .badge").first).to_contain_text("Failed")
+
+
 def test_pause_take_it_back_pause_and_resume(open_page: Callable[..., Page], run: Run) -> None:
     page = open_page(f"runs/{run.pk}/")
     page.get_by_role("button", name="Pause").click()

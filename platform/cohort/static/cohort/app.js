@@ -69,20 +69,22 @@
     } else if (target.id === "run-form" && (overtaken || target.querySelector("[name=preset].htmx-request"))) event.preventDefault();
   });
 
-  // Nor is a button swapped away between its being pressed and let go: the check is made again after that.
-  let pressed = null, missed = null;
-  document.addEventListener("pointerdown", (event) => (pressed = event.target.closest("button")));
+  // Nor is anything swapped away by itself between a press and its end: that would make no click. What is polled comes
+  // again, and the check is made again.
+  let pressed = false, missed = null;
+  document.addEventListener("pointerdown", (event) => (pressed = event.button === 0));
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { elt } = event.detail.requestConfig;
-    if (elt.id !== "run-form" || !event.detail.target.contains(pressed)) return;
+    if (!pressed || !elt.matches("[data-poll], [hx-trigger^=every], #run-form")) return;
     event.detail.shouldSwap = false;
-    missed = elt;
+    if (elt.id === "run-form") missed = elt;
   });
-  for (const ending of ["pointerup", "pointercancel"])
-    document.addEventListener(ending, () => setTimeout(() => { // after the click
-      if (missed?.isConnected) htmx.trigger(missed, "change");
-      pressed = missed = null;
-    }));
+  const released = () => setTimeout(() => { // after the click
+    if (missed?.isConnected) htmx.trigger(missed, "change");
+    [pressed, missed] = [false, null];
+  });
+  for (const ending of ["pointerup", "pointercancel", "contextmenu"]) document.addEventListener(ending, released);
+  addEventListener("blur", released);
 
   // A tab nobody looks at asks for nothing; its next turn comes when it is looked at again.
   document.addEventListener("htmx:beforeRequest", (event) => {

@@ -22,8 +22,7 @@
     const id = event.detail.requestConfig.elt.id; // detail.elt is another one once the element has been swapped
     if (!timers.has(id) || event.detail.requestConfig.verb !== "get") return;
     const { wait } = timers.get(id), status = event.detail.xhr.status;
-    if (status === 286) { clearTimeout(timers.get(id).handle); timers.delete(id); }
-    else if (status === 200) later(id, FAST);
+    if (status === 200 || status === 286) later(id, FAST); // `ask` ends it where nothing polls any more
     else if (status === 204) later(id, Math.min(wait * 1.4, SLOWEST));
     else later(id, Math.min(wait * 2, TROUBLE));
     if (status === 200 || status === 286) document.dispatchEvent(new CustomEvent("cohort:live"));
