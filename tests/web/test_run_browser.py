@@ -92,6 +92,20 @@ def test_charts_grow_while_the_run_lives_and_stop_with_it(open_page: Callable[..
     assert [url for url in asked if "/live/" in url] == [], "it polls no more"
 
 
+def test_what_no_step_reports_is_not_promised_any_longer(
+    open_page: Callable[..., Page], run: Run, maker: Maker
+) -> None:
+    """The page was opened before the first step; the node has no NVML."""
+    begun = maker.run("begun", state="training", preset="demo")
+    attempt = maker.attempt(begun)
+    page = open_page(f"runs/{begun.pk}/")
+    use = page.locator("[data-chart=utilisation]")
+    expect(use).to_contain_text("Comes with the first step")
+    add_steps(attempt, [numbers(1)])
+    expect(use).to_contain_text("No step has reported it")
+    expect(page.locator("[data-chart=reward] .plot-absent")).to_be_hidden()
+
+
 def test_steps_that_come_while_the_charts_ask_are_drawn_too(open_page: Callable[..., Page], run: Run) -> None:
     """The last ones of a run among them, after which the page asks no more."""
     page = open_page(f"runs/{run.pk}/")

@@ -124,11 +124,13 @@
     };
   };
   const draw = () => {
+    const begun = panels.some(({ points }) => points.step.length > 0);
     for (const chart of panels) {
       const empty = chart.points.step.length === 0;
       chart.panel.classList.toggle("is-empty", empty);
       chart.button.hidden = empty;
       chart.plot.setAttribute("aria-label", [chart.label, ...seams.map(words)].join("; "));
+      if (empty && begun) chart.panel.querySelector(".plot-absent").textContent = "No step has reported it.";
       if (empty) continue;
       const first = !chart.plot.classList.contains("js-plotly-plot");
       if (!chart.panel.classList.contains("is-table")) {
