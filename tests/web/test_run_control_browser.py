@@ -71,11 +71,13 @@ def test_a_press_outlasts_what_comes_meanwhile(open_page: Callable[..., Page], r
 
 def test_the_last_answer_comes_after_a_press(open_page: Callable[..., Page], run: Run) -> None:
     page = open_page(f"runs/{run.pk}/")
-    page.locator("h1").hover()
+    page.get_by_role("button", name="Pause").hover()
     page.mouse.down()
     with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 286):
         end(run, "failed", ended_at=timezone.now() - timedelta(days=1))
     page.wait_for_timeout(500)
+    expect(page.locator(".title .badge").first).to_contain_text("Training")
+    page.mouse.move(1, 1)
     page.mouse.up()
     expect(page.locator(".title .badge").first).to_contain_text("Failed")
 

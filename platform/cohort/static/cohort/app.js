@@ -70,9 +70,11 @@
   });
 
   // Nor is anything swapped away by itself between a press and its end: that would make no click. What is polled comes
-  // again, and the check is made again.
+  // again, and the check is made again. Only of what is clicked: the press on a scroll bar or a list has no end here.
   let pressed = false, missed = null;
-  document.addEventListener("pointerdown", (event) => (pressed = event.button === 0));
+  document.addEventListener("pointerdown", (event) => {
+    pressed = event.button === 0 && event.target.closest("a, button, summary, label") !== null;
+  });
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { elt } = event.detail.requestConfig;
     if (!pressed || !elt.matches("[data-poll], [hx-trigger^=every], #run-form")) return;
