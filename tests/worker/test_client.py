@@ -246,7 +246,8 @@ class Line:
 
 
 def head(length: int, status: str = "200 OK", more: str = "") -> bytes:
-    return f"HTTP/1.1 {status}\r\n{more}Content-Length: {length}\r\n\r\n".encode()
+    """Says that the connection ends, or the next call may be sent on it while it is being closed, and is lost."""
+    return f"HTTP/1.1 {status}\r\nConnection: close\r\n{more}Content-Length: {length}\r\n\r\n".encode()
 
 
 def beat(link: AttemptLink) -> None:
