@@ -25,7 +25,7 @@ from grpo_core.launch import PARENT
 from grpo_core.rollout.vllm import wire
 from grpo_core.rollout.vllm.settings import CHUNK, Asked, Gone, Settings, Told
 from grpo_core.rollout.vllm.shared import Outgoing
-from grpo_core.watchdog import waiting
+from grpo_core.watchdog import doing, waiting
 
 PYTHON = "GRPO_VLLM_PYTHON"
 """Interpreter of the environment that vLLM is installed in."""
@@ -177,8 +177,8 @@ class Server:
         try:
             with waiting("the vLLM server", f"it is to {do}"):
                 wire.send(self._line, {"do": do, **words})
-                self._wait_for(self._line.fileno())
-                told = wire.receive(self._line)
+                while "doing" in (told := self._heard(self._line)):
+                    doing("the vLLM server", f"it is to {do}: {told['doing']}", told["count"])
         except (EOFError, OSError) as error:
             self._check()  # a wish to stop may have ended the server too
             status = self._ended(LEAVES_WITHIN)
@@ -186,6 +186,10 @@ class Server:
         if "failed" in told:
             raise self._failure(told)
         return told["ok"]
+
+    def _heard(self, line: socket.socket) -> Any:
+        self._wait_for(line.fileno())
+        return wire.receive(line)
 
     def _wait_for(self, fd: int) -> None:
         while not select.select([fd], [], [], PAUSE)[0]:

@@ -33,9 +33,16 @@ _FAILURES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError, A
 
 
 class Engine:
-    """One engine. `check` is called at every token and may raise to stop; what was asked for is then given up."""
+    """One engine. `check` and `tell` are called at every token and may raise to stop; what was asked for is then given
+    up. `tell` is told what `watchdog.doing` is."""
 
-    def __init__(self, settings: Settings, *, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        check: Callable[[], None] = lambda: None,
+        tell: Callable[[str, str, int], None] = doing,
+    ) -> None:
         """Raises RolloutError when vLLM is not here, or does not take the settings; what `failure` gives."""
         os.environ.update(_VARIABLES if settings.beside else _VARIABLES | _LOOPBACK)
         if settings.uncompiled:
@@ -54,7 +61,7 @@ class Engine:
                 "or with engine.vllm.place: server in one of its own that GRPO_VLLM_PYTHON names (docs/vllm.md)"
             ) from error
         self._settings = settings
-        self._check = check
+        self._check, self._tell = check, tell
         self._params, self._tokens = SamplingParams, tokens_input
         self._failures = (VLLMError, *_FAILURES)
         self._number = 0
@@ -151,7 +158,7 @@ class Engine:
                 if not self._engine.has_unfinished_requests():
                     break
                 self._check()
-                doing("sampling with vLLM", f"{len(requests) - done.count(None)} of {len(requests)} ended", turn)
+                self._tell("sampling with vLLM", f"{len(requests) - done.count(None)} of {len(requests)} ended", turn)
                 for answer in self._engine.step():
                     if answer.finished:
                         done[places[answer.request_id]] = answer

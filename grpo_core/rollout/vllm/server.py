@@ -2,8 +2,9 @@
 `python -m grpo_core.rollout.vllm.server`, by an interpreter that has vLLM; people do not call it.
 
 The first line of standard input holds the run's key and the engine's settings. It listens on the loopback address until
-the trainer has come and shown that it knows the key; from then on nobody else can come. It says how far it is in lines
-of JSON on standard output, writes its log to standard error, and ends with the trainer, whatever ends that.
+the trainer has come and shown that it knows the key; from then on nobody else can come. How its start went it says in a
+line of JSON on standard output, how far its work is in frames before the answer; its log goes to standard error. It
+ends with the trainer, whatever ends that.
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -24,10 +26,51 @@ from grpo_core.rollout.vllm.settings import Asked, Settings
 
 SHOW_KEY_WITHIN = 10.0
 """Seconds that somebody who comes has to show the key."""
+TELL_EVERY = 1.0
+"""Seconds between two words on how far the work is, at least."""
 
 
 class TrainerGone(Exception):
     """The line to the trainer has ended."""
+
+
+class Trainer:
+    """The line to the trainer, once it has come."""
+
+    def __init__(self) -> None:
+        self.line: socket.socket | None = None
+        self._told_at = 0.0
+
+    def asks(self) -> Any:
+        """What it asks next. Raises what `wire.receive` does."""
+        assert self.line is not None
+        told = wire.receive(self.line)
+        self._told_at = time.monotonic()
+        return told
+
+    def check(self) -> None:
+        """Raises TrainerGone. Nothing is said by it while something is sampled, so what can be read is the line's
+        end."""
+        if self.line is None:
+            return
+        try:
+            seen = self.line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise TrainerGone from error
+        if not seen:
+            raise TrainerGone
+
+    def tell(self, what: str, detail: str, count: int) -> None:
+        """How far the work is. Raises TrainerGone."""
+        if self.line is None or time.monotonic() - self._told_at < TELL_EVERY:
+            return
+        try:
+            wire.send(self.line, {"doing": f"{what}, {detail}", "count": count})
+        except OSError as error:
+            raise TrainerGone from error
+        self._told_at = time.monotonic()
 
 
 def main() -> int:
@@ -49,8 +92,8 @@ def main() -> int:
     try:
         from grpo_core.rollout.vllm.engine import Engine
 
-        line: socket.socket | None = None
-        engine = Engine(settings, check=lambda: _still_there(line))
+        trainer = Trainer()
+        engine = Engine(settings, check=trainer.check, tell=trainer.tell)
     except GrpoError as error:
         tell(failed=str(error), code=error.code)
         return error.exit_status
@@ -60,8 +103,9 @@ def main() -> int:
     with socket.create_server((wire.HOST, 0), backlog=8) as door:
         tell(port=door.getsockname()[1])
         line = admitted(door, key, log=lambda text: print(text, file=sys.stderr, flush=True))
+    trainer.line = line
     with line, suppress(EOFError, OSError, TrainerGone):  # the trainer is gone, and so is the reason to be here
-        _serve(engine, line)
+        _serve(engine, trainer, line)
     engine.close()
     return 0
 
@@ -81,18 +125,6 @@ def admitted(door: socket.socket, key: bytes, *, log: Callable[[str], None]) -> 
         return line
 
 
-def _still_there(line: socket.socket | None) -> None:
-    """Nothing is said while something is sampled, so what can be read is the line's end."""
-    if line is None:
-        return
-    try:
-        seen = line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return
-    if not seen:
-        raise TrainerGone
-
-
 def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Weights on their way in: parts come one by one, each answered when the one before was taken."""
     while True:
@@ -104,10 +136,10 @@ def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
         yield "weights_take_shared", (told["place"], told["entries"])
 
 
-def _serve(engine: Any, line: socket.socket) -> None:
+def _serve(engine: Any, trainer: Trainer, line: socket.socket) -> None:
     """Answer until the line ends. What goes wrong with vLLM is an answer too."""
     while True:
-        told = wire.receive(line)
+        told = trainer.asks()
         try:
             reply: dict[str, Any] = {"ok": _answer(engine, line, told)}
         except GrpoError as error:

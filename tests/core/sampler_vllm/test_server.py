@@ -24,7 +24,7 @@ from grpo_core.rollout.vllm import client, wire
 from grpo_core.rollout.vllm.client import Server
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout, weights_of
-from grpo_core.rollout.vllm.settings import Gone, Settings
+from grpo_core.rollout.vllm.settings import Asked, Gone, Settings
 from grpo_core.watchdog import Watchdog, at
 from tests.core.sampler_vllm.small import ROWS, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
@@ -247,7 +247,9 @@ def test_only_the_key_opens_it(folder, tmp_path):
     with socket.create_connection((wire.HOST, port)) as line:
         wire.greet(line, key)
         wire.send(line, {"do": "score", "texts": [[1, 2, 3]]})
-        assert len(wire.receive(line)["ok"][0]) == 2
+        while "doing" in (told := wire.receive(line)):
+            pass
+        assert len(told["ok"][0]) == 2
     assert process.wait() == 0, "it outlives the line to its trainer"
     assert (tmp_path / "log").read_text().count(f"refused {wire.HOST}:") == 1
 
@@ -283,6 +285,26 @@ def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
         at("step 5", "sampling")
         assert len(server.score([[1, 2, 3]])[0]) == 2
     assert said[0].endswith(": the vLLM server, step 5: it is to score")
+
+
+def test_it_says_how_far_it_is(server, monkeypatch):
+    """So that a server with hours of work is not taken for one that stands still."""
+    said = []
+    monkeypatch.setattr(client, "doing", lambda what, detail, count: said.append((what, detail, count)))
+    for samples in (8, 64, 512, 4096):  # as many as take longer than its silence
+        said.clear()
+        (group,) = server.generate(Asked(PROMPTS[:1], [list(range(samples))], Decoding(max_tokens=60), ()))
+        assert len(group) == samples
+        if len(said) > 2:
+            break
+    (what,) = {what for what, _, _ in said}
+    assert what == "the vLLM server"
+    words = re.compile(rf"it is to generate: sampling with vLLM, (\d+) of {samples} ended")
+    ended = [int(words.fullmatch(detail)[1]) for _, detail, _ in said]
+    assert ended == sorted(ended)
+    assert ended[-1] < samples
+    counts = [count for _, _, count in said]
+    assert counts == sorted(set(counts))
 
 
 def test_a_server_that_is_killed_is_told(folder, policy, tmp_path):
