@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.catalog.services import base_model_register, dataset_create
@@ -216,9 +217,10 @@ def test_a_supervisor_that_is_killed_loses_its_job_to_another(lab: Site, tmp_pat
         os.kill(supervisor, signal.SIGKILL)
         wait_for(lambda: not left_of(tmp_path), "its keeper ends all of it", process)
         assert jobs_expire() == [], "its lease is not over yet"
-        assert wait_for(expired, "its lease is over") == [job.pk]
-        job.refresh_from_db()
-        assert (job.state, job.error_code) == (JobState.WAITING, "worker_lost")
+        with transaction.atomic():  # until it is looked at, no worker hears that it waits
+            assert wait_for(expired, "its lease is over") == [job.pk]
+            job.refresh_from_db()
+            assert (job.state, job.error_code) == (JobState.WAITING, "worker_lost")
         wait_for(samples(job), "it is taken again", process)
         assert job.fence == 2
         assert wait_for(expired, "its lease is over") == [job.pk]
