@@ -23,7 +23,7 @@ from cohort.runs.models import Node
 from cohort.runs.revoke import node_revoke
 from grpo_core.broker import LAB_JOB_TASK, LAB_QUEUE
 from grpo_core.lab.result import LabResult
-from tests.processes import clean_environment, wait_for
+from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.conftest import Site
 from tests.worker.queues import take_all
 from worker.keeper import processes
@@ -87,7 +87,7 @@ def lab_worker(site: Site, folder: Path, **more: str) -> Iterator["subprocess.Po
     finally:
         process.terminate()
         try:
-            process.wait(timeout=60)
+            process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
