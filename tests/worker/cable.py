@@ -12,6 +12,8 @@ class Cable:
         parts = urlsplit(url)
         self._target = (parts.hostname or "", parts.port or 80)
         self._whole = True
+        self._changing = threading.Lock()
+        """A connection that is being made is cut with the others, or is not made."""
         self._ends: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -29,8 +31,10 @@ class Cable:
         self.cut()
 
     def cut(self) -> None:
-        self._whole = False
-        for end in list(self._ends):
+        with self._changing:
+            self._whole = False
+            ends = list(self._ends)
+        for end in ends:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
@@ -43,11 +47,12 @@ class Cable:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            if not self._whole:
-                near.close()
-                continue
-            far = socket.create_connection(self._target)
-            self._ends |= {near, far}
+            with self._changing:
+                if not self._whole:
+                    near.close()
+                    continue
+                far = socket.create_connection(self._target)
+                self._ends |= {near, far}
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 

@@ -39,6 +39,9 @@ def main() -> None:
     if mode in ("obey", "deaf", "checkpoints", "fill-disk"):
         # Its records are seen, and a stop may be asked for, before it has said how it takes one.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    if mode == "deaf":  # before its steps are seen: from then on tests look for what it has started
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     run.append(phase("training", 100))
     for number in range(done + 1, done + 4):
         run.append(step(number))
@@ -56,8 +59,6 @@ def main() -> None:
             stop_when_asked(run)
             go_on()
         case "deaf":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             go_on()
         case "wait-for-file":
             while not (folder / "go").exists():

@@ -127,16 +127,17 @@ def test_one_that_hangs_in_the_driver_is_the_only_one(
 ) -> None:
     """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
     monkeypatch.setattr(devices, "_KILLED_SECONDS", 0.1)
-    nvidia_smi.write_text(f"#!/bin/sh\necho $$ >> {tmp_path / 'asked'}\nexec sleep 600\n")
+    asked = tmp_path / "asked"
+    nvidia_smi.write_text(f"#!/bin/sh\necho $$ >> {asked}\nexec sleep 600\n")
     with monkeypatch.context() as patch:
-        patch.setattr(subprocess.Popen, "kill", lambda asked: None)
-        wait_for(lambda: gpu_users(0.2) is None and (tmp_path / "asked").exists(), "it has been asked")
-    hangs = int((tmp_path / "asked").read_text())
+        patch.setattr(subprocess.Popen, "kill", lambda process: None)
+        wait_for(lambda: gpu_users(0.2) is None and asked.exists() and asked.read_text(), "it has been asked")
+    hangs = int(asked.read_text())
     assert [gpu_users(), gpus()] == [None, []]
     os.kill(hangs, signal.SIGKILL)
     nvidia_smi.write_text(NVIDIA_SMI)
     wait_for(lambda: gpu_users() == {17, 4711}, "it is gone, and another is asked")
-    assert (tmp_path / "asked").read_text() == f"{hangs}\n"
+    assert asked.read_text() == f"{hangs}\n"
 
 
 def interpreter(folder: Path, body: str) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.catalog.services import base_model_register, dataset_create
@@ -22,7 +23,7 @@ from cohort.runs.models import Node
 from cohort.runs.revoke import node_revoke
 from grpo_core.broker import LAB_JOB_TASK, LAB_QUEUE
 from grpo_core.lab.result import LabResult
-from tests.processes import clean_environment, wait_for
+from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.conftest import Site
 from tests.worker.queues import take_all
 from worker.keeper import processes
@@ -86,7 +87,7 @@ def lab_worker(site: Site, folder: Path, **more: str) -> Iterator["subprocess.Po
     finally:
         process.terminate()
         try:
-            process.wait(timeout=60)
+            process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -216,9 +217,10 @@ def test_a_supervisor_that_is_killed_loses_its_job_to_another(lab: Site, tmp_pat
         os.kill(supervisor, signal.SIGKILL)
         wait_for(lambda: not left_of(tmp_path), "its keeper ends all of it", process)
         assert jobs_expire() == [], "its lease is not over yet"
-        assert wait_for(expired, "its lease is over") == [job.pk]
-        job.refresh_from_db()
-        assert (job.state, job.error_code) == (JobState.WAITING, "worker_lost")
+        with transaction.atomic():  # until it is looked at, no worker hears that it waits
+            assert wait_for(expired, "its lease is over") == [job.pk]
+            job.refresh_from_db()
+            assert (job.state, job.error_code) == (JobState.WAITING, "worker_lost")
         wait_for(samples(job), "it is taken again", process)
         assert job.fence == 2
         assert wait_for(expired, "its lease is over") == [job.pk]

@@ -68,6 +68,7 @@ def test_one_that_never_ends_is_known_without_its_mark(
     assert kept.survives
     assert [pid for pid, _ in kept.left] == [one.orphan]
     monkeypatch.setattr(orphans, "_marked", lambda pid, mark: False)
+    monkeypatch.setattr(orphans, "_KILL_AGAIN_SECONDS", 60.0)
     monkeypatch.setattr(orphans, "keeper", keeper)
     sweep(tmp_path / "runs")
     assert not lives(one.orphan)
