@@ -2,11 +2,13 @@
 people do to a run, by its pages."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
-from django.db.models import F
+from django.db import connection
+from django.db.models import DateTimeField, F, Value
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
@@ -104,6 +106,22 @@ def age(attempt: Attempt, seconds: float, *fields: str) -> None:
     """Times of the attempt as if so many seconds more had gone by."""
     back = timedelta(seconds=seconds)
     Attempt.objects.filter(pk=attempt.pk).update(**{field: F(field) - back for field in fields})
+
+
+def database_now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT STATEMENT_TIMESTAMP()")
+        found: datetime = cursor.fetchone()[0]
+    return found
+
+
+def stop_clock(monkeypatch: pytest.MonkeyPatch, *parts: ModuleType) -> datetime:
+    """The database's clock stands still for these parts of the platform, so that what is a second short of a limit
+    stays so on a machine that pauses. Returns the moment."""
+    moment = database_now()
+    for part in parts:
+        monkeypatch.setattr(part, "Now", lambda: Value(moment, DateTimeField()))
+    return moment
 
 
 def waiting(maker: Maker, minutes: float = 0, **fields: object) -> Run:
