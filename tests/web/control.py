@@ -2,6 +2,7 @@
 people do to a run, by its pages."""
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,11 @@ from django.test import Client
 from django.utils import timezone
 
 from cohort.accounts.models import User
+from cohort.runs import reconcile
 from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
 from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
 from cohort.runs.nodes import node_create
+from cohort.runs.schedule import queue
 from cohort.runs.selectors.queue import WaitingRow, waiting_rows
 from cohort.runs.services import run_submit
 from grpo_core import records
@@ -122,6 +125,11 @@ def stop_clock(monkeypatch: pytest.MonkeyPatch, *parts: ModuleType) -> datetime:
     for part in parts:
         monkeypatch.setattr(part, "Now", lambda: Value(moment, DateTimeField()))
     return moment
+
+
+def queue_at(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
+    """The reconciler comes to the queue at this moment."""
+    monkeypatch.setattr(reconcile, "queue", lambda: replace(queue(), now=moment))
 
 
 def waiting(maker: Maker, minutes: float = 0, **fields: object) -> Run:
