@@ -2,19 +2,24 @@
 people do to a run, by its pages."""
 
 import re
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
-from django.db.models import F
+from django.db import connection
+from django.db.models import DateTimeField, F, Value
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
 from cohort.accounts.models import User
+from cohort.runs import reconcile
 from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
 from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
 from cohort.runs.nodes import node_create
+from cohort.runs.schedule import queue
 from cohort.runs.selectors.queue import WaitingRow, waiting_rows
 from cohort.runs.services import run_submit
 from grpo_core import records
@@ -104,6 +109,27 @@ def age(attempt: Attempt, seconds: float, *fields: str) -> None:
     """Times of the attempt as if so many seconds more had gone by."""
     back = timedelta(seconds=seconds)
     Attempt.objects.filter(pk=attempt.pk).update(**{field: F(field) - back for field in fields})
+
+
+def database_now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT STATEMENT_TIMESTAMP()")
+        found: datetime = cursor.fetchone()[0]
+    return found
+
+
+def stop_clock(monkeypatch: pytest.MonkeyPatch, *parts: ModuleType) -> datetime:
+    """The database's clock stands still for these parts of the platform, so that what is a second short of a limit
+    stays so on a machine that pauses. Returns the moment."""
+    moment = database_now()
+    for part in parts:
+        monkeypatch.setattr(part, "Now", lambda: Value(moment, DateTimeField()))
+    return moment
+
+
+def queue_at(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
+    """The reconciler comes to the queue at this moment."""
+    monkeypatch.setattr(reconcile, "queue", lambda: replace(queue(), now=moment))
 
 
 def waiting(maker: Maker, minutes: float = 0, **fields: object) -> Run:

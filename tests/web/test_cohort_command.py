@@ -14,6 +14,7 @@ from cohort.embedded.people import node_revoke, user_add
 from cohort.embedded.up import _answers, make_node
 from cohort.runs.models import Node
 from cohort.runs.nodes import node_create, token_digest
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -83,7 +84,10 @@ def test_the_own_web_server_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPa
             return
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.handle_request)
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        assert _answers(f"http://127.0.0.1:{server.server_port}/healthz")
-        thread.join()
+        try:  # as `cohort up` does: one question waits 5 s, which a busy machine may take longer than
+            wait_for(lambda: _answers(f"http://127.0.0.1:{server.server_port}/healthz"), "the server answers")
+        finally:
+            server.shutdown()
+            thread.join()

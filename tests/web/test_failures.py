@@ -4,13 +4,28 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db.models.functions import Now
 
+from cohort.runs import reconcile
 from cohort.runs.attempts import StaleFence, attempts_released
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.reconcile import attempts_lost, queued_republish
 from grpo_core.wire import LostAttempt, LostAttempts
-from tests.web.control import age, beat, checkpoint, claim, claimed, finish, gpu1, let_pass, node, resumed, steps, train
+from tests.web.control import (
+    age,
+    beat,
+    checkpoint,
+    claim,
+    claimed,
+    finish,
+    gpu1,
+    let_pass,
+    node,
+    queue_at,
+    resumed,
+    steps,
+    stop_clock,
+    train,
+)
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
@@ -135,23 +150,28 @@ def test_a_preempted_run_goes_back_at_once_and_it_is_no_failure(
 
 
 def test_a_run_that_waits_for_its_next_try_is_published_when_that_has_come(
-    attempt: Attempt, gpu1: Node, django_capture_on_commit_callbacks: Any
+    attempt: Attempt, gpu1: Node, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     finish(attempt, "failed", "nccl_error")
     take_all("train")
     with django_capture_on_commit_callbacks(execute=True):
         run = finish(train(claim(gpu1), resumed(40), *steps(41, 42)), "failed", "nccl_error")
     assert take_all("train") == []
+    assert run.not_before is not None
+    queue_at(monkeypatch, run.not_before - timedelta(seconds=1))
     with django_capture_on_commit_callbacks(execute=True):
         assert queued_republish() == []
-    Run.objects.filter(pk=run.pk).update(not_before=Now())
+    queue_at(monkeypatch, run.not_before)
     with django_capture_on_commit_callbacks(execute=True):
         assert queued_republish() == [run.pk]
     assert take_all("train") == [[run.pk]]
 
 
-def test_a_lost_worker_is_a_failure_like_any_other(attempt: Attempt, gpu1: Node) -> None:
-    age(attempt, 61, "lease_until", "claimed_at")
+def test_a_lost_worker_is_a_failure_like_any_other(
+    attempt: Attempt, gpu1: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = stop_clock(monkeypatch, reconcile)
+    Attempt.objects.update(claimed_at=now - timedelta(seconds=61), lease_until=now - timedelta(seconds=1))
     assert attempts_lost() == [attempt.run_id]
     attempt.refresh_from_db()
     assert (attempt.state, attempt.end_code) == ("lost", "worker_lost")

@@ -24,6 +24,7 @@ from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards import Rubric, Runner
 from tests.web.conftest import R1_EXACT
+from tests.web.control import stop_clock
 from tests.web.lab_calls import PYTHON, RIGHT, JobCaller, asking, claim, result, taken
 from tests.web.sandbox_reports import BROKEN, WORKS, node_info
 from tests.web.worker_calls import Caller, refused
@@ -212,11 +213,13 @@ def test_what_waits_long_is_told_again_but_never_on_top_of_a_message(
     ask: Callable[..., LabJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_published", {})
+    asked = stop_clock(monkeypatch, jobs)
     first, second = ask(), ask()
     take_all(LAB_QUEUE)
     now = 1000.0
+    LabJob.objects.update(created_at=asked - timedelta(seconds=9))
     assert jobs_republish(clock=lambda: now) == [], "they wait for a moment only"
-    LabJob.objects.update(created_at=Now() - timedelta(minutes=1))
+    LabJob.objects.update(created_at=asked - timedelta(seconds=11))
     assert jobs_republish(clock=lambda: now) == [first.pk, second.pk]
     assert jobs_republish(clock=lambda: now + 29) == []
     assert jobs_republish(clock=lambda: now + 31) == [], "their messages lie there still"

@@ -19,24 +19,29 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAYS_30 = timedelta(days=30)
 
 
-def spent(maker: Maker, *, gpus: int, began_ago: timedelta, ended_ago: timedelta | None) -> Attempt:
+def spent(
+    maker: Maker, *, gpus: int, began_ago: timedelta, ended_ago: timedelta | None, now: datetime | None = None
+) -> Attempt:
     run = maker.run(state="training")
     attempt = maker.attempt(run, state="running" if ended_ago is None else "finished")
+    at = now or Now()
     Attempt.objects.filter(pk=attempt.pk).update(
-        gpus=gpus, claimed_at=Now() - began_ago, ended_at=None if ended_ago is None else Now() - ended_ago
+        gpus=gpus, claimed_at=at - began_ago, ended_at=None if ended_ago is None else at - ended_ago
     )
     return attempt
 
 
 @pytest.mark.django_db
 def test_gpu_hours_are_those_of_thirty_days(maker: Maker, ours: Project) -> None:
+    """Asked a little later, what goes on has used as much more as became too old: 7 GPUs each."""
     assert gpu_hours_used(ours) == 0
-    spent(maker, gpus=4, began_ago=3 * HOUR, ended_ago=HOUR)  # 8
-    spent(maker, gpus=0, began_ago=5 * HOUR, ended_ago=2 * HOUR)  # 3: without a GPU it counts as one
-    spent(maker, gpus=2, began_ago=HOUR, ended_ago=None)  # 2, and goes on
-    spent(maker, gpus=8, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 - 2 * HOUR)  # 16 of 56: the rest is too old
-    spent(maker, gpus=8, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 + HOUR)  # 0
-    assert gpu_hours_used(ours) == pytest.approx(29, abs=0.01)
+    now = timezone.now()
+    spent(maker, gpus=4, began_ago=3 * HOUR, ended_ago=HOUR, now=now)  # 8
+    spent(maker, gpus=0, began_ago=5 * HOUR, ended_ago=2 * HOUR, now=now)  # 3: without a GPU it counts as one
+    spent(maker, gpus=7, began_ago=HOUR, ended_ago=None, now=now)  # 7, and goes on
+    spent(maker, gpus=7, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 - 2 * HOUR, now=now)  # 14: the rest is too old
+    spent(maker, gpus=8, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 + HOUR, now=now)  # 0
+    assert gpu_hours_used(ours) == pytest.approx(32, abs=0.001)
     assert project_use(ours).running == 1
 
 

@@ -6,14 +6,13 @@ import sys
 from datetime import datetime, timedelta
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
-from cohort.runs import reconcile
+from cohort.runs import outages, reconcile
 from cohort.runs.models import Attempt, Node, Run, ServiceBeat
 from cohort.runs.outages import leases_capped, leases_count, tries_capped
 from cohort.runs.pulse import pulse
-from tests.web.control import age, beat, claim, gpu1, node, steps, train
+from tests.web.control import age, beat, claim, database_now, gpu1, node, steps, stop_clock, train
 from tests.web.run_rows import Maker
 
 __all__ = ["gpu1"]  # fixture
@@ -53,7 +52,10 @@ def test_the_first_round_of_a_new_platform_may_end_leases(db: None) -> None:
     assert leases_count()
 
 
-def test_a_first_round_that_finds_attempts_running_gives_them_a_minute(attempt: Attempt) -> None:
+def test_a_first_round_that_finds_attempts_running_gives_them_a_minute(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_clock(monkeypatch, outages)
     silent(attempt)
     reconcile.reconcile()
     attempt.refresh_from_db()
@@ -81,8 +83,9 @@ def test_after_its_own_outage_nobody_is_ended_for_a_minute(attempt: Attempt) -> 
     assert Attempt.objects.get().state == "running"
 
 
-def test_a_short_pause_is_no_outage(db: None) -> None:
+def test_a_short_pause_is_no_outage(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease is 60 s, a round 5 s; after four of them what is left of the leases may be too short to beat again."""
+    stop_clock(monkeypatch, outages)
     leases_count()
     move("reconciler", 19)
     assert leases_count()
@@ -222,20 +225,19 @@ def test_a_lease_is_brought_back_only_from_where_no_beat_puts_it(attempt: Attemp
     assert before <= Attempt.objects.get().lease_until <= in_a_minute()
 
 
-def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(maker: Maker) -> None:
+def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(
+    maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The third try waits 30 s."""
     run = maker.run(state="queued")
-    Run.objects.update(retries=3, not_before=Now() + timedelta(seconds=30))
+    now = stop_clock(monkeypatch, outages)
+    Run.objects.update(retries=3, not_before=now + timedelta(seconds=30))
     assert tries_capped() == 0
-    Run.objects.update(not_before=Now() + timedelta(seconds=3630))
+    Run.objects.update(not_before=now + timedelta(seconds=3630))
     reconcile.reconcile()
     run.refresh_from_db()
-    assert run.not_before is not None
-    assert in_a_minute() - timedelta(seconds=33) <= run.not_before <= in_a_minute() - timedelta(seconds=30)
+    assert run.not_before == now + timedelta(seconds=30)
 
 
 def in_a_minute() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT STATEMENT_TIMESTAMP() + interval '60 s'")
-        found: datetime = cursor.fetchone()[0]
-    return found
+    return database_now() + timedelta(seconds=60)

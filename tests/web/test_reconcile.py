@@ -1,6 +1,6 @@
 """The reconciler against its own outages, against silence of the trainer, and against messages that were lost."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent, ServiceBeat
 from cohort.runs.outages import leases_count
 from grpo_core import records
 from tests.sealed_run import ingest
-from tests.web.control import age, beat, claim, finish, gpu1, node, steps, train
+from tests.web.control import age, beat, claim, finish, gpu1, node, queue_at, steps, stop_clock, train
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
@@ -71,12 +71,18 @@ def test_what_fails_keeps_nothing_else_from_being_put_right(
 # ---------------------------------------------------------------------- stalls
 
 
+def told_at(moment: datetime) -> None:
+    """When the trainer said how far it is."""
+    Attempt.objects.update(progress_at=moment)
+
+
 def stalls() -> list[str]:
     return list(RunEvent.objects.filter(kind="stalled").values_list("message", flat=True))
 
 
-def test_a_run_that_stands_still_is_said_once(attempt: Attempt) -> None:
+def test_a_run_that_stands_still_is_said_once(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     beat(attempt, done=3)
+    told_at(stop_clock(monkeypatch, reconcile))
     age(attempt, 599, "progress_at")
     beat(attempt, done=3)
     assert reconcile.stalls_told() == []
@@ -102,10 +108,11 @@ def test_what_moves_again_is_said_too(attempt: Attempt) -> None:
     assert RunEvent.objects.get(kind="moving").message == "The trainer moves again"
 
 
-def test_long_steps_have_more_patience(attempt: Attempt) -> None:
+def test_long_steps_have_more_patience(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 60 s: 20 of them are 20 minutes."""
     Run.objects.update(seconds_per_step=60)
     beat(attempt, done=3)
+    told_at(stop_clock(monkeypatch, reconcile))
     age(attempt, 1199, "progress_at")
     assert reconcile.stalls_told() == []
     age(attempt, 2, "progress_at")
@@ -143,8 +150,10 @@ def test_a_message_that_was_lost_is_sent_again(
     monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: clock[0])
     take_all("train")
     run = maker.run(state="queued")
+    assert run.queued_at is not None
+    queue_at(monkeypatch, run.queued_at + timedelta(seconds=9))
     assert republished(django_capture_on_commit_callbacks) == [], "its own message is on its way"
-    Run.objects.update(queued_at=Now() - timedelta(seconds=11))
+    queue_at(monkeypatch, run.queued_at + timedelta(seconds=11))
     assert republished(django_capture_on_commit_callbacks) == [run.pk]
     assert take_all("train") == [[run.pk]]
     clock[0] += 29

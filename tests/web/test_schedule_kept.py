@@ -1,6 +1,7 @@
 """Where a run goes on after an attempt: with a node that has its checkpoints, and what becomes of it where that one is
 busy, drained, revoked or gone."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -9,7 +10,21 @@ from django.db.models.functions import Now
 
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Checkpoint, Node, Run
-from tests.web.control import checkpoint, claim, finish, gpu1, info, let_pass, node, resumed, steps, train, waiting, why
+from tests.web.control import (
+    checkpoint,
+    claim,
+    database_now,
+    finish,
+    gpu1,
+    info,
+    let_pass,
+    node,
+    resumed,
+    steps,
+    train,
+    waiting,
+    why,
+)
 from tests.web.run_rows import Maker
 
 __all__ = ["gpu1"]  # fixture
@@ -47,8 +62,14 @@ def test_a_run_is_kept_for_the_node_that_has_its_newest_checkpoint(came_back: Ca
     run = came_back()
     Checkpoint.objects.filter(step=2).update(stored_at=Now())
     gpu2 = node("gpu-2")
-    with pytest.raises(NotWaiting, match=r"kept for gpu-1, which has its newest checkpoint, for another (60|59) s"):
+    assert run.queued_at is not None
+    asked = database_now()
+    with pytest.raises(NotWaiting, match="kept for gpu-1, which has its newest checkpoint, for another") as kept:
         claim(gpu2, run.pk)
+    said = re.search(r"for another (\d+) s$", str(kept.value))
+    assert said is not None
+    most, least = (60 - (moment - run.queued_at).total_seconds() for moment in (asked, database_now()))
+    assert round(least) <= int(said[1]) <= round(most) <= 60
     Run.objects.update(queued_at=Now() - timedelta(seconds=61))
     assert claim(gpu2).run_id == run.pk
 

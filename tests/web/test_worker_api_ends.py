@@ -14,6 +14,7 @@ from cohort.runs.models import Attempt, Run, RunEvent, RunState
 from cohort.runs.nodes import node_create
 from cohort.runs.reconcile import attempts_lost, queued_republish, seals_republish, span
 from cohort.runs.services import run_cancel, run_sealed
+from tests.web.control import queue_at
 from tests.web.worker_calls import AttemptCaller, Caller, node, refused, run, worker
 from tests.worker.making import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 from tests.worker.queues import take_all
@@ -158,9 +159,11 @@ def test_a_queued_run_is_offered_again_once_the_queue_is_empty(
     clock = [0.0]
     monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: clock[0])
     node.post("node", NODE.model_dump(mode="json"))  # one that could take it is here
+    assert run.queued_at is not None
     with django_capture_on_commit_callbacks():
+        queue_at(monkeypatch, run.queued_at + timedelta(seconds=1))
         assert queued_republish() == []  # queued a moment ago
-        Run.objects.update(queued_at=Now() - timedelta(seconds=31))
+        queue_at(monkeypatch, run.queued_at + timedelta(seconds=31))
         with django_capture_on_commit_callbacks(execute=True) as sent:
             assert queued_republish() == [run.pk]
         assert len(sent) == 1

@@ -47,7 +47,10 @@ def dripping(*answers: tuple[bytes, bytes]) -> Iterator[tuple[str, list[bytes]]]
             while (line := self.rfile.readline()).strip():
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
-            asked.append(self.rfile.read(length))
+            body = self.rfile.read(length)
+            if not body:  # who asked was ended between connecting and asking
+                return
+            asked.append(body)
             at_once, dripped = answers[len(asked) - 1]
             try:
                 self.wfile.write(at_once)

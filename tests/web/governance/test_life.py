@@ -21,6 +21,7 @@ from cohort.governance.models import Record, RecordEntry
 from cohort.runs.models import Run
 from cohort.runs.services import run_pause, run_resume
 from tests.web.governance.records_put import put
+from tests.web.run_page import freeze
 
 pytestmark = pytest.mark.django_db
 
@@ -211,11 +212,12 @@ def test_faulty_monitoring_is_refused(record: Record, alice: User) -> None:
             record=record, actor=alice, text="x", period=(first, last), figures=[("a", "1")] * figures
         )
 
-    today = datetime.now(UTC).date()
+    now = datetime.now(UTC)
+    today = now.date()
     with pytest.raises(ValidationError, match="before it begins"):
         note(today, today - timedelta(days=1))
-    with pytest.raises(ValidationError, match="yet to come"):
-        note(today, today + timedelta(days=1))
+    with freeze(now), pytest.raises(ValidationError, match="yet to come"):
+        note(today, today + timedelta(days=1))  # not at midnight, when this day has come
     with pytest.raises(ValidationError, match="51 figures; at most 50"):
         note(today, today, figures=51)
     note(today, today, figures=50)
