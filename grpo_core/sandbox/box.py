@@ -104,11 +104,12 @@ class Watch:
                     part = os.read(descriptor, 1 << 16)
                     kept = streams[descriptor]
                     kept.add(part)
-                    if not part:
+                    if too_much := kept.length > OUTPUT_FACTOR * max(1, limits.output_bytes):
+                        self.stop("output")
+                    # Nobody reads on where it was too much: its next words hold it until the kill has come.
+                    if not part or too_much:
                         poll.unregister(descriptor)
                         del streams[descriptor]
-                    elif kept.length > OUTPUT_FACTOR * max(1, limits.output_bytes):
-                        self.stop("output")
             return self._ran(told, over - self._begun)
         finally:
             box.kill()
@@ -202,6 +203,8 @@ class Box:
                 if not part:
                     raise self._ended()
                 self._buffer += part
+        if self._watch.stopped is not None:  # the kill may take a while to come; what it says until then is too late
+            raise self._ended()
         return frame
 
     def printed(self) -> tuple[bytes, bytes]:

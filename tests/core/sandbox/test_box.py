@@ -2,10 +2,12 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from grpo_core.sandbox import BoxEnded, BoxTimeout, Limits, Sandbox
+from grpo_core.sandbox.box import Launched
 
 ECHO = "import boxed\nwhile True: boxed.send(boxed.receive()[::-1])"
 LIMITS = Limits(wall_seconds=60.0)
@@ -79,6 +81,26 @@ def test_frames_that_are_not_its_own_end_a_box(each: Sandbox, forged: str) -> No
             assert box.receive(30) == b"x"
         with pytest.raises(BoxEnded) as caught:
             box.receive(30)
+        assert caught.value.ran.end == "output"
+
+
+@pytest.mark.parametrize("much", [2**24, 2**16 + 2**12], ids=["more than the pipe holds", "little more than allowed"])
+def test_what_printed_too_much_cannot_answer_before_it_is_killed(
+    each: Sandbox, monkeypatch: pytest.MonkeyPatch, much: int
+) -> None:
+    """Or whether it is believed would hang on how soon the machine kills."""
+    at_once = Launched.kill
+    monkeypatch.setattr(Launched, "kill", lambda launched: threading.Timer(2.0, at_once, [launched]).start())
+    program = f"""
+import boxed, os, time
+for _ in range({much} // 2**12): os.write(1, bytes(2**12))
+time.sleep(0.5)
+boxed.send(b"answer")
+boxed.receive()
+"""
+    with each.open(program, limits=replace(LIMITS, output_bytes=2**10)) as box:
+        with pytest.raises(BoxEnded) as caught:
+            box.receive(60)
         assert caught.value.ran.end == "output"
 
 
