@@ -138,7 +138,11 @@ class CodeScorer:
             processes=32,
             output_bytes=4096,
         )
-        return _Counted(self._sandbox, limits, self._params.packages, source, self._open, self._lock)
+        box = _Counted(self._sandbox, limits, self._params.packages, source, self._open, self._lock)
+        if self._stopping:  # since: what stopped may have looked at what is open before this box was
+            box.close()
+            raise SandboxError("scoring was stopped")
+        return box
 
 
 class _Counted(CodeBox):

@@ -20,8 +20,8 @@ from grpo_core.sandbox.limits import MOST_FRAME, OUTPUT_FACTOR, BoxEnded, BoxTim
 
 NONCE = 32
 _SIGXCPU, _SIGKILL = 24, 9
-_GRACE = 1.0
-"""Seconds between the end of a box's channel and the end of the box, when it ends by itself."""
+_GRACE = 10.0
+"""Seconds between the end of a box's channel and the end of the box, when it ends by itself: on a busy machine."""
 _UNREAD = 30.0
 _CLEANING = marshal.dumps(None)
 

@@ -36,12 +36,16 @@ class Said:
     def over(self) -> list[bool]:
         return [bool(data["over"]) for _, data in self.warnings]
 
-    def wait(self, words: str, *, over: bool = False, after: int = 0) -> tuple[str, dict[str, object]]:
-        """The first warning with these words, of those after so many. A busy machine may have made it say others
+    def wait(self, *words: str, over: bool = False, end: bool = False) -> tuple[str, dict[str, object]]:
+        """The first warning with all these words, or with them at its end. A busy machine may have made it say others
         before."""
 
         def found() -> list[tuple[str, dict[str, object]]]:
-            return [one for one in self.warnings[after:] if words in one[0] and one[1]["over"] is over]
+            return [
+                one
+                for one in self.warnings
+                if one[1]["over"] is over and all(one[0].endswith(each) if end else each in one[0] for each in words)
+            ]
 
         return wait_for(found, lambda: f"no {words!r} in {self.warnings}")[0]
 
@@ -117,8 +121,7 @@ def test_two_threads_are_both_named_and_one_that_rests_is_not() -> None:
             said.wait("waiting for the next step's groups, step 12; beside it sampling, step 13")
         go.set()
         thread.join()
-        alone, _ = said.wait("update", after=len(said.warnings))
-    assert alone.endswith(": update, step 12")
+        said.wait(" s: update, step 12", end=True)
 
 
 def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent() -> None:
@@ -137,10 +140,11 @@ def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent() -> Non
     board = Board()
     with said.dog(0.4, board=board):
         doing("waiting for the other ranks")
-        found, _ = said.wait("has not been heard of for ")
+        said.wait(
+            "rank 1 of 3, still for 40 s: reward answer, step 3: sample 2 of 8",
+            "rank 2 of 3 has not been heard of for ",
+        )
     assert board.told["doing"] == "waiting for the other ranks"
-    assert "rank 1 of 3, still for 40 s: reward answer, step 3: sample 2 of 8" in found
-    assert "rank 2 of 3 has not been heard of for " in found
 
 
 def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

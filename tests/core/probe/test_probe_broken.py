@@ -11,6 +11,7 @@ from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.runner import Runner
+from tests.core.rewards import patience
 from tests.core.rewards.judge_server import Server, says
 
 from .probing import component, paid, probed, rubric_of
@@ -123,7 +124,8 @@ def test_a_verifier_that_hangs_is_given_up() -> None:
     assert report.of("plus_one").n == 0
 
 
-def test_one_that_hangs_at_times_is_told_by_class() -> None:
+def test_one_that_hangs_at_times_is_told_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience.boxed(monkeypatch, lambda completion: not completion)
     body = (
         "while not sample.completion:\n    pass\nreturn '<answer>' + sample.answer + '</answer>' in sample.completion"
     )

@@ -10,12 +10,15 @@ from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError, DataError, SandboxError
 from grpo_core.records import ComponentScore
+from grpo_core.rewards import code
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
+from grpo_core.rewards.code_box import Ended
 from grpo_core.rewards.code_params import CodeParams
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.session import shared_sandbox
 from tests.core.rewards.examples import PAGES, Example, examples, run
+from tests.processes import wait_for
 
 
 def problem(tests: Any, **meta: Any) -> Problem:
@@ -128,7 +131,7 @@ def test_programs_that_end_badly_earn_nothing(judged: Judging, code: str, detail
 
 def test_all_cases_together_end_with_the_deadline(judged: Judging) -> None:
     code = "import time\ndef f(n):\n    if n == 2:\n        time.sleep(60)\n    return n + 1"
-    score = judged(CALLS, code, pay="share", deadline=6.0)
+    score = judged(CALLS, code, pay="share", deadline=20.0)
     assert (score.value, score.error) == (0.5, None)
     assert score.detail.startswith("2 of 4 cases passed; case 3 of 4: ")
     assert "time for all cases was over" in score.detail
@@ -321,6 +324,34 @@ def test_stopping_ends_what_runs_and_leaves_the_scorer_usable() -> None:
     assert not scorer._open
     assert scorer.score([sample(CALLS, "def f(n):\n    return n + 1")], lambda: None)[0].value == 1.0
     scorer.close()
+
+
+def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stop(Exception):
+        pass
+
+    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=1, deadline_seconds=5)))
+    opening, opened, ran = threading.Event(), code._Counted.__init__, list[str]()
+
+    def late(box: Any, *words: Any) -> None:
+        opening.set()
+        wait_for(lambda: scorer._stopping, "the stop")
+        opened(box, *words)
+
+    def order(box: Any, **words: Any) -> Ended:
+        ran.append(words["source"])
+        return Ended("box")
+
+    def check() -> None:
+        if opening.is_set():
+            raise Stop
+
+    monkeypatch.setattr(code._Counted, "__init__", late)
+    monkeypatch.setattr(code._Counted, "order", order)
+    with pytest.raises(Stop):
+        scorer.score([sample(CALLS, "import time\ntime.sleep(1000)")], check)
+    scorer.close()
+    assert ran == []
 
 
 def test_a_dataset_without_the_column_is_refused_before_the_run() -> None:

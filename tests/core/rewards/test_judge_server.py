@@ -37,10 +37,21 @@ def graded(
     answer: Callable[[Seen], Reply],
     *completions: str,
     limits: RewardLimits | None = None,
+    late_after: float | None = None,
     **params: object,
 ) -> tuple[list[ComponentScore], Server, dict[str, object]]:
-    """What a judge with this server says of each completion; the server, and the facts afterwards."""
-    with Server(answer) as server:
+    """What a judge with this server says of each completion; the server, and the facts afterwards. With `late_after` a
+    request's deadline of `timeout_seconds` is brought to so long after it came to the server."""
+
+    def hurried(seen: Seen) -> Reply:
+        if late_after is not None:
+            (child,) = [one for one in judge._calls._pool._children if one.tag is not None]
+            assert child.deadline - child.began == pytest.approx(params["timeout_seconds"])
+            child.began = time.monotonic()
+            child.deadline = child.began + late_after
+        return answer(seen)
+
+    with Server(hurried) as server:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
         made = {"base_url": server.url, "model": "judge", "key_env": None, **params}
         judge = Judge(JudgeParams(**made), Context(limits=limits or RewardLimits(retries=1)))
@@ -216,7 +227,7 @@ WRONG: dict[str, tuple[Callable[[Seen], Reply], str, str, int]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_each_fault_is_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, kind, told, tries = WRONG[name]
-    slow = {"timeout_seconds": 3} if told.startswith("timed out") else {}
+    slow = {"timeout_seconds": 600.0, "late_after": 3.0} if told.startswith("timed out") else {}
     (score,), server, facts = graded(monkeypatch, answer, "4", **slow)
     assert score.value is None
     assert score.passed is None
@@ -255,12 +266,13 @@ def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        place = f"127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
-    judge = Judge(JudgeParams(base_url=f"http://{place}/v1", model="judge", key_env=None), Context())
-    (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
-    judge.close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen: nobody else can while this is open
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
+        judge = Judge(JudgeParams(base_url=f"http://{place}/v1", model="judge", key_env=None), Context())
+        (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
+        judge.close()
     assert (score.error_class, score.tries) == ("infra", 3)
     assert score.error == f"{place} cannot be reached: Connection refused"
 

@@ -9,6 +9,7 @@ from grpo_core.data import Problem
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.math_symbolic import _parse, _readable
+from tests.core.rewards import patience
 from tests.core.rewards.scoring import told, value
 
 
@@ -193,7 +194,8 @@ HANGING = [
 ]
 
 
-def test_what_hangs_is_killed_and_the_next_sample_is_scored() -> None:
+def test_what_hangs_is_killed_and_the_next_sample_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience.aside(monkeypatch, HANGING.__contains__)
     config = {
         "components": [{"name": "a", "kind": "math", "params": {"extract": "whole"}}],
         "limits": {"deadline_seconds": 2, "workers": 2},

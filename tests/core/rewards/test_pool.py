@@ -20,6 +20,7 @@ from grpo_core.rewards.exact import ExactParams
 from grpo_core.rewards.kinds import Kind
 from grpo_core.rewards.pool import Pool
 from grpo_core.rewards.rubric import RubricPart
+from tests.core.rewards import patience
 from tests.processes import wait_for
 
 # The program of the pool, with a rule in the place of `exact` that does what the completion says.
@@ -109,8 +110,11 @@ def test_verdicts_parameters_and_text_go_through_whole(pool: Callable[..., Pool]
 
 
 @pytest.mark.parametrize("what", ["sleep 1000", "loop", "spin"])
-def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(pool: Callable[..., Pool], what: str) -> None:
+def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(
+    pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     """`spin` is a regular expression in C, which neither a signal handler nor a thread could end."""
+    patience.aside(monkeypatch, lambda completion: completion == what)
     mine = pool(workers=2, deadline=3.0)
     told = mine.score(part(), samples("pid", what, "pid", what, "pid"), nothing)
     assert [one.error_class for one in told] == [None, "timeout", None, "timeout", None]

@@ -6,10 +6,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.core.rewards import patience
 from tests.core.rewards.own_verifier import LOOPS, Make, one_bad, told
 
 
-def test_an_endless_loop_is_killed_at_its_deadline_and_the_next_sample_is_scored(make: Make) -> None:
+def test_an_endless_loop_is_killed_at_its_deadline_and_the_next_sample_is_scored(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience.boxed(monkeypatch, lambda completion: completion == "loop")
     runner = make(LOOPS, limits={"workers": 2, "deadline_seconds": 3})
     found = told(runner, "a", "loop", "b", "loop", "c")
     assert [one.error_class for one in found] == [None, "timeout", None, "timeout", None]
@@ -61,7 +65,8 @@ def test_a_gigabyte_of_output(make: Make, bad: str) -> None:
         "while True: __import__('threading').Thread(target=__import__('time').sleep, args=(100,)).start()",
     ],
 )
-def test_a_fork_bomb_is_harmless_and_told(make: Make, bad: str) -> None:
+def test_a_fork_bomb_is_harmless_and_told(make: Make, monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
+    patience.boxed(monkeypatch, lambda completion: completion == "bad")
     before = len(psutil.Process().children(recursive=True))
     found = one_bad(make, bad, call_seconds=5)
     if found.error_class != "timeout":  # one that hides what it is refused loops until its time is over

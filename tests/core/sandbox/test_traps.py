@@ -80,12 +80,15 @@ def test_4_the_sum_over_processes_is_bounded_by_a_group_or_told_as_weaker(
     boxes: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = """
-import os, time
-pids = []
+import os
+pids, (hold, go) = [], os.pipe()
 for _ in range(6):
+    said, say = os.pipe()
     pid = os.fork()
-    if pid == 0: held = bytearray(50 * 2**20); time.sleep(2); os._exit(0)
+    if pid == 0: os.close(go); held = bytearray(50 * 2**20); os.write(say, b"1"); os.read(hold, 1); os._exit(0)
+    os.close(say); os.read(said, 1)  # it holds its memory, or is dead
     pids.append(pid)
+os.close(go)
 print(sum(os.waitpid(pid, 0)[1] == 0 for pid in pids))
 """
     limits = Limits(memory_bytes=150 * 2**20, processes=16)
