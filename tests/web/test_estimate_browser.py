@@ -18,15 +18,14 @@ from tests.browser import picture
 from tests.web.estimate_rows import measured, there
 from tests.web.lab_rows import format_only, probed
 from tests.web.run_rows import Maker, add_steps
-from tests.web.windows import serious_faults, windows
+from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 STEPS = 40
 
 
 @pytest.fixture
 def open_page(browser: Browser, maker: Maker, live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    given_up = ["htmx:sendAbort", "htmx:afterRequest"]  # a check that is overtaken, which htmx calls an error
-    with windows(browser, live_server.url, meant=["status of 422", *given_up]) as opened:
+    with windows(browser, live_server.url, meant=["status of 422", *GIVEN_UP]) as opened:
         yield opened
 
 

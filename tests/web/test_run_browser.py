@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from cohort.runs.models import Run
 from tests.web.conftest import PASSWORD
 from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps, gone_on, put_in
-from tests.web.windows import serious_faults, windows
+from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
 
@@ -52,7 +52,7 @@ def run(transactional_db: None, maker: Maker) -> Run:
 
 @pytest.fixture
 def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    with windows(browser, live_server.url) as opened:
+    with windows(browser, live_server.url, meant=GIVEN_UP) as opened:
         yield opened
 
 
