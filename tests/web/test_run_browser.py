@@ -262,6 +262,19 @@ def test_cancel_asks_first(open_page: Callable[..., Page], run: Run) -> None:
     assert run.desired == "cancel"
 
 
+def test_cancel_asks_too_in_the_moment_after_a_poll(open_page: Callable[..., Page], run: Run) -> None:
+    """A button that has just been swapped in does all that it does later, or the click goes past the question."""
+    page = open_page(f"runs/{run.pk}/")
+    click = "() => setTimeout(() => document.getElementById('cancel-run').click())"
+    page.evaluate(f"document.addEventListener('htmx:afterSwap', {click}, {{ once: true }})")
+    with page.expect_event("dialog") as asked:
+        add_steps(run.attempts.get(), [numbers(13)], first=13)
+    asked.value.dismiss()
+    expect(page.locator(".run-progress")).to_contain_text("step 13 of 120")
+    run.refresh_from_db()
+    assert run.desired == "run"
+
+
 def pages(run: Run) -> list[str]:
     below = ["", "groups/", "evaluations/", "logs/", "config/", "events/", f"groups/{run.groups.first().pk}/?sample=2"]
     return ["runs/", "runs/?q=nothing", "runs/new/", *(f"runs/{run.pk}/{tab}" for tab in below)]
