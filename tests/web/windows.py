@@ -10,7 +10,7 @@ from tests.browser import PATIENCE
 from tests.web.conftest import PASSWORD
 
 GIVEN_UP = ("htmx:sendAbort", "htmx:afterRequest")
-"""What htmx tells as errors of a request that gives way to another, as a form's check under way to the preset chosen."""
+"""What htmx tells as errors of a request that gives way to another, as a form's check under way to a chosen preset."""
 
 _OF_COLOURS = ["color-contrast", "link-in-text-block"]
 
