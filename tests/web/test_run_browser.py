@@ -229,6 +229,21 @@ def test_a_preset_on_its_way_is_not_overtaken_by_a_check(open_page: Callable[...
     expect(page.get_by_label("Group size G")).to_have_value("16")
 
 
+def test_nothing_typed_is_lost_to_a_preset_on_its_way(open_page: Callable[..., Page], run: Run) -> None:
+    """Its answer is a new form: until it has come nothing takes text."""
+    page = open_page("runs/new/")
+    held: list[Route] = []
+    page.route("**/runs/new/", lambda route: route.continue_() if held else held.append(route))
+    name = page.get_by_label("Name", exact=True)
+    with page.expect_request("**/runs/new/"):
+        page.get_by_label("Preset").select_option("dapo")
+    expect(name).to_be_disabled()
+    held[0].continue_()
+    name.fill("mine")
+    expect(page.get_by_label("Group size G")).to_have_value("16")
+    expect(name).to_have_value("mine")
+
+
 def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: Callable[..., Page], run: Run) -> None:
     """Signed out in another tab: the next poll takes the whole page there, not the sign-in into the page."""
     page = open_page(f"runs/{run.pk}/")
