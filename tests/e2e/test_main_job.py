@@ -51,8 +51,7 @@ def drive(alice: Person) -> None:
 
     # The run form: a fault is shown beside its field, then mended.
     page.goto(f"{address}/p/lab/runs/new/")
-    page.locator("#f-preset").select_option("demo")
-    page.wait_for_load_state("networkidle")
+    page.locator("#f-preset").select_option("demo")  # and until its form has come, no field takes text
     page.locator("#f-name").fill("Two-digit addition")
     choose(page, "base_model", "adder")
     choose(page, "dataset", "additions")
@@ -68,9 +67,13 @@ def drive(alice: Person) -> None:
     picture(page, "launch-fault", whole=False)
     page.locator("#f-sampling-group-size").fill("8")
     page.locator("#f-optim-steps").fill(str(STEPS))
-    page.get_by_role("button", name="Launch").click()
-    page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
-    page.get_by_text("is in the queue.").wait_for()
+    # The page takes the message away as soon as the run moves on, which may be before anybody looks.
+    launched = re.compile(r"/p/lab/runs/\d+/$")
+    with page.expect_response(lambda answer: launched.search(answer.url) is not None) as answered:
+        page.get_by_role("button", name="Launch").click()
+    assert "is in the queue." in answered.value.text()
+    page.wait_for_url(launched)
+    page.get_by_role("heading", name="Two-digit addition").wait_for()
 
     # Live: the chart of the reward gets more points while the run trains.
     page.locator(".badge", has_text="Training").first.wait_for(timeout=5 * MINUTES)

@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from tests.browser import PATIENCE
 from tests.web.conftest import PASSWORD
 from tests.web.windows import serious_faults
 
@@ -45,6 +46,7 @@ def open_page(browser: Browser, site: dict[str, str]) -> Iterator[Callable[..., 
     def make(*, width: int = 1280) -> Page:
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme="light")
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from cohort.runs.models import Run
 from tests.web.conftest import PASSWORD
 from tests.web.run_rows import HOSTILE, Maker, add_evaluation, add_group, add_steps, gone_on, put_in
-from tests.web.windows import serious_faults, windows
+from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
 
@@ -52,7 +52,7 @@ def run(transactional_db: None, maker: Maker) -> Run:
 
 @pytest.fixture
 def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[Callable[..., Page]]:
-    with windows(browser, live_server.url) as opened:
+    with windows(browser, live_server.url, meant=GIVEN_UP) as opened:
         yield opened
 
 
@@ -229,6 +229,21 @@ def test_a_preset_on_its_way_is_not_overtaken_by_a_check(open_page: Callable[...
     expect(page.get_by_label("Group size G")).to_have_value("16")
 
 
+def test_nothing_typed_is_lost_to_a_preset_on_its_way(open_page: Callable[..., Page], run: Run) -> None:
+    """Its answer is a new form: until it has come nothing takes text."""
+    page = open_page("runs/new/")
+    held: list[Route] = []
+    page.route("**/runs/new/", lambda route: route.continue_() if held else held.append(route))
+    name = page.get_by_label("Name", exact=True)
+    with page.expect_request("**/runs/new/"):
+        page.get_by_label("Preset").select_option("dapo")
+    expect(name).to_be_disabled()
+    held[0].continue_()
+    name.fill("mine")
+    expect(page.get_by_label("Group size G")).to_have_value("16")
+    expect(name).to_have_value("mine")
+
+
 def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: Callable[..., Page], run: Run) -> None:
     """Signed out in another tab: the next poll takes the whole page there, not the sign-in into the page."""
     page = open_page(f"runs/{run.pk}/")
@@ -260,6 +275,19 @@ def test_cancel_asks_first(open_page: Callable[..., Page], run: Run) -> None:
     expect(page.locator(".title")).to_contain_text("cancel asked for")
     run.refresh_from_db()
     assert run.desired == "cancel"
+
+
+def test_cancel_asks_too_in_the_moment_after_a_poll(open_page: Callable[..., Page], run: Run) -> None:
+    """A button that has just been swapped in does all that it does later, or the click goes past the question."""
+    page = open_page(f"runs/{run.pk}/")
+    click = "() => setTimeout(() => document.getElementById('cancel-run').click())"
+    page.evaluate(f"document.addEventListener('htmx:afterSwap', {click}, {{ once: true }})")
+    with page.expect_event("dialog") as asked:
+        add_steps(run.attempts.get(), [numbers(13)], first=13)
+    asked.value.dismiss()
+    expect(page.locator(".run-progress")).to_contain_text("step 13 of 120")
+    run.refresh_from_db()
+    assert run.desired == "run"
 
 
 def pages(run: Run) -> list[str]:

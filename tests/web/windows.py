@@ -9,6 +9,9 @@ from playwright.sync_api import Browser, Page
 from tests.browser import PATIENCE
 from tests.web.conftest import PASSWORD
 
+GIVEN_UP = ("htmx:sendAbort", "htmx:afterRequest")
+"""What htmx tells as errors of a request that gives way to another, as a form's check under way to a chosen preset."""
+
 _OF_COLOURS = ["color-contrast", "link-in-text-block"]
 
 

@@ -14,6 +14,7 @@ from cohort.governance.models import Record
 from cohort.governance.services import record_seal
 from cohort.runs.models import Run
 from tests import sealed_run
+from tests.browser import PATIENCE
 from tests.web.conftest import PASSWORD
 from tests.web.windows import serious_faults, windows
 
@@ -57,6 +58,7 @@ def as_person(browser: Browser, live_server: LiveServer) -> Iterator[Callable[..
     def make(name: str | None, path: str, **more: object) -> Page:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, **more)  # type: ignore[arg-type]
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         if name is not None:
             page.goto(f"{live_server.url}/login/")

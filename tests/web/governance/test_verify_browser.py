@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 from pytest_django.live_server_helper import LiveServer
 
+from tests.browser import PATIENCE
 from tests.web.governance.card_made import Log, Sealed, card, cards, packed
 from tests.web.windows import serious_faults
 
@@ -20,6 +21,7 @@ def test_a_card_is_checked_and_shown(browser: Browser, live_server: LiveServer, 
         (tmp_path / f"{name}.zip").write_bytes(packed(files))
     pictures = Path(os.environ.get("COHORT_TEST_PICTURES", tmp_path))
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
