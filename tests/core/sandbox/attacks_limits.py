@@ -27,11 +27,12 @@ LIMITS = [
            "try: resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))\nexcept (OSError, ValueError): pass\n"
            "bytearray(2**30); escaped()", "roomy", roomy={"memory_bytes": 2**31}),
     Attack("memory by many processes",
-           "import time\npids = []\n"
-           "for _ in range(8):\n    pid = os.fork()\n"
-           "    if pid == 0:\n        held = bytearray(60 * 2**20); time.sleep(1); os._exit(0)\n"
-           "    pids.append(pid)\n"
-           "if all(os.waitpid(pid, 0)[1] == 0 for pid in pids): escaped()", "roomy",
+           "pids, (hold, go) = [], os.pipe()\n"
+           "for _ in range(8):\n    said, say = os.pipe()\n    pid = os.fork()\n"
+           "    if pid == 0:\n        os.close(go); held = bytearray(60 * 2**20)\n"
+           "        os.write(say, b'1'); os.read(hold, 1); os._exit(0)\n"
+           "    os.close(say); os.read(said, 1)\n    pids.append(pid)\n"  # it holds its memory, or is dead
+           "os.close(go)\nif all(os.waitpid(pid, 0)[1] == 0 for pid in pids): escaped()", "roomy",
            limits={"memory_bytes": 200 * 2**20}, roomy={"memory_bytes": 2**30}, group=True),
     Attack("disk",
            "for number in range(9):\n"
