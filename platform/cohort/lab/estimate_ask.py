@@ -11,13 +11,12 @@ from cohort.lab.dispatch import job_on_commit
 from cohort.lab.estimates import digest_of, measured_as
 from cohort.lab.models import JobKind, LabJob
 from cohort.lab.selectors_pages import OPEN
-from cohort.lab.services import MAX_OPEN
+from cohort.lab.services import room_demanded
 from cohort.runs.selectors.engines import packages_needed
 from cohort.runs.services import ChosenSuite, gpus_needed, input_path
 from cohort.runs.services.engines_needed import engines_demanded
 from cohort.runs.services.sandbox_needed import sandbox_demanded
 from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.rewards import Rubric
 
 
@@ -44,14 +43,12 @@ def estimate_ask(
     if rubric.needs_sandbox:
         sandbox_demanded(what="this estimate")
     engines_demanded(packages)
-    Project.objects.select_for_update().get(pk=project.pk)  # those who ask at once are counted one after the other
-    digest, open_jobs = digest_of(config), LabJob.objects.filter(project=project, state__in=OPEN)
-    before = open_jobs.filter(kind=JobKind.ESTIMATE, config_digest=digest, cancel_asked=False).order_by("-pk").first()
-    if before is not None:
+    Project.objects.select_for_update().get(pk=project.pk)
+    digest = digest_of(config)
+    under_way = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, state__in=OPEN, cancel_asked=False)
+    if (before := under_way.filter(config_digest=digest).order_by("-pk").first()) is not None:
         return before
-    if (waiting := open_jobs.count()) >= MAX_OPEN:
-        what = f"{waiting} jobs of this project wait or run already, which is the most; call one off, or wait"
-        raise ConfigError(what, (FieldProblem("", what),))
+    room_demanded(project)
     job = LabJob.objects.create(
         project=project,
         kind=JobKind.ESTIMATE,

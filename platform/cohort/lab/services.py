@@ -16,6 +16,7 @@ from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.dispatch import job_on_commit
 from cohort.lab.jobs import job_beat, job_claim, job_finish, jobs_expire, jobs_republish, jobs_revoked
 from cohort.lab.models import JobKind, JobState, LabJob
+from cohort.lab.selectors_pages import OPEN
 from cohort.runs.services.sandbox_needed import sandbox_demanded
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
@@ -39,6 +40,15 @@ MAX_OPEN = 20
 
 class JobOver(Exception):
     """The job has ended already."""
+
+
+def room_demanded(project: Project) -> None:
+    """Raises ConfigError when as many of its jobs wait or run as may. The caller has locked the project, so that those
+    who ask at once are counted one after the other."""
+    waiting = LabJob.objects.filter(project=project, state__in=OPEN).count()
+    if waiting >= MAX_OPEN:
+        what = f"{waiting} jobs of this project wait or run already, which is the most; call one off, or wait"
+        raise ConfigError(what, (FieldProblem("", what),))
 
 
 @transaction.atomic
@@ -69,11 +79,8 @@ def job_ask(
         raise ConfigError(f"this cannot be tried:\n{listed}", tuple(problems))
     if rubric.needs_sandbox:
         sandbox_demanded(what="this try")
-    Project.objects.select_for_update().get(pk=project.pk)  # those who ask at once are counted one after the other
-    waiting = LabJob.objects.filter(project=project, state__in=[JobState.WAITING, JobState.RUNNING]).count()
-    if waiting >= MAX_OPEN:
-        what = f"{waiting} tries of this project wait or run already, which is the most; call one off, or wait"
-        raise ConfigError(what, (FieldProblem("", what),))
+    Project.objects.select_for_update().get(pk=project.pk)
+    room_demanded(project)
     job = LabJob.objects.create(
         project=project,
         kind=JobKind(kind),
