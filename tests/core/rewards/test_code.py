@@ -130,8 +130,8 @@ def test_programs_that_end_badly_earn_nothing(judged: Judging, code: str, detail
 
 
 def test_all_cases_together_end_with_the_deadline(judged: Judging) -> None:
-    code = "import time\ndef f(n):\n    if n == 2:\n        time.sleep(60)\n    return n + 1"
-    score = judged(CALLS, code, pay="share", deadline=20.0)
+    code = "import time\ndef f(n):\n    if n == 2:\n        time.sleep(600)\n    return n + 1"
+    score = judged(CALLS, code, pay="share", case_seconds=60, deadline=20.0)  # a case's own time is over long after
     assert (score.value, score.error) == (0.5, None)
     assert score.detail.startswith("2 of 4 cases passed; case 3 of 4: ")
     assert "time for all cases was over" in score.detail
