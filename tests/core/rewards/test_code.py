@@ -1,32 +1,19 @@
 """The kind `code`: what is taken as cases, what a detail tells, what is an error and what is wrong."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
-from grpo_core.data import Problem
-from grpo_core.errors import ConfigError, DataError, SandboxError
+from grpo_core.errors import ConfigError, DataError
 from grpo_core.records import ComponentScore
-from grpo_core.rewards import code
-from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.base import Context
 from grpo_core.rewards.code import CodeScorer, open_scorer
-from grpo_core.rewards.code_box import Ended
 from grpo_core.rewards.code_params import CodeParams
 from grpo_core.rewards.rubric import Rubric
-from grpo_core.rewards.session import shared_sandbox
+from tests.core.rewards.code_samples import CALLS, problem, sample
 from tests.core.rewards.examples import PAGES, Example, examples, run
-from tests.processes import wait_for
-
-
-def problem(tests: Any, **meta: Any) -> Problem:
-    return Problem("p7", "Write a program.", "", {"tests": tests, **meta})
-
-
-def sample(tests: Any, code: str, **meta: Any) -> Unscored:
-    return Unscored(problem(tests, **meta), f"```python\n{code}\n```")
 
 
 class Judging:
@@ -51,9 +38,6 @@ def judged() -> Iterator[Judging]:
     judging = Judging()
     yield judging
     judging.close()
-
-
-CALLS = [{"call": "f", "args": [n], "returns": n + 1} for n in range(4)]
 
 
 def test_the_share_of_cases_is_paid_where_asked(judged: Judging) -> None:
@@ -255,105 +239,6 @@ def test_what_a_bare_except_swallows_still_fails(judged: Judging) -> None:
     assert judged(tests, code).value == 0.0
 
 
-class Broken:
-    """A sandbox whose boxes do not start, the first so many times."""
-
-    def __init__(self, failures: int) -> None:
-        self.left = failures
-        self.lock = threading.Lock()
-        self.report = shared_sandbox().report
-
-    def open(self, *args: Any, **kwargs: Any) -> Any:
-        with self.lock:
-            self.left -= 1
-            if self.left >= 0:
-                raise SandboxError("no box today")
-        return shared_sandbox().open(*args, **kwargs)
-
-
-def test_trouble_of_the_sandbox_is_never_a_zero() -> None:
-    scorer = CodeScorer(CodeParams(), Context(RewardLimits(workers=1)), Broken(2))  # type: ignore[arg-type]
-    scores = scorer.score([sample(CALLS, "def f(n):\n    return n + 1")] * 3, lambda: None)
-    assert [(score.value, score.error_class) for score in scores] == [(None, "infra"), (None, "infra"), (1.0, None)]
-    assert scorer.facts()["infra_errors"] == 2
-    assert scorer.facts()["solutions"] == 3
-    assert scorer.facts()["sandbox"]["level"] in ("bubblewrap", "landlock")
-    scorer.close()
-
-
-def test_samples_run_side_by_side_and_keep_their_order() -> None:
-    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
-    running, most, lock = 0, 0, threading.Lock()
-    one = scorer._one
-
-    def counted(given: Unscored) -> ComponentScore:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        score = one(given)
-        with lock:
-            running -= 1
-        return score
-
-    scorer._one = counted  # type: ignore[method-assign]
-    waits = [0.3, 0, 0, 0, 0, 0]
-    codes = [f"import time\ntime.sleep({wait})\ndef f(n):\n    return n + {1 + n % 2}" for n, wait in enumerate(waits)]
-    scores = scorer.score([sample(CALLS, code) for code in codes], lambda: None)
-    assert [score.value for score in scores] == [1.0, 0.0] * 3
-    assert most == 2
-    scorer.close()
-
-
-def test_stopping_ends_what_runs_and_leaves_the_scorer_usable() -> None:
-    class Stop(Exception):
-        pass
-
-    looks = 0
-
-    def check() -> None:
-        nonlocal looks
-        looks += 1
-        if looks > 3:
-            raise Stop
-
-    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
-    endless = sample(CALLS, "import time\ntime.sleep(1000)")
-    with pytest.raises(Stop):
-        scorer.score([endless] * 4, check)
-    assert not scorer._open
-    assert scorer.score([sample(CALLS, "def f(n):\n    return n + 1")], lambda: None)[0].value == 1.0
-    scorer.close()
-
-
-def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stop(Exception):
-        pass
-
-    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=1, deadline_seconds=5)))
-    opening, opened, ran = threading.Event(), code._Counted.__init__, list[str]()
-
-    def late(box: Any, *words: Any) -> None:
-        opening.set()
-        wait_for(lambda: scorer._stopping, "the stop")
-        opened(box, *words)
-
-    def order(box: Any, **words: Any) -> Ended:
-        ran.append(words["source"])
-        return Ended("box")
-
-    def check() -> None:
-        if opening.is_set():
-            raise Stop
-
-    monkeypatch.setattr(code._Counted, "__init__", late)
-    monkeypatch.setattr(code._Counted, "order", order)
-    with pytest.raises(Stop):
-        scorer.score([sample(CALLS, "import time\ntime.sleep(1000)")], check)
-    scorer.close()
-    assert ran == []
-
-
 def test_a_dataset_without_the_column_is_refused_before_the_run() -> None:
     config = RewardConfig(components=(RewardComponent(name="runs", kind="code", params={"prelude": "before"}),))
     rubric = Rubric(config)
@@ -382,19 +267,6 @@ def test_packages_are_there_where_named_and_not_otherwise(judged: Judging) -> No
     tests = [{"call": "f", "args": [4], "returns": 5}]
     assert judged(tests, code, packages=["numpy"], memory_mb=2048).value == 1.0
     assert "ModuleNotFoundError" in judged(tests, code).detail
-
-
-def test_completions_without_a_program_earn_nothing_and_start_nothing() -> None:
-    scorer = CodeScorer(CodeParams(), Context(), Broken(99))  # type: ignore[arg-type]
-    texts = ["f = 1", "```python\nx = '\ud800'\n```", "```python\n" + "x = 1\n" * 60_000 + "```"]
-    scores = scorer.score([Unscored(problem(CALLS), text) for text in texts], lambda: None)
-    assert [(score.value, score.error) for score in scores] == [(0.0, None)] * 3
-    assert [score.detail for score in scores] == [
-        "no closed block of Python between ```",
-        "the program is too long or no UTF-8",
-        "the program is too long or no UTF-8",
-    ]
-    scorer.close()
 
 
 @pytest.mark.parametrize("example", examples(PAGES / "code.md"), ids=lambda example: example.where)
