@@ -25,8 +25,8 @@ class Board(Protocol):
 
     def tell(self, words: dict[str, Any]) -> None: ...
 
-    def heard(self) -> dict[str, dict[str, Any]]:
-        """What each of the others told last, by its name; without those that told nothing yet."""
+    def heard(self) -> dict[str, dict[str, Any] | None]:
+        """What each of the others told last, by its name; None of one that has told nothing yet."""
         ...
 
 
@@ -75,6 +75,8 @@ class Watchdog:
         global _on
         if self._seconds > 0:
             _on = self
+            if self._board is not None:  # at once: this rank may stand still before the watch first looks
+                self._beat(self._board, quiet=0.0)
             self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
             self._thread.start()
         return self
@@ -113,14 +115,14 @@ class Watchdog:
 
     def _watch(self) -> None:
         pause = min(1.0, self._seconds / 4)
-        due, told, words, beat_at, since = self._seconds, -1, "", 0.0, 0.0
+        due, told, words, beat_at, since = self._seconds, -1, "", time.monotonic(), 0.0
         while not self._over.wait(pause):
             with self._lock:
                 moves, moved_at = self._moves, self._moved_at
             now = time.monotonic()
             if self._board is not None and now - beat_at >= min(_BEAT, self._seconds / 4):
                 beat_at = now
-                self._beat(self._board, moves, now - moved_at)
+                self._beat(self._board, now - moved_at)
             if told >= 0 and moves != told:
                 data = {"doing": words, "over": True}
                 self._warn(f"goes on after {_long(moved_at - since)}: {words}", data)
@@ -150,12 +152,12 @@ class Watchdog:
 
     # ------------------------------------------------------------------ several ranks
 
-    def _beat(self, board: Board, moves: int, quiet: float) -> None:
+    def _beat(self, board: Board, quiet: float) -> None:
         self._beats += 1
         board.tell({"beat": self._beats, "doing": self._words(), "quiet": quiet})
         now = time.monotonic()
         for name, said in board.heard().items():
-            if self._others.get(name, (0, 0.0))[0] != said["beat"]:
+            if said is not None and self._others.get(name, (0, 0.0))[0] != said["beat"]:
                 self._others[name] = (said["beat"], now)
 
     def _of_others(self) -> str:
@@ -163,6 +165,9 @@ class Watchdog:
             return ""
         now, parts = time.monotonic(), []
         for name, said in sorted(self._board.heard().items()):
+            if said is None:
+                parts.append(f"{name} has not been heard of yet")
+                continue
             silent = now - self._others.get(name, (0, now))[1]
             if silent > 3 * min(_BEAT, self._seconds / 4) + 1:
                 parts.append(f"{name} has not been heard of for {_long(silent)}, it was at: {said['doing']}")

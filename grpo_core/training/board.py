@@ -22,11 +22,11 @@ class StoreBoard:
         with suppress(RuntimeError):  # the store has gone with the first machine; the run ends by its own error
             self._store.set(f"doing/{self._rank}", json.dumps(words))
 
-    def heard(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    def heard(self) -> dict[str, dict[str, Any] | None]:
+        found: dict[str, dict[str, Any] | None] = {}
         with suppress(RuntimeError):  # as above
             for other in self._others:
-                if self._store.check([f"doing/{other}"]):
-                    told = json.loads(self._store.get(f"doing/{other}"))
-                    found[f"{self._name(other)} of {self._world}"] = told
+                place = f"doing/{other}"
+                told = json.loads(self._store.get(place)) if self._store.check([place]) else None
+                found[f"{self._name(other)} of {self._world}"] = told
         return found

@@ -131,20 +131,39 @@ def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent() -> Non
         def tell(self, words: dict[str, object]) -> None:
             self.told = words
 
-        def heard(self) -> dict[str, dict[str, object]]:
+        def heard(self) -> dict[str, dict[str, object] | None]:
             self.beat += 1
             said = {"doing": "reward answer, step 3: sample 2 of 8", "quiet": 40.0}
-            return {"rank 1 of 3": {**said, "beat": self.beat}, "rank 2 of 3": {**said, "beat": 1}}
+            return {"rank 1 of 4": {**said, "beat": self.beat}, "rank 2 of 4": {**said, "beat": 1}, "rank 3 of 4": None}
 
     said = Said()
     board = Board()
     with said.dog(0.4, board=board):
         doing("waiting for the other ranks")
         said.wait(
-            "rank 1 of 3, still for 40 s: reward answer, step 3: sample 2 of 8",
-            "rank 2 of 3 has not been heard of for ",
+            "rank 1 of 4, still for 40 s: reward answer, step 3: sample 2 of 8",
+            "rank 2 of 4 has not been heard of for ",
+            "rank 3 of 4 has not been heard of yet",
         )
     assert board.told["doing"] == "waiting for the other ranks"
+
+
+def test_a_rank_tells_the_others_of_itself_before_it_begins() -> None:
+    """Else one that is stopped in its first moments could not be named: it told nothing."""
+
+    class Board:
+        told: dict[str, object] | None = None
+
+        def tell(self, words: dict[str, object]) -> None:
+            self.told = words
+
+        def heard(self) -> dict[str, dict[str, object] | None]:
+            return {}
+
+    board = Board()
+    with Said().dog(1800, board=board):
+        assert board.told is not None
+        assert board.told["doing"] == "starting"
 
 
 def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
