@@ -1,4 +1,5 @@
-// What every page needs beyond htmx: the theme switch, quiet polling, and what forms do meanwhile. No page depends on it.
+// What every page needs beyond htmx: the theme switch, quiet polling, what forms do meanwhile, and what went wrong. No page
+// depends on it.
 (() => {
   const root = document.documentElement;
 
@@ -87,6 +88,33 @@
   });
   for (const ending of ["pointerup", "pointercancel", "contextmenu"]) document.addEventListener(ending, released);
   addEventListener("blur", released);
+
+  // What a person asked for and did not get is told at the foot of the window, until something asked for comes. What is
+  // polled comes again by itself.
+  const byItself = (event) => event.detail.requestConfig.elt.matches("[data-poll], [hx-trigger^=every]");
+  const trouble = document.createElement("p");
+  trouble.className = "toast error trouble";
+  trouble.setAttribute("role", "alert");
+  trouble.hidden = true;
+  document.body.append(trouble);
+  const tell = (event, words) => {
+    if (byItself(event)) return;
+    const { elt } = event.detail.requestConfig; // a list goes back: to choose the same again would be no change
+    if (elt.matches("select")) for (const option of elt.options) option.selected = option.defaultSelected;
+    trouble.textContent = words;
+    trouble.hidden = false;
+  };
+  document.addEventListener("htmx:sendError", (event) =>
+    tell(event, "No answer came: the server or the network is down. What you asked for may not have happened; what you typed is still here. Try again."));
+  document.addEventListener("htmx:responseError", (event) => {
+    const { responseText, status } = event.detail.xhr; // an error's page says what it is and what to do, in its first lines
+    const page = new DOMParser().parseFromString(responseText, "text/html").querySelector("main");
+    const lines = ["h1, h2", "p"].map((name) => page?.querySelector(name)?.textContent.trim()).filter(Boolean);
+    tell(event, lines.map((line) => (/[.?!]$/.test(line) ? line : `${line}.`)).join(" ") || `The server refused (status ${status}). Reload the page and try again.`);
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.successful && !byItself(event)) trouble.hidden = true;
+  });
 
   // A tab nobody looks at asks for nothing; its next turn comes when it is looked at again.
   document.addEventListener("htmx:beforeRequest", (event) => {
