@@ -11,21 +11,35 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import grpo_core.errors
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import Report, Sandbox
+from grpo_core.sandbox import Box, Limits, Ran, Report, Sandbox
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.keeping import NOBODY
 from grpo_core.sandbox.landlock import Landlock
 from grpo_core.sandbox.python_files import package_roots
 from tests.needs import needs
 
+PATIENT = Limits(wall_seconds=120.0)
+"""Those of a box, but that a busy machine may take its time."""
+
+
+class Patient(Sandbox):
+    """Gives its boxes these limits where a test names none."""
+
+    def run(self, program: str, **more: Any) -> Ran:
+        return super().run(program, **{"limits": PATIENT, **more})
+
+    def open(self, program: str, **more: Any) -> Box:
+        return super().open(program, **{"limits": PATIENT, **more})
+
 
 def made(backend: Bubblewrap | Landlock, level: str) -> Sandbox:
-    return Sandbox(Report(level, "under test", (), (), "", ""), backend)  # type: ignore[arg-type]
+    return Patient(Report(level, "under test", (), (), "", ""), backend)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ import pytest
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Limits, Sandbox, cgroups
 
+from .conftest import PATIENT
+
 
 def test_output_status_and_arguments(each: Sandbox) -> None:
     ran = each.run("import sys; print(sys.argv[1:]); sys.stderr.write('oh'); sys.exit(7)", arguments=["a", "b c"])
@@ -71,7 +73,7 @@ def test_tracebacks_are_the_program_s_own(each: Sandbox) -> None:
     ],
 )
 def test_ends(each: Sandbox, program: str, limits: dict[str, float], end: str, status: int | None) -> None:
-    ran = each.run(program, limits=replace(Limits(), **limits))  # type: ignore[arg-type]
+    ran = each.run(program, limits=replace(PATIENT, **limits))  # type: ignore[arg-type]
     assert (ran.end, ran.status) == (end, status), ran
 
 
@@ -80,14 +82,14 @@ def test_ends_that_a_control_group_tells(each: Sandbox) -> None:
         pytest.skip("needs a control group that this user may make others in")
     many = "import os\nfor _ in range(8):\n    if os.fork() == 0:\n        held = bytearray(60 * 2**20); os._exit(0)\n"
     many += "while True:\n    if os.wait()[1]: os._exit(1)"
-    assert each.run(many, limits=Limits(memory_bytes=100 * 2**20)).end == "memory"
+    assert each.run(many, limits=replace(PATIENT, memory_bytes=100 * 2**20)).end == "memory"
     forks = "import os, time\nfor _ in range(20):\n    if os.fork() == 0: time.sleep(60)"
-    assert each.run(forks, limits=Limits(processes=4)).end == "processes"
+    assert each.run(forks, limits=replace(PATIENT, processes=4)).end == "processes"
 
 
 def test_output_is_drained_and_cut(each: Sandbox) -> None:
     program = "import os\nfor _ in range(60): os.write(1, b'a' * 1000); os.write(2, b'b' * 999)"
-    ran = each.run(program, limits=Limits(output_bytes=1000))
+    ran = each.run(program, limits=replace(PATIENT, output_bytes=1000))
     assert (ran.end, ran.status) == ("exited", 0)
     assert (ran.stdout, ran.stdout_cut) == (b"a" * 1000, True)
     assert (ran.stderr, ran.stderr_cut) == (b"b" * 999 + b"b", True)
@@ -99,7 +101,7 @@ def test_a_flood_takes_no_memory_here(boxes: Sandbox) -> None:
     boxes.run("")
     tracemalloc.start()
     for _ in range(3):
-        ran = boxes.run(program, limits=Limits(output_bytes=2**16))
+        ran = boxes.run(program, limits=replace(PATIENT, output_bytes=2**16))
         assert ran.end == "output"
         assert len(ran.stdout) <= 2**16
     peak = tracemalloc.get_traced_memory()[1]

@@ -11,7 +11,7 @@ from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.seccomp import ALLOW, RETURN
 from tests.needs import needs
 
-from .conftest import made
+from .conftest import PATIENT, made
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_bubblewrap_is_taken_and_everything_tried() -> None:
     assert [check.name for check in report.checks] == [trial.name for trial in trials.TRIALS]
     assert all(check.passed for check in report.checks)
     assert report.fix == ""
-    assert find_sandbox(report).run("print(1)").stdout == b"1\n"
+    assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
 def test_without_bubblewrap_landlock_is_told_as_weaker(
@@ -42,7 +42,7 @@ def test_without_bubblewrap_landlock_is_told_as_weaker(
     assert report.words == f"{report.version} (weaker)"
     assert any("process numbers are shared" in line for line in report.weaker)
     assert any("apt-get install bubblewrap" in line for line in report.weaker)
-    assert find_sandbox(report).run("print(1)").stdout == b"1\n"
+    assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
 def test_a_forced_choice_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The four ways in which such boxes were measured to fail unseen."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from grpo_core.sandbox.keeping import Dropped
 from grpo_core.sandbox.seccomp import ALLOW, RETURN
 from tests.needs import needs
 
-from .conftest import made
+from .conftest import PATIENT, made
 
 BOMB = """
 import os, time
@@ -33,7 +34,7 @@ def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_groups")
 def test_1_the_limit_on_processes_binds_because_root_is_dropped(boxes: Sandbox) -> None:
-    assert int(boxes.run(BOMB, limits=Limits(processes=16)).stdout) == 15
+    assert int(boxes.run(BOMB, limits=replace(PATIENT, processes=16)).stdout) == 15
 
 
 @pytest.mark.usefixtures("no_groups")
@@ -44,7 +45,7 @@ def test_1_it_would_not_bind_root() -> None:
     backend.dropped = Dropped(None, "", ())
     backend = _unmoved(backend)
     sandbox = made(backend, "bubblewrap")
-    assert int(sandbox.run(BOMB, limits=Limits(processes=16)).stdout) == 100
+    assert int(sandbox.run(BOMB, limits=replace(PATIENT, processes=16)).stdout) == 100
     sandbox.close()
 
 
@@ -60,7 +61,7 @@ def test_2_boxes_do_not_use_up_each_other_s_processes(boxes: Sandbox) -> None:
     """One after the other and two at once, with a limit that a few boxes together would pass."""
     program = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nprint('good')"
     with boxes.open(BOMB + "time.sleep(60)", limits=Limits(processes=4, wall_seconds=60.0)):
-        ends = [boxes.run(program, limits=Limits(processes=2)).stdout for _ in range(40)]
+        ends = [boxes.run(program, limits=replace(PATIENT, processes=2)).stdout for _ in range(40)]
     assert ends == [b"good\n"] * 40
 
 
@@ -91,7 +92,7 @@ for _ in range(6):
 os.close(go)
 print(sum(os.waitpid(pid, 0)[1] == 0 for pid in pids))
 """
-    limits = Limits(memory_bytes=150 * 2**20, processes=16)
+    limits = replace(PATIENT, memory_bytes=150 * 2**20, processes=16)
     if cgroups.possible()[0]:
         assert boxes.run(many, limits=limits).stdout.strip() != b"6"
     monkeypatch.setattr(cgroups, "make", lambda memory, processes: None)
