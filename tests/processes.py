@@ -113,6 +113,25 @@ def belonging_to(home: Path) -> list[psutil.Process]:
     return found
 
 
+def below(pid: int | None = None, *, deep: bool = True) -> list[psutil.Process]:
+    """What this process or that of `pid` has started, and if `deep` what that has; without the tests' database, whose
+    own processes come and go."""
+    found = []
+    for one in psutil.Process(pid).children(recursive=deep):
+        with suppress(psutil.NoSuchProcess):
+            if one.name() != "postgres":
+                found.append(one)
+    return found
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it has not ended; a zombie has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # between the two
+        return False
+
+
 def session_members(session: int) -> list[int]:
     """Process ids of the session that are not zombies."""
     return [one.pid for one in processes() if one.session == session and one.lives]

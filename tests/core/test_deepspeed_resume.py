@@ -9,11 +9,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.needs import needs
-from tests.processes import wait_for
+from tests.processes import below, lives, wait_for
 
 from .deepspeed_runs import alike, command, engine, far, surroundings, train, weights
 from .runs import PLAIN, Setting, make_home, merged, names_of_steps, rows, state_of
@@ -111,11 +110,11 @@ def test_with_torchrun_its_ranks_end_and_the_run_goes_on_from_there(setting: Set
             stderr=subprocess.STDOUT,
         )
     wait_for(lambda: "step 3/" in said.read_text(), said.read_text, launched)
-    ranks = psutil.Process(launched.pid).children(recursive=True)
+    ranks = below(launched.pid)
     assert len(ranks) >= 2
     os.kill(launched.pid, signal.SIGKILL)
     assert launched.wait() == -signal.SIGKILL
-    wait_for(lambda: not any(rank.is_running() and rank.status() != "zombie" for rank in ranks), said.read_text)
+    wait_for(lambda: not any(map(lives, ranks)), said.read_text)
     reached = max(int(str(row["step"])) for row in rows(out / "metrics.jsonl"))
     kept = int(names_of_steps(out)[-1].removeprefix("step-"))
     assert reached - kept <= 1

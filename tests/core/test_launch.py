@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from grpo_core import launch
 from grpo_core.config import EngineConfig
 from grpo_core.errors import ConfigError
 from grpo_core.launch_hosts import passed_on
-from tests.processes import clean_environment, wait_for
+from tests.processes import below, clean_environment, lives, wait_for
 
 from .tiny import config, tiny_folder
 
@@ -82,18 +83,16 @@ def in_training(home, out, process):
 def ranks(process):
     """The trainer's processes, by rank."""
     found = {}
-    for one in psutil.Process(process.pid).children(recursive=True):
-        if "train" in one.cmdline() and "RANK" in one.environ() and "grpo_core.training.torchrun" not in one.cmdline():
-            found[int(one.environ()["RANK"])] = one
+    for one in below(process.pid):
+        with suppress(psutil.NoSuchProcess):
+            words, told = one.cmdline(), one.environ()
+            if "train" in words and "RANK" in told and "grpo_core.training.torchrun" not in words:
+                found[int(told["RANK"])] = one
     return found
 
 
-def family(process):
-    return psutil.Process(process.pid).children(recursive=True)
-
-
 def gone(processes):
-    return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes)
+    return not any(map(lives, processes))
 
 
 def outcome(out):
@@ -124,7 +123,7 @@ def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, envi
     out = tmp_path / "run"
     process = started(home, out, engine=engine, environment=environment, **LONG)
     in_training(home, out, process)
-    everything = family(process)
+    everything = below(process.pid)
     ranks(process)[1].kill()
     assert process.wait() == -signal.SIGKILL, printed(home, out)
     named = "rank 1 was killed by SIGKILL" if "devices" in engine else "the part on other ended by signal SIGKILL"
@@ -139,7 +138,7 @@ def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
     out = tmp_path / "run"
     process = started(home, out, engine=engine, environment=environment, **LONG)
     in_training(home, out, process)
-    everything = family(process)
+    everything = below(process.pid)
     process.terminate()
     assert process.wait() == 75, printed(home, out)
     assert gone(everything)
@@ -155,7 +154,7 @@ def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
     out = tmp_path / "run"
     process = started(home, out, engine=engine, environment=environment, **LONG)
     in_training(home, out, process)
-    everything = family(process)
+    everything = below(process.pid)
     assert len(everything) >= 2
     process.kill()
     process.wait()

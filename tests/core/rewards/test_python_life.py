@@ -5,13 +5,13 @@ import json
 import time
 from importlib.metadata import PackageNotFoundError
 
-import psutil
 import pytest
 
 from grpo_core.errors import ConfigError, RewardError
 from grpo_core.rewards import session
 from grpo_core.rewards.session import shared_sandbox
 from tests.core.rewards.own_verifier import LOOPS, Make, samples, told
+from tests.processes import below
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_closing_ends_every_box(make: Make) -> None:
     shared_sandbox()  # its keeper lives on
 
     def processes() -> int:
-        return len(psutil.Process().children(recursive=True))
+        return len(below())
 
     before = processes()
     runner = make("def verify(sample):\n    return 1")

@@ -3,11 +3,11 @@ nothing that it does reaches another sample's score or the machine."""
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.core.rewards import patience
 from tests.core.rewards.own_verifier import LOOPS, Make, one_bad, told
+from tests.processes import below
 
 
 def test_an_endless_loop_is_killed_at_its_deadline_and_the_next_sample_is_scored(
@@ -67,12 +67,12 @@ def test_a_gigabyte_of_output(make: Make, bad: str) -> None:
 )
 def test_a_fork_bomb_is_harmless_and_told(make: Make, monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
     patience.boxed(monkeypatch, lambda completion: completion == "bad")
-    before = len(psutil.Process().children(recursive=True))
+    before = len(below())
     found = one_bad(make, bad, call_seconds=5)
     if found.error_class != "timeout":  # one that hides what it is refused loops until its time is over
         assert found.error_class == "verifier"
         assert (found.error or "").endswith("(the sandbox lets a verifier have 16 processes and threads)")
-    assert len(psutil.Process().children(recursive=True)) < before + 40
+    assert len(below()) < before + 40
 
 
 @pytest.mark.parametrize(

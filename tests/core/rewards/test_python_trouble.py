@@ -14,6 +14,7 @@ from grpo_core.rewards.session import shared_sandbox
 from grpo_core.rewards.session_slot import Slot
 from tests.core.rewards.examples import PAGES, Example, examples, run
 from tests.core.rewards.own_verifier import Make, one_bad, samples, told
+from tests.processes import below
 
 
 def test_without_a_sandbox_nothing_is_scored(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +103,11 @@ def test_what_the_page_shows_is_so(example: Example) -> None:
 
 def leaves() -> list[psutil.Process]:
     """What runs in the boxes of this process."""
-    below = psutil.Process().children(recursive=True)
-    return [one for one in below if not one.children()]
+    found, parents = below(), set()
+    for one in found:
+        with suppress(psutil.NoSuchProcess):
+            parents.add(one.ppid())
+    return [one for one in found if one.pid not in parents]
 
 
 @pytest.mark.parametrize("whom", ["the program in a box", "all that holds boxes"])
@@ -120,8 +124,7 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(
         """What waits for the box's answer, which is at its third sample then."""
         asked.append(None)
         if len(asked) == 3:
-            keepers = psutil.Process().children()
-            for one in leaves() if whom == "the program in a box" else keepers:
+            for one in leaves() if whom == "the program in a box" else below(deep=False):
                 killed.append(one.pid)
                 with suppress(psutil.NoSuchProcess):  # one that went with the one before
                     one.kill()

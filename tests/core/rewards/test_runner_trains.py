@@ -16,7 +16,7 @@ from grpo_core.errors import SandboxError
 from grpo_core.rewards import Runner, session
 from grpo_core.rewards.session import shared_sandbox
 from tests.core.runs import PLAIN, Result, Setting, make_home, merged, result, rows
-from tests.processes import clean_environment, wait_for
+from tests.processes import below, clean_environment, lives, wait_for
 
 # The kind numeric with the settings of PLAIN's component `near`, as a person would write it.
 NEAR = """
@@ -214,18 +214,18 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
 
     def loops() -> bool:
         try:
-            found = [one for one in psutil.Process(run.pid).children(recursive=True) if one.cpu_times().user > 0.5]
+            found = [one for one in below(run.pid) if one.cpu_times().user > 0.5]
         except psutil.Error:
             return False
         return len([one for one in found if "python" in one.name()]) >= 2
 
     wait_for(loops, "boxes that loop", run)
-    below = psutil.Process(run.pid).children(recursive=True)
+    started = below(run.pid)
     run.send_signal(signal.SIGTERM)
     assert run.wait() == 75
     outcome = json.loads((out / "outcome.json").read_text())
     assert (outcome["status"], outcome["code"]) == ("stopped", "interrupted")
-    wait_for(lambda: not any(one.is_running() for one in below), f"{below} to end")
+    wait_for(lambda: not any(map(lives, started)), f"{started} to end")
 
 
 def test_evaluating_closes_what_it_opened(home: Path, tmp_path: Path) -> None:
@@ -265,9 +265,9 @@ def test_a_trainer_closes_its_runner_however_it_ends(
     close = Runner.close
 
     def told(self: Runner) -> None:
-        before = len(psutil.Process().children(recursive=True))
+        before = len(below())
         close(self)
-        closed.append(before - len(psutil.Process().children(recursive=True)))
+        closed.append(before - len(below()))
 
     monkeypatch.setattr(Runner, "close", told)
     source = NEAR if ends == "well" else NEAR.replace("near =", "near = 1 / 0 if sample.completion else")
