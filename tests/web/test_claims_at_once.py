@@ -12,6 +12,7 @@ from cohort.accounts.services import project_create, user_create
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Attempt, Node, Run
+from tests.processes import DEADLINE
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT
 from tests.web.control import claim, finish, node
 from tests.web.run_rows import Maker
@@ -43,7 +44,7 @@ def _work(on: Node, begin: threading.Barrier, most: list[int], limited: int, *, 
     """Claim until nothing is to be had; what was claimed, in order."""
     taken = []
     try:
-        begin.wait(timeout=60)
+        begin.wait(timeout=DEADLINE)
         while True:
             try:
                 attempt = claim(on, 0)
@@ -90,7 +91,7 @@ def test_a_limit_holds_while_a_person_holds_the_run(makers: list[Maker]) -> None
             with transaction.atomic():
                 Run.objects.select_for_update().get(pk=run.pk)
                 held.set()
-                free.wait(timeout=60)
+                free.wait(timeout=DEADLINE)
                 Run.objects.filter(pk=run.pk).update(state="paused")
         finally:
             connection.close()
@@ -106,7 +107,7 @@ def test_a_limit_holds_while_a_person_holds_the_run(makers: list[Maker]) -> None
 
     with ThreadPoolExecutor(2) as pool:
         pausing = pool.submit(person)
-        assert held.wait(timeout=60)
+        assert held.wait(timeout=DEADLINE)
         claiming = pool.submit(worker)
         while not _someone_waits():
             assert not claiming.done()

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from cohort.runs.models import ServiceBeat
 from cohort.runs.pulse import pulse
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 
 BEATS = """
 import sys
@@ -46,7 +46,7 @@ def process(words: list[str], log: Path, **variables: str) -> Iterator["subproce
         yield child
     finally:
         child.terminate()
-        child.communicate(timeout=60)
+        child.communicate(timeout=DEADLINE)
 
 
 def until(holds: Callable[[], bool], log: Path) -> None:

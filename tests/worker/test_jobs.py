@@ -22,7 +22,7 @@ from cohort.lab.services import job_ask
 from cohort.worker_api import jobs as calls
 from grpo_core.sandbox import Report
 from grpo_core.wire import JobFinish
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 from tests.web.sandbox_reports import BROKEN, WORKS
 from tests.worker.conftest import Site
 from tests.worker.making import NODE
@@ -113,7 +113,7 @@ def test_a_program_that_is_killed_from_outside(
     for one in processes():
         if one.pid in living(tmp_path) and one.session == one.pid and one.pid != os.getpid():
             os.kill(one.pid, signal.SIGKILL)
-    future.result(timeout=60)
+    future.result(timeout=DEADLINE)
     job.refresh_from_db()
     assert (job.state, job.error_code) == (JobState.FAILED, "job_died")
     assert living(tmp_path) == []
@@ -127,7 +127,7 @@ def test_a_shutdown_gives_it_back(
     future = background(lambda: doing().run(job.pk))
     wait_for(begun(tmp_path), "it has begun")
     shutdown.set()
-    assert future.result(timeout=60).end == "released"
+    assert future.result(timeout=DEADLINE).end == "released"
     job.refresh_from_db()
     assert (job.state, job.fence) == (JobState.WAITING, 1)
     assert living(tmp_path) == []
@@ -141,7 +141,7 @@ def test_a_job_that_was_given_to_another_is_killed(
     future = background(lambda: doing().run(job.pk))
     wait_for(begun(tmp_path), "it has begun")
     LabJob.objects.update(fence=2, token_digest="another's")
-    assert future.result(timeout=60) is None
+    assert future.result(timeout=DEADLINE) is None
     job.refresh_from_db()
     assert (job.state, job.fence) == (JobState.RUNNING, 2), "its new owner's word alone counts"
     assert living(tmp_path) == []

@@ -20,7 +20,7 @@ from cohort.runs.attempts import attempt_claim
 from cohort.runs.dispatch import SEAL_QUEUE
 from cohort.runs.models import Attempt, Node, RunState, ServiceBeat
 from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 from tests.worker.conftest import Site
 from tests.worker.making import NODE
 from tests.worker.queues import take_all
@@ -71,7 +71,7 @@ def test_a_lost_worker_is_found_without_any_broker(site: Site, tmp_path: Path, a
         assert lost.state == RunState.QUEUED
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=DEADLINE)
     log = (tmp_path / "log").read_text()
     assert "Cannot connect to" in log
     assert "Traceback" not in log
@@ -117,5 +117,5 @@ def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None
         wait_for(again, "both are offered again")
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=DEADLINE)
     assert "Traceback" not in (tmp_path / "log").read_text()

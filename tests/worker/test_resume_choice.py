@@ -15,7 +15,7 @@ from grpo_core.checkpoint_files import file_entries, verify_checkpoint, write_ma
 from grpo_core.errors import DiskFullError
 from grpo_core.records import CheckpointManifest
 from grpo_core.wire import CheckpointOffer, ClaimReply, InputFile, Refusal
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 from tests.worker.conftest import Making, Site
 from tests.worker.stand_in import child
 from worker.client import BadFile, Refused, Unreachable
@@ -229,14 +229,14 @@ def test_a_paused_run_goes_on_from_its_newest_checkpoint(site: Site, supervisor:
     done = background(lambda: made.run(run.pk))
     wait_for(lambda: Checkpoint.objects.filter(run=run).count() == 2, "its checkpoints are known")
     run_pause(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "paused"
+    assert done.result(timeout=DEADLINE).end == "paused"
     run.refresh_from_db()
     run_resume(run=run, actor=site.user)
     second = background(lambda: supervisor(child("checkpoints")).run(run.pk))
     wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
     run.refresh_from_db()
     run_pause(run=run, actor=site.user)
-    assert second.result(timeout=60).end == "paused"
+    assert second.result(timeout=DEADLINE).end == "paused"
     steps = StepMetric.objects.filter(run=run).order_by("step").values_list("attempt__fence", "step")
     assert list(steps) == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
 
@@ -247,12 +247,12 @@ def test_a_run_whose_checkpoints_are_gone_fails_in_words(site: Site, supervisor:
     done = background(lambda: made.run(run.pk))
     wait_for(lambda: Checkpoint.objects.filter(run=run).count() == 2, "its checkpoints are known")
     run_pause(run=run, actor=site.user)
-    done.result(timeout=60)
+    done.result(timeout=DEADLINE)
     Checkpoint.objects.update(stored_at=None)
     shutil.rmtree(made.runs / f"run-{run.pk}" / "attempt-1" / "checkpoints")
     run.refresh_from_db()
     run_resume(run=run, actor=site.user)
-    finish = background(lambda: supervisor(child("finish")).run(run.pk)).result(timeout=60)
+    finish = background(lambda: supervisor(child("finish")).run(run.pk)).result(timeout=DEADLINE)
     assert (finish.end, finish.code) == ("failed", "checkpoint_missing")
     run.refresh_from_db()
     assert (run.state, run.error_code) == (RunState.FAILED, "checkpoint_missing")

@@ -16,7 +16,7 @@ from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel, run_pause
 from grpo_core.wire import BeatReply
-from tests.processes import session_members, wait_for
+from tests.processes import DEADLINE, session_members, wait_for
 from tests.web.conftest import PROBLEMS
 from tests.worker.conftest import Making, Site, folder_of, pid_of, three_steps_stored
 from tests.worker.stand_in import child
@@ -87,7 +87,7 @@ def test_cancel_leaves_no_process(site: Site, supervisor: Making, background: An
     pid = pid_of(made, run)
     assert pid in session_members(pid)
     run_cancel(run=run, actor=site.user, reason="seen enough")
-    finish = done.result(timeout=60)
+    finish = done.result(timeout=DEADLINE)
     assert (finish.end, finish.signal) == ("cancelled", None if mode == "obey" else 9)
     assert session_members(pid) == []
     run.refresh_from_db()
@@ -110,7 +110,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
         patch.setattr("worker.keeper.kill", lambda one, number=0: None)
         patch.setattr("worker.cgroup.Cgroup.kill", lambda group: None)
         run_cancel(run=run, actor=site.user)
-        finish = done.result(timeout=60)
+        finish = done.result(timeout=DEADLINE)
     assert (finish.end, finish.code) == ("failed", "worker_error")
     assert f"process {pid} (state" in refusal(made.runs, 0, made.platform.node)
     assert f"of run {run.pk} (attempt 1" in refusal(made.runs, 0, made.platform.node)
@@ -127,7 +127,7 @@ def test_worker_shutdown_stops_the_trainer_and_says_so(site: Site, supervisor: M
     wait_for(three_steps_stored(run), "three steps are stored")
     pid = pid_of(made, run)
     made.stop.set()
-    assert done.result(timeout=60).end == "preempted"
+    assert done.result(timeout=DEADLINE).end == "preempted"
     assert session_members(pid) == []
     run.refresh_from_db()
     assert (run.state, run.retries) == (RunState.QUEUED, 0)
@@ -142,7 +142,7 @@ def test_pause_stops_the_trainer_and_says_so(site: Site, supervisor: Making, bac
     wait_for(three_steps_stored(run), "three steps are stored")
     pid = pid_of(made, run)
     run_pause(run=run, actor=site.user)
-    finish = done.result(timeout=60)
+    finish = done.result(timeout=DEADLINE)
     assert (finish.end, finish.code) == ("paused", "paused")
     assert session_members(pid) == []
     run.refresh_from_db()
@@ -155,7 +155,7 @@ def test_a_drained_node_hands_its_run_on(site: Site, supervisor: Making, backgro
     done = background(lambda: made.run(run.pk))
     wait_for(three_steps_stored(run), "three steps are stored")
     Node.objects.update(draining="move")
-    finish = done.result(timeout=60)
+    finish = done.result(timeout=DEADLINE)
     assert (finish.end, finish.code) == ("preempted", "drained")
     run.refresh_from_db()
     assert (run.state, run.retries) == (RunState.QUEUED, 0)
@@ -187,7 +187,7 @@ def test_a_cancel_goes_before_a_pause_that_was_asked_first(
     run_cancel(run=run, actor=site.user)
     wait_for(lambda: "cancel" in heard, "the cancel is heard")
     os.kill(pid_of(made, run), signal.SIGKILL)  # the end of its grace, which is as long as this test may need
-    assert done.result(timeout=60).end == "cancelled"
+    assert done.result(timeout=DEADLINE).end == "cancelled"
     run.refresh_from_db()
     assert run.state == RunState.CANCELLED
 
@@ -205,7 +205,7 @@ def test_a_stale_fence_kills_at_once_and_writes_nothing(site: Site, supervisor: 
         return attempts_lost()
 
     wait_for(lose, "the attempt is lost")
-    assert done.result(timeout=60) is None
+    assert done.result(timeout=DEADLINE) is None
     assert session_members(pid) == []
     run.refresh_from_db()
     assert (run.state, run.error_code) == (RunState.QUEUED, "worker_lost")

@@ -14,7 +14,7 @@ from cohort.runs.models import Attempt, RunState
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel
 from cohort.worker_api import records
-from tests.processes import session_members, wait_for
+from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Making, Site, folder_of, pid_of, three_steps_stored
 from tests.worker.stand_in import child
@@ -45,7 +45,7 @@ def test_an_outage_loses_nothing(
         wait_for(lambda: "records not sent" in caplog.text, "the worker tries to ship")
         assert not done.done()
         cable.mend()
-        assert done.result(timeout=60).end == "finished"
+        assert done.result(timeout=DEADLINE).end == "finished"
     run.refresh_from_db()
     assert run.state == RunState.SEALING
     assert Attempt.objects.get().outcome is not None
@@ -60,7 +60,7 @@ def test_a_worker_cut_off_for_too_long_stops_its_trainer(
         done = background(lambda: made.run(run.pk))
         wait_for(three_steps_stored(run), "three steps are stored")
         cable.cut()
-        assert done.result(timeout=60) is None
+        assert done.result(timeout=DEADLINE) is None
     assert session_members(pid_of(made, run)) == []
     assert '"stopped"' in (folder_of(made, run) / "outcome.json").read_text()  # asked, not killed
     assert list((folder_of(made, run) / "spool").glob("*.log"))  # what was not shipped is still there
@@ -100,7 +100,7 @@ def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
         run_cancel(run=run, actor=site.user)
     else:
         made.stop.set()
-    assert done.result(timeout=60).end == ("cancelled" if way == "cancel" else "preempted")
+    assert done.result(timeout=DEADLINE).end == ("cancelled" if way == "cancel" else "preempted")
     run.refresh_from_db()
     assert run.state == (RunState.CANCELLED if way == "cancel" else RunState.QUEUED)
 
@@ -129,7 +129,7 @@ def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
         assert Attempt.objects.get().heartbeat_at is not None
     finally:
         answer.set()
-    assert done.result(timeout=60).end == "cancelled"
+    assert done.result(timeout=DEADLINE).end == "cancelled"
 
 
 def test_a_cancel_is_heard_while_files_do_not_come(
@@ -141,7 +141,7 @@ def test_a_cancel_is_heard_while_files_do_not_come(
     done = background(lambda: made.run(run.pk))
     wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
     run_cancel(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "cancelled"
+    assert done.result(timeout=DEADLINE).end == "cancelled"
     run.refresh_from_db()
     assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice before its first step")
     assert not (folder_of(made, run) / "pid").exists()
@@ -171,7 +171,7 @@ def test_a_finish_that_is_not_taken_keeps_the_attempt_alive(
     Attempt.objects.update(heartbeat_at=None)
     wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
     monkeypatch.undo()
-    assert done.result(timeout=60).end == "finished"
+    assert done.result(timeout=DEADLINE).end == "finished"
 
 
 def test_a_worker_that_leaves_records_behind_is_refused(

@@ -45,7 +45,7 @@ def test_the_newest_is_sent_before_a_pause_is_confirmed(site: Site, supervisor: 
     wait_for(lambda: known(run), "its checkpoints are known")
     assert stored(run) == []  # the first goes after five minutes
     run_pause(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "paused"
+    assert done.result(timeout=DEADLINE).end == "paused"
     assert stored(run) == [3]
     assert CheckpointFile.objects.filter(run=run, done_at__isnull=False).count() == 2
 
@@ -75,7 +75,7 @@ def test_a_trainer_that_was_told_of_the_shutdown_too_and_was_quicker(
     os.kill(pid, signal.SIGTERM)
     wait_for(lambda: session_members(pid) == [], "the trainer ends")
     over.set()
-    assert done.result(timeout=60).end == "preempted"
+    assert done.result(timeout=DEADLINE).end == "preempted"
     assert stored(run) == [3]
     run.refresh_from_db()
     assert (run.state, run.retries, Attempt.objects.get().end_code) == (RunState.QUEUED, 0, "worker_shutdown")
@@ -88,7 +88,7 @@ def test_another_node_goes_on_from_what_was_sent(
     done = background(lambda: supervisor(child("checkpoints")).run(run.pk))
     wait_for(lambda: known(run), "its checkpoints are known")
     run_pause(run=run, actor=site.user)
-    done.result(timeout=60)
+    done.result(timeout=DEADLINE)
     run.refresh_from_db()
     run_resume(run=run, actor=site.user)
     other = replace(supervisor(child("checkpoints")), runs=tmp_path / "another machine")
@@ -98,7 +98,7 @@ def test_another_node_goes_on_from_what_was_sent(
     assert verify_checkpoint(fetched).step == 3
     assert (fetched / "weights.bin").read_bytes() == bytes([3]) * 20_000
     run_cancel(run=run, actor=site.user)
-    assert second.result(timeout=60).end == "cancelled"
+    assert second.result(timeout=DEADLINE).end == "cancelled"
     assert not fetched.exists()  # the next attempt looks for what an attempt wrote, and fetches what is not here
 
 
@@ -108,7 +108,7 @@ def test_now_and_then_while_it_trains(site: Site, supervisor: Making, background
     done = background(lambda: made.run(run.pk))
     wait_for(lambda: 3 in stored(run), "the newest is sent")  # the one before too, where its turn came first
     run_cancel(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "cancelled"
+    assert done.result(timeout=DEADLINE).end == "cancelled"
 
 
 def test_never_where_that_is_wanted(site: Site, supervisor: Making, background: Any) -> None:
@@ -117,7 +117,7 @@ def test_never_where_that_is_wanted(site: Site, supervisor: Making, background: 
     done = background(lambda: made.run(run.pk))
     wait_for(lambda: known(run), "its checkpoints are known")
     run_pause(run=run, actor=site.user)
-    done.result(timeout=60)
+    done.result(timeout=DEADLINE)
     assert CheckpointFile.objects.count() == 0
     run.refresh_from_db()
     assert run.state == RunState.PAUSED
@@ -128,7 +128,7 @@ def test_a_cancelled_run_sends_nothing(site: Site, supervisor: Making, backgroun
     done = background(lambda: supervisor(child("checkpoints")).run(run.pk))
     wait_for(lambda: known(run), "its checkpoints are known")
     run_cancel(run=run, actor=site.user)
-    done.result(timeout=60)
+    done.result(timeout=DEADLINE)
     assert CheckpointFile.objects.count() == 0
 
 
@@ -167,7 +167,7 @@ def test_an_upload_that_breaks_off_goes_on_where_it_was(
         cable.mend()
         wait_for(lambda: 3 in stored(run), "the rest arrives")
         run_cancel(run=run, actor=site.user)
-        assert done.result(timeout=60).end == "cancelled"
+        assert done.result(timeout=DEADLINE).end == "cancelled"
     parts = [each for each in sent if each[2]]
     assert len(parts) == len({(sha256, offset) for sha256, offset, _ in parts})
     assert sum(tried.values()) == 4000 + 20_000 * len(stored(run))  # the checkpoints share the smaller file
@@ -183,7 +183,7 @@ def test_a_file_that_shrank_is_given_up(
     folder = made.runs / f"run-{run.pk}" / "attempt-1" / "checkpoints" / "step-000003"
     (folder / "weights.bin").write_bytes(b"short")
     run_pause(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "paused"
+    assert done.result(timeout=DEADLINE).end == "paused"
     assert stored(run) == []
     assert "shorter than its manifest says" in caplog.text
 
@@ -198,7 +198,7 @@ def test_a_file_that_was_changed_is_refused_and_given_up(
     folder = made.runs / f"run-{run.pk}" / "attempt-1" / "checkpoints" / "step-000003"
     (folder / "weights.bin").write_bytes(b"x" * 20_000)
     run_pause(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "paused"
+    assert done.result(timeout=DEADLINE).end == "paused"
     assert stored(run) == []
     assert "checkpoint of step 3 is not sent" in caplog.text
 
@@ -219,7 +219,7 @@ def test_a_defect_of_ours_does_not_end_the_uploads(
     done = background(lambda: supervisor(child("checkpoints")).run(run.pk))
     wait_for(lambda: known(run), "its checkpoints are known")
     run_pause(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "paused"
+    assert done.result(timeout=DEADLINE).end == "paused"
     assert stored(run) == [3]
     assert f"run {run.pk}: checkpoint of step 3 not sent, tried again" in caplog.text
     assert "ZeroDivisionError" in caplog.text
@@ -242,5 +242,5 @@ def test_a_run_that_moves_without_its_newest_checkpoint_says_so(
     done = background(lambda: supervisor(child("checkpoints"), grace=2.0).run(run.pk))
     wait_for(lambda: known(run), "its checkpoints are known")
     run_pause(run=run, actor=site.user)
-    assert done.result(timeout=60).end == "paused"
+    assert done.result(timeout=DEADLINE).end == "paused"
     assert f"run {run.pk}: the newest checkpoint did not reach the platform" in caplog.text
