@@ -23,7 +23,14 @@ def open_page(browser: Browser, run: Run, live_server: LiveServer) -> Iterator[C
     with windows(
         browser,
         live_server.url,
-        meant=["ERR_CONNECTION_REFUSED", "htmx:", "Status Error Code 500", "status of 500", "status of 422"],
+        meant=[
+            "ERR_CONNECTION_REFUSED",
+            "htmx:",
+            "Status Error Code",
+            "status of 500",
+            "status of 403",
+            "status of 422",
+        ],
     ) as opened:
         yield opened
 
@@ -78,6 +85,16 @@ def test_a_server_that_fails_is_told_in_its_own_words(
     trouble = page.locator(".trouble")
     expect(trouble).to_contain_text("Something broke on our side. The page could not be made.")
     expect(trouble).not_to_contain_text("broken by this test")
+
+
+def test_a_refusal_is_told_with_what_to_do(open_page: Callable[..., Page], maker: Maker, run: Run) -> None:
+    group = add_group(maker.attempt(run), [1.0, 0.0], step=1)
+    page = open_page(f"runs/{run.pk}/groups/{group.pk}/")
+    page.context.clear_cookies(name="csrftoken")
+    page.locator("#judgement-0").get_by_role("button", name="Wrong").click()
+    trouble = page.get_by_role("alert")
+    expect(trouble).to_contain_text("This form is out of date. Nothing was changed.")
+    expect(trouble).to_contain_text("reload the page and send the form again.")
 
 
 def test_a_poll_that_fails_says_nothing_for_it_comes_again(open_page: Callable[..., Page], run: Run) -> None:

@@ -107,9 +107,9 @@
   document.addEventListener("htmx:sendError", (event) =>
     tell(event, "No answer came: the server or the network is down. What you asked for may not have happened; what you typed is still here. Try again."));
   document.addEventListener("htmx:responseError", (event) => {
-    const { responseText, status } = event.detail.xhr; // an error's page says what it is and what to do, in its first lines
-    const page = new DOMParser().parseFromString(responseText, "text/html").querySelector("main");
-    const lines = ["h1, h2", "p"].map((name) => page?.querySelector(name)?.textContent.trim()).filter(Boolean);
+    const { responseText, status } = event.detail.xhr; // an error's page says what it is and what to do
+    const page = new DOMParser().parseFromString(responseText, "text/html");
+    const lines = [...page.querySelectorAll("main :is(h1, h2, p):not(.muted, :has(a))")].map((line) => line.textContent.trim());
     tell(event, lines.map((line) => (/[.?!]$/.test(line) ? line : `${line}.`)).join(" ") || `The server refused (status ${status}). Reload the page and try again.`);
   });
   document.addEventListener("htmx:afterRequest", (event) => {
