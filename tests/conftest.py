@@ -5,12 +5,14 @@ Ctrl-C or SIGTERM, and after SIGKILL no process either, because the server ends 
 """
 
 import atexit
+import json
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -24,6 +26,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("cohort", hypothesis.settings.get_profile("search"), derandomize=True)
 hypothesis.settings.load_profile("cohort")
+
+GOLDEN = Path(__file__).with_name("golden")
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what follows runs then too
 _SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
@@ -111,6 +115,28 @@ DatabaseOperations.execute_sql_flush = _emptied_in_the_end  # type: ignore[metho
 # What Django would write again after each such test, and nothing here reads: a row for each model and each permission.
 post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
 post_migrate.disconnect(create_contenttypes)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/ instead of comparing with it")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
+    """Compares a value with the file of this name in tests/golden/: text as it is, anything else as sorted JSON. After
+    an intended change: pytest --update-golden, then review the diff."""
+
+    def compare(name: str, value: Any) -> None:
+        path = GOLDEN / name
+        text = value if isinstance(value, str) else json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"tests/golden/{name} is missing; write it with pytest --update-golden"
+        assert text == path.read_text(encoding="utf-8"), f"tests/golden/{name} differs"
+
+    return compare
 
 
 @pytest.fixture
