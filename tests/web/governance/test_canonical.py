@@ -62,7 +62,7 @@ def test_keys_are_sorted_by_utf16() -> None:
         ({None: 1}, "not text"),
         ({"a": {1, 2}}, "a is of type set"),
         ({"a": b"x"}, "of type bytes"),
-        (object(), "the value is of type object"),
+        pytest.param(object(), "the value is of type object", id="object"),
     ],
     ids=repr,
 )
