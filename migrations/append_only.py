@@ -1,8 +1,7 @@
 """Tables that are only added to: PostgreSQL itself refuses UPDATE, DELETE and TRUNCATE, whoever asks.
 
-Tests clean their tables by TRUNCATE; their connections, and no other, SET cohort.tests_empty_tables. None of this holds
-against who owns the tables: that role can disable every trigger. What holds against it is the audit log's tree
-(docs/audit.md).
+None of this holds against who owns the tables: that role can disable every trigger. What holds against it is the audit
+log's tree (docs/audit.md).
 """
 
 from django.db import migrations
@@ -10,9 +9,6 @@ from django.db import migrations
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION cohort_only_added() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'TRUNCATE' AND current_setting('cohort.tests_empty_tables', true) = 'on' THEN
-        RETURN NULL;
-    END IF;
     RAISE EXCEPTION '% is only added to: % is refused', TG_TABLE_NAME, TG_OP
         USING ERRCODE = 'check_violation', CONSTRAINT = 'only_added';
 END $$;

@@ -1,7 +1,7 @@
-"""The tests' own database and folders: made for the run, gone after it, whatever services the machine has.
+"""The tests' own folders, environment and databases, gone after the run, whatever services the machine has.
 
-COHORT_TEST_DATABASE_URL takes a given PostgreSQL server instead of the embedded one. Nothing is left behind: not after
-Ctrl-C or SIGTERM, and after SIGKILL no process either, because the server ends with this one.
+No service starts at import: PostgreSQL comes up for the first test of a process that needs it (tests/database.py).
+After Ctrl-C or SIGTERM nothing is left behind, and after SIGKILL no process either: the server ends with this one.
 """
 
 import atexit
@@ -12,13 +12,18 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from cohort.embedded.postgres import Postgres
 from tests.processes import belonging_to, grpo
+
+if TYPE_CHECKING:
+    from pytest_django.plugin import DjangoDbBlocker
+
+    from tests.database import Databases
 
 # A busy machine is no defect, and what was fit to land yesterday is so today: `--hypothesis-profile=search` draws anew.
 hypothesis.settings.register_profile(
@@ -28,22 +33,15 @@ hypothesis.settings.register_profile("cohort", hypothesis.settings.get_profile("
 hypothesis.settings.load_profile("cohort")
 
 GOLDEN = Path(__file__).with_name("golden")
+_SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
+_GIVEN_URL = os.environ.get("COHORT_TEST_DATABASE_URL")
+# Nobody needs this database after a power cut, so it does not wait for the disk.
+_QUICK = tuple(f"--{name}=off" for name in ("fsync", "synchronous_commit", "full_page_writes"))
+_SERVER = Postgres(_SCRATCH / "pg", _SCRATCH / "pg.log", options=_QUICK)  # started by django_db_setup
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what follows runs then too
-_SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
 atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
-
-
-def _database_url() -> str:
-    if given := os.environ.get("COHORT_TEST_DATABASE_URL"):
-        return given
-    # Nobody needs this database after a power cut, so it does not wait for the disk.
-    quick = ("fsync", "synchronous_commit", "full_page_writes")
-    server = Postgres(_SCRATCH / "pg", _SCRATCH / "pg.log", options=tuple(f"--{name}=off" for name in quick))
-    server.start()
-    atexit.register(server.stop)
-    return server.url
-
+atexit.register(_SERVER.stop)
 
 for _name in [name for name in os.environ if name.startswith("COHORT_")]:
     if _name != "COHORT_REQUIRE" and not _name.startswith(("COHORT_TEST_", "COHORT_CHAOS_")):  # those are for the tests
@@ -52,12 +50,14 @@ os.environ.update(
     DJANGO_SETTINGS_MODULE="cohort.settings",  # here and not in pyproject: the lines above must come first
     COHORT_MODE="test",
     COHORT_HOME=str(_SCRATCH / "home"),
-    COHORT_DATABASE_URL=_database_url(),
+    COHORT_DATABASE_URL=_GIVEN_URL or _SERVER.url,
     COHORT_LOG_ORIGIN="test.example/log",
     COHORT_BROKER_URL=os.environ.get("COHORT_TEST_BROKER_URL", "filesystem://"),
     HF_HUB_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
 )
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # pytest's processes share the cores out
+    os.environ.setdefault(_name, "1")
 
 from cohort.evidence.keys import generate  # noqa: E402
 
@@ -68,53 +68,12 @@ import django  # noqa: E402  after the environment it reads
 
 django.setup()
 
-import psycopg  # noqa: E402
-from django.contrib.contenttypes.management import create_contenttypes  # noqa: E402
-from django.db import OperationalError, transaction  # noqa: E402
-from django.db.backends.base.base import BaseDatabaseWrapper  # noqa: E402
-from django.db.backends.postgresql.operations import DatabaseOperations  # noqa: E402
-from django.db.backends.signals import connection_created  # noqa: E402
-from django.db.models.signals import post_migrate  # noqa: E402
+from django.contrib.auth.hashers import Argon2PasswordHasher  # noqa: E402
 
+from tests.factories.stock import stock_of  # noqa: E402
 
-def _tables_may_be_emptied(connection: BaseDatabaseWrapper, **_: object) -> None:
-    """After a test with transactions of its own every table is emptied, events too, which nobody else may do."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET cohort.tests_empty_tables = on")
-
-
-connection_created.connect(_tables_may_be_emptied)
-
-_FLUSHES = 5
-
-
-def _emptied_in_the_end(self: DatabaseOperations, sql_list: list[str]) -> None:
-    """Empties what a test filled. TRUNCATE, which Django would send for every table there is, makes new files for all
-    of them and their indexes; of these few rows DELETE is quicker, past foreign keys, as all of them go.
-
-    A live server may still answer a page that is closed by now; PostgreSQL then ends one of the two, and that may be
-    the cleaning. The answer is over soon.
-    """
-    tables = [self.quote_name(name) for name in self.connection.introspection.django_table_names(only_existing=True)]
-    filled = " UNION ALL ".join(f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM {name})" for name in tables)
-    for left in reversed(range(_FLUSHES)):
-        try:
-            with transaction.atomic(using=self.connection.alias), self.connection.cursor() as cursor:
-                cursor.execute(filled)
-                for (name,) in cursor.fetchall():
-                    cursor.execute("SET LOCAL session_replication_role = replica")
-                    cursor.execute(f"DELETE FROM {name}")
-            return
-        except OperationalError as error:
-            if not (left and isinstance(error.__cause__, psycopg.errors.DeadlockDetected)):
-                raise
-    raise AssertionError("the last try returns or raises")
-
-
-DatabaseOperations.execute_sql_flush = _emptied_in_the_end  # type: ignore[method-assign]
-# What Django would write again after each such test, and nothing here reads: a row for each model and each permission.
-post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
-post_migrate.disconnect(create_contenttypes)
+# Argon2 as in use, with the least work: nobody here is to resist guessing.
+Argon2PasswordHasher.time_cost, Argon2PasswordHasher.memory_cost = 1, 64
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -137,6 +96,42 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
         assert text == path.read_text(encoding="utf-8"), f"tests/golden/{name} differs"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: "DjangoDbBlocker") -> "Iterator[Databases]":
+    """In place of pytest-django's: the databases of this process."""
+    from tests.database import Databases
+
+    if not _GIVEN_URL:
+        _SERVER.start()
+    databases = Databases(_GIVEN_URL or _SERVER.url)
+    yield databases
+    with django_db_blocker.unblock():
+        databases.close()
+
+
+@pytest.fixture
+def _django_db_helper(
+    request: pytest.FixtureRequest, django_db_setup: "Databases", django_db_blocker: "DjangoDbBlocker"
+) -> Iterator[None]:
+    """In place of pytest-django's, which empties every table after a test that commits: such a test has a database of
+    its own, all others roll back."""
+    from django.test import TestCase
+
+    marker, stock = request.node.get_closest_marker("django_db"), stock_of(request.fixturenames)
+    commits = {"transactional_db", "live_server"} & set(request.fixturenames)
+    with django_db_blocker.unblock():
+        if commits or (marker and marker.kwargs.get("transaction")):
+            with django_db_setup.fresh(stock):
+                yield
+            return
+        django_db_setup.shared(stock)
+        atomics = TestCase._enter_atomics()
+        try:
+            yield
+        finally:
+            TestCase._rollback_atomics(atomics)
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 change by a migration alone.
 
 A migration that changes the pairs first says ALTER TABLE runs_transition DISABLE TRIGGER runs_guard_pairs, and ENABLE
-after it. Tests clean their tables by TRUNCATE; their connections, and no other, SET cohort.tests_empty_tables. None of
-this holds against who owns the tables: that role can disable every trigger.
+after it. None of this holds against who owns the tables: that role can disable every trigger.
 """
 
 import django.db.models.deletion
@@ -12,11 +11,8 @@ from django.db import migrations, models
 FORWARD = """
 CREATE FUNCTION runs_guard_events() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('cohort.tests_empty_tables', true) IS DISTINCT FROM 'on' THEN
-        RAISE EXCEPTION 'events are only added: the table is not emptied'
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'events_are_only_added';
-    END IF;
-    RETURN NULL;
+    RAISE EXCEPTION 'events are only added: the table is not emptied'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'events_are_only_added';
 END $$;
 CREATE TRIGGER runs_guard_events BEFORE TRUNCATE ON runs_runevent
     FOR EACH STATEMENT EXECUTE FUNCTION runs_guard_events();

@@ -1,61 +1,27 @@
-"""People with each role in one project, and a catalog to start runs from; all made through the services."""
+"""The people and the catalog of tests/factories/stock.py, and what makes runs of them."""
 
-import json
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import Project, Role, User
-from cohort.accounts.services import membership_set, project_create, user_create
+from cohort.accounts.models import Project, User
+from cohort.accounts.services import user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
 from cohort.runs.models import Node, Run
 from tests import sealed_run
 from tests.browser import chromium
+from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
 from tests.web.run_rows import Maker, add_checkpoint, add_steps
+
+__all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-PASSWORD = "correct horse battery"
-
-R1_EXACT = {
-    "components": [
-        {"name": "format", "kind": "r1_format", "weight": 0.2},
-        {"name": "answer", "kind": "exact", "weight": 1.0},
-    ]
-}
-PROBLEMS = b"".join(
-    json.dumps({"id": f"add-{a}", "prompt": f"what is {a} + 7?", "answer": str(a + 7)}).encode() + b"\n"
-    for a in range(10, 30)
-)
-
-
-def write_safetensors(path: Path, shapes: dict[str, list[int]]) -> None:
-    """A valid file of float32 zeros, written by hand: 8 bytes of header length, the JSON header, the numbers."""
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        size = 4
-        for edge in shape:
-            size *= edge
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(offset))
-
-
-@pytest.fixture(autouse=True)
-def _quick_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Argon2 as in use, with the least work: each test makes people, and none is to resist guessing."""
-    monkeypatch.setattr(Argon2PasswordHasher, "time_cost", 1)
-    monkeypatch.setattr(Argon2PasswordHasher, "memory_cost", 64)
 
 
 @pytest.fixture(scope="module")
@@ -70,40 +36,38 @@ def make_user(db: None) -> Callable[[str], User]:
 
 
 @pytest.fixture
-def alice(make_user: Callable[[str], User]) -> User:
+def alice(db: None) -> User:
     """Admin of `ours`."""
-    return make_user("alice")
+    return User.objects.get(username="alice")
 
 
 @pytest.fixture
-def ours(alice: User) -> Project:
-    return project_create(slug="ours", name="Our project", owner=alice)
+def ours(db: None) -> Project:
+    return Project.objects.get(slug="ours")
 
 
 @pytest.fixture
-def bob(make_user: Callable[[str], User], ours: Project, alice: User) -> User:
+def bob(db: None) -> User:
     """Viewer in `ours`."""
-    return membership_set(project=ours, actor=alice, user=make_user("bob"), role=Role.VIEWER).user
+    return User.objects.get(username="bob")
 
 
 @pytest.fixture
-def rita(make_user: Callable[[str], User], ours: Project, alice: User) -> User:
+def rita(db: None) -> User:
     """Reviewer in `ours`."""
-    return membership_set(project=ours, actor=alice, user=make_user("rita"), role=Role.REVIEWER).user
+    return User.objects.get(username="rita")
 
 
 @pytest.fixture
-def oscar(make_user: Callable[[str], User], ours: Project, alice: User) -> User:
+def oscar(db: None) -> User:
     """Operator in `ours`."""
-    return membership_set(project=ours, actor=alice, user=make_user("oscar"), role=Role.OPERATOR).user
+    return User.objects.get(username="oscar")
 
 
 @pytest.fixture
-def charlie(make_user: Callable[[str], User]) -> User:
+def charlie(db: None) -> User:
     """A stranger to `ours`, with a project of his own."""
-    user = make_user("charlie")
-    project_create(slug="theirs", name="Their project", owner=user)
-    return user
+    return User.objects.get(username="charlie")
 
 
 @pytest.fixture
@@ -126,40 +90,31 @@ def models_folder() -> Path:
 
 
 @pytest.fixture
-def tiny_model_folder(models_folder: Path) -> str:
-    """A model folder of 24 parameters, relative to the models folder. Good to register, not to train."""
-    folder = models_folder / "tiny"
-    folder.mkdir(exist_ok=True)
-    write_safetensors(folder / "model.safetensors", {"embed": [5, 4], "norm": [4]})
-    (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}))
-    (folder / "cold_start.json").write_text(json.dumps({"task": "add-two-digits", "steps": 250, "seed": 0}))
-    return folder.name
+def tiny_model_folder() -> str:
+    return tiny_model()
 
 
 @pytest.fixture
-def base_model(ours: Project, alice: User, tiny_model_folder: str) -> BaseModel:
-    return base_model_register(project=ours, actor=alice, name="tiny", path=tiny_model_folder)
+def base_model(db: None) -> BaseModel:
+    return BaseModel.objects.get(name="tiny")
 
 
 @pytest.fixture
-def dataset(ours: Project, alice: User) -> PromptDataset:
+def dataset(db: None) -> PromptDataset:
     """20 additions."""
-    return dataset_create(
-        project=ours, actor=alice, name="additions", format="jsonl", chunks=[PROBLEMS], source="made for the tests"
-    )
+    return PromptDataset.objects.get(name="additions")
 
 
 @pytest.fixture
-def heldout(ours: Project, alice: User) -> PromptDataset:
+def heldout(db: None) -> PromptDataset:
     """Two problems; the first is one of the training problems in other capitals."""
-    lines = b'{"prompt": "WHAT is 10 +  7?", "answer": "17"}\n{"prompt": "what is 1 + 7?", "answer": "8"}\n'
-    return dataset_create(project=ours, actor=alice, name="held out", format="jsonl", chunks=[lines], source="")
+    return PromptDataset.objects.get(name="held out")
 
 
 @pytest.fixture
-def verifier_version(ours: Project, alice: User) -> VerifierVersion:
+def verifier_version(db: None) -> VerifierVersion:
     """R1 format at weight 0.2 and the exact answer at 1."""
-    return verifier_version_create(project=ours, actor=alice, name="r1 + exact", spec=R1_EXACT)
+    return VerifierVersion.objects.get()
 
 
 @pytest.fixture

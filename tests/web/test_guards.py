@@ -66,17 +66,11 @@ def test_a_run_has_one_running_attempt_at_most(maker: Maker) -> None:
 
 
 def test_events_are_not_emptied(maker: Maker) -> None:
-    """But by the tests' own cleaning, whose connections say who they are."""
     maker.run()
     with connection.cursor() as cursor:
-        cursor.execute("SHOW cohort.tests_empty_tables")
-        assert cursor.fetchone() == ("on",)
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table with checks that wait is emptied, whoever asks
-        cursor.execute("SET LOCAL cohort.tests_empty_tables = off")
         refused(lambda: cursor.execute("TRUNCATE runs_runevent"), "events_are_only_added")
         refused(lambda: cursor.execute("TRUNCATE runs_run CASCADE"), "events_are_only_added")
-        cursor.execute("SET LOCAL cohort.tests_empty_tables TO DEFAULT")
-        refused(lambda: cursor.execute("TRUNCATE runs_runevent"), "events_are_only_added")
     assert RunEvent.objects.exists()
 
 
