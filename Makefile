@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint chaos bench bench-env vllm-env deepspeed-env clean
+.PHONY: help setup demo test test-all test-services lint chaos bench bench-env vllm-env deepspeed-env clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -34,22 +34,27 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
 
-# Parts side by side, each with a database and a temporary folder of its own: the trainer's tests need no database, and
-# those of rewards, of whole systems and in a browser mostly wait. The last one prints as it goes, the others when all
-# are done.
-BESIDE := 'core tests/core --ignore=tests/core/rewards --ignore=tests/core/sandbox' \
-	'rewards tests/core/rewards tests/core/sandbox' 'worker tests/worker' 'systems tests/e2e tests/chaos' \
-	'browser tests/web/*_browser.py tests/web/*/*_browser.py' \
-	'governance tests/web/governance --ignore-glob=*_browser.py'
-test: setup  ## Run the tests, on databases of their own
-	@mkdir -p build; status=0; beside=; export COHORT_TEST_SANDBOX_RUNS=$${COHORT_TEST_SANDBOX_RUNS:-500}; \
-	part() { log=build/test-$$1.log; shift; root=$$(mktemp -d) && chmod 755 "$$root" || return; code=0; \
-		PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -p no:cacheprovider "$$@" >"$$log" 2>&1 || code=$$?; \
-		rm -rf "$$root"; return $$code; }; \
-	for words in $(BESIDE); do part $$words & beside="$$beside $$!:$${words%% *}"; done; \
-	$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/worker --ignore=tests/chaos --ignore=tests/e2e \
-		--ignore=tests/web/governance --ignore-glob='*_browser.py' || status=1; \
-	for one in $$beside; do wait $${one%%:*} || status=1; cat build/test-$${one#*:}.log; done; exit $$status
+# Two processes share one queue of tests, of one thread of PyTorch each. What measures time runs after them, by itself.
+PYTEST := $(BIN)/python -m pytest
+SHARED := $(PYTEST) -n 2 --dist worksteal
+ENGINES := not chaos and not vllm and not deepspeed
+COVERED := --cov=grpo_core --cov=worker --cov=platform/cohort --cov-report=
+test: setup  ## Run the tests that guard every change, on databases of their own
+	@$(SHARED) -m 'not slow and $(ENGINES)' $(COVERED)
+	@$(BIN)/python -m tests.coverage_table
+
+# What takes minutes too, every engine in its environment, and the services that run on this machine.
+test-all: setup vllm-env deepspeed-env  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
+	$(SHARED) -m '$(ENGINES)'
+	$(PYTEST) -m vllm
+	$(PYTEST) -m deepspeed
+	$(MAKE) test-services
+
+# A service that is not there, or lets nobody in, is named and left out. SQL and MESSAGES name other tests.
+SQL ?= tests/test_migrations.py tests/web tests/worker
+MESSAGES ?= tests/worker/test_celery_worker.py tests/worker/test_platform_worker.py tests/web/test_run_services.py
+test-services: setup  ## Run tests on the PostgreSQL, RabbitMQ and Redis of this machine
+	@$(BIN)/python -m tests.services --sql '$(SQL)' --messages '$(MESSAGES)'
 
 lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(BIN)/ruff check
