@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser import PATIENCE, chromium
-from tests.processes import cohort, grpo, up
+from tests.processes import Started, cohort, grpo, up
 
-COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "60")
+COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "24")
 MINUTES = 60_000  # Playwright counts milliseconds
 
 
@@ -44,12 +44,12 @@ class Person:
 
 
 @contextmanager
-def signed_in(home: Path, data: Path) -> Iterator[Person]:
-    """Within it everything runs. Afterwards the browser's console must have had nothing to complain of."""
+def signed_in(home: Path, data: Path) -> Iterator[tuple[Person, Started]]:
+    """Within it everything runs; the second value is `cohort up`. Afterwards the console must have shown no error."""
     grpo("cold-start", "--out", str(home / "models" / "adder"), "--steps", COLD_STEPS)
     grpo("demo-data", "--out", str(data))
     faults: list[str] = []
-    with up(home) as (_, address), chromium() as browser:
+    with up(home) as (started, address), chromium() as browser:
         made = cohort("user", "alice", "--project", "lab", "--home", str(home))
         password = re.search(r"password (\S+)", made.stdout)
         assert password is not None, made.stderr
@@ -62,7 +62,7 @@ def signed_in(home: Path, data: Path) -> Iterator[Person]:
         page.locator("#id_password").fill(password[1])
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/p/lab/runs/")
-        yield Person(page, address, password[1], data)
+        yield Person(page, address, password[1], data), started
     assert [text for text in faults if not expected(text)] == []
 
 

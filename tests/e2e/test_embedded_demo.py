@@ -14,7 +14,7 @@ import pytest
 from tests.processes import belonging_to, clean_environment, cohort, shell, up, wait_for
 from tests.variables import PAGE as OPERATIONS
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -124,7 +124,6 @@ def demo_on_a_terminal(home: Path) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_ends_the_demo_with_its_reason(home: Path) -> None:
     (home / "models" / "demo-adder" / "tokenizer.json").unlink()
     done = demo(home, "--steps", "2")

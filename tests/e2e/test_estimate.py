@@ -9,11 +9,11 @@ import pytest
 from tests.browser import picture
 from tests.e2e.person import MINUTES, Person, signed_in
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.slow
 
 
 def test_measured_launched_recorded(cohort_home: Path, tmp_path: Path) -> None:
-    with signed_in(cohort_home, tmp_path) as alice:
+    with signed_in(cohort_home, tmp_path) as (alice, _):
         drive(alice)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.needs import needs
 from tests.processes import cohort, grpo, shell, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 MAKE = """
 from pathlib import Path
