@@ -23,8 +23,6 @@ from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.conftest import Site
 from tests.worker.queues import take_all
 
-pytestmark = pytest.mark.e2e
-
 SMALL = {
     "sampling": {"group_size": 2, "prompts_per_step": 2, "max_completion_tokens": 4},
     "engine": {"device": "cpu", "threads": 1},

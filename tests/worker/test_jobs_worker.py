@@ -28,8 +28,6 @@ from tests.worker.conftest import Site
 from tests.worker.queues import take_all
 from worker.keeper import processes
 
-pytestmark = pytest.mark.e2e
-
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": text} for text in ("it is 2", "it is 3")]}
 ENDLESS = {"problems": 64, "group_size": 64, "max_completion_tokens": 8192}

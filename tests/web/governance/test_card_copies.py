@@ -158,7 +158,6 @@ def test_page_refers_to_nothing_outside_and_runs_nothing() -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-@pytest.mark.e2e
 def test_page_opens_from_a_disk_without_asking_for_anything(tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("card") / "card.html"
     file.write_bytes(html.card_html(reading(text=HOSTILE)))
