@@ -14,6 +14,7 @@ import os
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 from cosmic_ray.commands.init import init
 from cosmic_ray.mutating import mutate_and_test, mutate_code
@@ -125,8 +127,12 @@ def clone(tree: Path) -> Iterator[tuple[Path, str]]:
         hashed = ["compileall", "-q", "--invalidation-mode", "checked-hash", "grpo_core", "platform", "worker"]
         subprocess.run([sys.executable, "-m", *hashed], cwd=copy, check=True)
         os.environ.update(PYTHONPATH=f"{copy}:{copy}/platform", OMP_NUM_THREADS="1", TMPDIR=folder)
-        with contextlib.chdir(copy):
-            yield copy, commit
+        try:
+            with contextlib.chdir(copy):
+                yield copy, commit
+        finally:  # Ctrl-C does not reach the tests: they have a session of their own
+            for process in psutil.Process().children(recursive=True):
+                process.kill()
 
 
 def trouble(tree: Path, group: dict[str, Any], source: str) -> str:
@@ -177,7 +183,7 @@ def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
     old, new = ({mutant["id"]: mutant for mutant in mutants} for mutants in (before, after))
     common = [key for key in old if key in new]
     lost = [new[key] for key in common if old[key]["outcome"] == "killed" != new[key]["outcome"]]
-    print(f"\nIn both: {len(common)} mutants; of {len(old)} before and {len(new)} now. The others' source changed.")
+    print(f"\nIn both: {len(common)} mutants, of {len(old)} before and {len(new)} now. The others' source changed.")
     print("\nbefore:", summary([old[key] for key in common]), "\nnow:", summary([new[key] for key in common]), sep="\n")
     print(f"\nnoticed before and not now: {len(lost)}", *map(described, lost), sep="\n")
     return len(lost)
@@ -191,6 +197,7 @@ def main() -> int:
     parser.add_argument("--compare", type=Path, help="earlier results; 1 is returned if a mutant is noticed no more")
     parser.add_argument("--list", action="store_true", help="show the sample and run nothing")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     table = yaml.safe_load((ROOT / "tests" / "mutate.yaml").read_text(encoding="utf-8"))
     results, earlier = options.json.resolve(), json.loads(options.compare.read_text()) if options.compare else None
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.RLIM_INFINITY))
