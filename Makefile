@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-services lint chaos bench bench-env vllm-env deepspeed-env clean
+.PHONY: help setup demo test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -66,6 +66,10 @@ lint: setup  ## Check style, types, Django's settings and missing migrations
 # COHORT_CHAOS_SCALE=0.1 does a tenth of the rounds; COHORT_CHAOS_SEED=… has the same chances again.
 chaos: setup  ## Kill, stop and starve parts of a running Cohort; nothing stored may be lost (about an hour)
 	$(BIN)/python -m pytest -m chaos
+
+# MUTATE='stats --compare before.json' takes one group, and compares with earlier results.
+mutate: setup  ## Put faults into a clone's product code and count those the tests notice (about an hour)
+	$(BIN)/python tests/mutate.py $(MUTATE)
 
 bench: setup  ## Run every benchmark in benchmarks/ (peers need make bench-env first)
 	@set -e; for benchmark in benchmarks/*.py; do \
