@@ -80,6 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden/ instead of comparing with it")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None):
+        # Inherited by xdist's processes it would have pytest-django read the settings before the lines above ran there
+        del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
     """Compares a value with the file of this name in tests/golden/: text as it is, anything else as sorted JSON. After
