@@ -32,6 +32,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("cohort", hypothesis.settings.get_profile("search"), derandomize=True)
 hypothesis.settings.load_profile("cohort")
 
+LONGEST = ("tests/e2e/", "tests/web/test_journeys.py", "tests/worker/test_supervise.py")
 GOLDEN = Path(__file__).with_name("golden")
 _SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
 _GIVEN_URL = os.environ.get("COHORT_TEST_DATABASE_URL")
@@ -84,6 +85,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         # Inherited by xdist's processes it would have pytest-django read the settings before the lines above ran there
         del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that two processes end together."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture

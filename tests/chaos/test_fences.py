@@ -105,10 +105,12 @@ def publish_rounds(stand: Stand, say: Callable[[str], None], count: int) -> None
     assert stand.training_processes() == []
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_slept_writes_nothing(stand: Stand, dice: random.Random, say: Callable[[str], None]) -> None:
     sleep_rounds(stand, dice, say, 1)
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_ten_times_starts_one_trainer(stand: Stand, say: Callable[[str], None]) -> None:
     publish_rounds(stand, say, 2)
 

@@ -171,6 +171,7 @@ def killing_on(stand: Stand, dice: random.Random, *, steps: int, span: float) ->
     return Killing(stand, worker, dice, steps=steps, span=span), reference
 
 
+@pytest.mark.slow
 def test_a_whole_worker_is_killed(stand: Stand, dice: random.Random, say: Callable[[str], None]) -> None:
     killing, reference = killing_on(stand, dice, steps=5, span=4.0)
     killing.kill_each(["group"])

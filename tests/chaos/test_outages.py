@@ -261,6 +261,7 @@ def on_path(settings: dict[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------------- all of it
 
 
+@pytest.mark.slow
 def test_the_trainer_goes_on_when_the_platform_is_gone(tiny_model: Path, say: Say) -> None:
     """Web server and platform worker are gone before the first step; the trainer ends, and what it wrote arrives."""
     with standing(model=tiny_model, lease=30) as stand:  # longer than they take to start again

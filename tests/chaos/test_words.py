@@ -53,6 +53,7 @@ def lost_shows(stand: Stand) -> float:
     return took
 
 
+@pytest.mark.slow
 def test_a_killed_worker_shows_as_lost(stand: Stand, say: Say) -> None:
     say(f"shown as lost after {lost_shows(stand):.1f} s with a lease of {LEASE:.0f} s")
 
@@ -92,6 +93,7 @@ def cancel_rounds(stand: Stand, dice: random.Random, say: Say, count: int) -> fl
     return max(took)
 
 
+@pytest.mark.slow
 def test_a_cancel_is_confirmed(stand: Stand, dice: random.Random, say: Say) -> None:
     cancel_rounds(stand, dice, say, 1)
 
