@@ -90,7 +90,8 @@ def examples(page: Path) -> list[Example]:
 def run(example: Example, context: Context | None = None) -> None:
     """Scores the example's completions and compares each with what the page says."""
     assert example.shown, f"{example.where}: no completion follows"
-    with Runner(Rubric(example.reward), context) as runner:
+    limits = example.reward.limits.model_copy(update={"workers": 1})  # processes take longer to start than to score
+    with Runner(Rubric(example.reward.model_copy(update={"limits": limits})), context) as runner:
         scored = runner.score([Unscored(example.problem, one.completion, one.tokens) for one in example.shown])
     for one, got in zip(example.shown, scored, strict=True):
         compare(one, got)

@@ -8,15 +8,13 @@ from hypothesis import strategies as st
 
 from tests.core.rewards.scoring import scored, value
 
-PIECES = [
-    *"1 23 4.5 . , + - − – * ** / // × ÷ · = == < > : ( ) [ ] { } ^ % ! \\ \\times \\frac \\( \\\\ $ € x _ ²".split(
-        " "
-    ),
-    *(" ", "\n", "\r", "\u2028", "\u202e", "\u200b", "\ufffd", "\0", "\ud800", "😀", "é", "__import__('os')"),
-]
+SYMBOLS = "1 23 4.5 . , + - − – * ** / // × ÷ · = == < > : ( ) [ ] { } ^ % ! \\ \\times \\frac \\( \\\\ $ € x _ ²"
+ODD = (" ", "\n", "\r", "\u2028", "\u202e", "\u200b", "\ufffd", "\0", "\ud800", "😀", "é", "__import__('os')")
 
 
-@given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=40).map("".join), st.text(max_size=100)))
+@given(
+    st.one_of(st.lists(st.sampled_from([*SYMBOLS.split(" "), *ODD]), max_size=40).map("".join), st.text(max_size=100))
+)
 def test_any_text_is_paid_a_share_and_its_steps_lie_in_it(text: str) -> None:
     result = scored("equations", text)
     steps = result.steps
