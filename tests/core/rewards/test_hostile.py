@@ -12,38 +12,11 @@ from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import scorer
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.base import Unscored
+from tests.cases import cases
 from tests.core.rewards.scoring import scored, value
 
-PIECES = [
-    *(" ", "\n", "a", "1", "1,", "1.", "-", "(", "{", "<", "$", "\\", "`", "*", "字", "\u0301"),
-    *("1+", "1=", "a ", "1 ", "```\n", "\n\n "),
-    *("<think>", "</think>", "<answer>", "</answer>", "<answer></answer>", "<think></think>"),
-    *("####", "\\boxed{", "\\boxed{}", "\\frac{", "the answer is ", "answer: A or ", "A. "),
-    *('{"a":', "[1,", "the quick ", "http://"),
-]
-TEXT = "The cat sat on the mat, and 37 + 45 = 82. " * 5
-CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("exact", {"extract": "whole"}, {"answer": TEXT}),
-    ("numeric", {"extract": "whole"}, {"answer": "82"}),
-    ("numeric", {"extract": "answer_tag"}, {"answer": "82"}),
-    ("numeric", {"extract": "last_number"}, {"answer": "82"}),
-    ("numeric", {"extract": "boxed"}, {"answer": r"\frac{1}{2}"}),
-    ("r1_format", {}, {}),
-    ("equations", {}, {}),
-    ("choice", {"extract": "whole"}, {"answer": "B"}),
-    ("choice", {"extract": "whole", "column": "choices"}, {"answer": "A", "choices": [TEXT, "the answer is A"]}),
-    ("tags", {"sequence": ["think", "answer"], "pay": "share"}, {}),
-    ("tags", {"sequence": ["think*", "answer*", "think*", "answer*", "think{2,5}", "answer+"], "between": "text"}, {}),
-    ("length", {"unit": "words"}, {}),
-    ("length", {"unit": "characters", "shape": "cosine", "right_params": {"extract": "whole"}}, {"answer": "82"}),
-    ("soft_overlong", {}, {}),
-    ("language", {"target": "en"}, {}),
-    ("language", {"part": "think"}, {"prompt": TEXT}),
-    *[
-        ("similarity", {"measure": measure, "extract": "whole"}, {"answer": TEXT})
-        for measure in ("ratio", "edit", "token_f1", "rouge_2", "rouge_l", "bleu", "chrf")
-    ],
-]
+PIECES = [case.values[0] for case in cases("hostile_pieces", "text")]
+RULES = cases("linear_rules", "kind", "params", "question", "reference", "meta")
 
 
 def assert_linear(score: Callable[[str], object], whole: str, make: Callable[[str], str] = str) -> None:
@@ -68,18 +41,18 @@ def _seconds(score: Callable[[str], object], text: str, *, enough: float) -> flo
 
 
 def test_every_kind_without_a_deadline_is_here() -> None:
-    assert {kind for kind, _, _ in CASES} == {name for name, kind in KINDS.items() if kind.place == "here"}
+    assert {case.values[0] for case in RULES} == {name for name, kind in KINDS.items() if kind.place == "here"}
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("size", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("kind", "params", "fields"), CASES)
+@pytest.mark.parametrize(("kind", "params", "question", "reference", "meta"), RULES)
 def test_a_rule_without_a_deadline_is_linear(
-    kind: str, params: dict[str, Any], fields: dict[str, Any], size: int
+    kind: str, params: dict[str, Any], question: str | None, reference: str | None, meta: Any, size: int
 ) -> None:
     found = KINDS[kind]  # type: ignore[index]
     given = found.params.model_validate(params)
-    problem = Problem("p", fields.get("prompt", "q"), fields.get("answer", ""), fields)
+    problem = Problem("p", question or "q", reference or "", meta or {})
     in_tags = params.get("extract") == "answer_tag" or params.get("part") == "think"
     for piece in PIECES:
         assert_linear(
