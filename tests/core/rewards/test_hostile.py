@@ -13,7 +13,7 @@ from grpo_core.evaluate.scorers import scorer
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.base import Unscored
 from tests.cases import cases
-from tests.core.rewards.scoring import scored, value
+from tests.core.rewards.scoring import scored
 
 PIECES = [case.values[0] for case in cases("hostile_pieces", "text")]
 RULES = cases("linear_rules", "kind", "params", "question", "reference", "meta")
@@ -117,6 +117,7 @@ def test_a_long_find_is_cut_in_the_detail() -> None:
 
 
 def test_texts_that_are_too_long_to_be_compared() -> None:
-    assert value("similarity", "a" * 200_001, "a", extract="whole") == 0
+    score = scored("similarity", "a" * 200_001, "a", extract="whole")
+    assert (score.value, score.passed, score.error) == (0, False, None)
     score = scored("similarity", "a b", column="refs", extract="whole", meta={"refs": ["a" * 20_001]})
     assert (score.value, score.error_class) == (None, "sample")
