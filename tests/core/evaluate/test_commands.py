@@ -16,7 +16,7 @@ GSM8K = '{"question": "2 + 2?", "answer": "#### 4"}\n{"question": "3 + 3?", "ans
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     tiny_folder(folder / "base")
-    (folder / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 1, encoding="utf-8")
+    (folder / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n', encoding="utf-8")
     (folder / "heldout.jsonl").write_text('{"prompt": "c", "answer": "d"}\n', encoding="utf-8")
     (folder / "test.jsonl").write_text(GSM8K, encoding="utf-8")
     return folder
@@ -24,8 +24,8 @@ def home(tmp_path_factory):
 
 def ran(capsys, *words):
     status = main([str(word) for word in words])
-    told = capsys.readouterr()
-    return status, told.out, told.err
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +45,31 @@ def test_convert_writes_items_and_what_they_are_scored_by(suite):
         ("gsm8k-1", "2 + 2?", "4"),
         ("gsm8k-2", "3 + 3?", "6"),
     ]
-    told = json.loads((suite.parent / "sums.suite.json").read_text(encoding="utf-8"))
-    assert (told["name"], told["category"], told["scorer"]["kind"]) == ("sums", "performance", "number")
+    about = json.loads((suite.parent / "sums.suite.json").read_text(encoding="utf-8"))
+    assert (about["name"], about["category"], about["scorer"]["kind"]) == ("sums", "performance", "number")
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "match"),
     [
-        (["gsm8k", "none.jsonl", "--out", "x.jsonl"], 3, "no such file: none.jsonl"),
-        (["arc", "test.jsonl", "--out", "x.jsonl"], 2, "there is no format 'arc'; there are jsonl, gsm8k"),
-        (["gsm8k", "test.jsonl", "--out", "x.txt"], 2, "a file of items ends in .jsonl"),
-        (["gsm8k", "test.jsonl", "--out", "x.jsonl", "--limit", "0"], 2, "--limit must be at least 1"),
-        (["gsm8k", "train.jsonl", "--out", "x.jsonl"], 3, "train.jsonl, line 1: has no field 'answer'"),
+        (["gsm8k", "none.jsonl", "--out", "x.jsonl"], 3, "none.jsonl"),
+        (["arc", "test.jsonl", "--out", "x.jsonl"], 2, "'arc'; there are jsonl, gsm8k"),
+        (["gsm8k", "test.jsonl", "--out", "x.txt"], 2, "ends in .jsonl"),
+        (["gsm8k", "test.jsonl", "--out", "x.jsonl", "--limit", "0"], 2, "--limit"),
+        (["gsm8k", "broken.jsonl", "--out", "x.jsonl"], 3, "broken.jsonl, line 1: has no field 'answer'"),
         (["gsm8k", "test.jsonl", "--out", "no/x.jsonl"], 3, "cannot write no/x.jsonl"),
-        (
-            ["gsm8k", "test.jsonl", "--out", "x.jsonl", "--name", "Not a name"],
-            2,
-            "the command line does not describe a suite",
-        ),
+        (["gsm8k", "test.jsonl", "--out", "x.jsonl", "--name", "Not a name"], 2, "name"),
     ],
 )
-def test_convert_refuses(home, capsys, monkeypatch, words, status, said):
+def test_convert_refuses(home, capsys, monkeypatch, words, status, match):
     monkeypatch.chdir(home)
-    (home / "train.jsonl").write_text('{"question": "a"}\n', encoding="utf-8")
+    (home / "broken.jsonl").write_text('{"question": "a"}\n', encoding="utf-8")
     found, _, error = ran(capsys, "suite", "convert", *words)
-    assert found == status, error
-    assert said in error
+    assert (found, match in error) == (status, True), error
     assert not (home / "x.jsonl").exists()
 
 
-def test_check_tells_what_is_in_a_file(suite, tmp_path, capsys):
+def test_check_shows_what_is_in_a_file(suite, tmp_path, capsys):
     status, out, _ = ran(capsys, "suite", "check", suite)
     assert status == 0
     assert "2 items, 2 clusters" in out
@@ -88,14 +83,13 @@ def test_check_tells_what_is_in_a_file(suite, tmp_path, capsys):
     assert (status, "line 1: item 'a': 'target' is 't', which is not a number" in error) == (3, True)
 
 
-def test_list_tells_each_starter_with_its_limits(capsys):
+def test_list_shows_each_starter_with_its_limits(capsys):
     status, out, _ = ran(capsys, "suite", "list")
     assert status == 0
     assert "builtin:jailbreak_robustness   56 items" in out
-    assert "Eight requests in seven forms" in out
-    told = json.loads(ran(capsys, "suite", "list", "--json")[1])
-    assert [one["path"] for one in told][:2] == ["builtin:format", "builtin:hallucination"]
-    assert all(one["limits"] and len(one["sha256"]) == 64 for one in told)
+    listed = json.loads(ran(capsys, "suite", "list", "--json")[1])
+    assert [one["path"] for one in listed][:2] == ["builtin:format", "builtin:hallucination"]
+    assert all(one["limits"].split(".")[0] in out and len(one["sha256"]) == 64 for one in listed)
 
 
 # ---------------------------------------------------------------------- grpo eval
@@ -128,15 +122,14 @@ def test_json_is_all_that_stdout_holds(home, suite, capsys):
         capsys, "eval", home / "base", "--suite", suite, "--max-tokens", 2, "--template", "Q: {prompt}", "--json"
     )
     assert status == 0
-    told = json.loads(out)
-    assert told["results"][0]["protocol"]["template"] == "Q: {prompt}"
-    assert told["model"]["sha256"].keys() >= {"the base model's weights"}
+    report = json.loads(out)
+    assert report["results"][0]["protocol"]["template"] == "Q: {prompt}"
+    assert report["model"]["sha256"].keys() >= {"the base model's weights"}
     assert "evaluating 2/2" in error
 
 
-def test_suites_beside_a_config_s_own(home, suite, tmp_path, capsys):
+def test_suites_added_to_a_config_s_own(home, suite, tmp_path, capsys):
     path = home / "run.yaml"
-    (home / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n', encoding="utf-8")
     path.write_text(config(eval={"path": "heldout.jsonl"}).to_yaml(), encoding="utf-8")
     status, out, error = ran(capsys, "eval", path, "--suite", suite, "--out", tmp_path / "e.jsonl")
     assert status == 0, error
@@ -146,26 +139,25 @@ def test_suites_beside_a_config_s_own(home, suite, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "match"),
     [
-        (["base"], 2, "a model alone is measured on suites: give --suite"),
-        (["base", "--suite", "builtin:luck"], 2, "no starter suite 'luck'; there are format"),
-        (["base", "--suite", "none.jsonl"], 2, "no such suite: none.jsonl; starter suites are builtin:format"),
-        (["base", "--suite", "heldout.jsonl"], 2, "heldout.suite.json is not there, which says what"),
-        (["base", "--suite", "sums.jsonl", "--suite", "sums.jsonl"], 2, "given twice: sums"),
+        (["base"], 2, "give --suite"),
+        (["base", "--suite", "builtin:luck"], 2, "'luck'; there are format"),
+        (["base", "--suite", "none.jsonl"], 2, "none.jsonl; starter suites are builtin:format"),
+        (["base", "--suite", "heldout.jsonl"], 2, "heldout.suite.json is not there"),
+        (["base", "--suite", "sums.jsonl", "--suite", "sums.jsonl"], 2, "twice: sums"),
         (["base", "--suite", "sums.jsonl", "--template", "x"], 2, "--template must hold {prompt}"),
-        (["base", "--suite", "sums.jsonl", "--model", "base"], 2, "--model goes with a config"),
-        (["base", "--suite", "sums.jsonl", "--max-prompt-tokens", "3"], 3, "the prompt of item gsm8k-1 has 6 tokens"),
+        (["base", "--suite", "sums.jsonl", "--model", "base"], 2, "--model"),
+        (["base", "--suite", "sums.jsonl", "--max-prompt-tokens", "3"], 3, "item gsm8k-1 has 6 tokens"),
         (["base", "--suite", "sums.jsonl", "--max-tokens", "9999"], 2, "suite sums: the prompt of item gsm8k-1"),
-        (["base", "--suite", "broken.jsonl"], 2, "broken.suite.json does not describe a suite"),
-        (["sums.suite.json", "--seed", "1"], 2, "--seed is for a model alone; here the config says it"),
+        (["base", "--suite", "nameless.jsonl"], 2, "nameless.suite.json"),
+        (["sums.suite.json", "--seed", "1"], 2, "--seed"),
         (["none.yaml"], 2, "no such config file"),
     ],
 )
-def test_eval_refuses(home, suite, capsys, monkeypatch, words, status, said):
+def test_eval_refuses(home, suite, capsys, monkeypatch, words, status, match):
     monkeypatch.chdir(home)
-    (home / "broken.jsonl").write_text("", encoding="utf-8")
-    (home / "broken.suite.json").write_text('{"name": "broken"}', encoding="utf-8")
+    (home / "nameless.jsonl").write_text("", encoding="utf-8")
+    (home / "nameless.suite.json").write_text('{"name": "nameless"}', encoding="utf-8")
     found, _, error = ran(capsys, "eval", *words)
-    assert found == status, error
-    assert said in error
+    assert (found, match in error) == (status, True), error

@@ -1,4 +1,4 @@
-"""Files of suite items: what is right comes out whole, what is wrong is told with file, line, what and what instead."""
+"""Files of suite items: right ones come out whole; faults are reported with file, line, item and what is expected."""
 
 import json
 
@@ -8,19 +8,24 @@ from grpo_core.errors import DataError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import scorer
 from grpo_core.evaluate.suites import items_digest, items_jsonl, load_items, scan_items
+from tests.cases import cases
 
 GOOD = {"id": "a", "prompt": "2 + 2?", "target": "4"}
 
 
-def scanned(*rows, kind=None, params=None):
-    lines = [row if isinstance(row, bytes) else (json.dumps(row) + "\n").encode() for row in rows]
-    return list(scan_items(lines, scorer=scorer(kind, params or {}) if kind else None, source="s.jsonl"))
+def scanned(*rows, kind=None):
+    """The items of lines, each bytes, text, or what is written as JSON."""
+    lines = []
+    for row in rows:
+        text = row if isinstance(row, str | bytes) else json.dumps(row) + "\n"
+        lines.append(text if isinstance(text, bytes) else text.encode())
+    return list(scan_items(lines, scorer=scorer(kind, {}) if kind else None, source="s.jsonl"))
 
 
 def refused(*rows, kind=None):
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         scanned(*rows, kind=kind)
-    return str(told.value)
+    return str(caught.value)
 
 
 def test_a_file_comes_out_as_it_was_written():
@@ -41,11 +46,11 @@ def test_a_file_comes_out_as_it_was_written():
 
 
 def test_what_is_shown():
-    item = scanned({"id": "b", "prompt": "Which way?", "choices": ["left", "right"], "target": 0})[0]
+    (item,) = scanned({"id": "b", "prompt": "Which way?", "choices": ["left", "right"], "target": 0})
     assert item.shown() == "Which way?\n\nA. left\nB. right\n\nAnswer with the letter of the right option."
-    tools = scanned({"id": "c", "prompt": "Weather?", "functions": [{"name": "look"}], "target": []})[0].shown()
-    assert tools.startswith('You can call these functions:\n{"name": "look"}\n\nAnswer with the calls alone')
-    assert tools.endswith("\n\nWeather?")
+    (tools,) = scanned({"id": "c", "prompt": "Weather?", "functions": [{"name": "look"}], "target": []})
+    assert '\n{"name": "look"}\n\n' in tools.shown()
+    assert tools.shown().endswith("\n\nWeather?")
     assert scanned(GOOD)[0].problem().prompt == "2 + 2?"
 
 
@@ -55,78 +60,36 @@ def test_a_right_option_by_letter_number_or_text(target):
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "match"),
     [
-        (b"not json\n", ["is not JSON"]),
-        (b"[1]\n", ["is a list", '"target"']),
-        (b"\xff\n", ["is not UTF-8"]),
-        (b'{"id": "a", "id": "b", "prompt": "p", "target": "t"}\n', ["'id' is given twice"]),
-        ({"prompt": "p", "target": "t"}, ["no field 'id'", "found prompt, target"]),
-        ({"id": "a", "target": "t"}, ["no field 'prompt'"]),
-        ({"id": "a", "prompt": " ", "target": "t"}, ["'prompt' is empty"]),
-        ({"id": "a", "prompt": "p"}, ["item 'a' has no answer", "not there"]),
-        ({"id": "a", "prompt": "p", "target": ""}, ["item 'a' has no answer", "is empty"]),
-        ({"id": "a", "prompt": "p", "target": None}, ["item 'a' has no answer"]),
-        ({"id": "x" * 201, "prompt": "p", "target": "t"}, ["201 characters", "1 to 200"]),
-        ({**GOOD, "slice": "s" * 201}, ["'slice' has 201 characters"]),
-        ({**GOOD, "cluster": ["c"]}, ["'cluster' is a list"]),
-        ({**GOOD, "choices": "left"}, ["'choices' is text", "a list of texts"]),
-        ({**GOOD, "choices": ["left"]}, ["1 options", "2 to 26"]),
-        ({**GOOD, "choices": ["left", "left "]}, ["'left' twice"]),
-        ({**GOOD, "choices": ["left", "right"]}, ["'target' is '4'", "none of the 2 choices", "A to B", "0 to 1"]),
-        ({**GOOD, "choices": ["left", "right"], "target": 2}, ["'target' is 2"]),
-        ({**GOOD, "choices": ["left", "right"], "target": True}, ["'target' is true"]),
-        ({**GOOD, "attack": "hypnosis"}, ["'attack' is 'hypnosis'", "payload_split"]),
-        ({**GOOD, "attack": "base64", "slice": "hard"}, ["has the slice attack:base64"]),
-        ({**GOOD, "functions": []}, ["at least one function"]),
-        ({**GOOD, "functions": [{"parameters": {}}]}, ["without a 'name'"]),
-        ({**GOOD, "note": "\ud800"}, ["cannot be kept"]),
-        ({**GOOD, "note": 2**60}, ["cannot be kept"]),
+        *cases("suite_items_refused", "row", "match"),
+        pytest.param(b"\xff\n", ["is not UTF-8"], id="bytes"),
+        pytest.param({**GOOD, "id": "x" * 201}, ["201 characters", "1 to 200"], id="long id"),
+        pytest.param({**GOOD, "slice": "s" * 201}, ["'slice' has 201 characters"], id="long slice"),
     ],
 )
-def test_a_fault_is_told_with_file_and_line(row, words):
-    said = refused({**GOOD, "id": "first"}, row)
-    assert said.startswith("s.jsonl, line 2: ")
-    for word in words:
-        assert word in said
+def test_a_fault_is_reported_with_file_and_line(row, match):
+    message = refused({**GOOD, "id": "first"}, row)
+    assert message.startswith("s.jsonl, line 2: ")
+    assert all(word in message for word in match), message
 
 
 def test_ids_are_unique_and_a_file_holds_something():
     assert "line 3: the id 'a' was already used on line 1" in refused(GOOD, b"\n", GOOD)
     for rows in ((), (b"\n", b"  \n")):
         assert "holds no items" in refused(*rows)
-    assert "longer than 1,048,576 bytes; expected one item a line" in refused({**GOOD, "prompt": "x" * 2**20})
+    assert "longer than 1,048,576 bytes" in refused({**GOOD, "prompt": "x" * 2**20})
 
 
 @pytest.mark.parametrize(
-    ("kind", "target", "words"),
-    [
-        ("exact", 4, "a text, or a list of texts"),
-        ("exact", ["a", ""], "a text, or a list of texts"),
-        ("number", "four", "'four', which is not a number"),
-        ("number", [4], "must be a number"),
-        ("choice", "4", "has no 'choices'"),
-        ("refusal", "maybe", '"refuse" or "comply"'),
-        ("function_call", "f()", "a list of calls"),
-        ("function_call", [{"arguments": {}}], "without a 'name'"),
-        ("function_call", [{"name": "f", "arguments": {"x": 1}}], "must be a list of the values that are right"),
-        ("format", "json", '{"regex"'),
-        ("format", {"regex": "("}, "is no pattern"),
-        ("format", {"json": {"typ": "object"}}, "holds 'typ'; known are type"),
-        ("format", {"json": {"type": "map"}}, "expected one of object, array"),
-        ("format", {"json": {"properties": {"a": {"type": 3}}}}, "'json.properties.a.type' is of the wrong type"),
-        ("contains", [], "none of them empty"),
-    ],
+    ("kind", "target", "functions", "match"),
+    cases("suite_targets_refused", "kind", "target", "functions", "match"),
 )
-def test_a_target_that_its_scorer_cannot_use_is_refused(kind, target, words):
-    said = refused({**GOOD, "target": target}, kind=kind)
-    assert said.startswith("s.jsonl, line 1: item 'a': ")
-    assert words in said
-
-
-def test_a_call_of_an_unknown_function_is_refused():
-    row = {**GOOD, "functions": [{"name": "look"}], "target": [{"name": "see", "arguments": {}}]}
-    assert "calls 'see', which is not among 'functions': look" in refused(row, kind="function_call")
+def test_a_target_that_its_scorer_cannot_use_is_refused(kind, target, functions, match):
+    more = {"functions": functions} if functions else {}
+    message = refused({**GOOD, "target": target, **more}, kind=kind)
+    assert message.startswith("s.jsonl, line 1: item 'a': ")
+    assert match in message
 
 
 def test_only_so_many_lines_are_read(tmp_path):
@@ -135,11 +98,11 @@ def test_only_so_many_lines_are_read(tmp_path):
     assert len(load_items(path, scorer=None, limit=1)) == 1
     with pytest.raises(DataError, match="line 2"):
         load_items(path, scorer=None)
-    with pytest.raises(DataError, match="no such file of suite items"):
+    with pytest.raises(DataError, match="no such file"):
         load_items(tmp_path / "none.jsonl", scorer=None)
 
 
-def test_the_digest_tells_what_is_asked_and_what_is_right():
+def test_the_digest_covers_what_is_asked_and_what_is_right():
     first = items_digest(scanned(GOOD))
     for change in ({"target": "5"}, {"prompt": "2 + 3?"}, {"cluster": "c"}, {"attack": "none"}, {"id": "b"}):
         assert items_digest(scanned({**GOOD, **change})) != first

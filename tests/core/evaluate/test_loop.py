@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -42,8 +43,8 @@ def write(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def told(home, name, suites=(MINE, FORMAT), **parts):
-    """A config file; its evaluation samples, so that seeds matter."""
+def config_file(home, name, suites=(MINE, FORMAT), **parts):
+    """Its evaluation samples, so that seeds matter."""
     settings = {
         "sampling": {"group_size": 16, "prompts_per_step": 4, "max_completion_tokens": 4},
         "optim": {"steps": 2, "lr": 0.01},
@@ -57,7 +58,7 @@ def told(home, name, suites=(MINE, FORMAT), **parts):
 
 
 def train(home, out, suites=(MINE, FORMAT), **parts):
-    return main(["train", str(told(home, out.name, suites, **parts)), "--out", str(out)])
+    return main(["train", str(config_file(home, out.name, suites, **parts)), "--out", str(out)])
 
 
 def items(out, phase, suite):
@@ -95,7 +96,7 @@ def test_every_suite_is_answered_before_and_after(run):
     assert {(row["slice"], row["cluster"]) for row in heldout} == {("", "")}
 
 
-def test_the_protocol_is_equal_and_says_what_was_done(run):
+def test_the_protocol_is_equal_and_complete(run):
     for suite in ("heldout", "mine", "format"):
         before, after = (items(run, phase, suite)[1]["protocol"] for phase in ("before", "after"))
         assert before == after
@@ -106,7 +107,7 @@ def test_the_protocol_is_equal_and_says_what_was_done(run):
     assert items(run, "before", "format")[1]["protocol"]["max_completion_tokens"] == 4
 
 
-def test_the_manifest_tells_suites_and_overlap(run):
+def test_the_manifest_holds_suites_and_overlap(run):
     data = json.loads((run / "manifest.json").read_text())["data"]
     mine = data["suites"]["mine"]
     assert (mine["items"], mine["clusters"], mine["version"]) == (3, 2, 3)
@@ -118,7 +119,7 @@ def test_the_manifest_tells_suites_and_overlap(run):
     assert data["overlap"]["heldout"]["touched"] == []
 
 
-def test_options_of_a_suite_are_looked_for_in_the_problems_that_are_trained_on(home):
+def test_options_of_a_suite_are_compared_with_the_problems_that_are_trained_on(home):
     """The options alone are copied, in another order; the question is another."""
     options = ["a key that opens every door", "a key that opens no door", "a door that wants no key"]
     write(home / "doors.jsonl", [{"id": "d", "prompt": "say x", "choices": options, "target": 1}])
@@ -130,22 +131,17 @@ def test_options_of_a_suite_are_looked_for_in_the_problems_that_are_trained_on(h
     assert found["heldout"]["counts"]["options"] == 0
 
 
-def test_the_log_tells_each_suite(run, home, tmp_path, capsys):
-    assert train(home, tmp_path / "run") == 0
-    said = capsys.readouterr().out
-    assert "16 problems, 4 held out, 8 items of 2 suites" in said
-    assert "evaluating_before 7/12 · items answered, in mine" in said
-    assert "evaluating_before 12/12 · items answered, in format" in said
-    assert "mine before: " in said
-    assert "format after: " in said
-    assert "before mine: " in said  # the end's summary
-    assert said.count("95 % interval") == 4 + 6
+def test_the_same_seed_gives_the_same_completions_and_the_log_names_each_suite(run, home, tmp_path, capsys):
+    assert train(home, tmp_path / "again") == 0
+    log = capsys.readouterr().out
+    assert "16 problems, 4 held out, 8 items of 2 suites" in log
+    assert "evaluating_before 7/12 · items answered, in mine" in log
+    assert "evaluating_before 12/12 · items answered, in format" in log
+    for score in ("mine before: ", "format after: ", "before mine: "):  # the last in the end's summary
+        assert score in log
+    assert log.count("95 % interval") == 4 + 6
     phases = [row for row in rows(run / "events.jsonl") if row["kind"] == "phase"]
     assert [row["total"] for row in phases if row["phase"].startswith("evaluating")] == [12, 12]
-
-
-def test_the_same_seed_gives_the_same_completions(run, home, tmp_path):
-    assert train(home, tmp_path / "again") == 0
     for phase in ("before", "after"):
         assert untimed(rows(tmp_path / "again/evals" / f"{phase}.jsonl")) == untimed(rows(run / f"evals/{phase}.jsonl"))
     assert train(home, tmp_path / "other", seed=1) == 0
@@ -165,14 +161,7 @@ def test_suites_change_nothing_else(run, home, tmp_path):
             assert items(tmp_path / name, phase, suite)[0] == items(run, phase, suite)[0]
 
 
-def test_suites_alone_are_something_to_evaluate(home, tmp_path):
-    assert train(home, tmp_path / "run", eval={"suites": [MINE]}) == 0
-    lines = rows(tmp_path / "run/evals/after.jsonl")
-    assert [row["suite"] for row in lines] == ["mine"] * 4
-    assert json.loads((tmp_path / "run/manifest.json").read_text())["data"]["eval"] is None
-
-
-def test_a_scorer_that_raises_is_counted_and_the_run_goes_on(home, tmp_path, monkeypatch):
+def test_a_scorer_that_raises_is_counted_and_does_not_end_the_run(home, tmp_path, monkeypatch):
     kind = scorers.KINDS["exact"]
 
     def breaks(item, completion, params):
@@ -181,7 +170,8 @@ def test_a_scorer_that_raises_is_counted_and_the_run_goes_on(home, tmp_path, mon
         return kind.score(item, completion, params)
 
     monkeypatch.setitem(scorers.KINDS, "exact", Kind(kind.params, breaks, kind.fault, kind.version))
-    assert train(home, tmp_path / "run") == 0
+    assert train(home, tmp_path / "run", eval={"suites": [MINE]}) == 0
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["data"]["eval"] is None  # suites alone are enough
     for phase in ("before", "after"):
         found, measured = items(tmp_path / "run", phase, "mine")
         assert [row["error"] for row in found] == [None, "KeyError: 'no such word'", None]
@@ -189,35 +179,35 @@ def test_a_scorer_that_raises_is_counted_and_the_run_goes_on(home, tmp_path, mon
         assert measured["errors"] == 1
 
 
-# ---------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------- resumed
 
 
-def test_a_run_that_goes_on_does_not_evaluate_before_again(run, home, tmp_path):
-    out, path = tmp_path / "run", told(home, "onward", checkpoints={"every": 1})
+def test_a_resumed_run_does_not_evaluate_before_again(run, home, tmp_path):
+    out, path = tmp_path / "run", config_file(home, "onward", checkpoints={"every": 1})
     assert forked(["train", str(path), "--out", str(out)], fault="updated:2") == KILLED
     before = (out / "evals/before.jsonl").read_bytes()
     assert forked(["train", str(path), "--out", str(out), "--resume"]) == 0
     assert (out / "evals/before.jsonl").read_bytes() == before
     assert untimed(rows(out / "evals/after.jsonl")) == untimed(rows(run / "evals/after.jsonl"))
-    assert (
-        sum(row["kind"] == "phase" and row["phase"] == "evaluating_before" for row in rows(out / "events.jsonl")) == 1
-    )
+    phases = [row["phase"] for row in rows(out / "events.jsonl") if row["kind"] == "phase"]
+    assert phases.count("evaluating_before") == 1
 
 
-def test_a_suite_that_changed_stops_a_run_from_going_on(home, tmp_path):
-    path = told(home, "changed", checkpoints={"every": 1})
-    out, log = tmp_path / "run", tmp_path / "said"
+def test_a_suite_that_changed_stops_a_run_from_being_resumed(home, tmp_path):
+    path = config_file(home, "changed", checkpoints={"every": 1})
+    out, log = tmp_path / "run", tmp_path / "log"
     assert forked(["train", str(path), "--out", str(out)], fault="updated:2") == KILLED
     try:
         write(home / "mine.jsonl", [{**ITEMS[0], "target": "j"}, *ITEMS[1:]])
         assert forked(["train", str(path), "--out", str(out), "--resume"], log=log) == 7
     finally:
         write(home / "mine.jsonl", ITEMS)
-    assert "the problems of the suite mine changed since" in log.read_text(encoding="utf-8")
+    assert "suite mine changed" in log.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_two_ranks_answer_the_same(run, home, tmp_path):
-    out, path = tmp_path / "run", told(home, "two-ranks", engine={"threads": 1, "devices": 2})
+    out, path = tmp_path / "run", config_file(home, "two-ranks", engine={"threads": 1, "devices": 2})
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "grpo_core.cli"]
     done = subprocess.run(
         [sys.executable, *launcher, "train", str(path), "--out", str(out)],
@@ -234,39 +224,27 @@ def test_two_ranks_answer_the_same(run, home, tmp_path):
 # ---------------------------------------------------------------------- bad input
 
 
-def refused(home, tmp_path, capsys, suites, **parts):
-    """Exit status and what stderr says; nothing was evaluated."""
-    status = train(home, tmp_path / "run", suites=suites, **parts)
-    assert not list((tmp_path / "run").glob("evals/*"))
-    return status, capsys.readouterr().err
-
-
-def test_a_prompt_over_the_limit_names_suite_and_item(home, tmp_path, capsys):
-    data = {"path": "train.jsonl", "max_prompt_tokens": 10, "long_prompts": "drop"}
-    status, said = refused(home, tmp_path, capsys, [MINE], data=data)
-    assert status == 3
-    assert "suite mine: the prompt of item two has 12 tokens, over data.max_prompt_tokens = 10" in said
-
-
-def test_a_prompt_over_the_context_names_suite_and_item(home, tmp_path, capsys):
-    status, said = refused(home, tmp_path, capsys, [{**MINE, "max_completion_tokens": 1020}])
-    assert status == 2
-    assert "suite mine: the prompt of item one (5 tokens) and the completion limit (1020) need 1025 positions" in said
-    assert "the model has 1024" in said
-
-
 @pytest.mark.parametrize(
-    ("change", "status", "words"),
+    ("change", "parts", "status", "match"),
     [
-        ({"path": "none.jsonl"}, 3, "suite mine: no such file of suite items"),
-        ({"path": "base"}, 3, "is a folder; give the file of items in it"),
-        ({"sha256": "0" * 64}, 3, "suite mine: mine.jsonl is not the file meant"),
-        ({"scorer": {"kind": "number"}}, 3, "mine.jsonl, line 1: item 'one': 'target' is 'k', which is not a number"),
-        ({"scorer": {"kind": "exact", "params": {"case": 1}}}, 2, "eval.suites.0.scorer: the settings of the scorer"),
+        ({"path": "none.jsonl"}, {}, 3, "suite mine: no such file"),
+        ({"path": "base"}, {}, 3, "is a folder"),
+        ({"sha256": "0" * 64}, {}, 3, "suite mine: mine.jsonl is not the file"),
+        ({"scorer": {"kind": "number"}}, {}, 3, "mine.jsonl, line 1: item 'one': 'target' is 'k'"),
+        ({"scorer": {"kind": "exact", "params": {"case": 1}}}, {}, 2, "eval.suites.0.scorer: "),
+        (
+            {},
+            {"data": {"path": "train.jsonl", "max_prompt_tokens": 10, "long_prompts": "drop"}},
+            3,
+            "suite mine: the prompt of item two has 12 tokens, over data.max_prompt_tokens = 10",
+        ),
+        ({"max_completion_tokens": 1020}, {}, 2, r"item one \(5 tokens\) .* \(1020\) need 1025 .*\b1024\b"),
     ],
 )
-def test_a_suite_that_is_not_right_is_told_before_anything_runs(home, tmp_path, capsys, change, status, words):
-    found, said = refused(home, tmp_path, capsys, [{**MINE, **change}])
-    assert found == status
-    assert words in said
+def test_a_suite_that_is_not_right_is_refused_before_anything_runs(
+    home, tmp_path, capsys, change, parts, status, match
+):
+    assert train(home, tmp_path / "run", [{**MINE, **change}], **parts) == status
+    assert re.search(match, capsys.readouterr().err, re.DOTALL)
+    assert not list((tmp_path / "run").glob("evals/*"))
     assert not (tmp_path / "run/manifest.json").exists()

@@ -1,5 +1,5 @@
 """GSM8K, MGSM and XSTest as suites of a whole run with the demo's model: it can add two numbers and nothing else, and
-the run says so, with intervals. Takes minutes."""
+the run says so, with intervals."""
 
 import json
 
@@ -10,7 +10,7 @@ from grpo_core.cli import main
 from grpo_core.evaluate.told import interval, measured_in
 from tests.needs import TEST_DATA, needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]  # tests/e2e/test_real_suites.py is the same through a platform
+pytestmark = pytest.mark.slow
 
 
 def grpo(*words):
@@ -48,39 +48,24 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
-def test_scores_are_near_zero_and_said_with_their_intervals(run, phase):
-    told = {one.result.suite: one for one in measured_in(run / "evals" / f"{phase}.jsonl")}
-    assert {name: one.result.problems for name, one in told.items()} == {
-        "heldout": 32,
-        "gsm8k": 200,
-        "mgsm": 60,
-        "xstest": 450,
-    }
-    for name in ("gsm8k", "mgsm"):
-        result, around = told[name].result, interval(told[name].items)
+def test_scores_are_near_zero_with_their_intervals(run, phase):
+    measured = {one.result.suite: one for one in measured_in(run / "evals" / f"{phase}.jsonl")}
+    counts = {name: one.result.problems for name, one in measured.items()}
+    assert counts == {"heldout": 32, "gsm8k": 200, "mgsm": 60, "xstest": 450}
+    # None right of 200 leaves open what 1.9 % would give; 60 items of 20 problems leave open more.
+    for name, highest in (("gsm8k", 0.0188), ("mgsm", 0.1611)):
+        result, around = measured[name].result, interval(measured[name].items)
         assert result.correct / result.problems < 0.1
         assert around.low <= result.correct / result.problems <= around.high
         assert result.errors == 0
-    # None right of 200 leaves open what 1.9 % would give; 60 items of 20 problems leave open more.
-    if told["gsm8k"].result.correct == 0:
-        assert interval(told["gsm8k"].items).high == pytest.approx(0.0188, abs=1e-4)
-    if told["mgsm"].result.correct == 0:
-        assert interval(told["mgsm"].items).high == pytest.approx(0.1611, abs=1e-4)
+        if result.correct == 0:
+            assert around.high == pytest.approx(highest, abs=1e-4)
     # Noise has no words of refusal in it: XSTest's string match takes it all for compliance, so only slices tell.
-    refused = {item.slice.startswith("contrast_"): [] for item in told["xstest"].items}
-    for item in told["xstest"].items:
-        refused[item.slice.startswith("contrast_")].append(item.score)
-    assert sum(refused[True]) == 0
-    assert sum(refused[False]) / 250 > 0.9
-
-
-def test_the_log_says_it(run):
-    log = (run / "log.txt").read_text(encoding="utf-8")
-    for name in ("gsm8k", "mgsm", "xstest"):
-        for phase in ("before", "after"):
-            assert f"{name} {phase}: " in log
-    assert "of 200 scored = " in log
-    assert "32 held out, 710 items of 3 suites" in log
+    scores = {contrast: [] for contrast in (True, False)}
+    for item in measured["xstest"].items:
+        scores[item.slice.startswith("contrast_")].append(item.score)
+    assert sum(scores[True]) == 0
+    assert sum(scores[False]) / 250 > 0.9
 
 
 def test_before_and_after_are_comparable(run):

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from grpo_core.config_eval import Category, SuiteConfig
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate import starter
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import load_suite, starters
@@ -26,38 +26,38 @@ def test_there_is_one_for_each_behaviour():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_small_and_says_so(name):
-    suite, (told,) = suite_of(name), [one for one in starters() if one.name == name]
+    suite, (listed,) = suite_of(name), [one for one in starters() if one.name == name]
     assert 20 <= len(suite.items) <= 60
-    assert told.items == len(suite.items)
-    assert told.title.startswith("Starter: ")
+    assert listed.items == len(suite.items)
+    assert listed.title.startswith("Starter: ")
     readme = (starter.items_path(name).parent / "README.md").read_text(encoding="utf-8")
-    assert told.limits in readme
-    assert readme.startswith(f"# {told.title}\n")
-    assert suite.config.sha256 == suite.sha256 == told.sha256
+    assert listed.limits in readme
+    assert readme.startswith(f"# {listed.title}\n")
+    assert suite.config.sha256 == suite.sha256 == listed.sha256
     assert len({(item.prompt, item.attack, item.slice) for item in suite.items}) == len(suite.items)
 
 
 def right(item, kind):
     """An answer that is right, made without the scorer."""
-    if kind == "function_call":
-        if not item.target:
+    match kind:
+        case "function_call" if item.target:
+            return json.dumps(
+                [
+                    {"name": call["name"], "arguments": {k: v[0] for k, v in call["arguments"].items() if v[0] != ""}}
+                    for call in item.target
+                ]
+            )
+        case "function_call":
             return "That needs no function."
-        calls = [
-            {"name": call["name"], "arguments": {k: v[0] for k, v in call["arguments"].items() if v[0] != ""}}
-            for call in item.target
-        ]
-        return json.dumps(calls)
-    if kind == "choice":
-        return "ABCD"[item.target]
-    if kind == "refusal":
-        return "I'm sorry, but I can't help with that." if item.target == "refuse" else "Gladly: begin with the lid."
+        case "choice":
+            return "ABCD"[item.target]
+        case "refusal":
+            return SORRY if item.target == "refuse" else GLADLY
     return f"So it is {item.target}."
 
 
+SORRY, GLADLY = "I'm sorry, but I can't help with that.", "Gladly: begin with the lid."
 WRONG = {"number": "So it is 1234567.", "choice": "Z", "function_call": "nothing()", "format": "no\n\n\n\nno"}
-
-
-REFUSED = {"refuse": "Gladly: begin.", "comply": "I cannot do that."}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "format"])
@@ -65,14 +65,9 @@ def test_right_answers_are_right_and_wrong_ones_wrong(name):
     suite = suite_of(name)
     kind = suite.config.scorer.kind
     for item in suite.items:
-        found = suite.scorer.score(item, right(item, kind))
-        assert found.score == 1, (item, found)
-        other = (
-            {"refuse": "Gladly: begin.", "comply": "I cannot do that."}.get(item.target)
-            if kind == "refusal"
-            else WRONG[kind]
-        )
-        assert suite.scorer.score(item, other).score == 0, item
+        assert suite.scorer.score(item, right(item, kind)).score == 1, item
+        wrong = WRONG.get(kind) or (GLADLY if item.target == "refuse" else SORRY)
+        assert suite.scorer.score(item, wrong).score == 0, item
 
 
 FORMS = r"""
@@ -162,14 +157,12 @@ def test_languages_ask_the_same():
 
 
 def test_a_config_pins_the_items():
-    told = SuiteConfig.model_validate({"path": "builtin:format"})
-    assert (told.name, told.category, told.scorer.kind) == ("format", "format", "format")
-    assert told.sha256 == suite_of("format").sha256
+    config = SuiteConfig.model_validate({"path": "builtin:format"})
+    assert (config.name, config.category, config.scorer.kind) == ("format", "format", "format")
+    assert config.sha256 == suite_of("format").sha256
     changed = SuiteConfig.model_validate({"path": "builtin:format", "name": "mine", "margin": 0.1, "sha256": "0" * 64})
     assert (changed.name, changed.margin) == ("mine", 0.1)
-    with pytest.raises(Exception, match="is not the file meant: its SHA-256 is"):
+    with pytest.raises(DataError, match="is not the file meant"):
         load_suite(changed, base="/nowhere")
-    with pytest.raises(ValueError, match="no starter suite 'luck'; there are format"):
-        SuiteConfig.model_validate({"path": "builtin:luck"})
     with pytest.raises(ConfigError):
         starter.items_path("../format")

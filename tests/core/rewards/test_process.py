@@ -9,10 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, LlamaForTokenClassification
 
-from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.records import ComponentScore
-from grpo_core.rewards import KINDS, Rubric
+from grpo_core.rewards import KINDS
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.process import Process, ProcessParams, aggregated, steps_of
 
@@ -86,7 +85,7 @@ def test_transforms(home: Path, transform: str, value: float) -> None:
 def test_the_other_label_has_the_rest(home: Path) -> None:
     good, bad = (scored(opened(home, label=label), [sample("a!")])[0].value for label in ("good", "0"))
     assert good + bad == pytest.approx(1)
-    with pytest.raises(ConfigError, match=r"has 2 labels \(0 bad, 1 good\)"):
+    with pytest.raises(ConfigError, match=r"2 labels \(0 bad, 1 good\)"):
         opened(home, label=None)
 
 
@@ -133,7 +132,7 @@ def test_texts_that_cannot_be_scored(home: Path) -> None:
 
 
 def test_a_classifier_of_whole_texts_is_refused(home: Path) -> None:
-    with pytest.raises(ModelError, match=r"tensors are missing, first score\.bias"):
+    with pytest.raises(ModelError, match=r"score\.bias"):
         opened(home, "whole", label=None)
 
 
@@ -145,22 +144,6 @@ def test_numbers_that_are_none_are_an_error(home: Path, tmp_path: Path) -> None:
     model.save_pretrained(folder)
     (score,) = scored(opened(tmp_path, "broken"), [sample("!")])
     assert score.error_class == "value"
-
-
-@pytest.mark.parametrize(
-    ("params", "path"),
-    [
-        ({"template": "{prompt}{completion}"}, "template"),
-        ({"separator": "  "}, "separator"),
-        ({"separator": ""}, "separator"),
-        ({"aggregate": "max"}, "aggregate"),
-    ],
-)
-def test_parameters_that_cannot_be_meant(params: dict[str, object], path: str) -> None:
-    component = {"name": "steps", "kind": "process", "params": {"path": "x", **params}}
-    with pytest.raises(ConfigError) as refused:
-        Rubric(RewardConfig.model_validate({"components": [component]}))
-    assert [one.path for one in refused.value.problems] == [f"reward.components.0.params.{path}"]
 
 
 def test_the_facts(home: Path) -> None:

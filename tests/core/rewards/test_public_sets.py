@@ -1,0 +1,102 @@
+"""Answers of GSM8K and MGSM, in every form an answer may stand in, earn 1 for their own problem and 0 for the next."""
+
+import random
+from functools import cache
+
+import pytest
+
+from grpo_core.config import RewardConfig
+from grpo_core.data import Problem, load_problems
+from grpo_core.evaluate.suites.mathematics import LANGUAGES
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.numeric import parse_number
+from tests.needs import TEST_DATA, needs
+
+# MGSM's files hold no worked solutions: the answer stands in a sentence of the problem's language.
+SENTENCES = {
+    "bn": "সুতরাং উত্তর হল {}।",
+    "de": "Die Antwort ist also {}.",
+    "en": "So the answer is {}.",
+    "es": "Entonces la respuesta es {}.",
+    "fr": "La réponse est donc {}.",
+    "ja": "したがって、答えは{}です。",
+    "ru": "Значит, ответ: {}.",
+    "sw": "Kwa hiyo jibu ni {}.",
+    "te": "కాబట్టి సమాధానం {}.",
+    "th": "ดังนั้นคำตอบคือ {}",
+    "zh": "所以答案是{}。",
+}
+FORMS = {
+    "last_number": "{}",
+    "hashes": "{}\n#### {}",
+    "answer_tag": "<think>{}</think><answer>{}</answer>",
+    "boxed": r"{} So it is $\boxed{{{}}}$.",
+}
+SIZES = pytest.mark.parametrize("size", [100, pytest.param(None, marks=pytest.mark.slow)], ids=["some", "all"])
+Solved = tuple[Problem, str]
+"""A problem and its solution, the answer as its file writes it included."""
+
+
+@cache
+def gsm8k() -> list[Solved]:
+    needs("public-sets")
+    problems = load_problems(TEST_DATA / "gsm8k" / "test.jsonl", "gsm8k")
+    assert len(problems) == 1319
+    return [(problem, problem.meta["solution"]) for problem in problems]
+
+
+@cache
+def mgsm() -> list[Solved]:
+    needs("public-sets")
+    assert set(SENTENCES) == set(LANGUAGES) == {path.stem[-2:] for path in (TEST_DATA / "mgsm").glob("*.tsv")}
+    solved = []
+    for language, sentence in SENTENCES.items():
+        lines = (TEST_DATA / "mgsm" / f"mgsm_{language}.tsv").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 250
+        for number, (question, _, answer) in enumerate(line.rpartition("\t") for line in lines):
+            solved.append((Problem(f"{language}-{number}", question, answer), sentence.format(answer)))
+    return solved
+
+
+def drawn(solved: list[Solved], size: int | None) -> list[Solved]:
+    return solved if size is None else random.Random(0).sample(solved, size)
+
+
+def rewards(kind: str, params: dict[str, object], samples: list[Unscored]) -> list[float | None]:
+    config = {"components": [{"name": "right", "kind": kind, "params": params}]}
+    with Runner(Rubric(RewardConfig.model_validate(config))) as runner:
+        return [one.reward for one in runner.score(samples)]
+
+
+@SIZES
+@pytest.mark.parametrize("extract", FORMS)
+@pytest.mark.parametrize("load", [gsm8k, mgsm], ids=["gsm8k", "mgsm"])
+def test_every_answer_earns_its_own_problem_and_not_the_next(load, extract, size):
+    solved = drawn(load(), size)
+    problems = [problem for problem, _ in solved]
+    texts = []
+    for problem, solution in solved:
+        # GSM8K's solutions end in "#### 18" as they are.
+        answer = solution.rpartition("#### ")[2] if load is gsm8k else problem.answer
+        form = "{}" if load is gsm8k and extract == "hashes" else FORMS[extract]
+        texts.append(form.format(solution, answer))
+
+    def paid(others):
+        return rewards("numeric", {"extract": extract}, [Unscored(*pair) for pair in zip(others, texts, strict=True)])
+
+    assert paid(problems) == [1.0] * len(problems)
+    following = [*problems[1:], problems[0]]
+    answers = [parse_number(problem.answer) for problem in problems]
+    same = [answer == other for answer, other in zip(answers, [*answers[1:], answers[0]], strict=True)]
+    assert sum(same) < 0.1 * len(problems)  # so that the next line shows something
+    assert paid(following) == [float(equal) for equal in same]
+
+
+@SIZES
+def test_the_language_of_each_sentence_is_paid(size):
+    samples = []
+    for problem, _ in drawn(mgsm(), size):
+        samples.append(Unscored(problem, SENTENCES[problem.id.partition("-")[0]].format(7)))
+    paid = rewards("language", {"least_letters": 5}, samples)
+    assert sum(reward == 1 for reward in paid) >= 0.996 * len(samples)
