@@ -40,12 +40,14 @@ SHARED := $(PYTEST) -n 2 --dist worksteal
 ENGINES := not chaos and not vllm and not deepspeed
 COVERED := --cov=grpo_core --cov=worker --cov=platform/cohort --cov-report=
 test: setup  ## Run the tests that guard every change, on databases of their own
-	@$(SHARED) -m 'not slow and $(ENGINES)' $(COVERED)
+	@$(SHARED) -m 'not alone and not slow and $(ENGINES)' $(COVERED)
+	@$(PYTEST) -m 'alone and not slow and $(ENGINES)'
 	@$(BIN)/python -m tests.coverage_table
 
 # What takes minutes too, every engine in its environment, and the services that run on this machine.
 test-all: setup vllm-env deepspeed-env  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
-	$(SHARED) -m '$(ENGINES)'
+	$(SHARED) -m 'not alone and $(ENGINES)'
+	$(PYTEST) -m 'alone and $(ENGINES)'
 	$(PYTEST) -m vllm
 	$(PYTEST) -m deepspeed
 	$(MAKE) test-services
