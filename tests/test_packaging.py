@@ -1,5 +1,5 @@
 """The wheel holds the four packages, the templates, the static files and the migrations, and works where it is
-installed. Its installation borrows this environment's other packages; the slow test installs everything anew.
+installed; and every package that is installed is pinned.
 """
 
 import json
@@ -7,17 +7,22 @@ import re
 import site
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from cohort.embedded.postgres import Postgres
 from tests.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"grpo_core", "worker", "migrations", "cohort"}
+PACKAGES = {"grpo_core": "grpo_core", "worker": "worker", "migrations": "migrations", "platform/cohort": "cohort"}
+"""{folder of the checkout: package in the wheel}."""
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +35,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def names(wheel: Path) -> set[str]:
-    return set(zipfile.ZipFile(wheel).namelist())
-
-
 def _files(folder: str) -> set[str]:
     """Files below the folder of the checkout, without caches, relative to it."""
     base = ROOT / folder
@@ -43,25 +43,14 @@ def _files(folder: str) -> set[str]:
     }
 
 
-def test_the_wheel_holds_four_packages_and_nothing_beside_them(names: set[str]) -> None:
-    tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
-
-
-@pytest.mark.parametrize(
-    ("folder", "inside"),
-    [
-        ("grpo_core", "grpo_core"),
-        ("worker", "worker"),
-        ("migrations", "migrations"),
-        ("platform/cohort", "cohort"),
-        ("templates", "cohort/_data/templates"),
-    ],
-)
-def test_every_file_of_the_part_is_in_the_wheel(names: set[str], folder: str, inside: str) -> None:
-    wanted = {f"{inside}/{name}" for name in _files(folder)}
-    assert wanted
-    assert sorted(wanted - names) == []
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_four_packages_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {top for name in names if not (top := name.split("/")[0]).endswith(".dist-info")} == set(PACKAGES.values())
+    for folder, inside in {**PACKAGES, "templates": "cohort/_data/templates"}.items():
+        wanted = {f"{inside}/{name}" for name in _files(folder)}
+        assert wanted
+        assert sorted(wanted - names) == []
 
 
 def _environment_with(wheel: Path, folder: Path) -> Path:
@@ -135,6 +124,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_works(wheel: Path, tmp_path: Path) -> None:
     python = _environment_with(wheel, tmp_path / "venv")
     _works_from_the_root_folder(python, tmp_path, tmp_path / "venv")
@@ -145,12 +135,8 @@ def test_the_wheel_installs_with_its_dependencies_into_an_empty_environment(whee
     """As a web server's image does: the extra [platform], no torch, and both commands there."""
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    # fmt: off
-    words = [
-        "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), f"{wheel}[platform]",
-    ]
-    # fmt: on
-    _run(python, *words)
+    constraints = str(ROOT / "constraints.txt")
+    _run(python, "-m", "pip", "install", "--quiet", "--constraint", constraints, f"{wheel}[platform]")
     installed = _run(python, "-m", "pip", "list", "--format=freeze").lower()
     assert "django==" in installed
     assert "torch==" not in installed
@@ -158,3 +144,30 @@ def test_the_wheel_installs_with_its_dependencies_into_an_empty_environment(whee
     for command in ("cohort", "grpo"):
         _run(python, str(python.parent / command), "--help")
     _works_from_the_root_folder(python, tmp_path, tmp_path / "venv")
+
+
+def test_every_package_that_is_installed_is_pinned() -> None:
+    """All that pyproject.toml names for development, what those need in turn, and what only an older Python adds."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    ours = ("platform", "embedded", "worker", "train", "dev", "tasks", "deepspeed")
+    left = [Requirement(word) for word in (*project["dependencies"], *(word for name in ours for word in extras[name]))]
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(line.split("==")[0]) for line in pins if "==" in line}
+    seen: set[tuple[str, str]] = set()
+    while left:
+        wanted = left.pop()
+        for extra in ("", *wanted.extras):
+            known = (canonicalize_name(wanted.name), extra)
+            if known in seen or known[0] == "cohort-grpo":
+                continue
+            seen.add(known)
+            oldest = {"python_version": "3.11", "python_full_version": "3.11.0", "extra": extra}
+            try:
+                further = [Requirement(text) for text in requires(wanted.name) or []]
+            except PackageNotFoundError:
+                continue  # of a Python that is not this one
+            # What torch for GPUs needs besides, it pins itself.
+            loose = [one for one in further if not str(one.specifier).startswith("==")]
+            left += [one for one in loose if one.marker is None or one.marker.evaluate(oldest)]
+    assert sorted({name for name, _ in seen} - pinned) == []
