@@ -1,7 +1,8 @@
 """What torch's own errors come to, raised in the trainer or inside vLLM: the rules of retry go by these codes."""
 
 import json
-import subprocess
+import os
+import resource
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -52,37 +53,23 @@ def test_defects_of_ours_stay_what_they_are(error: Exception) -> None:
 
 
 def test_a_machine_without_memory_is_out_of_memory() -> None:
-    """For real: a process that may hold 2 GiB asks torch for 8."""
-    code = """
-import resource, torch
-from grpo_core.training.causes import known_cause
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
-try:
-    torch.zeros(2**31)
-except Exception as error:
-    print(known_cause(error).code)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "out_of_memory\n", done.stderr
+    """For real: a process that may hold 2 GiB more asks torch for 8."""
+    if (child := os.fork()) == 0:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
+        try:
+            torch.zeros(2**31)
+        except (RuntimeError, MemoryError) as error:
+            os._exit(7 if isinstance(known_cause(error), OutOfMemory) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 # ---------------------------------------------------------------------- inside vLLM
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 BROKEN = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-VLLM = [
-    ("start", FULL, OutOfMemory, "vLLM could not be started with the model in m: OutOfMemoryError: CUDA out of memory"),
-    ("start", ValueError("No available memory"), RolloutError, "vLLM could not be started .*: No available memory$"),
-    ("load", FULL, OutOfMemory, "vLLM could not take the policy's weights: OutOfMemoryError: CUDA out of memory"),
-    ("load", KeyError("odd"), RolloutError, "vLLM could not take the policy's weights: .*engine.rollout: local"),
-    ("wake", FULL, OutOfMemory, "vLLM could not take its memory on the device back: OutOfMemoryError: CUDA out of"),
-    ("step", FULL, OutOfMemory, "vLLM failed while it was sampling: OutOfMemoryError: CUDA out of memory"),
-    ("step", MemoryError(), OutOfMemory, "vLLM failed while it was sampling: MemoryError"),
-    ("step", BROKEN, DeviceError, "vLLM failed while it was sampling: AcceleratorError: CUDA error: an illegal"),
-    ("step", RuntimeError("NCCL error 5"), ExchangeError, "vLLM failed while it was sampling: .*NCCL error 5"),
-    ("step", RuntimeError("a screw is loose"), RolloutError, "while it was sampling: RuntimeError: a screw is loose"),
-]
+OUT_OF_NCCL, DEFECT = RuntimeError("NCCL error 5"), RuntimeError("a screw is loose")
 HINT = "lower engine.vllm.memory_share or engine.rollout_batch"
 
 
@@ -106,18 +93,33 @@ def sample(sampler: Sampler) -> None:
     sampler.generate(Asked([[1, 2]], [[7]], Decoding(max_tokens=4), []))
 
 
-@pytest.mark.parametrize(("call", "error", "kind", "said"), VLLM)
+@pytest.mark.parametrize(
+    ("call", "error", "kind"),
+    [
+        ("start", FULL, OutOfMemory),
+        ("start", ValueError("No available memory"), RolloutError),
+        ("load", FULL, OutOfMemory),
+        ("load", KeyError("odd"), RolloutError),
+        ("wake", FULL, OutOfMemory),
+        ("step", FULL, OutOfMemory),
+        ("step", MemoryError(), OutOfMemory),
+        ("step", BROKEN, DeviceError),
+        ("step", OUT_OF_NCCL, ExchangeError),
+        ("step", DEFECT, RolloutError),
+    ],
+)
 def test_what_is_raised_inside_vllm_keeps_its_code(
-    monkeypatch: pytest.MonkeyPatch, call: str, error: Exception, kind: type[GrpoError], said: str
+    monkeypatch: pytest.MonkeyPatch, call: str, error: Exception, kind: type[GrpoError]
 ) -> None:
     for name, module in modules(call, error).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(engine, "_VARIABLES", {})
     monkeypatch.setattr(engine, "_LOOPBACK", {})
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")  # a colocated one sets it
-    with pytest.raises(GrpoError, match=said) as raised:
+    with pytest.raises(GrpoError, match=r"^vLLM ") as raised:
         colocated()
     assert type(raised.value) is kind
+    assert type(error).__name__ in str(raised.value)
     assert (HINT in str(raised.value)) == (kind is OutOfMemory)
 
 
@@ -125,7 +127,7 @@ def test_what_is_raised_inside_vllm_keeps_its_code(
     ("call", "error", "kind"),
     [
         ("start", "torch.OutOfMemoryError('CUDA out of memory')", OutOfMemory),
-        ("step", "torch.AcceleratorError('CUDA error: an illegal memory access was encountered')", DeviceError),
+        pytest.param("step", "torch.AcceleratorError('CUDA error: x')", DeviceError, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_raised_in_a_server_comes_over_with_its_code(

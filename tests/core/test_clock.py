@@ -91,23 +91,13 @@ def test_the_device_is_waited_for_where_a_phase_begins_and_ends(pass_time) -> No
     assert clock.take()["update"] == 11
 
 
-PARTS = {"sample", "reward", "update", "checkpoint", "other"}
-
-
-@pytest.mark.parametrize(
-    ("more", "wanted"),
-    [({}, PARTS), ({"algorithm": {"kl": {"coef": 0.05}}}, PARTS | {"logprobs"})],
-    ids=["without a reference", "with a reference"],
-)
-def test_the_phases_of_a_run_add_up(tmp_path: Path, more: dict[str, object], wanted: set[str]) -> None:
+@pytest.mark.parametrize(("coef", "more"), [(0.0, set()), (0.05, {"logprobs"})], ids=["no reference", "reference"])
+def test_the_phases_of_a_run_add_up(tmp_path: Path, coef: float, more: set[str]) -> None:
     run = setting(make_home(tmp_path), "plain")
-    assert run.train(tmp_path / "out", **more) == 0
+    assert run.train(tmp_path / "out", algorithm={"kl": {"coef": coef}}) == 0
     steps = [row["seconds"] for row in rows(tmp_path / "out" / "metrics.jsonl")]
-    assert [set(one) for one in steps] == [wanted | {"total"}] * len(steps)
-    others = []
     for one in steps:
         total = one.pop("total")
+        assert set(one) == {"sample", "reward", "update", "checkpoint", "other"} | more
         assert sum(one.values()) == pytest.approx(total)
         assert all(seconds > 0 for seconds in one.values())
-        others.append(one["other"] / total)
-    assert min(others) < 0.5, "a busy machine may hold a step up anywhere, but not each"
