@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from grpo_core.commitments import commit, sample_content, unpack
 from grpo_core.leaves import leaf
-from grpo_core.records import Commitments, Group, Sample
+from grpo_core.records import Commitments, Group
 from grpo_core.traces import traces
 
 from .tiny import config
@@ -73,9 +73,8 @@ def test_equal_completions_have_different_leaves():
 
 
 def test_every_group_is_committed_to_and_some_are_kept():
-    told, *kept = traces(
-        3, [group(0), group(1), group(2)], [group(3)], [group(4)], config(traces={"groups_per_step": 1})
-    )
+    one_each = config(traces={"groups_per_step": 1})
+    told, *kept = traces(3, [group(0), group(1), group(2)], [group(3)], [group(4)], one_each)
     assert isinstance(told, Commitments)
     assert told.count == 10
     assert len(kept) == 2  # one trained on, one discarded
@@ -84,7 +83,7 @@ def test_every_group_is_committed_to_and_some_are_kept():
         assert isinstance(one, Group)
         for sample in one.samples:
             assert leaf(bytes.fromhex(sample.salt or ""), sample_content(one, sample)) in leaves
-    assert traces(3, [], [], [], config()) == []
+    assert traces(3, [], [], [], one_each) == []
 
 
 @pytest.mark.parametrize(

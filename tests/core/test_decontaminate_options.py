@@ -51,12 +51,6 @@ def test_copied_options_are_found_under_another_question(train: str) -> None:
     assert found(train) == {"options": {"train": "t", "share": 1.0, "texts": 1}}
 
 
-def test_without_the_options_the_question_alone_hides_it() -> None:
-    """What the comparison of prompts sees: nothing."""
-    train = f"{REWORDED}\n{lettered(OPTIONS)}"
-    assert overlap([("t", train)], [("item", QUESTION)])["touched"] == []
-
-
 def test_an_item_that_is_copied_whole_is_found_both_ways() -> None:
     assert set(found(f"{QUESTION}\n{lettered(OPTIONS)}")) == {"ngram13", "ngram8", "options"}
 
@@ -105,19 +99,12 @@ def test_short_options_and_numbers_match_nothing(options: Sequence[str]) -> None
 
 
 def test_thirteen_words_are_enough_and_twelve_are_not() -> None:
-    assert set(found("one: red green blue pink grey teal; two: oak elm ash fir yew box bay", (
-        "red green blue pink grey teal", "oak elm ash fir yew box bay"))) == {"options"}  # fmt: skip
-    assert found("one: red green blue pink grey teal; two: oak elm ash fir yew box", (
-        "red green blue pink grey teal", "oak elm ash fir yew box")) == {}  # fmt: skip
-
-
-def test_of_the_options_that_are_found_thirteen_words_are_asked() -> None:
-    """16 words in three options; the two that stand in the text have 12, which is 75 %."""
-    options = ("red green blue pink grey teal", "oak elm ash fir yew box", "one may never tell")
-    assert found("red green blue pink grey teal, oak elm ash fir yew box", options) == {}
-    assert set(found("red green blue pink grey teal, oak elm ash fir yew box, one may never tell", options)) == {
-        "options"
-    }
+    """Also where the options have 16 words: the two that stand in the text have 12, which is 75 %."""
+    colours, trees, more = "red green blue pink grey teal", "oak elm ash fir yew box", "one may never tell"
+    assert set(found(f"one: {colours}; two: {trees} bay", (colours, f"{trees} bay"))) == {"options"}
+    assert found(f"one: {colours}; two: {trees}", (colours, trees)) == {}
+    assert found(f"{colours}, {trees}", (colours, trees, more)) == {}
+    assert set(found(f"{colours}, {trees}, {more}", (colours, trees, more))) == {"options"}
 
 
 def test_of_han_thirteen_words_are_26_characters() -> None:
@@ -160,14 +147,4 @@ def test_items_with_one_set_of_options_are_all_touched_and_in_order() -> None:
     items = [("b", QUESTION), ("plain", "What is it?"), ("a", REWORDED)]
     report = overlap([("t", lettered(OPTIONS))], items, {"a": OPTIONS[::-1], "b": OPTIONS})
     assert [hit["id"] for hit in report["touched"]] == ["b", "a"]
-    assert report["counts"] == {
-        "touched": 2, "exact": 0, "ngram13": 0, "ngram8": 0, "minhash": 0, "options": 2, "same_but_numbers": 0,
-    }  # fmt: skip
-
-
-def test_the_report_says_how_it_was_made() -> None:
-    method = overlap([], [])["method"]
-    assert method["name"] == "cohort-overlap-2"
-    assert method["options"]["words"] == 13
-    said = "2 options that stand in one training text, in any order, with 13 words and 70 %"
-    assert method["options"]["touched_from"].startswith(said)
+    assert {name: count for name, count in report["counts"].items() if count} == {"touched": 2, "options": 2}
