@@ -84,7 +84,7 @@ def test_spikes_in_deviations_from_the_median() -> None:
     spiked = flag("gradient_spike", steps(grad_norm=[*calm[:-1], 1.7]))
     assert spiked.raised
     assert spiked.figure == pytest.approx(7.0)
-    assert "at step 10, 7.0 median absolute deviations" in spiked.text
+    assert "step 10" in spiked.text
     assert flag("kl_spike", steps(kl=[0.0] * 9 + [5.0])).raised is None, "no spread to measure by"
     assert flag("kl_spike", steps(kl=[0.1, 0.2])).raised is None
     assert flag("kl_spike", steps(reward=calm)).raised is None, "a run without a KL penalty"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from grpo_core.stats import Clustered, Paired, clustered, non_inferiority, paired, verdict
+from tests.cases import cases
 
 MARGIN = 0.05
 
@@ -19,32 +20,12 @@ def compared(*, fixed: int, broken: int, n: int) -> Paired:
 
 
 @pytest.mark.parametrize(
-    ("fixed", "broken", "n", "outcome", "words"),
-    [
-        (60, 10, 500, "not_worse", "better"),
-        (10, 60, 500, "regressed", "regressed"),  # −10 points, far from 0
-        (20, 22, 1000, "not_worse", "no change seen"),
-        (10, 12, 100, "undecided", "undecided at margin 5"),
-        (5, 30, 2000, "not_worse", "worse within margin 5"),  # −1.25 points, surely, and surely less than 5
-        (15, 35, 250, "regressed", "regressed"),  # −8 points of 250, the fixed example: a fifth of the items changed
-        (0, 20, 250, "regressed", "regressed"),
-        (28, 48, 250, "regressed", "regressed"),
-        (0, 2, 100, "undecided", "undecided at margin 5"),  # Agresti and Min's bound −0.0495 would have said no change
-    ],
+    ("fixed", "broken", "n", "outcome", "words"), cases("stats/verdicts", "fixed", "broken", "n", "outcome", "words")
 )
 def test_verdicts(fixed: int, broken: int, n: int, outcome: str, words: str) -> None:
     result = compared(fixed=fixed, broken=broken, n=n)
     assert non_inferiority(result, MARGIN) == outcome
     assert verdict(result, MARGIN) == words
-
-
-@pytest.mark.parametrize(("fixed", "broken"), [(0, 0), (1, 0), (0, 1), (3, 0), (0, 3), (5, 0), (2, 2)])
-def test_few_problems_decide_nothing(fixed: int, broken: int) -> None:
-    """3 of 3 fixed has p 0.25, 5 of 5 has 0.0625; the intervals alone would say better, and regressed."""
-    result = compared(fixed=fixed, broken=broken, n=5)
-    assert non_inferiority(result, MARGIN) == "undecided"
-    assert verdict(result, MARGIN) == "undecided at margin 5"
-    assert verdict(result, MARGIN, "neutral") == "no difference shown"
 
 
 def test_a_margin_smaller_than_one_problem_cannot_be_excluded() -> None:
@@ -54,19 +35,13 @@ def test_a_margin_smaller_than_one_problem_cannot_be_excluded() -> None:
     assert non_inferiority(compared(fixed=4, broken=0, n=10_000), 0.001) == "not_worse"
 
 
-def test_all_of_few_is_shown_either_way() -> None:
-    """19 of 19 has p 2⁻¹⁸: shown, though a fall of the margin would be less than one problem."""
-    assert verdict(compared(fixed=19, broken=0, n=19), MARGIN) == "better"
-    assert non_inferiority(compared(fixed=19, broken=0, n=19), MARGIN) == "not_worse"
-    assert verdict(compared(fixed=0, broken=19, n=19), MARGIN) == "regressed"
-
-
 @pytest.mark.parametrize(
     ("fixed", "broken", "better", "worse", "neutral"),
     [
         (60, 10, "better", "regressed", "higher"),
         (10, 60, "regressed", "better", "lower"),
         (12, 10, "no change seen", "no change seen", "no difference shown"),
+        (0, 3, "no change seen", "no change seen", "no difference shown"),
     ],
 )
 def test_harm_is_a_rise_where_higher_is_worse(fixed: int, broken: int, better: str, worse: str, neutral: str) -> None:
@@ -75,10 +50,6 @@ def test_harm_is_a_rise_where_higher_is_worse(fixed: int, broken: int, better: s
     assert verdict(result, MARGIN, "worse") == worse
     assert verdict(result, MARGIN, "neutral") == neutral
     assert non_inferiority(result, MARGIN, "neutral") is None
-
-
-def test_worse_within_the_margin_has_two_sides() -> None:
-    assert verdict(compared(fixed=30, broken=5, n=2000), MARGIN, "worse") == "worse within margin 5"
 
 
 def test_a_score_that_cannot_get_worse_does_not_read_as_safety() -> None:
