@@ -53,53 +53,11 @@ def test_the_wheel_holds_every_file_of_four_packages_and_nothing_else(wheel: Pat
         assert sorted(wanted - names) == []
 
 
-def _environment_with(wheel: Path, folder: Path) -> Path:
-    """A virtual environment holding the wheel alone, which sees our other packages through a .pth file."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    zipfile.ZipFile(wheel).extractall(packages)
-    (packages / "borrowed.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    return folder / "bin" / "python"
-
-
 def _run(python: Path, *words: str, **environment: str) -> str:
-    done = subprocess.run(
-        [str(python), *words],
-        env=clean_environment("PYTHON") | environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    kept = clean_environment("PYTHON") | environment
+    done = subprocess.run([str(python), *words], env=kept, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def _works_from_the_root_folder(python: Path, scratch: Path, packages: Path) -> None:
-    """check, migrate, collectstatic and one rendered page, with every package taken from `packages`."""
-    server = Postgres(scratch / "pg", scratch / "pg.log", options=("--fsync=off",))
-    server.start()
-    try:
-        settings = {
-            "COHORT_MODE": "embedded",
-            "COHORT_HOME": str(scratch),
-            "COHORT_SECRET_KEY": "k" * 50,
-            "COHORT_DATABASE_URL": server.url,
-        }
-        _run(python, "-m", "cohort.cli", "manage", "migrate", "--verbosity", "0", **settings)
-        seen = json.loads(
-            _run(python, "-c", _LOOK, DJANGO_SETTINGS_MODULE="cohort.settings", **settings).splitlines()[-1]
-        )
-    finally:
-        server.stop()
-    assert [place for place in seen["places"] if str(packages) not in place] == []
-    assert {"runs_run", "catalog_basemodel", "governance_record", "accounts_user"} <= set(seen["tables"])
-    assert seen["status"] == 200
-    assert "csrfmiddlewaretoken" in seen["page"]
-    sheets = re.findall(r'href="(/static/[^"]+\.css)"', seen["page"])
-    assert sheets
-    for sheet in sheets:
-        assert (scratch / sheet.lstrip("/")).is_file()
 
 
 # In one process, because each start costs seconds: where the packages come from, three commands, one page.
@@ -125,25 +83,34 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_works(wheel: Path, tmp_path: Path) -> None:
-    python = _environment_with(wheel, tmp_path / "venv")
-    _works_from_the_root_folder(python, tmp_path, tmp_path / "venv")
-
-
-@pytest.mark.slow
-def test_the_wheel_installs_with_its_dependencies_into_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    """As a web server's image does: the extra [platform], no torch, and both commands there."""
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    constraints = str(ROOT / "constraints.txt")
-    _run(python, "-m", "pip", "install", "--quiet", "--constraint", constraints, f"{wheel}[platform]")
-    installed = _run(python, "-m", "pip", "list", "--format=freeze").lower()
-    assert "django==" in installed
-    assert "torch==" not in installed
-    assert "redis==" in installed, "redis:// is one of the broker's addresses"
-    for command in ("cohort", "grpo"):
-        _run(python, str(python.parent / command), "--help")
-    _works_from_the_root_folder(python, tmp_path, tmp_path / "venv")
+def test_the_installed_wheel_works(wheel: Path, tmp_path: Path, open_folder: Path) -> None:
+    """In a virtual environment that holds the wheel alone and sees our other packages through a .pth file: check,
+    migrate, collectstatic and one page, with every package of ours taken from there."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    (packages / "borrowed.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    python, server = tmp_path / "venv/bin/python", Postgres(open_folder / "pg", open_folder / "pg.log")
+    server.start()
+    try:
+        settings = {
+            "COHORT_MODE": "embedded",
+            "COHORT_HOME": str(tmp_path),
+            "COHORT_SECRET_KEY": "k" * 50,
+            "COHORT_DATABASE_URL": server.url,
+            "DJANGO_SETTINGS_MODULE": "cohort.settings",
+        }
+        _run(python, "-m", "cohort.cli", "manage", "migrate", "--verbosity", "0", **settings)
+        seen = json.loads(_run(python, "-c", _LOOK, **settings).splitlines()[-1])
+    finally:
+        server.stop()
+    assert [place for place in seen["places"] if str(packages) not in place] == []
+    assert {"runs_run", "catalog_basemodel", "governance_record", "accounts_user"} <= set(seen["tables"])
+    assert seen["status"] == 200
+    sheets = re.findall(r'href="(/static/[^"]+\.css)"', seen["page"])
+    assert sheets
+    for sheet in sheets:
+        assert (tmp_path / sheet.lstrip("/")).is_file()
 
 
 def test_every_package_that_is_installed_is_pinned() -> None:

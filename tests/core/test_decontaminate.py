@@ -22,10 +22,6 @@ STORY = (
 )
 OTHER = "A robe takes 2 bolts of blue fiber and half that much white fiber. How many bolts in total does it take?"
 THIRD = "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes of it. How much did she earn then?"
-PARAPHRASE = (
-    "In April, 48 of Natalia's friends bought clips from her; her sales in May were half of that. What is the number "
-    "of clips that she sold over both months?"
-)
 WORDS = [
     *("river", "stone", "lamp", "green", "seven", "window", "carpet", "monday"),
     *("engine", "violet", "paper", "cloud", "salt", "ladder", "bread", "copper"),
@@ -36,11 +32,9 @@ def by(report: dict[str, Any], view: str = "touched") -> dict[str, dict[str, Any
     return {hit["id"]: hit["by"] for hit in report[view]}
 
 
-def hits(train: str, item: str = STORY) -> dict[str, dict[str, Any]]:
-    """How the item is found in the training text, next to an item that has nothing to do with it."""
-    found = by(overlap([("t", train)], [("item", item), ("else", OTHER)]))
-    assert "else" not in found
-    return found.get("item", {})
+def shares(found: list[dict[str, Any]]) -> dict[str, float]:
+    """{method: share} of the only item."""
+    return {method: round(hit["share"], 4) for one in found for method, hit in one["by"].items()}
 
 
 # ---------------------------------------------------------------------- what counts as the same words
@@ -80,32 +74,22 @@ def test_any_text_has_units_that_are_their_own_units(text: str) -> None:
 # ---------------------------------------------------------------------- what is found
 
 
-def test_a_copy_in_other_capitals_and_spaces_is_found_by_every_method() -> None:
-    found = hits("  " + STORY.upper().replace(",", " ,").replace(" ", "  "))
-    assert set(found) == {"exact", "ngram13", "ngram8", "minhash"}
-    assert all(hit == {"train": "t", "share": 1.0, "texts": 1} for hit in found.values())
+@pytest.mark.parametrize(
+    ("train", "item", "touched", "same_but_numbers"),
+    cases("data/overlap_texts", "train", "item", "touched", "same_but_numbers"),
+)
+def test_an_item_in_a_training_text(
+    train: str, item: str | None, touched: dict[str, float] | None, same_but_numbers: dict[str, float] | None
+) -> None:
+    """STORY, where the case names none, and an item that has nothing to do with it.
 
-
-def test_a_copy_inside_a_longer_text_is_found_by_its_word_sequences() -> None:
-    found = hits(f"Consider the following story and answer in one line. {STORY} Think first, then write it down.")
-    assert set(found) == {"ngram13", "ngram8"}
-    assert found["ngram13"]["share"] == 1.0
-
-
-def test_one_changed_word_leaves_a_near_copy() -> None:
-    """31 words have 27 5-grams and 19 13-grams; the last word changed leaves 26 in common of 28 in either, and 18."""
-    words = units(STORY)
-    assert len(words) == 31
-    found = hits(STORY.replace("May?", "June?"))
-    assert set(found) == {"ngram13", "ngram8", "minhash"}
-    assert found["minhash"]["share"] == pytest.approx(26 / 28)
-    assert found["ngram13"]["share"] == pytest.approx(18 / 19)
-
-
-def test_thirteen_words_in_a_row_are_enough_and_twelve_are_not() -> None:
-    words = STORY.split()
-    assert set(hits(" ".join(["Once", *words[5:18], "there."]))) == {"ngram13"}
-    assert hits(" ".join(["Once", *words[5:17], "there."])) == {}
+    One changed word: 31 words have 27 5-grams and 19 13-grams; 26 are in common of 28 in either, and 18. Of Han, 26
+    characters stand for 13 words.
+    """
+    report = overlap([("t", train)], [("item", item or STORY), ("else", OTHER)])
+    assert {hit["id"] for hit in report["touched"] + report["same_but_numbers"]} <= {"item"}
+    assert shares(report["touched"]) == (touched or {})
+    assert shares(report["same_but_numbers"]) == (same_but_numbers or {})
 
 
 def test_eight_word_sequences_count_from_70_percent_over_all_training_texts() -> None:
@@ -118,12 +102,6 @@ def test_eight_word_sequences_count_from_70_percent_over_all_training_texts() ->
     assert by(overlap(pieces, others)) == {"item": {"ngram8": {"train": "a", "share": 0.8, "texts": 3}}}
 
 
-def test_a_paraphrase_is_not_found_and_a_number_written_otherwise_is() -> None:
-    report = overlap([("t", PARAPHRASE)], [("item", STORY), ("else", OTHER)])
-    assert (report["touched"], report["same_but_numbers"]) == ([], [])
-    assert set(hits("what is 1,000.0 + 45", "What is 1000 + 45?")) == {"exact", "minhash"}
-
-
 def test_other_numbers_are_the_same_but_for_numbers() -> None:
     report = overlap([("t", STORY.replace("48", "1,250.5"))], [("item", STORY), ("else", OTHER)])
     assert set(by(report).get("item", {})) == {"ngram13", "ngram8"}  # 26 words after the number are as they were
@@ -132,22 +110,6 @@ def test_other_numbers_are_the_same_but_for_numbers() -> None:
     assert by(short, "same_but_numbers")["item"]["exact"] == {"train": "t", "share": 1.0, "texts": 1}
     assert list(by(short, "same_but_numbers")) == ["item"]
     assert short["counts"]["same_but_numbers"] == 1
-
-
-@pytest.mark.parametrize("text", cases("data/scripts", "text"))
-def test_other_scripts(text: str) -> None:
-    assert set(hits(text, text)) == {"exact", "ngram13", "ngram8", "minhash"}
-    assert {"ngram13", "ngram8"} <= set(
-        hits(f"Answer in English, please. {text} Thank you very much for all of it.", text)
-    )
-    assert hits(STORY, text) == {}
-
-
-def test_a_short_phrase_of_han_is_no_thirteen_words() -> None:
-    """26 characters stand for 13 words: 25 in a row are not enough."""
-    text = "一二三四五六七八九十甲乙丙丁戊己庚辛壬癸子丑寅卯辰巳午未申酉戌亥"
-    assert set(hits("天" + text[:26] + "地", text)) == {"ngram13"}
-    assert hits("天" + text[:25] + "地", text) == {}
 
 
 def test_the_nearest_text_is_named_and_all_are_counted() -> None:

@@ -26,7 +26,6 @@ from .tiny import config, tiny_folder
 HERE = "sh -c 'shift; exec \"$@\"' sh"
 """A remote shell that reaches this machine by any name."""
 TWO_HOSTS = {"GRPO_HOSTS": "127.0.0.1,other", "GRPO_REMOTE_SHELL": HERE}
-ENDS = list(range(30))
 LONG = {"optim": {"steps": 100_000, "lr": 1e-4}}
 ON_ONE = pytest.param({"devices": 2}, {}, id="devices")
 ON_TWO = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines")
@@ -38,7 +37,7 @@ ON_TWO_SLOW = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines", marks=pytest.
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     base = tiny_folder(folder / "base")
-    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": ENDS}))
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": list(range(30))}))
     problems = [{"prompt": "say " + "x" * (n % 7), "answer": "k"} for n in range(12)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
     return folder
@@ -57,20 +56,35 @@ def written(home, out, *, engine, **parts):
     return path
 
 
-def started(home, out, *, environment=None, **parts):
-    """`grpo train`, with what it prints in one file."""
-    with (home / f"{out.name}.txt").open("w") as printed:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(written(home, out, **parts)), "--out", str(out)],
-            env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-        )
+class Launched:
+    """A `grpo train`, and what it prints in one file."""
 
+    def __init__(self, home, out, *, environment=None, **parts):
+        self.out, self._file = out, home / f"{out.name}.txt"
+        words = ["train", str(written(home, out, **parts)), "--out", str(out)]
+        with self._file.open("w") as printed:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "grpo_core.cli", *words],
+                env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+            )
 
-def printed(home, out):
-    return (home / f"{out.name}.txt").read_text(encoding="utf-8")
+    @property
+    def printed(self):
+        return self._file.read_text(encoding="utf-8")
+
+    def in_training(self):
+        """Every process of it, once a step is done."""
+        wait_for(lambda: "step 1/" in self.printed, lambda: self.printed, self.process)
+        return below(self.process.pid)
+
+    def ended(self):
+        """(exit status, status and code of the outcome)."""
+        status = self.process.wait()
+        told = json.loads((self.out / "outcome.json").read_text()) if (self.out / "outcome.json").exists() else {}
+        return status, told.get("status"), told.get("code")
 
 
 def weights(out):
@@ -78,28 +92,13 @@ def weights(out):
     return {name: tensor.double() for name, tensor in tensors.items()}
 
 
-def in_training(home, out, process):
-    """Wait until a step is done."""
-    wait_for(lambda: "step 1/" in printed(home, out), lambda: printed(home, out), process)
-
-
-def ranks(process):
-    """The trainer's processes, by rank."""
-    found = {}
-    for one in below(process.pid):
-        with suppress(psutil.NoSuchProcess):
-            words, told = one.cmdline(), one.environ()
-            if "train" in words and "RANK" in told and "grpo_core.training.torchrun" not in words:
-                found[int(told["RANK"])] = one
-    return found
-
-
-def gone(processes):
-    return not any(map(lives, processes))
-
-
-def outcome(out):
-    return json.loads((out / "outcome.json").read_text())
+def rank_of(process):
+    """Which of the trainer's ranks it is; None of what starts them."""
+    with suppress(psutil.NoSuchProcess):
+        words, variables = process.cmdline(), process.environ()
+        if "train" in words and "grpo_core.training.torchrun" not in words:
+            return variables.get("RANK")
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -112,78 +111,60 @@ def alone(home, tmp_path_factory):
 
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE_SLOW, ON_TWO])
 def test_two_ranks_learn_what_one_does(home, alone, tmp_path, engine, environment):
-    out = tmp_path / "two"
-    status = started(home, out, engine=engine, environment=environment).wait()
-    assert status == 0, printed(home, out)
-    two, base = weights(out), load_file(home / "base" / "model.safetensors")
+    launched = Launched(home, tmp_path / "two", engine=engine, environment=environment)
+    assert launched.ended()[0] == 0, launched.printed
+    two, base = weights(launched.out), load_file(home / "base" / "model.safetensors")
     assert max((alone[name] - base[name]).abs().max() for name in alone) > 1e-4  # it did learn something
     assert max((alone[name] - two[name]).abs().max() for name in alone) < 1e-6
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["platform"]["ranks"] == 2
+    assert json.loads((launched.out / "manifest.json").read_text())["platform"]["ranks"] == 2
 
 
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
 def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, environment):
-    out = tmp_path / "run"
-    process = started(home, out, engine=engine, environment=environment, **LONG)
-    in_training(home, out, process)
-    everything = below(process.pid)
-    ranks(process)[1].kill()
-    assert process.wait() == -signal.SIGKILL, printed(home, out)
-    assert ("rank 1 was killed" if "devices" in engine else "the part on other ended") in printed(home, out)
-    assert gone(everything)
-    ended = outcome(out)
-    assert (ended["status"], ended["code"]) == ("failed", "nccl_error")
+    launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
+    everything = launched.in_training()
+    (second,) = [process for process in everything if rank_of(process) == "1"]
+    second.kill()
+    assert launched.ended() == (-signal.SIGKILL, "failed", "nccl_error"), launched.printed
+    assert ("rank 1 was killed" if "devices" in engine else "the part on other ended") in launched.printed
+    assert not any(map(lives, everything))
 
 
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
 def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
-    out = tmp_path / "run"
-    process = started(home, out, engine=engine, environment=environment, **LONG)
-    in_training(home, out, process)
-    everything = below(process.pid)
-    process.terminate()
-    assert process.wait() == 75, printed(home, out)
-    assert gone(everything)
-    ended = outcome(out)
-    assert (ended["status"], ended["code"]) == ("stopped", "interrupted")
-    kept = sorted((out / "checkpoints").glob("step-*"))
-    assert kept[-1].name == f"step-{ended['steps_done']:06d}"
+    launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
+    everything = launched.in_training()
+    launched.process.terminate()
+    assert launched.ended() == (75, "stopped", "interrupted"), launched.printed
+    assert not any(map(lives, everything))
+    done = json.loads((launched.out / "outcome.json").read_text())["steps_done"]
+    assert max(path.name for path in (launched.out / "checkpoints").glob("step-*")) == f"step-{done:06d}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO])
 def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
-    out = tmp_path / "run"
-    process = started(home, out, engine=engine, environment=environment, **LONG)
-    in_training(home, out, process)
-    everything = below(process.pid)
+    launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
+    everything = launched.in_training()
     assert len(everything) >= 2
-    process.kill()
-    process.wait()
-    wait_for(lambda: gone(everything), lambda: str([one.cmdline() for one in everything if one.is_running()]))
+    launched.process.kill()
+    launched.process.wait()
+    wait_for(lambda: not any(map(lives, everything)), lambda: str(everything))
 
 
 @pytest.mark.slow
-def test_a_failure_of_all_ranks_has_its_own_status(home, tmp_path):
-    """Not torchrun's 1."""
+@pytest.mark.parametrize(("parts", "status"), [({"model": {"path": "nowhere"}}, 4), ({}, 9)], ids=["all", "first"])
+def test_ranks_that_fail_have_their_own_status_and_none_waits(home, tmp_path, parts, status):
+    """Not torchrun's 1. Only the first rank sees that the folder holds a run already; torchrun kills those that do not
+    end, and then the status would be another."""
     out = tmp_path / "run"
-    process = started(home, out, engine={"devices": 2}, model={"path": "nowhere"})
-    assert process.wait() == 4, printed(home, out)
-    assert "Traceback" not in printed(home, out)
-
-
-@pytest.mark.slow
-def test_a_first_rank_that_fails_early_leaves_nobody_waiting(home, tmp_path):
-    """The folder holds a run already: only the first rank looks. torchrun kills those that do not end, and then the
-    status would be another."""
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "metrics.jsonl").write_text("")
-    process = started(home, out, engine={"devices": 2})
-    assert process.wait() == 9, printed(home, out)
-    assert "forcefully exiting" not in printed(home, out), "torchrun waited 30 s for the second and killed it"
-    assert "Traceback" not in printed(home, out)
+    if not parts:
+        out.mkdir()
+        (out / "metrics.jsonl").write_text("")
+    launched = Launched(home, out, engine={"devices": 2}, **parts)
+    assert launched.ended()[0] == status, launched.printed
+    assert "forcefully exiting" not in launched.printed, "torchrun waited 30 s for the second and killed it"
+    assert "Traceback" not in launched.printed
 
 
 @pytest.mark.parametrize(("hosts", "word"), [("a, b", r"GRPO_HOSTS names 2 \(a, b\)"), (None, "COHORT_HOSTS")])
@@ -254,20 +235,12 @@ def test_a_machine_without_the_files_says_which(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "status"), [(["--resume"], 9), (["--resume-from", "missing"], 7)])
-def test_what_is_missing_here_has_the_status_it_has_on_one_machine(home, tmp_path, words, status):
-    path = tmp_path / "run.yaml"
-    path.write_text(config(engine={"threads": 1, "nodes": 2}, model={"path": str(home / "base")}).to_yaml())
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(path), *words, "--out", "missing"],
-        env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **TWO_HOSTS},
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_is_missing_here_has_the_status_it_has_on_one_machine(home, tmp_path, monkeypatch, words, status):
+    for name, value in TWO_HOSTS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    path = written(home, tmp_path / "run", engine={"nodes": 2})
+    assert main(["train", str(path), *words, "--out", "missing"]) == status
 
 
 def test_what_the_other_machines_see_of_the_first_one_s_variables():
