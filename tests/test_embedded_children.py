@@ -61,20 +61,26 @@ subprocess.Popen(words, start_new_session=True)
 subprocess.Popen(["sleep", "60"])
 time.sleep(60)
 """
-UP = f"""
+BEGIN = """
 import os, sys, time
 from pathlib import Path
 from cohort.embedded import children, spawn
 from cohort.embedded.home import Home
 from cohort.embedded.postgres import Postgres
-from cohort.embedded.up import TRAINER_WORKER, Interrupts, Up
+from cohort.embedded.up import LAB_WORKER, TRAINER_WORKER, Interrupts, Up
 spawn.adopt_orphans()
 here = Path.cwd()
-worker = children.Child(
-    name=TRAINER_WORKER, words=[sys.executable, "-c", {WORKER!r}], environment=dict(os.environ), folder=here,
-    log=here / "worker.log", grace=30,
-)
-up = Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), [worker])
+
+def child(name, code):
+    words, log = [sys.executable, "-c", code], here / f"{name}.log"
+    return children.Child(name=name, words=words, environment=dict(os.environ), folder=here, log=log, grace=30)
+
+def up_of(*parts):
+    return Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), list(parts))
+"""
+UP = f"""{BEGIN}
+worker = child(TRAINER_WORKER, {WORKER!r})
+up = up_of(worker)
 worker.start()
 while not Path("supervises").exists():
     time.sleep(0.05)
@@ -90,23 +96,9 @@ up.stop()
 print("checkpoint", Path("checkpoint").read_text())
 """
 
-LAB = """
-import os, sys
-from pathlib import Path
-from cohort.embedded import spawn
-from cohort.embedded.children import Child
-from cohort.embedded.home import Home
-from cohort.embedded.postgres import Postgres
-from cohort.embedded.up import LAB_WORKER, Interrupts, Up
-spawn.adopt_orphans()
-here = Path.cwd()
-
-def child(name, code):
-    words = [sys.executable, "-c", code]
-    return Child(name=name, words=words, environment=dict(os.environ), folder=here, log=here / f"{name}.log", grace=5)
-
-web, lab = child("web", "import time; time.sleep(600)"), child(LAB_WORKER, "raise SystemExit(%d)")
-up = Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), [web, lab])
+LAB = f"""{BEGIN}
+web, lab = child("web", "import time; time.sleep(600)"), child(LAB_WORKER, f"raise SystemExit({{sys.argv[1]}})")
+up = up_of(web, lab)
 web.start()
 lab.start()
 while lab in up.children:
@@ -117,8 +109,8 @@ up.stop()
 """
 
 
-def script(code: str, folder: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+def script(code: str, folder: Path, *words: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -139,7 +131,7 @@ def test_a_supervisor_whose_worker_died_is_left_to_cut_its_checkpoint(tmp_path: 
 def test_a_lab_worker_that_cannot_run_is_left_out_and_takes_nothing_along(
     tmp_path: Path, status: int, starts: int
 ) -> None:
-    output = script(LAB % status, tmp_path)
+    output = script(LAB, tmp_path, str(status))
     assert output.count("Started it again") == starts
     assert "left ['web'] None" in output
 

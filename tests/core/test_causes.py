@@ -6,6 +6,7 @@ import resource
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory,
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import client, engine
 from grpo_core.rollout.vllm.colocated import Colocated
-from grpo_core.rollout.vllm.settings import Asked, Sampler, Settings
+from grpo_core.rollout.vllm.settings import Asked, Settings
 from grpo_core.trainer import Trainer
 from grpo_core.training.causes import known_cause
 from grpo_core.training.ranks import Ranks
@@ -77,19 +78,8 @@ def told() -> Settings:
     return Settings("m", "float32", "cpu", 96, 16, 0.3, 2**24, True, 0, sleeps=True)
 
 
-def colocated() -> None:
-    made = Colocated(told(), check=lambda: None)
-    made.load({})
-    sample(made)
-
-
-def served(log: Path) -> None:
-    with closing(client.Server(told(), gpus=[], threads=1, folder=log, check=lambda: None)) as server:
-        server.load({})
-        sample(server)
-
-
-def sample(sampler: Sampler) -> None:
+def use(sampler: Any) -> None:
+    sampler.load({})
     sampler.generate(Asked([[1, 2]], [[7]], Decoding(max_tokens=4), []))
 
 
@@ -117,7 +107,7 @@ def test_what_is_raised_inside_vllm_keeps_its_code(
     monkeypatch.setattr(engine, "_LOOPBACK", {})
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")  # a colocated one sets it
     with pytest.raises(GrpoError, match=r"^vLLM ") as raised:
-        colocated()
+        use(Colocated(told(), check=lambda: None))
     assert type(raised.value) is kind
     assert type(error).__name__ in str(raised.value)
     assert (HINT in str(raised.value)) == (kind is OutOfMemory)
@@ -140,8 +130,12 @@ def test_what_is_raised_in_a_server_comes_over_with_its_code(
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$(cat {tmp_path}/code)"\n', encoding="utf-8")
     python.chmod(0o755)
     monkeypatch.setenv(client.PYTHON, str(python))
-    with pytest.raises(GrpoError, match="the vLLM server: vLLM ") as raised:
-        served(tmp_path)
+    settings = {"gpus": [], "threads": 1, "folder": tmp_path, "check": lambda: None}
+    with (
+        pytest.raises(GrpoError, match="the vLLM server") as raised,
+        closing(client.Server(told(), **settings)) as server,
+    ):
+        use(server)
     assert type(raised.value) is kind
     assert (HINT in str(raised.value)) == (kind is OutOfMemory)
 

@@ -38,6 +38,14 @@ def kinds(spool: Path) -> list[str]:
     return [json.loads(one.body)["record"]["kind"] for one in read]
 
 
+@pytest.fixture
+def run(disk: Path) -> RunDir:
+    """On a disk with a MiB less."""
+    run = RunDir.create(disk / "run", spool=True)
+    (disk / "ballast").write_bytes(bytes(MIB))
+    return run
+
+
 OUTCOME = records.Outcome(status="failed", code="disk_full", message="no room", steps_done=0, steps_planned=1)
 
 
@@ -82,10 +90,8 @@ class Watching:
         return [(one.seq, json.loads(one.body)["record"]["kind"]) for one in self.seen]
 
 
-def test_a_reader_never_sees_two_records_under_one_seq(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_never_sees_two_records_under_one_seq(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """The readable files find room; of the spool only the first two records do, even with the reserve."""
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(MIB))
     watching = Watching(run, monkeypatch)
     run.append(records.StepMetrics(step=1, metrics={}))
     run.append(records.StepMetrics(step=2, metrics={}))
@@ -98,9 +104,9 @@ def test_a_reader_never_sees_two_records_under_one_seq(disk: Path, monkeypatch: 
     assert kinds(run.spool_folder) == ["step", "step", "outcome"]
 
 
-def test_the_spool_takes_records_over_again_once_there_is_room(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(MIB))
+def test_the_spool_takes_records_over_again_once_there_is_room(
+    disk: Path, run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watching = Watching(run, monkeypatch)
     run.append(records.StepMetrics(step=1, metrics={}))
     run.append(event(MIB + MIB // 4))
@@ -115,11 +121,9 @@ def test_the_spool_takes_records_over_again_once_there_is_room(disk: Path, monke
 
 
 def test_a_reader_sees_nothing_of_what_the_readable_files_have_no_room_for(
-    disk: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event's file and the spool are begun before that of the item, which finds no room."""
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(MIB))
     watching = Watching(run, monkeypatch)
     run.append(event(10))
     item = {"phase": "before", "suite": "s", "problem_id": "p", "answer": "a", "completion": "c", "score": 1}

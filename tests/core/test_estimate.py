@@ -49,19 +49,14 @@ def test_a_peak_grows_up_to_the_portion_that_work_is_done_in() -> None:
 def test_the_plan_follows_from_the_config(
     prompts: int, group: int, rollout: int, minis: int, wanted: tuple[int, ...]
 ) -> None:
-    asked = config(
-        sampling={"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8},
-        engine={"rollout_batch": rollout},
-        algorithm={"mini_batches": minis},
-    )
-    assert sizes(asked) == wanted
-    assert sizes(asked) == sizes(RunConfig.from_dict(asked.to_dict()))
+    sampling = {"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8}
+    parts = {"engine": {"rollout_batch": rollout}, "algorithm": {"mini_batches": minis}}
+    assert sizes(config(sampling=sampling, **parts)) == wanted
 
 
 def test_the_measured_config_cannot_move_weights() -> None:
     measured = measured_config(config(algorithm={"advantage": "gae", "scale": "batch_std"}))
-    assert measured.optim.lr == 0
-    assert measured.algorithm.critic.lr == 0
+    assert (measured.optim.lr, measured.algorithm.critic.lr) == (0, 0)
 
 
 def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
@@ -132,7 +127,9 @@ def test_what_does_not_fit_is_out_of_memory(tmp_path: Path, monkeypatch, call: s
 SERVER = {"rollout": "vllm", "vllm": {"place": "server"}}
 
 
-@pytest.mark.parametrize(("engine", "gpu"), [({}, False), (SERVER, False), (SERVER, True)])
+@pytest.mark.parametrize(
+    ("engine", "gpu"), [pytest.param({}, False, marks=pytest.mark.slow), (SERVER, False), (SERVER, True)]
+)
 def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where_not(
     tmp_path: Path, monkeypatch, engine: dict[str, object], gpu: bool
 ) -> None:
@@ -153,6 +150,7 @@ def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where
     assert any("no time was taken off" in words for words in found.warnings) == (not apart)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) -> None:
     run, out = setting(make_home(tmp_path), "plain"), tmp_path / "out"
     kept, later, longer = out / "estimate.json", tmp_path / "later.json", {"steps": 5}

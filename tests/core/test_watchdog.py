@@ -14,7 +14,7 @@ import pytest
 from grpo_core import watchdog
 from grpo_core.rewards import runner
 from grpo_core.watchdog import Watchdog, at, doing, rest, waiting
-from tests.processes import wait_for
+from tests.processes import below, wait_for
 
 from .rewards.judge_asked import opened, values
 from .rewards.judge_server import Seen, Server, says
@@ -188,26 +188,18 @@ def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
         checkpoints={"every": 1000},
     )
     out = tmp_path / "out"
-    words = ["-m", "grpo_core.cli", "train", str(config), "--out", str(out)]
-    root = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         metrics = out / "metrics.jsonl"
         wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 3, "steps")
-        (second,) = [pid for pid, rank in _ranks(out) if rank == "1"]
+        (second,) = [pid for pid, rank in _ranks(process.pid) if rank == "1"]
         os.kill(second, signal.SIGSTOP)
         found = wait_for(lambda: _silent(out), "the warning")
         os.kill(second, signal.SIGCONT)
         wait_for(lambda: any(one["data"]["over"] for one in _waiting(out)), "that it went on")
     finally:
-        for pid, _ in _ranks(out):
+        for pid, _ in _ranks(process.pid):
             os.kill(pid, signal.SIGCONT)
         process.terminate()
         process.wait()
@@ -223,17 +215,7 @@ def _silent(out: Path) -> list[str]:
     return [str(one["message"]) for one in _waiting(out) if "not been heard" in str(one["message"])]
 
 
-def _ranks(out: Path) -> list[tuple[int, str]]:
-    """Pid and rank of the processes that train in `out`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if not folder.name.isdecimal() or str(out) not in (folder / "cmdline").read_text():
-                continue
-            parts = (folder / "environ").read_text().split("\0")
-        except OSError:  # it has just ended
-            continue
-        told = dict(part.split("=", 1) for part in parts if "=" in part)
-        if "RANK" in told:
-            found.append((int(folder.name), told["RANK"]))
-    return found
+def _ranks(command: int) -> list[tuple[int, str]]:
+    """Pid and rank of the processes that train."""
+    found = [(one.pid, one.environ().get("RANK"), one.cmdline()) for one in below(command)]
+    return [(pid, rank) for pid, rank, words in found if rank and "grpo_core.training.torchrun" not in words]
