@@ -12,6 +12,7 @@ from grpo_core import __version__
 from grpo_core.cli import main
 from grpo_core.data.loaders import load_problems
 from grpo_core.spool import SpoolReader
+from tests.cases import cases
 
 from .tiny import config, tiny_folder
 
@@ -80,37 +81,17 @@ def test_demo_data_that_was_cut_short_is_not_taken_for_whole(tmp_path):
 
 # ---------------------------------------------------------------------- bad input
 
-EXACT = {"name": "a", "kind": "exact", "params": {"extrct": "whole"}}
-HOSTS = {"GRPO_HOSTS": "a,b", "GRPO_REMOTE_SHELL": "/no/shell"}
-
 
 @pytest.mark.parametrize(
     ("parts", "variables", "status", "code", "steps", "word"),
-    [
-        ({"colour": "red"}, {}, 2, "config_error", 0, "colour: unknown field"),
-        ({"optim": {"steps": "many"}}, {}, 2, "config_error", 0, "optim.steps"),
-        ({"reward": {"components": [EXACT]}}, {}, 2, "config_error", 2, "reward.components.0.params.extrct"),
-        ({"engine": {"nodes": 2}}, {}, 2, "config_error", 2, "COHORT_HOSTS"),
-        ({"engine": {"nodes": 2}}, HOSTS, 2, "config_error", 2, "for b"),
-        ({"engine": {"devices": 2}}, {"RANK": "0"}, 2, "config_error", 2, "WORLD_SIZE"),
-        ({"sampling": {"max_completion_tokens": 600}}, {}, 2, "config_error", 2, "need 613 positions"),
-        ({"model": {"path": "elsewhere"}}, {}, 4, "model_error", 2, "elsewhere"),
-        ({"model": {"path": "pickled"}}, {}, 4, "model_error", 2, "pytorch_model.bin"),
-        ({"data": {"path": "train.jsonl", "max_prompt_tokens": 5}}, {}, 3, "data_error", 2, "line-2 has 13 tokens"),
-        (
-            {"data": {"path": "long.jsonl", "max_prompt_tokens": 5, "long_prompts": "drop"}},
-            *({}, 3, "data_error", 2, "all 1 prompts"),
-        ),
-        ({"data": {"path": "bad.jsonl"}}, {}, 3, "data_error", 2, "bad.jsonl, line 2"),
-        ({"data": {"path": "none.jsonl"}}, {}, 3, "data_error", 2, "none.jsonl"),
-    ],
+    cases("core/train_refusals", "parts", "variables", "status", "code", "steps", "word"),
 )
 def test_every_refusal_before_training_has_its_status_and_leaves_an_outcome(
     home, tmp_path, monkeypatch, parts, variables, status, code, steps, word
 ):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GRPO_HOSTS", "GRPO_REMOTE_SHELL"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
+    for name, value in (variables or {}).items():
         monkeypatch.setenv(name, value)
     assert train(written(home, **parts), tmp_path / "run", "--spool") == status
     end = outcome(tmp_path / "run")

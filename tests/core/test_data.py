@@ -168,22 +168,20 @@ def test_digests_can_be_computed_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "completion"),
+    ("sum", "thinking", "answer"),
     [
-        ("what is 37 + 45?", "<think>7+5=12, 3+4+1=8</think><answer>82</answer>"),
-        ("what is 12 + 34?", "<think>2+4=6, 1+3=4</think><answer>46</answer>"),
-        ("what is 58 + 67?", "<think>8+7=15, 5+6+1=12</think><answer>125</answer>"),
-        ("what is 90 + 10?", "<think>0+0=0, 9+1=10</think><answer>100</answer>"),
-        ("what is 99 + 99?", "<think>9+9=18, 9+9+1=19</think><answer>198</answer>"),
+        ("37 + 45", "7+5=12, 3+4+1=8", 82),
+        ("12 + 34", "2+4=6, 1+3=4", 46),
+        ("58 + 67", "8+7=15, 5+6+1=12", 125),
+        ("90 + 10", "0+0=0, 9+1=10", 100),
+        ("99 + 99", "9+9=18, 9+9+1=19", 198),
     ],
 )
-def test_worked_completion(prompt: str, completion: str) -> None:
-    assert worked_completion(Problem("x", prompt, "")) == completion
-
-
-def test_worked_completion_refuses_anything_else() -> None:
-    with pytest.raises(DataError, match="not a two-digit addition"):
-        worked_completion(Problem("x", "what is 7 + 45?", "52"))
+def test_worked_completion(sum: str, thinking: str, answer: int) -> None:
+    completion = worked_completion(Problem("x", f"what is {sum}?", ""))
+    assert completion == f"<think>{thinking}</think><answer>{answer}</answer>"
+    with pytest.raises(DataError):
+        worked_completion(Problem("x", f"what is {sum[1:]}?", ""))
 
 
 def test_additions_are_unique_right_and_deterministic() -> None:

@@ -39,7 +39,7 @@ def test_a_flag_of_a_run(
     raised: bool | None,
     figure: float | None,
 ) -> None:
-    """Metrics by name, a value each step; groups as step, rewards, lengths and texts. Not raised is not "not computed"."""
+    """Metrics by name, a value each step; groups as step, rewards, lengths and texts."""
     rows = [dict(zip(steps, values, strict=True)) for values in zip(*steps.values(), strict=True)]
     kept = [KeptGroup(*group) for group in groups or []]
     change = HeldOut(*heldout) if heldout else None
