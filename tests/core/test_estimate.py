@@ -17,6 +17,7 @@ from grpo_core.estimate.told import Estimate, Estimated, compared
 from grpo_core.progress import Progress
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout
+from tests.cases import cases
 
 from .runs import PLAIN, make_home, rows, setting
 from .tiny import config
@@ -37,21 +38,14 @@ def test_a_peak_grows_up_to_the_portion_that_work_is_done_in() -> None:
 
 @pytest.mark.parametrize(
     ("prompts", "group", "rollout", "minis", "wanted"),
-    [
-        (8, 8, 128, 1, (2, 4)),
-        (64, 8, 128, 1, (8, 16)),  # a wave holds 16 groups
-        (1, 8, 128, 1, (1,)),
-        (4, 2, 128, 1, (2, 4)),  # of 2 completions each: 8 are too few to tell a length
-        (16, 8, 128, 4, (4, 8)),
-        (512, 64, 16, 1, (1,)),
-    ],
+    cases("core/estimate_sizes", "prompts", "group", "rollout", "minis", "sizes"),
 )
 def test_the_plan_follows_from_the_config(
-    prompts: int, group: int, rollout: int, minis: int, wanted: tuple[int, ...]
+    prompts: int, group: int, rollout: int, minis: int, wanted: list[int]
 ) -> None:
     sampling = {"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8}
     parts = {"engine": {"rollout_batch": rollout}, "algorithm": {"mini_batches": minis}}
-    assert sizes(config(sampling=sampling, **parts)) == wanted
+    assert list(sizes(config(sampling=sampling, **parts))) == wanted
 
 
 def test_the_measured_config_cannot_move_weights() -> None:

@@ -19,6 +19,7 @@ from grpo_core.cli import main
 from grpo_core.config import EngineConfig
 from grpo_core.errors import ConfigError
 from grpo_core.launch_hosts import passed_on
+from tests.cases import cases
 from tests.processes import below, clean_environment, lives, wait_for
 
 from .tiny import config, tiny_folder
@@ -176,49 +177,20 @@ def test_too_few_machines_are_refused(monkeypatch, tmp_path, hosts, word):
         launch.launch(config(engine={"nodes": 3}), ["train"], config_file=tmp_path)
 
 
-def marks(monkeypatch, told):
-    """What torchrun, or something else, has set for this process."""
+@pytest.mark.parametrize(
+    ("engine", "marks", "needed", "refused"), cases("core/torchrun_marks", "engine", "marks", "needed", "refused")
+)
+def test_who_starts_the_others(monkeypatch, engine, marks, needed, refused):
+    """`marks`: what torchrun, or something else, has set for this process."""
     for mark in launch.MARKS:
         monkeypatch.delenv(mark, raising=False)
-    for mark, value in told.items():
+    for mark, value in (marks or {}).items():
         monkeypatch.setenv(mark, str(value))
-
-
-@pytest.mark.parametrize(
-    ("told", "wrong"),
-    [
-        ({"RANK": 3}, "no WORLD_SIZE and no LOCAL_RANK"),
-        ({"RANK": 0, "WORLD_SIZE": 1}, "no LOCAL_RANK"),
-        ({"LOCAL_RANK": 0}, "no RANK and no WORLD_SIZE"),
-        ({"RANK": "x", "WORLD_SIZE": 1, "LOCAL_RANK": 0}, "RANK='x' is no number"),
-        ({"RANK": 1, "WORLD_SIZE": 1, "LOCAL_RANK": 0}, "no rank 1 among 1"),
-    ],
-)
-def test_a_rank_that_torchrun_did_not_give_is_refused(monkeypatch, told, wrong):
-    marks(monkeypatch, told)
-    with pytest.raises(ConfigError, match=f"{wrong}.*env -u {' -u '.join(told)} grpo train"):
-        launch.needed(EngineConfig())
-
-
-@pytest.mark.parametrize(
-    ("engine", "started", "needs"),
-    [
-        ({}, None, False),
-        ({"devices": 2}, None, True),
-        ({"nodes": 2}, None, True),
-        ({"devices": 2, "nodes": 3}, 6, False),
-        ({}, 2, ConfigError),
-        ({"devices": 2}, 3, ConfigError),
-        ({"devices": 2, "nodes": 2}, 2, ConfigError),
-    ],
-)
-def test_who_starts_the_others(monkeypatch, engine, started, needs):
-    marks(monkeypatch, {"RANK": 0, "WORLD_SIZE": started, "LOCAL_RANK": 0} if started is not None else {})
-    if needs is ConfigError:
-        with pytest.raises(ConfigError, match=f"started {started} processes"):
-            launch.needed(EngineConfig(**engine))
+    if refused:
+        with pytest.raises(ConfigError, match=refused):
+            launch.needed(EngineConfig(**(engine or {})))
     else:
-        assert launch.needed(EngineConfig(**engine)) is needs
+        assert launch.needed(EngineConfig(**(engine or {}))) is needed
 
 
 def test_a_machine_without_the_files_says_which(tmp_path):

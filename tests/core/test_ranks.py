@@ -39,6 +39,16 @@ def meets(self, rows, *, step, **more):
     return update(self, rows, step=step, **more)
 SingleTraining.update = meets
 """
+DEFECT = IN_STEP_2.format(meets="{}['screw']")
+NO_GPU = """
+from grpo_core.training import ranks
+if rank == 1:
+    pick = ranks.pick_device
+    ranks.pick_device = lambda wanted: pick("cuda")
+import torch
+torch.cuda.is_available = lambda: False
+"""
+"""Only the second looks for a GPU, which is not there."""
 ELSEWHERE = "if rank == 1: os.chdir('../other')"
 """The second rank's machine: the same relative paths lead to other files."""
 
@@ -81,20 +91,19 @@ def two(home, out, *words, before):
 
 
 @pytest.mark.parametrize(
-    ("meets", "code", "status", "words"),
+    ("before", "code", "status", "steps", "words"),
     [
         # More than any machine has, truly asked for.
-        ("import torch; torch.zeros(2**55)", "out_of_memory", 8, "rank 1: out of memory"),
-        pytest.param("{}['screw']", "internal_error", 1, "rank 1: KeyError: 'screw'", marks=pytest.mark.slow),
+        (IN_STEP_2.format(meets="import torch; torch.zeros(2**55)"), "out_of_memory", 8, 1, "out of memory"),
+        pytest.param(DEFECT, "internal_error", 1, 1, "KeyError: 'screw'", marks=pytest.mark.slow),
+        pytest.param(NO_GPU, "model_error", 4, 0, "engine.device is cuda", marks=pytest.mark.slow),
     ],
-    ids=["memory", "defect"],
+    ids=["memory", "defect", "before all have met"],
 )
-def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, meets, code, status, words):
-    ended, printed, told = two(home, tmp_path / "run", before=IN_STEP_2.format(meets=meets))
-    assert told["code"] == code, printed
-    assert told["message"].startswith(words)
-    assert told["steps_done"] == 1
-    assert ended == status
+def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, before, code, status, steps, words):
+    ended, printed, told = two(home, tmp_path / "run", before=before)
+    assert (told["code"], told["steps_done"], ended) == (code, steps, status), printed
+    assert told["message"].startswith(f"rank 1: {words}")
     assert ("Traceback" in printed) is (code == "internal_error")
 
 
@@ -115,22 +124,6 @@ def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path, monke
     log = tmp_path / "log"
     assert forked(["train", "run.yaml", "--out", str(tmp_path / "run")], log=log) == Interrupted.exit_status
     assert "asked to stop by SIGTERM" in log.read_text()
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_refused_before_all_have_met_leaves_nobody_waiting(home, tmp_path):
-    """Only the second looks for a GPU that is not there."""
-    before = """
-from grpo_core.training import ranks
-if rank == 1:
-    pick = ranks.pick_device
-    ranks.pick_device = lambda wanted: pick("cuda")
-import torch
-torch.cuda.is_available = lambda: False
-"""
-    ended, printed, told = two(home, tmp_path / "run", before=before)
-    assert (ended, told["code"]) == (4, "model_error"), printed
-    assert told["message"].startswith("rank 1: engine.device is cuda, but PyTorch sees no GPU here")
 
 
 # ---------------------------------------------------------------------- one reads other files
@@ -159,7 +152,7 @@ def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status):
 def kept(home, tmp_path_factory):
     """A checkpoint to go on from, of two ranks."""
     out = tmp_path_factory.mktemp("kept") / "run"
-    assert two(home, out, before=IN_STEP_2.format(meets="{}['screw']"))[2]["steps_done"] == 1
+    assert two(home, out, before=DEFECT)[2]["steps_done"] == 1
     return out / "checkpoints" / "step-000001"
 
 
