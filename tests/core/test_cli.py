@@ -8,9 +8,7 @@ import sys
 import pytest
 import yaml
 
-from grpo_core import __version__
 from grpo_core.cli import main
-from grpo_core.data.loaders import load_problems
 from grpo_core.spool import SpoolReader
 from tests.cases import cases
 
@@ -47,23 +45,6 @@ def outcome(out):
     assert json.loads(last.body)["record"] == end
     assert (end["status"], end["steps_done"]) == ("failed", 0)
     return end
-
-
-def test_version_and_unknown_preset(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["--version"])
-    assert stop.value.code == 0
-    assert capsys.readouterr().out == f"grpo {__version__}\n"
-    assert main(["presets", "nothing"]) == 2
-
-
-def test_demo_data_is_disjoint(tmp_path):
-    assert main(["demo-data", "--out", str(tmp_path / "data")]) == 0
-    train = load_problems(tmp_path / "data/add-train.jsonl", "jsonl")
-    heldout = load_problems(tmp_path / "data/add-heldout.jsonl", "jsonl")
-    assert len(heldout) == 512
-    assert len(train) > 4000
-    assert not {p.prompt for p in train} & {p.prompt for p in heldout}
 
 
 def test_demo_data_that_was_cut_short_is_not_taken_for_whole(tmp_path):

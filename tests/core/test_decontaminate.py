@@ -152,12 +152,9 @@ def test_what_cannot_be_compared_is_counted(golden: Callable[[str, Any], None]) 
     golden("overlap_report.json", report)
 
 
-def test_nothing_to_compare() -> None:
+def test_nothing_to_compare_and_an_id_twice() -> None:
     assert overlap([], [("item", STORY)])["counts"]["touched"] == 0
     assert overlap([("t", STORY)], [])["items"]["texts"] == 0
-
-
-def test_an_id_twice_is_refused() -> None:
     with pytest.raises(DataError, match="'a'"):
         overlap([], [("a", STORY), ("a", OTHER)])
 

@@ -38,14 +38,6 @@ def kinds(spool: Path) -> list[str]:
     return [json.loads(one.body)["record"]["kind"] for one in read]
 
 
-@pytest.fixture
-def run(disk: Path) -> RunDir:
-    """On a disk with a MiB less."""
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(MIB))
-    return run
-
-
 OUTCOME = records.Outcome(status="failed", code="disk_full", message="no room", steps_done=0, steps_planned=1)
 
 
@@ -90,50 +82,50 @@ class Watching:
         return [(one.seq, json.loads(one.body)["record"]["kind"]) for one in self.seen]
 
 
-def test_a_reader_never_sees_two_records_under_one_seq(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readable files find room; of the spool only the first two records do, even with the reserve."""
-    watching = Watching(run, monkeypatch)
-    run.append(records.StepMetrics(step=1, metrics={}))
-    run.append(records.StepMetrics(step=2, metrics={}))
-    run.append(event(2 * MIB - MIB // 8))
-    with pytest.raises(DiskFullError):
-        run.commit()
-    run.append(OUTCOME)
-    run.close()
-    assert watching.told() == [(1, "step"), (2, "step"), (3, "outcome")]
-    assert kinds(run.spool_folder) == ["step", "step", "outcome"]
+STEPS = [records.StepMetrics(step=step, metrics={}) for step in (1, 2)]
+ITEM = records.EvalItem(
+    phase="before",
+    suite="s",
+    problem_id="p",
+    prompt="q" * 3 * MIB,
+    answer="a",
+    completion="c",
+    score=1,
+    truncated=False,
+    tokens=1,
+)
 
 
-def test_the_spool_takes_records_over_again_once_there_is_room(
-    disk: Path, run: RunDir, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("appended", "freed", "kept"),
+    [
+        # The readable files find room; of the spool only the first two records do, even with the reserve.
+        ([*STEPS, event(2 * MIB - MIB // 8)], False, ["step", "step", "outcome"]),
+        ([STEPS[0], event(MIB + MIB // 4)], True, ["step", "event", "outcome"]),
+        # The event's file and the spool are begun before that of the item, which finds no room.
+        ([event(10), ITEM], False, ["outcome"]),
+    ],
+    ids=["spool", "spool, then room", "readable file"],
+)
+def test_a_reader_never_sees_two_records_under_one_seq(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, appended: list[records.Record], freed: bool, kept: list[str]
 ) -> None:
+    run = RunDir.create(disk / "run", spool=True)
+    (disk / "ballast").write_bytes(bytes(MIB))
     watching = Watching(run, monkeypatch)
-    run.append(records.StepMetrics(step=1, metrics={}))
-    run.append(event(MIB + MIB // 4))
+    for record in appended:
+        run.append(record)
     with pytest.raises(DiskFullError):
         run.commit()
-    (disk / "ballast").unlink()
+    if freed:
+        (disk / "ballast").unlink()
     run.append(OUTCOME)
     run.close()
-    assert watching.told() == [(1, "step"), (2, "event"), (3, "outcome")]
-    assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
-    assert len((run.path / "metrics.jsonl").read_bytes().splitlines()) == 1
-
-
-def test_a_reader_sees_nothing_of_what_the_readable_files_have_no_room_for(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The event's file and the spool are begun before that of the item, which finds no room."""
-    watching = Watching(run, monkeypatch)
-    run.append(event(10))
-    item = {"phase": "before", "suite": "s", "problem_id": "p", "answer": "a", "completion": "c", "score": 1}
-    run.append(records.EvalItem(**item, prompt="q" * 3 * MIB, truncated=False, tokens=1))
-    with pytest.raises(DiskFullError):
-        run.commit()
-    assert watching.told() == []
-    run.append(OUTCOME)
-    run.close()
-    assert watching.told() == [(1, "outcome")]
+    assert watching.told() == list(enumerate(kept, start=1))
+    assert kinds(run.spool_folder) == kept
+    if freed:
+        assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
+        assert len((run.path / "metrics.jsonl").read_bytes().splitlines()) == 1
 
 
 def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) -> None:

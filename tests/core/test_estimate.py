@@ -156,11 +156,6 @@ def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) 
     assert Estimate.model_validate_json(kept.read_text()) == ESTIMATE
     (event,) = [row for row in rows(out / "events.jsonl") if row.get("type") == "estimate"]
     assert event["data"]["estimate"]["seconds_per_step"] == 3.0
-    later.write_text(ESTIMATE.model_copy(update={"seconds_per_step": 9.0}).model_dump_json(), encoding="utf-8")
-    assert run.train(out, "--resume", "--estimate", str(later), optim={"steps": 6}) == 0
-    assert Estimate.model_validate_json(kept.read_text()) == ESTIMATE, "the one it had stays"
-    events = [row for row in rows(out / "events.jsonl") if row.get("type") == "estimate"]
-    assert events[-1]["data"]["estimate"]["seconds_per_step"] == 9.0, "and it is compared with the one that was given"
 
 
 def test_the_command_and_the_run_that_compares_itself(tmp_path: Path, capsys) -> None:

@@ -154,6 +154,21 @@ def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
 
 
 @pytest.mark.slow
+def test_a_stopped_rank_is_named_by_the_watchdog(home, tmp_path):
+    launched = Launched(home, tmp_path / "run", engine={"devices": 2, "watchdog_seconds": 1.5}, **LONG)
+    (second,) = [process for process in launched.in_training() if rank_of(process) == "1"]
+    events = launched.out / "events.jsonl"
+    second.suspend()
+    try:
+        wait_for(lambda: "rank 1 of 2 has not been heard of for " in events.read_text(), events.read_text)
+    finally:
+        second.resume()
+    wait_for(lambda: "goes on after" in events.read_text(), events.read_text)
+    launched.process.terminate()
+    assert launched.ended()[0] == 75
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "status"), [({"model": {"path": "nowhere"}}, 4), ({}, 9)], ids=["all", "first"])
 def test_ranks_that_fail_have_their_own_status_and_none_waits(home, tmp_path, parts, status):
     """Not torchrun's 1. Only the first rank sees that the folder holds a run already; torchrun kills those that do not

@@ -11,7 +11,7 @@ import yaml
 from grpo_core.cli import main
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.presets import FAMILIES, PRESETS, Difference, apply, diff, differences_line, from_defaults, written
+from grpo_core.presets import FAMILIES, PRESETS, Difference, apply, diff, differences_line, from_defaults
 from tests.cases import cases
 
 GIVEN: dict[str, Any] = {
@@ -50,12 +50,6 @@ def test_every_preset_makes_a_valid_config_without_differences(name: str) -> Non
 def test_presets_set_what_their_papers_state(golden: Callable[[str, Any], None]) -> None:
     """What the preset itself sets, so that no default of ours passes for a paper's."""
     golden("presets.json", {name: dict(preset.leaves()) for name, preset in PRESETS.items()})
-
-
-@pytest.mark.parametrize("name", ["gmpo", "luspo", "cispo", "sapo", "vespo", "dppo", "intellect2"])
-def test_a_preset_with_one_update_says_that_its_ratio_does_not_move(name: str) -> None:
-    assert of(name).algorithm.updates_per_batch == 1
-    assert "ratio moves" in PRESETS[name].notes
 
 
 # ---------------------------------------------------------------------- under what is given
@@ -159,14 +153,6 @@ def test_a_config_can_be_held_against_another_preset_or_none() -> None:
         Difference("algorithm.aggregation", "token_mean", "constant"),
         Difference("algorithm.aggregation_constant", None, 3000),
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "none"), (True, "true"), (16, "16"), (1e-6, "1e-6"), (0.0, "0"), (5.0, "5"), ("none", "none")],
-)
-def test_values_are_written_as_people_write_them(value: Any, text: str) -> None:
-    assert written(value) == text
 
 
 # ---------------------------------------------------------------------- the command

@@ -93,6 +93,8 @@ def test_a_frame_torn_by_a_kill_is_no_damage(run: RunDir) -> None:
         reader = SpoolReader(run.spool_folder)
         assert seqs(reader) == [1, 2]
         assert seqs(reader) == []
+    newest.write_bytes(whole)
+    assert seqs(reader) == [3]
 
 
 @pytest.mark.parametrize("cut", [1, 30, 400])

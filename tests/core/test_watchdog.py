@@ -1,9 +1,5 @@
 """The watchdog names what is waited for: on a clock that the tests move, then in real runs that hang for a while."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +10,7 @@ import pytest
 from grpo_core import watchdog
 from grpo_core.rewards import runner
 from grpo_core.watchdog import Watchdog, at, doing, rest, waiting
-from tests.processes import below, wait_for
+from tests.processes import wait_for
 
 from .rewards.judge_asked import opened, values
 from .rewards.judge_server import Seen, Server, says
@@ -171,51 +167,7 @@ def test_a_run_whose_reward_hangs_records_what_it_waits_for(tmp_path: Path, monk
 
     monkeypatch.setattr(runner, "ruled", slow)
     assert run.train(out, engine={"watchdog_seconds": 0.8}, eval={"before": False, "after": False}) == 0
-    events = _waiting(out)
+    events = [row for row in rows(out / "events.jsonl") if row.get("type") == "waiting"]
     assert any("step 1: sample" in str(one["data"]["doing"]) for one in events), events
     assert any(one["data"]["over"] for one in events)
     assert "where it stands" in (out / "log.txt").read_text()
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
-    home = make_home(tmp_path)
-    run = setting(home, "plain")
-    config = run.write(
-        engine={"threads": 1, "devices": 2, "watchdog_seconds": 1.5},
-        eval={"before": False, "after": False},
-        optim={"steps": 400, "lr": 0.0005},
-        checkpoints={"every": 1000},
-    )
-    out = tmp_path / "out"
-    words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        metrics = out / "metrics.jsonl"
-        wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 3, "steps")
-        (second,) = [pid for pid, rank in _ranks(process.pid) if rank == "1"]
-        os.kill(second, signal.SIGSTOP)
-        found = wait_for(lambda: _silent(out), "the warning")
-        os.kill(second, signal.SIGCONT)
-        wait_for(lambda: any(one["data"]["over"] for one in _waiting(out)), "that it went on")
-    finally:
-        for pid, _ in _ranks(process.pid):
-            os.kill(pid, signal.SIGCONT)
-        process.terminate()
-        process.wait()
-    assert "waiting for the other ranks" in found[0]
-    assert "rank 1 of 2 has not been heard of for " in found[0]
-
-
-def _waiting(out: Path) -> list[dict[str, dict[str, object]]]:
-    return [row for row in rows(out / "events.jsonl") if row.get("type") == "waiting"]
-
-
-def _silent(out: Path) -> list[str]:
-    return [str(one["message"]) for one in _waiting(out) if "not been heard" in str(one["message"])]
-
-
-def _ranks(command: int) -> list[tuple[int, str]]:
-    """Pid and rank of the processes that train."""
-    found = [(one.pid, one.environ().get("RANK"), one.cmdline()) for one in below(command)]
-    return [(pid, rank) for pid, rank, words in found if rank and "grpo_core.training.torchrun" not in words]
