@@ -10,13 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from grpo_core import launch
-from grpo_core.errors import Interrupted
-from grpo_core.training import ranks
+from grpo_core.errors import ConfigError, DataError, Interrupted, ModelError
+from grpo_core.training import alike, ranks
 from tests.processes import clean_environment
 
 from .runs import forked
@@ -130,11 +131,27 @@ def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path, monke
 
 
 @pytest.mark.parametrize(
+    ("what", "kind"),
+    [("the config", ConfigError), ("the base model's weights", ModelError), ("the training problems", DataError)],
+)
+def test_inputs_that_differ_are_refused_by_their_kind(monkeypatch, what, kind):
+    class Two(ranks.Ranks):
+        def gather(self, value):
+            return [value, {**value, what: "other"}]
+
+    inputs = {"the base model's weights": "a", "the training problems": "b"}
+    monkeypatch.setattr(alike, "inputs_of", lambda manifest: inputs)
+    with pytest.raises(kind, match=what):
+        alike.check_inputs_alike(Two(), SimpleNamespace(config_digest="c"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("other", "code", "status"),
     [
         ({"seed": 1}, "model_error", 4),
-        pytest.param({"lr": 2e-3}, "config_error", 2, marks=pytest.mark.slow),
-        pytest.param({"answer": "m"}, "data_error", 3, marks=pytest.mark.slow),
+        ({"lr": 2e-3}, "config_error", 2),
+        ({"answer": "m"}, "data_error", 3),
     ],
     ids=["model", "config", "data"],
 )

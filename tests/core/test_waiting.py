@@ -9,6 +9,7 @@ from grpo_core.waiting import wait_asleep
 from tests.processes import clean_environment
 
 
+@pytest.mark.slow
 def test_threads_of_openmp_sleep_soon(tmp_path):
     """What OpenMP itself understood, in a `grpo` that loads torch and then fails."""
     words = [sys.executable, "-P", "-m", "grpo_core.cli", "export", str(tmp_path), "--out", str(tmp_path / "out")]
@@ -20,7 +21,12 @@ def test_threads_of_openmp_sleep_soon(tmp_path):
     assert "GOMP_SPINCOUNT = '2000'" in said
 
 
-def test_what_somebody_set_stands():
-    environment = {"OMP_WAIT_POLICY": "ACTIVE"}
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}), *[({"OMP_WAIT_POLICY": "ACTIVE"},) * 2]],
+    ids=["unset", "set by somebody"],
+)
+def test_what_somebody_set_stands(before, after):
+    environment = dict(before)
     wait_asleep(environment)
-    assert environment == {"OMP_WAIT_POLICY": "ACTIVE"}
+    assert environment == after
