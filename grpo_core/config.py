@@ -23,7 +23,7 @@ from grpo_core.config_reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config_reward import RewardComponent as RewardComponent
 from grpo_core.config_reward import RewardConfig as RewardConfig
 from grpo_core.config_reward import RewardKind as RewardKind
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, Conflict
 from grpo_core.yaml_text import dump_yaml, parse_yaml
 
 
@@ -68,7 +68,7 @@ class DataConfig(Part):
     @classmethod
     def _template_has_prompt(cls, template: str) -> str:
         if "{prompt}" not in template:
-            raise ValueError("must hold {prompt}, the place where the problem goes")
+            raise Conflict("template_without_prompt", "must hold {prompt}, the place where the problem goes")
         return template
 
 
@@ -91,9 +91,10 @@ class SamplingConfig(Part):
     @classmethod
     def _a_group(cls, size: Any) -> Any:
         if size == 1:
-            raise ValueError(
+            raise Conflict(
+                "group_too_small",
                 "a group of 1 has no other completion to be compared with, so there is nothing to learn from it; "
-                "give 2 or more"
+                "give 2 or more",
             )
         return size
 
@@ -171,20 +172,22 @@ class RunConfig(Part):
         wanted = self.eval.success_component
         names = [component.name for component in self.reward.components]
         if wanted is not None and wanted not in names:
-            raise ValueError(
-                f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}"
+            raise Conflict(
+                "unknown_success_component",
+                f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}",
             )
         if not self.eval.has_something and (self.eval.before or self.eval.after):
-            raise ValueError(
+            raise Conflict(
+                "nothing_to_evaluate_on",
                 "nothing to evaluate on: give eval.path or eval.holdout or eval.suites, or switch eval.before and "
-                "eval.after off"
+                "eval.after off",
             )
-        if (reason := run_refusal(self)) is not None:
-            raise ValueError(reason)
+        if (conflict := run_refusal(self)) is not None:
+            raise conflict
         try:
             rfc8785.dumps(self.model_dump(mode="json"))
         except ValueError as error:
-            raise ValueError(f"holds a value that JSON cannot carry exactly: {error}") from None
+            raise Conflict("not_json", f"holds a value that JSON cannot carry exactly: {error}") from None
         return self
 
     # ------------------------------------------------------------------ in and out

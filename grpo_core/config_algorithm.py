@@ -233,8 +233,8 @@ class AlgorithmConfig(Part):
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
-        if (reason := refusal(self)) is not None:
-            raise ValueError(reason)
+        if (conflict := refusal(self)) is not None:
+            raise conflict
         return self
 
     # ------------------------------------------------------------------ derived

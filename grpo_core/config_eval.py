@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from grpo_core.config_base import Count, CountOrZero, DataFormat, Part
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, Conflict
 from grpo_core.evaluate import starter
 
 HELDOUT = "heldout"
@@ -50,7 +50,7 @@ def _margin(value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInf
     except ValidationError as error:
         if error.errors()[0]["type"] != "less_than_equal":
             raise
-        raise ValueError(f"{MARGIN_RULE}; given {value}") from None
+        raise Conflict("margin_too_large", f"{MARGIN_RULE}; given {value}") from None
 
 
 Margin = Annotated[float, Field(ge=0, le=MAX_MARGIN), WrapValidator(_margin)]
@@ -106,15 +106,17 @@ class SuiteConfig(Part):
             try:
                 given = {**starter.definition(path.removeprefix(starter.PREFIX)), **given}
             except ConfigError as error:
-                raise ValueError(str(error)) from None
+                raise Conflict("unknown_starter_suite", str(error)) from None
         return {"title": given["name"], **given} if isinstance(given.get("name"), str) else given
 
     @model_validator(mode="after")
     def _means_something(self) -> Self:
         if self.name == HELDOUT:
-            raise ValueError(f"the name {HELDOUT!r} is taken by the held-out problems; give another")
+            raise Conflict(
+                "suite_named_heldout", f"the name {HELDOUT!r} is taken by the held-out problems; give another"
+            )
         if self.template is not None and "{prompt}" not in self.template:
-            raise ValueError("template must hold {prompt}, the place where the item goes")
+            raise Conflict("template_without_prompt", "template must hold {prompt}, the place where the item goes")
         return self
 
 
@@ -149,7 +151,7 @@ class EvalConfig(Part):
     def _names_unique(self) -> Self:
         names = [suite.name for suite in self.suites]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"suite names must be unique; given twice: {', '.join(twice)}")
+            raise Conflict("suite_given_twice", f"suite names must be unique; given twice: {', '.join(twice)}")
         return self
 
     @property

@@ -19,21 +19,22 @@ def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: st
         if fault["type"] == "too_short" and any(_beneath(other["loc"], fault["loc"]) for other in faults):
             continue  # pydantic counts only the items without faults
         path = ".".join([prefix] * bool(prefix) + [str(piece) for piece in fault["loc"]])
-        context = fault.get("ctx", {})
+        context, code = fault.get("ctx", {}), fault["type"]
         match fault["type"]:
             case "extra_forbidden":
                 parent = _model_at(model, fault["loc"][:-1])
                 allowed = f"; allowed here: {', '.join(parent.model_fields)}" if parent else ""
-                message = f"unknown field{allowed}"
+                code, message = "unknown_field", f"unknown field{allowed}"
             case "missing":
                 message = "is needed and not given"
             case "literal_error":
+                code = "not_a_choice"
                 message = f"{_shown(fault['input'])} is not one of {context['expected']}{_meant(path, fault['input'])}"
             case "value_error":
-                message = str(context["error"])
+                code, message = getattr(context["error"], "code", code), str(context["error"])
             case _:
                 message = f"{fault['msg']}; given {_shown(fault['input'])}"
-        problems.append(FieldProblem(path, message))
+        problems.append(FieldProblem(path, message, code))
     return tuple(problems)
 
 

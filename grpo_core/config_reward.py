@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from grpo_core.config_base import Count, CountOrZero, Part, Positive
+from grpo_core.errors import Conflict
 
 RewardKind = Literal[
     "exact",
@@ -68,9 +69,9 @@ class RewardConfig(Part):
     def _names_unique(self) -> Self:
         names = [component.name for component in self.components]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"component names must be unique; given twice: {', '.join(twice)}")
+            raise Conflict("component_given_twice", f"component names must be unique; given twice: {', '.join(twice)}")
         if all(component.weight == 0 for component in self.components):
-            raise ValueError("at least one component needs a weight other than 0")
+            raise Conflict("all_weights_zero", "at least one component needs a weight other than 0")
         return self
 
     @model_serializer(mode="wrap")

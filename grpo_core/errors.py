@@ -27,19 +27,29 @@ class ConfigError(GrpoError):
 
 
 class FieldProblem:
-    """One fault of one field: the dotted path, what is wrong with it."""
+    """One fault of one field: the dotted path, what is wrong with it, and a stable `code` where there is one: that of a
+    Conflict, unknown_field, missing, not_a_choice, or pydantic's own name of the fault."""
 
-    __slots__ = ("message", "path")
+    __slots__ = ("code", "message", "path")
 
-    def __init__(self, path: str, message: str) -> None:
+    def __init__(self, path: str, message: str, code: str = "") -> None:
         self.path = path
         self.message = message
+        self.code = code
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
     def __repr__(self) -> str:
         return f"FieldProblem({self.path!r}, {self.message!r})"
+
+
+class Conflict(ValueError):
+    """Settings that do not go together. `code` is stable and in the fields' words, the message has reason and fix."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class DataError(GrpoError):

@@ -4,9 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cohort.embedded.children import TAIL_BYTES, Child
+import pytest
 
-FORKS = 200
+from cohort.embedded import up
+from cohort.embedded.children import RESTARTS, TAIL_BYTES, Child
+from cohort.embedded.home import Home
+from grpo_core.broker import LAB_QUEUE
+
+FORKS = 100
 FORKER = f"""
 import subprocess, sys, time
 started = []
@@ -56,20 +61,26 @@ subprocess.Popen(words, start_new_session=True)
 subprocess.Popen(["sleep", "60"])
 time.sleep(60)
 """
-UP = f"""
+BEGIN = """
 import os, sys, time
 from pathlib import Path
 from cohort.embedded import children, spawn
 from cohort.embedded.home import Home
 from cohort.embedded.postgres import Postgres
-from cohort.embedded.up import TRAINER_WORKER, Interrupts, Up
+from cohort.embedded.up import LAB_WORKER, TRAINER_WORKER, Interrupts, Up
 spawn.adopt_orphans()
 here = Path.cwd()
-worker = children.Child(
-    name=TRAINER_WORKER, words=[sys.executable, "-c", {WORKER!r}], environment=dict(os.environ), folder=here,
-    log=here / "worker.log", grace=30,
-)
-up = Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), [worker])
+
+def child(name, code):
+    words, log = [sys.executable, "-c", code], here / f"{name}.log"
+    return children.Child(name=name, words=words, environment=dict(os.environ), folder=here, log=log, grace=30)
+
+def up_of(*parts):
+    return Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), list(parts))
+"""
+UP = f"""{BEGIN}
+worker = child(TRAINER_WORKER, {WORKER!r})
+up = up_of(worker)
 worker.start()
 while not Path("supervises").exists():
     time.sleep(0.05)
@@ -85,9 +96,21 @@ up.stop()
 print("checkpoint", Path("checkpoint").read_text())
 """
 
+LAB = f"""{BEGIN}
+web, lab = child("web", "import time; time.sleep(600)"), child(LAB_WORKER, f"raise SystemExit({{sys.argv[1]}})")
+up = up_of(web, lab)
+web.start()
+lab.start()
+while lab in up.children:
+    lab.process.wait()
+    up.watch()
+print("left", [one.name for one in up.children], web.process.poll())
+up.stop()
+"""
 
-def script(code: str, folder: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+
+def script(code: str, folder: Path, *words: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -102,6 +125,24 @@ def test_a_supervisor_whose_worker_died_is_left_to_cut_its_checkpoint(tmp_path: 
     said = script(UP, tmp_path)
     assert "left 1\n" in said
     assert said.endswith("checkpoint whole\n")
+
+
+@pytest.mark.parametrize(("status", "starts"), [(3, RESTARTS), (77, 0)], ids=["fails", "node revoked"])
+def test_a_lab_worker_that_cannot_run_is_left_out_and_takes_nothing_along(
+    tmp_path: Path, status: int, starts: int
+) -> None:
+    output = script(LAB, tmp_path, str(status))
+    assert output.count("Started it again") == starts
+    assert "left ['web'] None" in output
+
+
+def test_the_lab_worker_takes_jobs_of_the_lab_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    lab, trainer = up._lab_worker(home, "http://here"), up._trainer_worker(home, "http://here")
+    assert lab.words[lab.words.index("--queues") + 1] == LAB_QUEUE
+    assert "--queues" not in trainer.words
+    assert lab.environment == trainer.environment, "no database and no key either"
+    assert lab.log != trainer.log
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:

@@ -1,20 +1,59 @@
-"""docs/operations.md names every variable (tests/e2e/test_embedded_demo.py: and all that lies in a home)."""
+"""What operators set: docs/operations.md names every variable, and docker/compose.yaml sets no other."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
+import yaml
+
+from cohort.environment import Environment as PlatformEnvironment
+from tests.processes import clean_environment
 from tests.variables import PAGE, page_with, table
+from worker.environment import Environment as WorkerEnvironment
+
+COMPOSE = yaml.safe_load((Path(__file__).parents[1] / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+PROGRAMS = {"cohort-web": PlatformEnvironment, "cohort-worker": WorkerEnvironment}
+SERVICES = {name: one for name, one in COMPOSE["services"].items() if one.get("image") in PROGRAMS}
 
 
 def test_the_table_of_variables_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_with(table()), "run: python -m tests.variables"
 
 
-def test_every_variable_says_what_it_is_for() -> None:
+def test_every_variable_has_a_description() -> None:
     rows = re.findall(r"^\| `(COHORT_\w+)` \|.*\| (.*) \|$", table(), re.MULTILINE)
     assert len(rows) > 15
     assert [name for name, what in rows if not what] == []
 
 
-def test_every_variable_in_the_text_is_one_of_the_table() -> None:
-    known = set(re.findall(r"`(COHORT_\w+)`", table()))
-    assert sorted(set(re.findall(r"COHORT_[A-Z_]+\b", PAGE.read_text(encoding="utf-8"))) - known) == []
+def test_compose_sets_only_variables_that_the_program_reads() -> None:
+    assert len(SERVICES) == 6
+    for name, service in SERVICES.items():
+        known = {f"COHORT_{field.upper()}" for field in PROGRAMS[service["image"]].model_fields}
+        assert sorted(set(service["environment"]) - known) == [], name
+
+
+def test_compose_gives_workers_no_database_and_no_key() -> None:
+    workers = [one for one in SERVICES.values() if one["image"] == "cohort-worker"]
+    assert len(workers) == 2
+    for worker in workers:
+        assert not [name for name in worker["environment"] if "DATABASE" in name or "SECRET" in name]
+        assert not {"database_url", "database_password", "secret_key"} & set(worker["secrets"])
+
+
+def test_the_web_server_listens_where_the_variables_say(tmp_path: Path) -> None:
+    settings = {
+        "COHORT_MODE": "production",
+        "COHORT_HOME": str(tmp_path),
+        "COHORT_SECRET_KEY": "k" * 50,
+        "COHORT_DATABASE_URL": "postgresql:///none",
+        "COHORT_BROKER_URL": "amqp://broker",
+        "COHORT_LISTEN": "0.0.0.0:8499",
+        "COHORT_WEB_WORKERS": "3",
+    }
+    words = [sys.executable, "-m", "gunicorn", "--print-config", "--config", "python:cohort.gunicorn", "cohort.wsgi"]
+    environment = clean_environment() | settings
+    done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, check=True)
+    assert re.search(r"^bind +=.*0\.0\.0\.0:8499", done.stdout, re.MULTILINE)
+    assert re.search(r"^workers +=.*3", done.stdout, re.MULTILINE)

@@ -180,12 +180,13 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
     """Raise ConfigError listing every field that must be as it was and is not."""
     before, now = _flat(_config_of(state)), _flat(config.to_dict())
     problems = [
-        FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}")
+        FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}", "changed")
         for path in sorted(before.keys() | now.keys())
         if before.get(path) != now.get(path) and not path.startswith(FREE)
     ]
     if config.optim.steps < state.step:
-        problems.append(FieldProblem("optim.steps", f"is {config.optim.steps}; the checkpoint has {state.step}"))
+        message = f"is {config.optim.steps}; the checkpoint has {state.step}"
+        problems.append(FieldProblem("optim.steps", message, "fewer_steps_than_checkpoint"))
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise ConfigError(

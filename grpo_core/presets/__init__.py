@@ -85,7 +85,7 @@ class Difference:
 def preset_named(name: str) -> Preset:
     """Raises ConfigError for a name that is none, with the nearest one."""
     if name not in PRESETS:
-        problem = FieldProblem("preset", unknown_preset(name))
+        problem = FieldProblem("preset", unknown_preset(name), "unknown_preset")
         raise ConfigError(str(problem), (problem,))
     return PRESETS[name]
 

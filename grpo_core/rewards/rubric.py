@@ -123,4 +123,6 @@ def _not_canonical(params: dict[str, JsonValue], path: str) -> Iterator[FieldPro
         try:
             rfc8785.dumps(value)
         except rfc8785.CanonicalizationError as error:
-            yield FieldProblem(f"{path}.{name}", f"{error}; write a large number as a decimal, such as 1.0e+17")
+            yield FieldProblem(
+                f"{path}.{name}", f"{error}; write a large number as a decimal, such as 1.0e+17", "not_json"
+            )

@@ -91,23 +91,12 @@ def test_the_device_is_waited_for_where_a_phase_begins_and_ends(pass_time) -> No
     assert clock.take()["update"] == 11
 
 
-PARTS = {"sample", "reward", "update", "checkpoint", "other"}
-
-
-@pytest.mark.parametrize(
-    ("more", "wanted"),
-    [({}, PARTS), ({"algorithm": {"kl": {"coef": 0.05}}}, PARTS | {"logprobs"})],
-    ids=["without a reference", "with a reference"],
-)
-def test_the_phases_of_a_run_add_up(tmp_path: Path, more: dict[str, object], wanted: set[str]) -> None:
-    run = setting(make_home(tmp_path), "plain")
-    assert run.train(tmp_path / "out", **more) == 0
-    steps = [row["seconds"] for row in rows(tmp_path / "out" / "metrics.jsonl")]
-    assert [set(one) for one in steps] == [wanted | {"total"}] * len(steps)
-    others = []
-    for one in steps:
-        total = one.pop("total")
-        assert sum(one.values()) == pytest.approx(total)
-        assert all(seconds > 0 for seconds in one.values())
-        others.append(one["other"] / total)
-    assert min(others) < 0.5, "a busy machine may hold a step up anywhere, but not each"
+def test_the_phases_of_a_run_add_up(tmp_path: Path) -> None:
+    run = setting(make_home(tmp_path), "adaptive")
+    assert run.train(tmp_path / "out") == 0
+    for row in rows(tmp_path / "out" / "metrics.jsonl"):
+        seconds = row["seconds"]
+        total = seconds.pop("total")
+        assert set(seconds) == {"sample", "reward", "update", "logprobs", "checkpoint", "other"}
+        assert sum(seconds.values()) == pytest.approx(total)
+        assert min(seconds.values()) > 0

@@ -13,6 +13,7 @@ from grpo_core.data import Problem, file_sha256, holdout, load_problems, problem
 from grpo_core.data.arithmetic import addition_problems, demo_split, worked_completion, write_jsonl
 from grpo_core.data.loaders import MAX_LINE_BYTES
 from grpo_core.errors import DataError
+from tests.cases import cases
 
 
 def jsonl(*lines: str) -> list[Problem]:
@@ -36,43 +37,27 @@ def test_jsonl_fields_numbers_ids_and_meta() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{'prompt': 1}", r"is not JSON: Expecting property name .* at column 2; found"),
-        ('["a"]', r"is a list; expected an object"),
-        ("null", r"is null; expected an object"),
-        ('{"answer": "2"}', r"has no field 'prompt'; found answer"),
-        ("{}", r"has no field 'prompt'; found no fields"),
-        ('{"prompt": "p"}', r"has no field 'answer'; found prompt"),
-        ('{"prompt": 3, "answer": "2"}', r"'prompt' is a number; expected text"),
-        ('{"prompt": "p", "answer": ["2"]}', r"'answer' is a list; expected text or a number"),
-        ('{"prompt": "p", "answer": true}', r"'answer' is true or false; expected text or a number"),
-        ('{"prompt": "p", "answer": null}', r"'answer' is null"),
-        ('{"prompt": " \\n", "answer": "2"}', r"'prompt' is empty"),
-        ('{"id": "", "prompt": "p", "answer": "2"}', r"'id' has 0 characters; expected 1 to 200"),
-        ('{"prompt": "p", "answer": NaN}', r"NaN is not a JSON number"),
-        ('{"prompt": "p", "prompt": "q", "answer": "2"}', r"the field 'prompt' is given twice"),
-        ('{"prompt": "a\\u0000", "answer": "2"}', r"holds a NUL"),
-        ('{"prompt": "\\ud800", "answer": "2"}', r"half a surrogate pair"),
-        ("[" * 100_000, r"is not JSON"),
-        (GOOD + "x" * MAX_LINE_BYTES, r"is longer than 1,048,576 bytes"),
-    ],
-)
-def test_each_fault_names_file_line_and_what_was_found(line: str, said: str) -> None:
-    with pytest.raises(DataError, match=rf"^train\.jsonl, line 2: .*{said}"):
+@pytest.mark.parametrize(("line", "word"), cases("data/faults", "line", "word"))
+def test_each_fault_names_file_line_and_what_is_wrong(line: str, word: str) -> None:
+    with pytest.raises(DataError, match=rf"^train\.jsonl, line 2: .*{word}"):
+        jsonl(GOOD, line)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, GOOD + "x" * MAX_LINE_BYTES], ids=["deep", "long"])
+def test_a_line_that_costs_too_much_is_refused(line: str) -> None:
+    with pytest.raises(DataError, match=r"^train\.jsonl, line 2: "):
         jsonl(GOOD, line)
 
 
 def test_duplicate_id_names_both_lines() -> None:
-    with pytest.raises(DataError, match=r"line 4: the id 'a' was already used on line 2"):
+    with pytest.raises(DataError, match=r"line 4: .*'a'.* line 2"):
         jsonl(GOOD, '{"id": "a", "prompt": "p", "answer": "1"}', GOOD, '{"id": "a", "prompt": "q", "answer": "1"}')
-    with pytest.raises(DataError, match=r"line 2: the id 'line-2' was already used on line 1"):
+    with pytest.raises(DataError, match=r"line 2: .*'line-2'.* line 1"):
         jsonl('{"id": "line-2", "prompt": "p", "answer": "1"}', GOOD)
 
 
 def test_not_utf8_names_the_byte() -> None:
-    with pytest.raises(DataError, match=r"line 1: is not UTF-8 \(byte 16 of the line\)"):
+    with pytest.raises(DataError, match=r"line 1: .*byte 16"):
         list(scan_problems([b'{"prompt": "caf\xe9", "answer": "1"}'], "jsonl", source="x"))
 
 
@@ -86,18 +71,15 @@ def test_problems_before_a_fault_are_streamed() -> None:
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\n"])
 def test_empty_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "empty.jsonl").write_bytes(content)
-    with pytest.raises(DataError, match=r"empty\.jsonl: the file holds no problems"):
+    with pytest.raises(DataError, match=r"empty\.jsonl"):
         load_problems(tmp_path / "empty.jsonl", "jsonl")
 
 
-def test_missing_file_folder_and_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such data file"):
-        load_problems(tmp_path / "none.jsonl", "jsonl")
-    with pytest.raises(DataError, match="cannot read data file"):
-        load_problems(tmp_path, "jsonl")
-    (tmp_path / "a.csv").write_text("a")
-    with pytest.raises(DataError, match="unknown data format 'csv'; there are jsonl, gsm8k"):
-        load_problems(tmp_path / "a.csv", "csv")
+@pytest.mark.parametrize(("name", "format"), [("none.jsonl", "jsonl"), (".", "jsonl"), ("a.jsonl", "csv")])
+def test_missing_file_folder_and_unknown_format(tmp_path: Path, name: str, format: str) -> None:
+    (tmp_path / "a.jsonl").write_text(GOOD)
+    with pytest.raises(DataError, match="csv" if format == "csv" else "data file"):
+        load_problems(tmp_path / name, format)
 
 
 def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
@@ -122,7 +104,7 @@ def test_gsm8k() -> None:
 @pytest.mark.parametrize("answer", ["42", "#### many", "#### 42 apples", "#### 42\nmore"])
 def test_gsm8k_answer_must_end_in_a_number(answer: str) -> None:
     line = json.dumps({"question": "q", "answer": answer}).encode()
-    with pytest.raises(DataError, match=r"line 1: 'answer' does not end in '#### number'"):
+    with pytest.raises(DataError, match="line 1: 'answer'"):
         list(scan_problems([line], "gsm8k", source="g"))
 
 
@@ -146,24 +128,17 @@ def test_holdout_never_splits_equal_prompts_and_is_deterministic(prompts: list[s
     assert holdout(problems, count, seed) == (train, held)
 
 
-def test_holdout_does_not_depend_on_order_but_on_seed() -> None:
-    problems = addition_problems(200, 0)
-    _, held = holdout(problems, 20, 5)
-    _, again = holdout(problems[::-1], 20, 5)
-    assert {p.id for p in held} == {p.id for p in again}
-    assert {p.id for p in held} != {p.id for p in holdout(problems, 20, 6)[1]}
-
-
 def test_holdout_takes_the_smallest_hashes() -> None:
     problems = [Problem(str(n), f"p{n}", "a") for n in range(10)]
     by_hash = sorted(problems, key=lambda p: hashlib.sha256(f"3\n{p.prompt}".encode()).hexdigest())
     assert {p.id for p in holdout(problems, 4, 3)[1]} == {p.id for p in by_hash[:4]}
+    assert {p.id for p in holdout(problems, 4, 5)[1]} != {p.id for p in by_hash[:4]}
 
 
 def test_holdout_must_leave_something() -> None:
-    with pytest.raises(DataError, match="cannot hold out 3 of 3 problems"):
+    with pytest.raises(DataError, match="3 of 3"):
         holdout([Problem(str(n), f"p{n}", "a") for n in range(3)], 3, 0)
-    with pytest.raises(DataError, match=r"nearest below is eval\.holdout 0"):
+    with pytest.raises(DataError, match=r"eval\.holdout 0"):
         holdout([Problem("1", "same", "a"), Problem("2", " same  ", "b")], 1, 0)
 
 
@@ -186,22 +161,20 @@ def test_digests_can_be_computed_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "completion"),
+    ("sum", "thinking", "answer"),
     [
-        ("what is 37 + 45?", "<think>7+5=12, 3+4+1=8</think><answer>82</answer>"),
-        ("what is 12 + 34?", "<think>2+4=6, 1+3=4</think><answer>46</answer>"),
-        ("what is 58 + 67?", "<think>8+7=15, 5+6+1=12</think><answer>125</answer>"),
-        ("what is 90 + 10?", "<think>0+0=0, 9+1=10</think><answer>100</answer>"),
-        ("what is 99 + 99?", "<think>9+9=18, 9+9+1=19</think><answer>198</answer>"),
+        ("37 + 45", "7+5=12, 3+4+1=8", 82),
+        ("12 + 34", "2+4=6, 1+3=4", 46),
+        ("58 + 67", "8+7=15, 5+6+1=12", 125),
+        ("90 + 10", "0+0=0, 9+1=10", 100),
+        ("99 + 99", "9+9=18, 9+9+1=19", 198),
     ],
 )
-def test_worked_completion(prompt: str, completion: str) -> None:
-    assert worked_completion(Problem("x", prompt, "")) == completion
-
-
-def test_worked_completion_refuses_anything_else() -> None:
-    with pytest.raises(DataError, match="not a two-digit addition"):
-        worked_completion(Problem("x", "what is 7 + 45?", "52"))
+def test_worked_completion(sum: str, thinking: str, answer: int) -> None:
+    completion = worked_completion(Problem("x", f"what is {sum}?", ""))
+    assert completion == f"<think>{thinking}</think><answer>{answer}</answer>"
+    with pytest.raises(DataError):
+        worked_completion(Problem("x", f"what is {sum[1:]}?", ""))
 
 
 def test_additions_are_unique_right_and_deterministic() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from grpo_core.data.minhash import Bands, signature
 from grpo_core.data.ngram_postings import COMMON_ABOVE
 from grpo_core.data.plain_words import masked, units, writing
 from grpo_core.errors import DataError
+from tests.cases import cases
 
 STORY = (
     "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips did "
@@ -20,10 +22,6 @@ STORY = (
 )
 OTHER = "A robe takes 2 bolts of blue fiber and half that much white fiber. How many bolts in total does it take?"
 THIRD = "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes of it. How much did she earn then?"
-PARAPHRASE = (
-    "In April, 48 of Natalia's friends bought clips from her; her sales in May were half of that. What is the number "
-    "of clips that she sold over both months?"
-)
 WORDS = [
     *("river", "stone", "lamp", "green", "seven", "window", "carpet", "monday"),
     *("engine", "violet", "paper", "cloud", "salt", "ladder", "bread", "copper"),
@@ -34,33 +32,17 @@ def by(report: dict[str, Any], view: str = "touched") -> dict[str, dict[str, Any
     return {hit["id"]: hit["by"] for hit in report[view]}
 
 
-def one(train: str, item: str = STORY) -> dict[str, dict[str, Any]]:
-    """How the item is found in the training text, beside an item that has nothing to do with it."""
-    found = by(overlap([("t", train)], [("item", item), ("else", OTHER)]))
-    assert "else" not in found
-    return found.get("item", {})
+def shares(found: list[dict[str, Any]]) -> dict[str, float]:
+    """{method: share} of the only item."""
+    return {method: round(hit["share"], 4) for one in found for method, hit in one["by"].items()}
 
 
 # ---------------------------------------------------------------------- what counts as the same words
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("What is 37 + 45?", "what is 37 + 45"),
-        ("what  IS\n37 \t−45", "what is 37 - 45"),
-        ("It cost $1,000.50, i.e. 1000.5; 007 or 2.0 %", "it cost 1000.5 i e 1000.5 7 or 2"),
-        ("1,2 and 12,345,678", "1 2 and 12345678"),
-        ("x=-5, well-known, 10-year-old", "x = - 5 well known 10 year old"),
-        ("a*b **bold** --- 3×4÷2", "a * b bold 3 * 4 / 2"),
-        ("٣٤٥ ａｂｃ１２ Straße", "345 abc 12 strasse"),
-        ("मैं घर जा रहा हूँ।", "मैं घर जा रहा हूँ"),
-        ("日本語、2つ", "日 本 語 2 つ"),
-        ("?!… 🙂", ""),
-    ],
-)
-def test_units(text: str, expected: str) -> None:
-    assert units(text) == expected.split()
+@pytest.mark.parametrize(("text", "words"), cases("data/units", "text", "words"))
+def test_units(text: str, words: str) -> None:
+    assert units(text) == words.split()
 
 
 def test_signs_of_arithmetic_keep_problems_apart() -> None:
@@ -92,34 +74,22 @@ def test_any_text_has_units_that_are_their_own_units(text: str) -> None:
 # ---------------------------------------------------------------------- what is found
 
 
-def test_a_copy_in_other_capitals_and_spaces_is_found_by_every_method() -> None:
-    found = one("  " + STORY.upper().replace(",", " ,").replace(" ", "  "))
-    assert set(found) == {"exact", "ngram13", "ngram8", "minhash"}
-    assert all(hit == {"train": "t", "share": 1.0, "texts": 1} for hit in found.values())
+@pytest.mark.parametrize(
+    ("train", "item", "touched", "same_but_numbers"),
+    cases("data/overlap_texts", "train", "item", "touched", "same_but_numbers"),
+)
+def test_an_item_in_a_training_text(
+    train: str, item: str | None, touched: dict[str, float] | None, same_but_numbers: dict[str, float] | None
+) -> None:
+    """STORY, where the case names none, and an item that has nothing to do with it.
 
-
-def test_a_copy_inside_a_longer_text_is_found_by_its_word_sequences() -> None:
-    found = one(
-        f"Consider the following story and answer in one line. {STORY} Think first, then write it down. " + OTHER[:40]
-    )
-    assert set(found) == {"ngram13", "ngram8"}
-    assert found["ngram13"]["share"] == 1.0
-
-
-def test_one_changed_word_leaves_a_near_copy() -> None:
-    """31 words have 27 5-grams and 19 13-grams; the last word changed leaves 26 in common of 28 in either, and 18."""
-    words = units(STORY)
-    assert len(words) == 31
-    found = one(STORY.replace("May?", "June?"))
-    assert set(found) == {"ngram13", "ngram8", "minhash"}
-    assert found["minhash"]["share"] == pytest.approx(26 / 28)
-    assert found["ngram13"]["share"] == pytest.approx(18 / 19)
-
-
-def test_thirteen_words_in_a_row_are_enough_and_twelve_are_not() -> None:
-    words = STORY.split()
-    assert set(one(" ".join(["Once", *words[5:18], "there."]))) == {"ngram13"}
-    assert one(" ".join(["Once", *words[5:17], "there."])) == {}
+    One changed word: 31 words have 27 5-grams and 19 13-grams; 26 are in common of 28 in either, and 18. Of Han, 26
+    characters stand for 13 words.
+    """
+    report = overlap([("t", train)], [("item", item or STORY), ("else", OTHER)])
+    assert {hit["id"] for hit in report["touched"] + report["same_but_numbers"]} <= {"item"}
+    assert shares(report["touched"]) == (touched or {})
+    assert shares(report["same_but_numbers"]) == (same_but_numbers or {})
 
 
 def test_eight_word_sequences_count_from_70_percent_over_all_training_texts() -> None:
@@ -132,11 +102,6 @@ def test_eight_word_sequences_count_from_70_percent_over_all_training_texts() ->
     assert by(overlap(pieces, others)) == {"item": {"ngram8": {"train": "a", "share": 0.8, "texts": 3}}}
 
 
-def test_a_paraphrase_is_not_found() -> None:
-    report = overlap([("t", PARAPHRASE)], [("item", STORY), ("else", OTHER)])
-    assert (report["touched"], report["same_but_numbers"]) == ([], [])
-
-
 def test_other_numbers_are_the_same_but_for_numbers() -> None:
     report = overlap([("t", STORY.replace("48", "1,250.5"))], [("item", STORY), ("else", OTHER)])
     assert set(by(report).get("item", {})) == {"ngram13", "ngram8"}  # 26 words after the number are as they were
@@ -145,35 +110,6 @@ def test_other_numbers_are_the_same_but_for_numbers() -> None:
     assert by(short, "same_but_numbers")["item"]["exact"] == {"train": "t", "share": 1.0, "texts": 1}
     assert list(by(short, "same_but_numbers")) == ["item"]
     assert short["counts"]["same_but_numbers"] == 1
-
-
-def test_a_number_written_otherwise_is_the_same_number() -> None:
-    assert set(one("what is 1,000.0 + 45", "What is 1000 + 45?")) == {"exact", "minhash"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "小明有四十八个朋友，他在四月卖给他们每人一个夹子，五月卖出的夹子是四月的一半。他在四月和五月一共卖了多少个夹子？",
-        "ナタリアは四月に四十八人の友達にクリップを売りました。五月には四月の半分の数のクリップを売りました。全部でいくつ売りましたか。",
-        "นาตาเลียขายคลิปให้เพื่อนของเธอ 48 คนในเดือนเมษายน และขายคลิปได้ครึ่งหนึ่งในเดือนพฤษภาคม นาตาเลียขายคลิปทั้งหมดกี่อัน",
-        "এপ্রিল মাসে নাতালিয়া তার 48 জন বন্ধুর কাছে ক্লিপ বিক্রি করেছিল এবং মে মাসে অর্ধেক। সে মোট কতগুলি ক্লিপ বিক্রি করেছিল?",
-        "Наталья продала 48 клипов друзьям в апреле, а в мае продала в два раза меньше. Сколько клипов она продала?",
-    ],
-    ids=["zh", "ja", "th", "bn", "ru"],
-)
-def test_other_scripts(text: str) -> None:
-    assert set(one(text, text)) == {"exact", "ngram13", "ngram8", "minhash"}
-    inside = one(f"Answer in English, please. {text} Thank you very much indeed for all of it.", text)
-    assert {"ngram13", "ngram8"} <= set(inside)
-    assert one(STORY, text) == {}
-
-
-def test_a_short_phrase_of_han_is_no_thirteen_words() -> None:
-    """26 characters stand for 13 words: 25 in a row are not enough."""
-    text = "一二三四五六七八九十甲乙丙丁戊己庚辛壬癸子丑寅卯辰巳午未申酉戌亥"
-    assert set(one("天" + text[:26] + "地", text)) == {"ngram13"}
-    assert one("天" + text[:25] + "地", text) == {}
 
 
 def test_the_nearest_text_is_named_and_all_are_counted() -> None:
@@ -205,36 +141,22 @@ def test_the_suites_wording_is_no_finding() -> None:
     assert planted["counts"]["touched"] == 1
 
 
-def test_what_cannot_be_compared_is_said() -> None:
+def test_what_cannot_be_compared_is_counted(golden: Callable[[str, Any], None]) -> None:
+    """The whole report, with how it was made."""
     report = overlap([("t", "…"), ("u", STORY)], [("empty", "🙂 ?!"), ("short", "What is it?"), ("item", STORY)])
     assert report["train"] == {"texts": 2, "without_words": 1}
     assert report["items"]["without_words"] == ["empty"]
     assert report["items"]["without_own_ngram"] == {"13": 1, "8": 1, "5": 1}
     assert set(by(report)) == {"item"}
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    golden("overlap_report.json", report)
 
 
-def test_nothing_to_compare() -> None:
+def test_nothing_to_compare_and_an_id_twice() -> None:
     assert overlap([], [("item", STORY)])["counts"]["touched"] == 0
     assert overlap([("t", STORY)], [])["items"]["texts"] == 0
-
-
-def test_an_id_twice_is_refused() -> None:
-    with pytest.raises(DataError, match="two evaluation items have the id 'a'"):
+    with pytest.raises(DataError, match="'a'"):
         overlap([], [("a", STORY), ("a", OTHER)])
-
-
-def test_the_report_is_json_and_says_how_it_was_made() -> None:
-    report = overlap([("t", STORY)], [("item", STORY)])
-    assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert report["method"]["minhash"] == {
-        "words": 5,
-        "touched_from": "Jaccard similarity 0.8 with one training text",
-        "permutations": 128,
-        "bands": 32,
-        "rows": 4,
-        "hash": "BLAKE2b, 64 bits",
-        "seed": "cohort-minhash-1",
-    }
 
 
 @given(st.data())

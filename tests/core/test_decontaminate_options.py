@@ -8,6 +8,7 @@ import pytest
 
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.ngram_postings import COMMON_ABOVE
+from tests.cases import cases
 
 QUESTION = "Which of these best describes what a mutex guarantees to the threads of a program that share it?"
 REWORDED = "Consider a lock in concurrent code. Say what it is that holding it promises."
@@ -24,122 +25,35 @@ def lettered(options: Sequence[str], marks: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ") 
     return "\n".join(f"{mark}) {one}" for mark, one in zip(marks, options, strict=False))
 
 
-def found(train: str, options: Sequence[str] = OPTIONS, question: str = QUESTION) -> dict[str, Any]:
-    """How the item is found in the training text."""
-    report = overlap([("t", train)], [("item", question)], {"item": options})
-    assert report["counts"]["touched"] == len(report["touched"])
-    return report["touched"][0]["by"] if report["touched"] else {}
-
-
-def same_but_numbers(train: str, options: Sequence[str]) -> dict[str, Any]:
-    report = overlap([("t", train)], [("item", QUESTION)], {"item": options})
-    assert report["touched"] == []
-    return report["same_but_numbers"][0]["by"] if report["same_but_numbers"] else {}
+def shares(found: list[dict[str, Any]]) -> dict[str, float]:
+    """{method: share} of the only item."""
+    return {method: round(hit["share"], 4) for one in found for method, hit in one["by"].items()}
 
 
 @pytest.mark.parametrize(
-    "train",
-    [
-        f"{REWORDED}\n{lettered(OPTIONS)}\nAnswer with a letter.",
-        f"{REWORDED} {lettered(OPTIONS[::-1], '1234')}".upper(),
-        f"{REWORDED}\n- {OPTIONS[2]};\n- {OPTIONS[0]};\n- {OPTIONS[3]};\n- {OPTIONS[1]}.",
-        "; ".join([OPTIONS[3], OPTIONS[1], OPTIONS[0], OPTIONS[2]]),
-    ],
-    ids=["copied", "reversed", "listed", "alone"],
+    ("train", "item", "options", "touched", "same_but_numbers", "too_short"),
+    cases("data/overlap_options", "train", "item", "options", "touched", "same_but_numbers", "too_short"),
 )
-def test_copied_options_are_found_under_another_question(train: str) -> None:
-    assert found(train) == {"options": {"train": "t", "share": 1.0, "texts": 1}}
-
-
-def test_without_the_options_the_question_alone_hides_it() -> None:
-    """What the comparison of prompts sees: nothing."""
-    train = f"{REWORDED}\n{lettered(OPTIONS)}"
-    assert overlap([("t", train)], [("item", QUESTION)])["touched"] == []
-
-
-def test_an_item_that_is_copied_whole_is_found_both_ways() -> None:
-    assert set(found(f"{QUESTION}\n{lettered(OPTIONS)}")) == {"ngram13", "ngram8", "options"}
-
-
-def test_seventy_percent_of_the_words_are_enough() -> None:
-    """27 of 35 words are 77 %, 18 are half."""
-    assert found(lettered(OPTIONS[:3])) == {"options": {"train": "t", "share": pytest.approx(27 / 35), "texts": 1}}
-    assert found(lettered(OPTIONS[:2])) == {}
-    reworded = OPTIONS[3].replace("machines", "processors")
-    assert found(lettered([*OPTIONS[:3], reworded]))["options"]["share"] == pytest.approx(27 / 35)
-
-
-def test_an_option_counts_where_all_its_words_stand_in_a_row() -> None:
-    apart = [one.replace(" of ", " of any of ").replace(" become ", " may become ") for one in OPTIONS]
-    assert found(lettered(apart)) == {}
-    assert found(" ".join(" ".join(OPTIONS).split()[::-1])) == {}
+def test_options_in_a_training_text(
+    train: str,
+    item: str | None,
+    options: list[str] | None,
+    touched: dict[str, float] | None,
+    same_but_numbers: dict[str, float] | None,
+    too_short: int | None,
+) -> None:
+    """QUESTION and OPTIONS, where the case names none. Three of those have 27 of 35 words, which is 77 %."""
+    report = overlap([("t", train)], [("item", item or QUESTION)], {"item": options or OPTIONS})
+    assert report["counts"]["touched"] == len(report["touched"])
+    assert shares(report["touched"]) == (touched or {})
+    assert shares(report["same_but_numbers"]) == (same_but_numbers or {})
+    assert report["items"]["options_too_short"] == (too_short or 0)
 
 
 def test_the_nearest_text_is_named_and_all_are_counted() -> None:
     train = [("near", lettered(OPTIONS[1:])), ("all", lettered(OPTIONS)), ("again", lettered(OPTIONS[::-1]))]
     (hit,) = overlap([*train, ("other", REWORDED)], [("item", QUESTION)], {"item": OPTIONS})["touched"]
     assert hit == {"id": "item", "by": {"options": {"train": "all", "share": 1.0, "texts": 3}}}
-
-
-# ---------------------------------------------------------------------- what would be found everywhere
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("True", "False"),
-        ("A", "B", "C", "D"),
-        ("3", "5", "7", "9"),
-        tuple(str(number) for number in range(26)),
-        ("3 + 4 = 7", "3 - 4 = 7", "3 * 4 = 7", "4 - 3 = 1"),
-        ("Yes, it is", "No, it is not", "Both of them"),
-        ("Rome", "Paris", "New York City", "All of the above", "None of these"),
-    ],
-)
-def test_short_options_and_numbers_match_nothing(options: Sequence[str]) -> None:
-    """12 words at most, and numbers and signs are none."""
-    train = f"{REWORDED}\n{lettered(options)}"
-    assert found(train, options) == {}
-    report = overlap([("t", train)], [("item", QUESTION)], {"item": options})
-    assert report["items"]["options_too_short"] == 1
-
-
-def test_thirteen_words_are_enough_and_twelve_are_not() -> None:
-    assert set(found("one: red green blue pink grey teal; two: oak elm ash fir yew box bay", (
-        "red green blue pink grey teal", "oak elm ash fir yew box bay"))) == {"options"}  # fmt: skip
-    assert found("one: red green blue pink grey teal; two: oak elm ash fir yew box", (
-        "red green blue pink grey teal", "oak elm ash fir yew box")) == {}  # fmt: skip
-
-
-def test_of_the_options_that_are_found_thirteen_words_are_asked() -> None:
-    """16 words in three options; the two that stand in the text have 12, which is 75 %."""
-    options = ("red green blue pink grey teal", "oak elm ash fir yew box", "one may never tell")
-    assert found("red green blue pink grey teal, oak elm ash fir yew box", options) == {}
-    assert set(found("red green blue pink grey teal, oak elm ash fir yew box, one may never tell", options)) == {
-        "options"
-    }
-
-
-def test_of_han_thirteen_words_are_26_characters() -> None:
-    long, other = "一二三四五六七八九十甲乙丙丁", "戊己庚辛壬癸子丑寅卯辰巳"
-    assert len(long + other) == 26
-    assert set(found(f"甲问:{other}。{long}", (long, other), "问")) == {"options"}
-    assert found(f"甲问:{other[1:]}。{long}", (long, other[1:]), "问") == {}
-
-
-def test_a_long_option_alone_is_a_sentence_and_no_copy() -> None:
-    long = "the treaty was signed by both parties in the spring after the second war had ended"
-    assert found(f"Say in which year {long}.", (long, "never")) == {}
-    assert set(found(f"Say in which year {long}, or that it was never.", (long, "never"))) == {"options"}
-
-
-def test_numbers_in_options_must_be_equal_but_for_the_view_that_masks_them() -> None:
-    options = ("the train from Lyon arrives 40 minutes late", "the train from Nantes leaves 12 minutes early")
-    train = lettered(options).replace("40", "55")
-    assert same_but_numbers(train, options) == {"options": {"train": "t", "share": 1.0, "texts": 1}}
-    assert set(found(lettered(options), options)) == {"options"}
-    rises = [f"it rises by {n} percent in each of the years" for n in (7, 9, 11)]  # one option, but for the number
-    assert same_but_numbers("It rises by 5 percent in each of the years", rises) == {}
 
 
 def test_options_of_the_whole_suite_are_its_wording() -> None:
@@ -160,14 +74,4 @@ def test_items_with_one_set_of_options_are_all_touched_and_in_order() -> None:
     items = [("b", QUESTION), ("plain", "What is it?"), ("a", REWORDED)]
     report = overlap([("t", lettered(OPTIONS))], items, {"a": OPTIONS[::-1], "b": OPTIONS})
     assert [hit["id"] for hit in report["touched"]] == ["b", "a"]
-    assert report["counts"] == {
-        "touched": 2, "exact": 0, "ngram13": 0, "ngram8": 0, "minhash": 0, "options": 2, "same_but_numbers": 0,
-    }  # fmt: skip
-
-
-def test_the_report_says_how_it_was_made() -> None:
-    method = overlap([], [])["method"]
-    assert method["name"] == "cohort-overlap-2"
-    assert method["options"]["words"] == 13
-    said = "2 options that stand in one training text, in any order, with 13 words and 70 %"
-    assert method["options"]["touched_from"].startswith(said)
+    assert {name: count for name, count in report["counts"].items() if count} == {"touched": 2, "options": 2}

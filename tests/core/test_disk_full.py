@@ -48,7 +48,7 @@ def test_records_that_find_no_room_are_in_no_file_and_the_outcome_is(disk: Path)
     before = {path: path.read_bytes() for path in (run.path / "events.jsonl", *run.spool_folder.glob("*.log"))}
     (disk / "ballast").write_bytes(bytes(4 * MIB - RESERVE_BYTES - MIB))
     run.append(event(3 * MIB))
-    with pytest.raises(DiskFullError, match=r"disk of .*/run is full: no room for the run's records"):
+    with pytest.raises(DiskFullError):
         run.commit()
     assert {path: path.read_bytes() for path in before} == before
     run.append(OUTCOME)
@@ -82,77 +82,50 @@ class Watching:
         return [(one.seq, json.loads(one.body)["record"]["kind"]) for one in self.seen]
 
 
-def test_a_reader_never_sees_two_records_under_one_seq(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readable files find room; of the spool only the first two records do, even with the reserve."""
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(MIB))
-    watching = Watching(run, monkeypatch)
-    run.append(records.StepMetrics(step=1, metrics={}))
-    run.append(records.StepMetrics(step=2, metrics={}))
-    run.append(event(2 * MIB - MIB // 8))
-    with pytest.raises(DiskFullError):
-        run.commit()
-    run.append(OUTCOME)
-    run.close()
-    assert watching.told() == [(1, "step"), (2, "step"), (3, "outcome")]
-    assert kinds(run.spool_folder) == ["step", "step", "outcome"]
+STEPS = [records.StepMetrics(step=step, metrics={}) for step in (1, 2)]
+ITEM = records.EvalItem(
+    phase="before",
+    suite="s",
+    problem_id="p",
+    prompt="q" * 3 * MIB,
+    answer="a",
+    completion="c",
+    score=1,
+    truncated=False,
+    tokens=1,
+)
 
 
-def test_the_spool_takes_records_over_again_once_there_is_room(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(MIB))
-    watching = Watching(run, monkeypatch)
-    run.append(records.StepMetrics(step=1, metrics={}))
-    run.append(event(MIB + MIB // 4))
-    with pytest.raises(DiskFullError):
-        run.commit()
-    (disk / "ballast").unlink()
-    run.append(OUTCOME)
-    run.close()
-    assert watching.told() == [(1, "step"), (2, "event"), (3, "outcome")]
-    assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
-    assert len((run.path / "metrics.jsonl").read_bytes().splitlines()) == 1
-
-
-def test_a_reader_sees_nothing_of_what_the_readable_files_have_no_room_for(
-    disk: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("appended", "freed", "kept"),
+    [
+        # The readable files find room; of the spool only the first two records do, even with the reserve.
+        ([*STEPS, event(2 * MIB - MIB // 8)], False, ["step", "step", "outcome"]),
+        ([STEPS[0], event(MIB + MIB // 4)], True, ["step", "event", "outcome"]),
+        # The event's file and the spool are begun before that of the item, which finds no room.
+        ([event(10), ITEM], False, ["outcome"]),
+    ],
+    ids=["spool", "spool, then room", "readable file"],
+)
+def test_a_reader_never_sees_two_records_under_one_seq(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, appended: list[records.Record], freed: bool, kept: list[str]
 ) -> None:
-    """The event's file and the spool are begun before that of the item, which finds no room."""
     run = RunDir.create(disk / "run", spool=True)
     (disk / "ballast").write_bytes(bytes(MIB))
     watching = Watching(run, monkeypatch)
-    run.append(event(10))
-    run.append(
-        records.EvalItem(
-            phase="before",
-            suite="s",
-            problem_id="p",
-            prompt="q" * 3 * MIB,
-            answer="a",
-            completion="c",
-            score=1,
-            truncated=False,
-            tokens=1,
-        )
-    )
+    for record in appended:
+        run.append(record)
     with pytest.raises(DiskFullError):
         run.commit()
-    assert watching.told() == []
+    if freed:
+        (disk / "ballast").unlink()
     run.append(OUTCOME)
     run.close()
-    assert watching.told() == [(1, "outcome")]
-
-
-def test_records_are_written_at_the_next_commit_once_there_is_room(disk: Path) -> None:
-    run = RunDir.create(disk / "run", spool=True)
-    (disk / "ballast").write_bytes(bytes(2 * MIB))
-    run.append(event(MIB))
-    with pytest.raises(DiskFullError):
-        run.commit()
-    (disk / "ballast").unlink()
-    run.append(OUTCOME)
-    run.close()
-    assert kinds(run.spool_folder) == ["event", "outcome"]
+    assert watching.told() == list(enumerate(kept, start=1))
+    assert kinds(run.spool_folder) == kept
+    if freed:
+        assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
+        assert len((run.path / "metrics.jsonl").read_bytes().splitlines()) == 1
 
 
 def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) -> None:
@@ -176,5 +149,5 @@ def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) ->
 
 
 def test_no_room_is_said_with_numbers(tmp_path: Path) -> None:
-    with pytest.raises(DiskFullError, match=r"left and a test needs 1,024\.0 TiB\. Free some space there, then resume"):
+    with pytest.raises(DiskFullError, match=r"a test needs 1,024\.0 TiB"):
         need_room(tmp_path, 1 << 50, "a test")

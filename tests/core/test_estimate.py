@@ -17,6 +17,7 @@ from grpo_core.estimate.told import Estimate, Estimated, compared
 from grpo_core.progress import Progress
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout
+from tests.cases import cases
 
 from .runs import PLAIN, make_home, rows, setting
 from .tiny import config
@@ -37,31 +38,19 @@ def test_a_peak_grows_up_to_the_portion_that_work_is_done_in() -> None:
 
 @pytest.mark.parametrize(
     ("prompts", "group", "rollout", "minis", "wanted"),
-    [
-        (8, 8, 128, 1, (2, 4)),
-        (64, 8, 128, 1, (8, 16)),  # a wave holds 16 groups
-        (1, 8, 128, 1, (1,)),
-        (4, 2, 128, 1, (2, 4)),  # of 2 completions each: 8 are too few to tell a length
-        (16, 8, 128, 4, (4, 8)),
-        (512, 64, 16, 1, (1,)),
-    ],
+    cases("core/estimate_sizes", "prompts", "group", "rollout", "minis", "sizes"),
 )
 def test_the_plan_follows_from_the_config(
-    prompts: int, group: int, rollout: int, minis: int, wanted: tuple[int, ...]
+    prompts: int, group: int, rollout: int, minis: int, wanted: list[int]
 ) -> None:
-    asked = config(
-        sampling={"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8},
-        engine={"rollout_batch": rollout},
-        algorithm={"mini_batches": minis},
-    )
-    assert sizes(asked) == wanted
-    assert sizes(asked) == sizes(RunConfig.from_dict(asked.to_dict()))
+    sampling = {"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8}
+    parts = {"engine": {"rollout_batch": rollout}, "algorithm": {"mini_batches": minis}}
+    assert list(sizes(config(sampling=sampling, **parts))) == wanted
 
 
 def test_the_measured_config_cannot_move_weights() -> None:
     measured = measured_config(config(algorithm={"advantage": "gae", "scale": "batch_std"}))
-    assert measured.optim.lr == 0
-    assert measured.algorithm.critic.lr == 0
+    assert (measured.optim.lr, measured.algorithm.critic.lr) == (0, 0)
 
 
 def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
@@ -69,27 +58,29 @@ def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
     return calibrate.estimate(asked, base=home, progress=Progress(quiet=True))
 
 
-@pytest.mark.parametrize("name", ["plain", "adaptive", "lora", "critic", "iterations", "dynamic"])
+@pytest.mark.parametrize(
+    "name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adaptive", "lora", "iterations"))]
+)
 def test_an_estimate_adds_up_and_moves_no_weight(tmp_path: Path, monkeypatch, name: str) -> None:
-    held: list[torch.nn.Module] = []
+    policies: list[torch.nn.Module] = []
+    before: list[str] = []
     loading = calibrate.load_inputs
 
     def load(*words: object, **more: object) -> object:
         inputs = loading(*words, **more)
-        held.append(inputs.policy.model)
+        policies.append(inputs.policy.model)
         before.append(digest(inputs.policy.model))
         return inputs
 
-    before: list[str] = []
     monkeypatch.setattr(calibrate, "load_inputs", load)
     home = make_home(tmp_path)
     found = estimate_of(home, name)
-    assert len(held) == 1
-    assert [digest(model) for model in held] == before, "the weights in memory are those that were loaded"
+    assert len(policies) == 1
+    assert [digest(model) for model in policies] == before, "the weights in memory are those that were loaded"
     assert found.config_digest == RunConfig.from_file(home / f"{name}.yaml").digest()
     assert found.seconds_per_step == pytest.approx(sum(found.parts.values()))
     assert {"sample", "reward", "update"} <= set(found.parts)
-    assert ("logprobs" in found.parts) == (name in ("adaptive", "critic", "iterations"))
+    assert ("logprobs" in found.parts) == (name in ("adaptive", "iterations"))
     low, high = found.spread["seconds_per_step"]
     assert 0 < low <= found.seconds_per_step <= high
     assert found.seconds_total > 4 * found.seconds_per_step
@@ -111,22 +102,28 @@ def test_completions_that_all_reach_the_limit_are_told(tmp_path: Path) -> None:
     short = {**PLAIN["sampling"], "max_completion_tokens": 1}
     found = estimate_of(home, "plain", sampling=short)
     assert (found.length_from, found.completion_tokens) == ("limit", 1)
-    assert any("reached the limit of 1 tokens" in words for words in found.warnings)
+    assert any("limit of 1 tokens" in words for words in found.warnings)
 
 
-def test_what_does_not_fit_is_told_as_such(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [("learn", torch.OutOfMemoryError("CUDA out of memory")), ("make_rollout", OutOfMemory("vLLM could not start"))],
+)
+def test_what_does_not_fit_is_out_of_memory(tmp_path: Path, monkeypatch, call: str, error: Exception) -> None:
     def full(*words: object, **more: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        raise error
 
-    monkeypatch.setattr(calibrate, "learn", full)
-    with pytest.raises(OutOfMemory, match="the calibration does not fit, so the run does not: out of memory"):
+    monkeypatch.setattr(calibrate, call, full)
+    with pytest.raises(OutOfMemory, match=r"^the calibration does not fit"):
         estimate_of(make_home(tmp_path), "plain")
 
 
 SERVER = {"rollout": "vllm", "vllm": {"place": "server"}}
 
 
-@pytest.mark.parametrize(("engine", "gpu"), [({}, False), (SERVER, False), (SERVER, True)])
+@pytest.mark.parametrize(
+    ("engine", "gpu"), [pytest.param({}, False, marks=pytest.mark.slow), (SERVER, False), (SERVER, True)]
+)
 def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where_not(
     tmp_path: Path, monkeypatch, engine: dict[str, object], gpu: bool
 ) -> None:
@@ -147,15 +144,7 @@ def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where
     assert any("no time was taken off" in words for words in found.warnings) == (not apart)
 
 
-def test_that_vllm_does_not_fit_is_told_as_such_too(tmp_path: Path, monkeypatch) -> None:
-    def full(*words: object, **more: object) -> None:
-        raise OutOfMemory("vLLM could not be started")
-
-    monkeypatch.setattr(calibrate, "make_rollout", full)
-    with pytest.raises(OutOfMemory, match="the calibration does not fit, so the run does not: vLLM could not"):
-        estimate_of(make_home(tmp_path), "plain")
-
-
+@pytest.mark.slow
 def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) -> None:
     run, out = setting(make_home(tmp_path), "plain"), tmp_path / "out"
     kept, later, longer = out / "estimate.json", tmp_path / "later.json", {"steps": 5}
@@ -167,57 +156,43 @@ def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) 
     assert Estimate.model_validate_json(kept.read_text()) == ESTIMATE
     (event,) = [row for row in rows(out / "events.jsonl") if row.get("type") == "estimate"]
     assert event["data"]["estimate"]["seconds_per_step"] == 3.0
-    later.write_text(ESTIMATE.model_copy(update={"seconds_per_step": 9.0}).model_dump_json(), encoding="utf-8")
-    assert run.train(out, "--resume", "--estimate", str(later), optim={"steps": 6}) == 0
-    assert Estimate.model_validate_json(kept.read_text()) == ESTIMATE, "the one it had stays"
-    events = [row for row in rows(out / "events.jsonl") if row.get("type") == "estimate"]
-    assert events[-1]["data"]["estimate"]["seconds_per_step"] == 9.0, "and it is compared with the one that was given"
 
 
-def test_the_command_and_the_run_that_says_how_it_did(tmp_path: Path, capsys) -> None:
+def test_the_command_and_the_run_that_compares_itself(tmp_path: Path, capsys) -> None:
     home = make_home(tmp_path)
     run = setting(home, "plain")
-    written = tmp_path / "estimate.json"
-    assert main(["estimate", str(run.write()), "--out", str(written)]) == 0
-    said = capsys.readouterr().out
-    assert "phase" in said
-    assert "whole run" in said
-    assert main(["estimate", str(run.write()), "--json"]) == 0
-    Estimate.model_validate_json(capsys.readouterr().out)
+    path, written = str(run.write()), tmp_path / "estimate.json"
+    assert main(["estimate", path, "--out", str(written)]) == 0
+    assert "whole run" in capsys.readouterr().out
     told = Estimate.model_validate_json(written.read_text())
     assert run.train(tmp_path / "out", "--estimate", str(written)) == 0
     assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == told
     (event,) = [row for row in rows(tmp_path / "out" / "events.jsonl") if row.get("type") == "estimate"]
     steps = rows(tmp_path / "out" / "metrics.jsonl")
     took = sorted(step["seconds"]["total"] for step in steps)
-    assert event["data"]["estimate"]["seconds_per_step"] == told.seconds_per_step
     middle, most = (took[1] + took[2]) / 2, max(step["metrics"]["memory/peak_bytes"] for step in steps)
     assert event["data"]["actual"] == {"seconds_per_step": pytest.approx(middle), "peak_memory_bytes": most}
-    assert event["data"]["error"] == {
-        "seconds_per_step": pytest.approx((told.seconds_per_step - middle) / middle),
-        "peak_memory_bytes": pytest.approx((told.peak_memory_bytes - most) / most),
-    }
 
 
-def test_a_file_that_is_no_estimate_is_refused(tmp_path: Path, capsys) -> None:
+def test_a_file_that_is_no_estimate_is_refused(tmp_path: Path) -> None:
     run = setting(make_home(tmp_path), "plain")
     wrong = tmp_path / "wrong.json"
     wrong.write_text("{}", encoding="utf-8")
     assert main(["train", str(run.write()), "--out", str(tmp_path / "out"), "--estimate", str(wrong)]) != 0
-    assert "is no estimate; `grpo estimate CONFIG --out" in capsys.readouterr().err
 
 
 def test_the_lab_job(tmp_path: Path) -> None:
     home = make_home(tmp_path)
     asked = RunConfig.from_file(setting(home, "plain").write())
     job = {"kind": "estimate", "reward": asked.to_dict()["reward"], "options": {}, "config": asked.to_dict()}
+    words = ["lab", str(home / "job.json"), "--out", str(tmp_path / "lab")]
     (home / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    assert main(["lab", str(home / "job.json"), "--out", str(tmp_path / "lab")]) == 0
+    assert main(words) == 0
     found = Estimate.model_validate_json((tmp_path / "lab" / "result.json").read_text())
     assert found.config_digest == asked.digest()
     (home / "job.json").write_text(json.dumps({**job, "config": None}), encoding="utf-8")
-    assert main(["lab", str(home / "job.json"), "--out", str(tmp_path / "lab")]) != 0
-    assert "a job has a run's config" in json.loads((tmp_path / "lab" / "error.json").read_text())["message"]
+    assert main(words) == 2
+    assert "config" in json.loads((tmp_path / "lab" / "error.json").read_text())["message"]
 
 
 ESTIMATE = Estimate(
@@ -240,6 +215,6 @@ def test_the_error_by_hand() -> None:
     assert event is not None
     assert event.data["actual"] == {"seconds_per_step": 4, "peak_memory_bytes": 1.6e9}
     assert event.data["error"] == {"seconds_per_step": pytest.approx(-0.25), "peak_memory_bytes": pytest.approx(0.25)}
-    assert event.message == "estimated 3.00 s a step, it took 4.00 s (-25%); 2.00 GB, it took 1.60 GB (+25%)"
+    assert all(figure in event.message for figure in ("3.00 s", "4.00 s", "-25%", "2.00 GB", "1.60 GB", "+25%"))
     assert compared(ESTIMATE, seconds=[], memory=[]) is None
     assert Estimated(None).compared() is None

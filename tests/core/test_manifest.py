@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 
 import pytest
+import torch
 
 from grpo_core import __version__
 from grpo_core.manifest import code_state, model_inputs, package_versions, read_provenance, tokenizer_sha256
@@ -38,11 +39,9 @@ def test_every_difference_has_its_own_hash(checkout):
     commit = git(checkout, "rev-parse", "HEAD")
     (checkout / "grpo_core/a.py").write_text("one = 2\n")
     changed = code_state(checkout)
+    difference = git(checkout, "diff", "HEAD", "--binary") + "\n"
     assert changed["git_commit"] == commit
-    assert (
-        changed["dirty_sha256"]
-        == hashlib.sha256((git(checkout, "diff", "HEAD", "--binary") + "\n").encode()).hexdigest()
-    )
+    assert changed["dirty_sha256"] == hashlib.sha256(difference.encode()).hexdigest()
     (checkout / "grpo_core/b.py").write_text("new file\n")
     (checkout / "notes.txt").write_text("no part of the package")
     added = code_state(checkout)
@@ -56,12 +55,7 @@ def test_an_installed_package_has_no_commit(tmp_path):
 
 
 def test_versions_that_decide_numbers():
-    import torch
-
-    assert (
-        package_versions()["torch"] == torch.__version__.split("+")[0]
-        or package_versions()["torch"] == torch.__version__
-    )
+    assert package_versions()["torch"] == torch.__version__
 
 
 def test_tokenizer_hash_follows_its_files(tmp_path):
@@ -73,25 +67,14 @@ def test_tokenizer_hash_follows_its_files(tmp_path):
     assert read_provenance(folder) is None
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
-def test_the_models_settings_are_both_files(tmp_path, name):
-    folder = tiny_folder(tmp_path / "base")
-    before = model_inputs(folder)
-    with (folder / name).open("a") as handle:
-        handle.write(" ")
-    after = model_inputs(folder)
-    assert [what for what in before if after[what] != before[what]] == ["the model's settings"]
-    (folder / name).unlink()
-    assert model_inputs(folder)["the model's settings"] not in (
-        before["the model's settings"],
-        after["the model's settings"],
-    )
-
-
 def test_the_settings_digest_by_hand(tmp_path):
     folder = tiny_folder(tmp_path / "base")
     lines = "".join(
         f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
         for name in ("config.json", "generation_config.json")
     )
-    assert model_inputs(folder)["the model's settings"] == hashlib.sha256(lines.encode()).hexdigest()
+    before = model_inputs(folder)
+    assert before["the model's settings"] == hashlib.sha256(lines.encode()).hexdigest()
+    (folder / "generation_config.json").unlink()
+    after = model_inputs(folder)
+    assert [what for what in before if after[what] != before[what]] == ["the model's settings"]

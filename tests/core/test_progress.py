@@ -3,6 +3,8 @@
 import io
 import json
 
+import pytest
+
 from grpo_core.progress import Progress
 
 
@@ -11,17 +13,22 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_plain_lines(tmp_path):
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines(tmp_path, clock):
     out = io.StringIO()
     progress = Progress(log=tmp_path / "log.txt", out=out)
     progress.line("run demo")
-    progress.begin("step", 4)
-    progress.advance(2, "reward 0.500")
+    progress.begin("training", 10, unit="step", done=8)
+    clock[0] = 30.0
+    progress.advance(9, "reward 0.500")
     progress.close()
-    lines = out.getvalue().splitlines()
-    assert lines[0] == "run demo"
-    assert lines[1].startswith("step 2/4 · reward 0.500 · ")
-    assert lines[1].endswith(" left")
+    assert out.getvalue() == "run demo\nstep 9/10 · reward 0.500 · 30 s left\n", "of what was done here"
     assert (tmp_path / "log.txt").read_text() == out.getvalue()
 
 
@@ -44,9 +51,7 @@ def test_a_terminal_gets_one_line_that_is_drawn_over(monkeypatch, tmp_path):
     assert len((tmp_path / "log.txt").read_text().splitlines()) == 3
 
 
-def test_how_far_it_is_lies_in_a_small_file(tmp_path, monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: clock[0])
+def test_how_far_it_is_lies_in_a_small_file(tmp_path, clock):
     file = tmp_path / "progress.json"
     progress = Progress(out=io.StringIO(), file=file)
 
@@ -66,14 +71,3 @@ def test_how_far_it_is_lies_in_a_small_file(tmp_path, monkeypatch):
     progress.begin("saving", 0)
     assert now() == {"phase": "saving", "done": 0, "total": None}
     assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
-
-
-def test_time_left_counts_what_was_done_here(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: clock[0])
-    out = io.StringIO()
-    progress = Progress(out=out)
-    progress.begin("training", 10, unit="step", done=8)
-    clock[0] = 30.0
-    progress.advance(9, "x")
-    assert out.getvalue() == "step 9/10 · x · 30 s left\n"

@@ -7,15 +7,20 @@ Two ranks run the real command; each has a word of its own before it.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from grpo_core.errors import Interrupted
+from grpo_core import launch
+from grpo_core.errors import ConfigError, DataError, Interrupted, ModelError
+from grpo_core.training import alike, ranks
 from tests.processes import clean_environment
 
+from .runs import forked
 from .tiny import config, tiny_folder
 
 COMMAND = """
@@ -35,18 +40,16 @@ def meets(self, rows, *, step, **more):
     return update(self, rows, step=step, **more)
 SingleTraining.update = meets
 """
-TOLD_AND_WAITING = """
-import signal
+DEFECT = IN_STEP_2.format(meets="{}['screw']")
+NO_GPU = """
 from grpo_core.training import ranks
-join = ranks.Ranks.join
-def told(**more):
-    signal.raise_signal(signal.SIGTERM)
-    return join(**more)
-def waits(*_):
-    raise SystemExit("it waits for the first rank")
-ranks.Ranks.join = told
-ranks.rendezvous = waits
+if rank == 1:
+    pick = ranks.pick_device
+    ranks.pick_device = lambda wanted: pick("cuda")
+import torch
+torch.cuda.is_available = lambda: False
 """
+"""Only the second looks for a GPU, which is not there."""
 ELSEWHERE = "if rank == 1: os.chdir('../other')"
 """The second rank's machine: the same relative paths lead to other files."""
 
@@ -89,80 +92,76 @@ def two(home, out, *words, before):
 
 
 @pytest.mark.parametrize(
-    ("meets", "code", "status", "words"),
+    ("before", "code", "status", "steps", "words"),
     [
         # More than any machine has, truly asked for.
-        ("import torch; torch.zeros(2**55)", "out_of_memory", 8, "rank 1: out of memory"),
-        pytest.param(
-            "import torch; raise torch.AcceleratorError('CUDA error: x')",
-            "device_error",
-            8,
-            "rank 1: the device failed",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("{}['screw']", "internal_error", 1, "rank 1: KeyError: 'screw' (a defect", marks=pytest.mark.slow),
+        (IN_STEP_2.format(meets="import torch; torch.zeros(2**55)"), "out_of_memory", 8, 1, "out of memory"),
+        pytest.param(DEFECT, "internal_error", 1, 1, "KeyError: 'screw'", marks=pytest.mark.slow),
+        pytest.param(NO_GPU, "model_error", 4, 0, "engine.device is cuda", marks=pytest.mark.slow),
     ],
-    ids=["memory", "device", "defect"],
+    ids=["memory", "defect", "before all have met"],
 )
-def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, meets, code, status, words):
-    ended, printed, told = two(home, tmp_path / "run", before=IN_STEP_2.format(meets=meets))
-    assert told["code"] == code, printed
-    assert told["message"].startswith(words)
-    assert told["steps_done"] == 1
-    assert ended == status
+def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, before, code, status, steps, words):
+    ended, printed, told = two(home, tmp_path / "run", before=before)
+    assert (told["code"], told["steps_done"], ended) == (code, steps, status), printed
+    assert told["message"].startswith(f"rank 1: {words}")
     assert ("Traceback" in printed) is (code == "internal_error")
 
 
-def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path):
+def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path, monkeypatch):
     """The rank alone: where two run it is chance which comes first, the signal or the waiting, in which it ends it."""
-    second = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND.format(before=TOLD_AND_WAITING), "train", "run.yaml", "--out", tmp_path / "run"],
-        cwd=home,
-        env={**clean_environment("GRPO_"), **second, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == Interrupted.exit_status, done.stderr
-    assert "asked to stop by SIGTERM" in done.stderr
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    join = ranks.Ranks.join
 
+    def stopped(**more):
+        signal.raise_signal(signal.SIGTERM)
+        return join(**more)
 
-@pytest.mark.slow
-def test_a_rank_that_is_refused_before_all_have_met_leaves_nobody_waiting(home, tmp_path):
-    """Only the second looks for a GPU that is not there."""
-    before = """
-from grpo_core.training import ranks
-if rank == 1:
-    pick = ranks.pick_device
-    ranks.pick_device = lambda wanted: pick("cuda")
-import torch
-torch.cuda.is_available = lambda: False
-"""
-    ended, printed, told = two(home, tmp_path / "run", before=before)
-    assert (ended, told["code"]) == (4, "model_error"), printed
-    assert told["message"].startswith("rank 1: engine.device is cuda, but PyTorch sees no GPU here")
+    monkeypatch.setattr(ranks.Ranks, "join", stopped)
+    monkeypatch.setattr(ranks, "rendezvous", lambda *_: pytest.fail("it waits for the first rank"))
+    monkeypatch.setattr(launch, "follow_parent", lambda: None)
+    monkeypatch.chdir(home)
+    log = tmp_path / "log"
+    assert forked(["train", "run.yaml", "--out", str(tmp_path / "run")], log=log) == Interrupted.exit_status
+    assert "asked to stop by SIGTERM" in log.read_text()
 
 
 # ---------------------------------------------------------------------- one reads other files
 
 
 @pytest.mark.parametrize(
-    ("other", "code", "status", "what"),
+    ("what", "kind"),
+    [("the config", ConfigError), ("the base model's weights", ModelError), ("the training problems", DataError)],
+)
+def test_inputs_that_differ_are_refused_by_their_kind(monkeypatch, what, kind):
+    class Two(ranks.Ranks):
+        def gather(self, value):
+            return [value, {**value, what: "other"}]
+
+    inputs = {"the base model's weights": "a", "the training problems": "b"}
+    monkeypatch.setattr(alike, "inputs_of", lambda manifest: inputs)
+    with pytest.raises(kind, match=what):
+        alike.check_inputs_alike(Two(), SimpleNamespace(config_digest="c"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "code", "status"),
     [
-        ({"seed": 1}, "model_error", 4, "the base model's weights"),
-        pytest.param({"lr": 2e-3}, "config_error", 2, "the config", marks=pytest.mark.slow),
-        pytest.param({"answer": "m"}, "data_error", 3, "the training problems", marks=pytest.mark.slow),
+        ({"seed": 1}, "model_error", 4),
+        ({"lr": 2e-3}, "config_error", 2),
+        ({"answer": "m"}, "data_error", 3),
     ],
     ids=["model", "config", "data"],
 )
-def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status, what):
+def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status):
     """The files have the same names and sizes."""
     home = make_home(tmp_path / "home")
     make_home(tmp_path / "other", **other)
     ended, printed, told = two(home, tmp_path / "run", before=ELSEWHERE)
     assert (told["code"], ended) == (code, status), printed
-    assert told["message"].startswith(f"rank 0 and rank 1 do not read the same: {what}. Every machine of a run reads")
+    assert told["message"].startswith("rank 0 and rank 1 do not read the same: ")
     assert not (tmp_path / "run" / "manifest.json").exists(), "it stood on nothing"
 
 
@@ -170,7 +169,7 @@ def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status, 
 def kept(home, tmp_path_factory):
     """A checkpoint to go on from, of two ranks."""
     out = tmp_path_factory.mktemp("kept") / "run"
-    assert two(home, out, before=IN_STEP_2.format(meets="{}['screw']"))[2]["steps_done"] == 1
+    assert two(home, out, before=DEFECT)[2]["steps_done"] == 1
     return out / "checkpoints" / "step-000001"
 
 
@@ -189,33 +188,27 @@ def other_manifest(folder):
     write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 
+def other_place(folder):
+    """The second rank takes itself for a machine's first, which looks at every byte."""
+    other_weights(folder)
+    return f"{ELSEWHERE}; os.environ['LOCAL_RANK'] = '0'"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (other_manifest, "rank 0 and rank 1 do not read the same: the checkpoint step-000001. Every machine of a run"),
+        (other_manifest, "rank 0 and rank 1 do not read the same: the checkpoint step-000001"),
         (lambda folder: (folder / "checkpoint.json").unlink(), "rank 1: step-000001 is not a finished checkpoint"),
+        (other_place, "rank 1: checkpoint step-000001: policy.safetensors was changed"),
     ],
-    ids=["another", "unfinished"],
+    ids=["another", "unfinished", "changed"],
 )
 def test_a_rank_with_another_checkpoint_is_refused(kept, tmp_path, change, words):
     home = make_home(tmp_path / "home")
     shutil.copytree(home, tmp_path / "other")
     shutil.copytree(kept, home / "step-000001")
-    change(shutil.copytree(kept, tmp_path / "other" / "step-000001"))
-    ended, printed, told = two(home, tmp_path / "run", "--resume-from", "step-000001", before=ELSEWHERE)
-    assert (told["code"], ended) == ("checkpoint_error", 7), printed
-    assert told["message"].startswith(words)
-
-
-@pytest.mark.slow
-def test_the_first_rank_of_another_machine_looks_at_every_byte(kept, tmp_path):
-    """Its copy has the right checkpoint.json and other weights. The second rank takes itself for a machine's first."""
-    home = make_home(tmp_path / "home")
-    shutil.copytree(home, tmp_path / "other")
-    shutil.copytree(kept, home / "step-000001")
-    other_weights(shutil.copytree(kept, tmp_path / "other" / "step-000001"))
-    before = f"{ELSEWHERE}; os.environ['LOCAL_RANK'] = '0'"
+    before = change(shutil.copytree(kept, tmp_path / "other" / "step-000001")) or ELSEWHERE
     ended, printed, told = two(home, tmp_path / "run", "--resume-from", "step-000001", before=before)
     assert (told["code"], ended) == ("checkpoint_error", 7), printed
-    assert told["message"] == "rank 1: checkpoint step-000001: policy.safetensors was changed"
+    assert told["message"].startswith(words)

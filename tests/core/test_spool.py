@@ -69,21 +69,17 @@ def test_a_batch_of_which_a_part_was_acknowledged(run: RunDir) -> None:
     assert segments(run) == ["3"]
 
 
-def damaged(segment: Path, place: int, byte: bytes) -> None:
-    content = bytearray(segment.read_bytes())
-    content[place : place + 1] = byte
-    segment.write_bytes(content)
-
-
-@pytest.mark.parametrize(("place", "why"), [(0, "at most 16777216"), (1, "at most"), (3, "ends before them")])
+@pytest.mark.parametrize("place", [0, 1, 3])
 @pytest.mark.parametrize("record", [1, 2])
-def test_a_length_that_grew_hides_nothing(run: RunDir, place: int, why: str, record: int) -> None:
+def test_a_length_that_grew_hides_nothing(run: RunDir, place: int, record: int) -> None:
     """Neither the records after it nor, where it is the last one, itself; whether a trainer still writes or not."""
     write(run, 1, 2)
     (segment,) = run.spool_folder.glob("*.log")
     start = segment.read_bytes().index(b"\n") + 1 if record == 2 else 0
-    damaged(segment, start + place, b"f")
-    with pytest.raises(RunDirError, match=why):
+    content = bytearray(segment.read_bytes())
+    content[start + place] = ord("f")
+    segment.write_bytes(content)
+    with pytest.raises(RunDirError):
         SpoolReader(run.spool_folder).read_new()
 
 
@@ -97,6 +93,8 @@ def test_a_frame_torn_by_a_kill_is_no_damage(run: RunDir) -> None:
         reader = SpoolReader(run.spool_folder)
         assert seqs(reader) == [1, 2]
         assert seqs(reader) == []
+    newest.write_bytes(whole)
+    assert seqs(reader) == [3]
 
 
 @pytest.mark.parametrize("cut", [1, 30, 400])
@@ -104,7 +102,7 @@ def test_a_segment_that_breaks_off_before_others(run: RunDir, cut: int) -> None:
     write(run, 1, 2, 3)
     first = run.spool_folder / "0000000001.log"
     first.write_bytes(first.read_bytes()[:-cut])
-    with pytest.raises(RunDirError, match=r"0000000001.log breaks off in record 2, and others come after it"):
+    with pytest.raises(RunDirError, match=r"0000000001\.log breaks off in record 2"):
         SpoolReader(run.spool_folder).read_new()
 
 

@@ -75,11 +75,8 @@ def test_rates_by_hand() -> None:
     assert told["tokens_per_second/sample"] == 250
     assert told["tokens_per_second/update"] == 200
     assert set(told) == {"tokens_per_second/sample", "tokens_per_second/update", "memory/peak_bytes"}
-
-
-def test_where_nothing_was_learned_from_there_is_no_rate_of_it() -> None:
     told = Telemetry(torch.device("cpu"), Ranks()).take({"sample": 4.0, "update": 0.01}, sampled=1000, learned=0)
-    assert set(told) == {"tokens_per_second/sample", "memory/peak_bytes"}
+    assert set(told) == {"tokens_per_second/sample", "memory/peak_bytes"}, "nothing was learned from"
 
 
 def test_of_several_ranks_the_largest_memory_and_the_mean_share_are_told() -> None:
@@ -109,13 +106,10 @@ def test_nvml_is_asked_between_and_averaged(nvml) -> None:
         watch.close()
 
 
-def test_without_the_gpu_there_is_no_watch(nvml, tmp_path: Path) -> None:
+def test_without_library_or_gpu_or_utilisation_there_is_no_watch(nvml, tmp_path: Path) -> None:
     assert Watch.open("GPU-b", library=str(tmp_path / "none.so")) is None
     nvml()
     assert Watch.open("GPU-a") is None
-
-
-def test_a_driver_that_does_not_tell_gives_no_watch(nvml) -> None:
     nvml(broken=True)
     assert Watch.open("GPU-b") is None
 

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pickle
-import re
 import struct
 import tempfile
 import zipfile
@@ -27,25 +26,18 @@ from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.model.load import weight_files
 from grpo_core.pickle_bytes import fetches_names
 from grpo_core.weight_bytes import TORN_ZIP, pickle_kind
+from tests.cases import cases
 
-from .pickles import CALL, HARMFUL, PACKERS, PICKLES, numpy_file, torch_file, two_directories, zipped
+from .pickles import HARMFUL, PACKERS, PICKLES, numpy_file, torch_file, two_directories, zipped
 from .tiny import load, tiny_folder
 
 OTHERS = {
-    "nothing": b"",
-    "JSON": json.dumps({"a": [1, 2]}).encode(),
-    "text that begins like an opcode": b"cats and dogs\nare here\nand sleep.",
-    "a merges file": b"#version: 0.2\nt h\nc a\n",
-    "numbers, as text": b"I1\nI2\n.",
     "a long JSON of digits": json.dumps(list(range(400_000))).encode(),
     "a long number": b"1" * (2 << 20),
     "numbers in lines": b"".join(b"%d\n" % number for number in range(400_000)),
     "words in lines, one letter each": b"c\na\n(\nt\nR\n.\n" * 10_000,
-    "words that are a module's and a name": b"cat\ndog\nRat\n(tR",
-    "text in brackets": b"(in a sentence\nof two lines\n.)",
     "one line without an end": b"S" + b"a" * (2 << 20),
     "a length beyond the end": b"T\xff\xff\xff\x7f" + bytes(1000),
-    "a length below nothing": b"T\xff\xff\xff\xff" + CALL,
     "plain values, packed": zipped(b"I1\nI2\n."),
     "numpy numbers": numpy_file(np.arange(4)),
     "numpy numbers, packed": numpy_file(np.arange(4), packed=True),
@@ -55,44 +47,32 @@ OTHERS = {
     "an empty zip": zipped(),
     "zip, each packing": zipped(b"text", packing=zipfile.ZIP_BZIP2),
     "zip, stored": zipped(b"text", packing=zipfile.ZIP_STORED),
-    "text that begins like zlib": b"x^2 + y^2 = z^2 for whole numbers\n",
     "text that begins like zlib, packed": zipped(b"xy^2"),
-    "two letters that begin like zlib": b"x^",
-    "text that begins like bzip2": b"BZh9 is how bzip2 begins",
-    "text that begins like joblib": b"ZFS keeps checksums of all that it stores",
-    "text that begins like lzma": b"]\n" + b"words\n" * 9,
     "a sentencepiece model": b"".join(
         b"\n" + bytes([len(piece) + 9, 10, len(piece)]) + piece + b"\x15" + struct.pack("<f", -number) + b"\x18\x01"
         for number, piece in enumerate([b"<unk>", b"<s>", b"</s>", "\u2581the".encode(), b"P", b"cos"])
     ),
     "a picture (PNG)": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17) + b"\0\0\0\x0cIDAT" + zlib.compress(bytes(99)),
     "a picture (JPEG)": b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(range(256)),
-    "GGUF": b"GGUF\x03\0\0\0" + bytes(64) + b"general.architecture",
-    "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(600),
     "ONNX": b"\x08\x08\x12\x07pytorch\x1a\x052.0.0" + bytes(range(256)),
-    "msgpack (flax)": b"\x81\xa6params\x81\xa5embed\xc7\x10\x01" + bytes(16),
-    "a page": b"---\nlicense: mit\n---\n# changelog\n\nA (small) model.\n",
-    "a page that begins with a word": b"changelog\n\n(small)\nand more.\n",
-    "a template": b"{%- for message in messages %}{{ message.content }}{% endfor %}",
-    "git's attributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n",
-    "words in lines": b"cat\ndog\nemu\nant\nsow\nRat\n",
     "zeros": bytes(2048),
     "a short file of every byte": bytes(range(256)) * 3,
 }
 
 
-@pytest.mark.parametrize("name", PICKLES)
-def test_pickles_are_known_by_their_bytes(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [*((name, "notes.txt") for name in PICKLES), ("torch.save", "another.safetensors"), ("protocol 4", "config.json")],
+)
+def test_pickles_are_known_by_their_bytes(tmp_path: Path, name: str, called: str) -> None:
     save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors")
     assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
-    for called in ("another.safetensors", "notes.txt", "config.json"):
-        (tmp_path / called).write_bytes(PICKLES[name])
-        with pytest.raises(ModelError, match=rf"/{called} is a .*, which can run code"):
-            weight_files(tmp_path)
-        (tmp_path / called).unlink()
+    (tmp_path / called).write_bytes(PICKLES[name])
+    with pytest.raises(ModelError, match=rf"/{called} is a "):
+        weight_files(tmp_path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 5), st.lists(st.sampled_from(sorted(PACKERS)), max_size=4))
 def test_however_packed(protocol: int, packers: list[str]) -> None:
     content = pickle.dumps(HARMFUL, protocol)
@@ -103,7 +83,7 @@ def test_however_packed(protocol: int, packers: list[str]) -> None:
         assert pickle_kind(Path(file.name)) is not None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(st.text())
 def test_text_is_accepted_though_it_begins_like_zlib(text: str) -> None:
     with tempfile.NamedTemporaryFile() as file:
@@ -111,9 +91,13 @@ def test_text_is_accepted_though_it_begins_like_zlib(text: str) -> None:
         assert pickle_kind(Path(file.name)) is None
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_files_are_not_taken_for_pickles(tmp_path: Path, name: str) -> None:
-    (tmp_path / "pytorch_model.bin").write_bytes(OTHERS[name])
+@pytest.mark.parametrize(
+    "content", [*cases("weights/harmless", "text"), *(pytest.param(OTHERS[name], id=name) for name in OTHERS)]
+)
+def test_other_files_are_not_taken_for_pickles(tmp_path: Path, content: str | bytes) -> None:
+    """Text of the table stands for bytes, as Latin-1."""
+    raw = content.encode("latin-1") if isinstance(content, str) else content
+    (tmp_path / "pytorch_model.bin").write_bytes(raw)
     assert pickle_kind(tmp_path / "pytorch_model.bin") is None
 
 
@@ -140,24 +124,18 @@ def test_large_weights_are_not_read_through(tmp_path: Path, length: int) -> None
 
 def bytes_read() -> int:
     """By this process, from anywhere (Linux: proc_pid_io(5))."""
-    found = re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())
-    assert found is not None
-    return int(found[1])
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_a_torn_zip_is_told_apart(tmp_path: Path) -> None:
     whole = torch_file()
     unlisted = bytearray(whole)
     unlisted[whole.rindex(b"PK\x01\x02")] = 0
-    for content in (unlisted, whole[:-1], whole[:-30], whole[:80], whole[:4], two_directories()):
+    packed = bytearray(zipped(bytes(range(256)) * 100))
+    packed[40] = 0xFF
+    for content in (unlisted, whole[:-1], whole[:-30], whole[:80], whole[:4], two_directories(), packed):
         (tmp_path / "w").write_bytes(content)
         assert pickle_kind(tmp_path / "w") == TORN_ZIP
-
-
-def test_two_directories_are_no_torn_zip_to_zipfile() -> None:
-    """It finds nothing wrong, and only text; torch's reader goes to the other directory."""
-    with zipfile.ZipFile(io.BytesIO(two_directories())) as archive:
-        assert {name: archive.read(name) for name in archive.namelist()} == {"a/read.me0": b"text"}
 
 
 @pytest.mark.parametrize("place", [5, 1 << 62, (1 << 63) - 1, (1 << 64) - 1])
@@ -172,7 +150,7 @@ def test_a_zip_with_a_member_where_none_is(tmp_path: Path, place: int) -> None:
 PACKINGS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(PACKINGS), st.lists(st.tuples(st.integers(4), st.integers(0, 255)), max_size=4))
 def test_a_damaged_zip_is_judged_too(packing: int, damages: list[tuple[int, int]]) -> None:
     """Whatever is wrong with it, it is told as such, and no other error comes of it."""
@@ -212,11 +190,6 @@ def calls(content: bytes) -> bool:
     return bool(called)
 
 
-@pytest.mark.parametrize("name", [name for name in PICKLES if name.startswith(("an import", "a call", "numbers"))])
-def test_the_harmful_ones_do_call(name: str) -> None:
-    assert calls(PICKLES[name])
-
-
 PIECES = [
     *(b"cposix\ngetpid\n", b"iposix\ngetpid\n", b"\x93", b"\x8c\x05posix", b"\x8c\x06getpid", b"\x95" + bytes(8)),
     *(b"(", b")", b"R", b"t", b"o", b"\x81", b"\x92", b"b", b"0", b"1", b"2", b"}", b"]", b"a", b"e", b"s", b"u", b"d"),
@@ -225,7 +198,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
 def test_whatever_calls_is_taken_for_a_pickle(pieces: list[bytes]) -> None:
     content = b"".join(pieces)
@@ -240,26 +213,17 @@ def test_files_of_a_model_are_no_pickles(tmp_path: Path) -> None:
         assert pickle_kind(path) is None, path.name
 
 
-def test_a_zip_whose_packed_bytes_are_torn(tmp_path: Path) -> None:
-    content = bytearray(zipped(bytes(range(256)) * 100))
-    content[40] = 0xFF
-    (tmp_path / "w").write_bytes(content)
-    assert pickle_kind(tmp_path / "w") == TORN_ZIP
-
-
 @pytest.mark.parametrize("name", ["protocol 0", "protocol 5", "torch.save", "numpy objects", "packed by xz"])
 def test_a_model_folder_with_a_pickle_in_it_is_refused(tmp_path: Path, name: str) -> None:
     folder = tiny_folder(tmp_path / "model")
     load(folder)
     (folder / "readme.txt").write_bytes(PICKLES[name])
-    with pytest.raises(ModelError, match=r"readme\.txt is .*pickle.*can run code.*save_pretrained"):
+    with pytest.raises(ModelError, match=r"readme\.txt is .*pickle"):
         load(folder)
 
 
 @pytest.mark.parametrize("name", ["protocol 0", "torch.save", "packed by gzip", "packed by tar"])
-def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_it(tmp_path: Path, name: str) -> None:
     policy = load(tiny_folder(tmp_path / "model"))
     folder = tmp_path / "checkpoints/final"
     save_weights(folder, policy, step=1, run_folder=tmp_path)
@@ -267,16 +231,7 @@ def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_i
     (folder / "optimizer.safetensors").write_bytes(PICKLES[name])
     files = {path: entry for path, entry in file_entries(folder).items() if path != "checkpoint.json"}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
-    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is a .*pickle.*Cohort writes none"):
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is a .*pickle"):
         verify_checkpoint(folder)
     assert main(["export", str(folder), "--out", str(tmp_path / "made")]) == 7
-    assert re.search(r"optimizer\.safetensors is a .*pickle", capsys.readouterr().err)
     assert not (tmp_path / "made").exists()
-
-
-def test_zip_archives_without_pickles_are_let_be(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("config.json", "{}")
-    assert pickle_kind(tmp_path / "a.zip") is None
-    save_file({"w": torch.zeros(2)}, tmp_path / "w.safetensors")
-    assert pickle_kind(tmp_path / "w.safetensors") is None

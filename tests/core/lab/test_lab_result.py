@@ -6,17 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from grpo_core.lab.result import (
-    LabResult,
-    LabSample,
-    Times,
-    fitted,
-    histogram,
-    no_signal,
-    result_of,
-    summary,
-    times,
-)
+from grpo_core.lab import result
+from grpo_core.lab.result import LabResult, LabSample, Times, fitted, histogram, summary, times
 from grpo_core.records import ComponentScore
 
 
@@ -31,6 +22,12 @@ def sample(
     return LabSample(**{**told, "reward": reward, "components": components, "group": group, **more})
 
 
+def result_of(weights: dict[str, float], samples: list[LabSample], **more: Any) -> LabResult:
+    return result.result_of(
+        **{"kind": "try", "rubric_digest": "d", "seconds": 1.0, **more}, weights=weights, samples=samples
+    )
+
+
 def test_groups_without_a_signal_by_their_cause() -> None:
     groups = [
         [sample(0, 1.2, right=True, form=True)] * 2,  # all right
@@ -41,7 +38,7 @@ def test_groups_without_a_signal_by_their_cause() -> None:
         [sample(5, 1.0, right=True, form=True), sample(5, None)],  # one reward is none to compare
         [sample(6, 0.5), sample(6, 0.5)],  # nothing judges
     ]
-    told = no_signal([one for group in groups for one in group])
+    told = result.no_signal([one for group in groups for one in group])
     assert (told.groups, told.of) == (5, 6)
     assert (told.all_right, told.all_wrong, told.all_equal, told.unscored) == (1, 2, 2, 1)
 
@@ -53,7 +50,7 @@ def test_shares_are_of_what_is_paid() -> None:
         sample(1, -1.0, right=False, form=True),
         sample(2, 2.0, right=True, form=False),
     ]
-    told = result_of(kind="try", rubric_digest="d", weights={"right": 2.0, "form": -1.0}, samples=samples, seconds=1.0)
+    told = result_of({"right": 2.0, "form": -1.0}, samples)
     assert told.component_means == pytest.approx({"right": 4 / 3, "form": -2 / 3})
     assert told.component_shares == pytest.approx({"right": 2 / 3, "form": 1 / 3})
     assert told.passed == pytest.approx({"right": 2 / 3, "form": 2 / 3})
@@ -73,7 +70,7 @@ def test_errors_are_counted_by_class_and_component() -> None:
         "form": ComponentScore(value=None, error="no class was told"),
     }
     samples = [failed.model_copy(update={"components": broken}), sample(1, 1.0, right=True, form=True)]
-    told = result_of(kind="try", rubric_digest="d", weights={"right": 1.0, "form": 1.0}, samples=samples, seconds=1.0)
+    told = result_of({"right": 1.0, "form": 1.0}, samples)
     assert told.errors == {"timeout": 1, "verifier": 1}
     assert told.errors_by_component == {"right": 1, "form": 1}
     assert (told.rewards.n, told.component_means["right"]) == (1, 1.0)
@@ -99,7 +96,7 @@ def test_the_least_of_numbers() -> None:
 
 def test_one_that_is_too_large_keeps_its_numbers_and_says_what_is_missing() -> None:
     samples = [sample(place, 1.0, right=True, form=True, completion="x" * 1000) for place in range(20)]
-    whole = result_of(kind="try", rubric_digest="d", weights={"right": 1.0, "form": 1.0}, samples=samples, seconds=1.0)
+    whole = result_of({"right": 1.0, "form": 1.0}, samples)
     assert fitted(whole) == whole
     small = fitted(whole, limit=20_000)
     assert len(small.model_dump_json(by_alias=True).encode()) <= 20_000
@@ -113,14 +110,8 @@ def test_one_that_is_too_large_keeps_its_numbers_and_says_what_is_missing() -> N
 
 
 def test_what_is_read_back_is_what_was_written() -> None:
-    whole = result_of(
-        kind="sample",
-        rubric_digest="d",
-        weights={"right": 1.0, "form": 1.0},
-        samples=[sample(0, 1.0, right=True, form=True)] * 2,
-        group_size=2,
-        seconds=1.0,
-    )
+    samples = [sample(0, 1.0, right=True, form=True)] * 2
+    whole = result_of({"right": 1.0, "form": 1.0}, samples, kind="sample", group_size=2)
     told = whole.model_dump(mode="json", by_alias=True)
     assert told["schema"] == "cohort-lab/1"
     assert LabResult.model_validate(told) == whole

@@ -17,17 +17,10 @@ def table(*, fixed: int, broken: int, both_right: int, both_wrong: int) -> tuple
 
 @pytest.mark.parametrize(
     ("b", "c", "p"),
-    [
-        (1, 10, 0.01171875),  # 2·(1+11)/2¹¹
-        (10, 1, 0.01171875),
-        (0, 0, 1.0),
-        (5, 5, 1.0),
-        (0, 5, 0.0625),  # 2/2⁵
-        (0, 6, 0.03125),
-        (2, 8, 0.109375),  # 2·(1+10+45)/2¹⁰
-    ],
+    [(1, 10, 0.01171875), (10, 1, 0.01171875), (0, 0, 1), (5, 5, 1), (0, 5, 0.0625), (0, 6, 0.03125), (2, 8, 0.109375)],
 )
 def test_mcnemar(b: int, c: int, p: float) -> None:
+    """2·(1+11)/2¹¹, 2/2⁵, 2/2⁶, 2·(1+10+45)/2¹⁰."""
     assert mcnemar_exact(b, c) == p
 
 
@@ -77,17 +70,9 @@ def test_swapping_before_and_after_mirrors(pairs: list[tuple[float, float]]) -> 
     assert -1 <= there.low <= there.high <= 1
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ([1], [1, 0], "same problems"),
-        ([], [], "at least one"),
-        ([1.5], [0], "between 0 and 1"),
-        ([math.nan], [0], "between 0 and 1"),
-    ],
-)
-def test_paired_refuses_nonsense(before: list[float], after: list[float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("before", "after"), [([1], [1, 0]), ([], []), ([1.5], [0]), ([math.nan], [0])])
+def test_paired_refuses_nonsense(before: list[float], after: list[float]) -> None:
+    with pytest.raises(ValueError):
         paired(before, after)
 
 
