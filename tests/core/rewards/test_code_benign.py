@@ -1,4 +1,4 @@
-"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (tests/cases/code/problems.yaml)."""
+"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (cases in code/problems.yaml)."""
 
 from collections.abc import Iterator
 from typing import Any
