@@ -13,13 +13,32 @@ from grpo_core.rewards.judge import Judge, JudgeParams
 from .judge_server import Server
 
 PROBLEM = Problem("p1", "2+2?", "4")
+LIMITS = RewardLimits(retries=1, workers=1)
 
 
-def opened(server: Server, monkeypatch: pytest.MonkeyPatch, *, cache: Path | None = None, **params: object) -> Judge:
-    monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
+def judge_at(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    cache: Path | None = None,
+    limits: RewardLimits = LIMITS,
+    **params: object,
+) -> Judge:
     monkeypatch.setattr(judge_calls, "FIRST_PAUSE", 0.01)
-    made = {"base_url": server.url, "model": "grader", "key_env": None, **params}
-    return Judge(JudgeParams(**made), Context(limits=RewardLimits(retries=1, workers=1), cache=cache))
+    made = {"base_url": url, "model": "grader", "key_env": None, **params}
+    return Judge(JudgeParams(**made), Context(limits=limits, cache=cache))
+
+
+def opened(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    cache: Path | None = None,
+    limits: RewardLimits = LIMITS,
+    **params: object,
+) -> Judge:
+    monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
+    return judge_at(server.url, monkeypatch, cache=cache, limits=limits, **params)
 
 
 def values(judge: Judge, *completions: str) -> list[float | None]:
