@@ -93,7 +93,8 @@ def test_the_usual_pattern(text: str, score: str | None) -> None:
             by_pattern(text, pattern)
 
 
-def test_a_pattern_that_takes_for_ever_is_stopped() -> None:
+def test_a_pattern_that_takes_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.rewards.judge_score._PATTERN_SECONDS", 0.2)
     with pytest.raises(NoScore, match="takes more than"):
         by_pattern("a" * 5000 + "!", "(?:a|aa)+$")
 
