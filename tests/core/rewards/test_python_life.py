@@ -29,7 +29,7 @@ def test_a_source_that_cannot_be_loaded_is_told_before_anything_is_scored(
 ) -> None:
     if error == "Timeout":
         monkeypatch.setattr("grpo_core.rewards.session_slot.LOAD_SECONDS", 0.5)
-    with pytest.raises(RewardError, match="cannot be loaded|no function") as refused:
+    with pytest.raises(RewardError, match=r"cannot be loaded|no function") as refused:
         make(source, limits={"deadline_seconds": 0.5} if error == "Timeout" else None)
     assert error in str(refused.value)
 
