@@ -94,7 +94,7 @@ def test_a_wish_to_stop_is_met_while_a_verifier_loops(make: Make) -> None:
 
 
 def test_closing_ends_every_box(make: Make) -> None:
-    shared_sandbox()  # its keeper lives on
+    shared_sandbox().run("")  # its keeper lives on
     before = len(below())
     runner = make(ONE)
     scores(runner, *"abcd")
