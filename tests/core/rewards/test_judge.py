@@ -16,7 +16,7 @@ from grpo_core.rewards.judge_score import NoScore, as_number, by_field, by_patte
 from tests.cases import cases
 
 from .examples import PAGES, Example, examples, run
-from .judge_asked import PROBLEM, opened, values
+from .judge_asked import PROBLEM, judging, opened, values
 from .judge_server import Reply, Seen, Server, chat, http, reply_of, says
 
 KEY = "sk-test-0123456789abcdef"
@@ -30,10 +30,11 @@ def by_completion(seen: Seen) -> Reply:
 
 
 def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch, system="Be strict.", extra={"reasoning_effort": "low"}, max_tokens=99)
+    with judging(monkeypatch, by_completion, system="Be strict.", extra={"reasoning_effort": "low"}, max_tokens=99) as (
+        judge,
+        server,
+    ):
         assert values(judge, "7") == [0.7]
-        judge.close()
     (seen,) = server.seen
     assert seen.path == "/v1/chat/completions"
     assert seen.headers["accept-encoding"] == "identity"
@@ -49,10 +50,11 @@ def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_completion_that_names_places_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(lambda _: says("Score: 1")) as server:
-        judge = opened(server, monkeypatch, template="{completion}|{answer}|{unknown}")
+    with judging(monkeypatch, lambda _: says("Score: 1"), template="{completion}|{answer}|{unknown}") as (
+        judge,
+        server,
+    ):
         judge.score([Unscored(Problem("p", "{completion}", "{prompt}"), "{answer}{mark}")], lambda: None)
-        judge.close()
     assert server.seen[0].asked == "{answer}{mark}|{prompt}|{unknown}"
 
 
@@ -152,10 +154,8 @@ def test_votes_are_averaged_and_need_a_majority(monkeypatch: pytest.MonkeyPatch)
     def answer(seen: Seen) -> Reply:
         return says(f"Score: {next(said[seen.completion])}")
 
-    with Server(answer) as server:
-        judge = opened(server, monkeypatch, votes=3, temperature=1.0, pass_at=0.45)
+    with judging(monkeypatch, answer, votes=3, temperature=1.0, pass_at=0.45) as (judge, server):
         good, bad = judge.score([Unscored(PROBLEM, "good"), Unscored(PROBLEM, "bad")], lambda: None)
-        judge.close()
     assert (good.value, good.passed) == (0.45, True)
     assert good.detail.startswith("2, 7 on 0 to 10")
     assert (bad.value, bad.error_class) == (None, "parse")
@@ -164,19 +164,15 @@ def test_votes_are_averaged_and_need_a_majority(monkeypatch: pytest.MonkeyPatch)
 
 def test_votes_that_a_server_did_not_answer_are_not_the_samples_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([says("none"), http("404 Not Found", b""), says("none")])
-    with Server(lambda _: next(replies)) as server:
-        judge = opened(server, monkeypatch, votes=3, temperature=1.0)
+    with judging(monkeypatch, lambda _: next(replies), votes=3, temperature=1.0) as (judge, _):
         (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
-        judge.close()
     assert score.error_class == "infra"
 
 
 def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(lambda _: says("Score: 10")) as server:
-        judge = opened(server, monkeypatch, extract="answer_tag")
+    with judging(monkeypatch, lambda _: says("Score: 10"), extract="answer_tag") as (judge, server):
         assert values(judge, "", " \n", "4", "<answer> </answer>") == [0, 0, 0, 0]
         (score,) = judge.score([Unscored(PROBLEM, "<answer>\ud800</answer>")], lambda: None)
-        judge.close()
     assert (score.error_class, server.seen) == ("sample", [])
 
 
@@ -184,12 +180,10 @@ def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch: pytest.M
 
 
 def test_the_same_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch)
+    with judging(monkeypatch, by_completion) as (judge, server):
         assert values(judge, "3", "3", "5") == [0.3, 0.3, 0.5]
         assert values(judge, "5", "3") == [0.5, 0.3]
         facts = judge.facts()
-        judge.close()
     assert len(server.seen) == 2
     assert (facts["calls"], facts["cache_hits"], facts["answers"]) == (2, 3, 2)
     assert (facts["prompt_tokens"], facts["completion_tokens"], facts["models"]) == (14, 6, ["judge-2026-01"])
@@ -198,10 +192,8 @@ def test_the_same_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch, cache=tmp_path, budget_calls=3)
+    with judging(monkeypatch, by_completion, cache=tmp_path, budget_calls=3) as (judge, server):
         assert values(judge, "3", "5") == [0.3, 0.5]
-        judge.close()
         (file,) = tmp_path.iterdir()
         file.write_bytes(file.read_bytes() + b'\n{"request": "torn')
         judge = opened(server, monkeypatch, cache=tmp_path, budget_calls=3)
@@ -217,10 +209,8 @@ def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budge
 
 def test_a_budget_of_calls_is_never_passed_and_never_paid_0(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([http("500 Oops", b""), says("Score: 3"), says("Score: 4")])
-    with Server(lambda _: next(replies)) as server:
-        judge = opened(server, monkeypatch, budget_calls=3)
+    with judging(monkeypatch, lambda _: next(replies), budget_calls=3) as (judge, server):
         scores = judge.score([Unscored(PROBLEM, text) for text in "abcd"], lambda: None)
-        judge.close()
     assert len(server.seen) == 3
     assert [one.error_class for one in scores].count("budget") == 2
     assert "budget_calls" in next(one.error for one in scores if one.error)
@@ -228,11 +218,14 @@ def test_a_budget_of_calls_is_never_passed_and_never_paid_0(monkeypatch: pytest.
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_budget_of_tokens(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(lambda _: says("Score: 3", usage=(60, 50) if counted else None)) as server:
-        judge = opened(server, monkeypatch, budget_tokens=200 if counted else 1, template="{completion}")
+    with judging(
+        monkeypatch,
+        lambda _: says("Score: 3", usage=(60, 50) if counted else None),
+        budget_tokens=200 if counted else 1,
+        template="{completion}",
+    ) as (judge, server):
         assert values(judge, "a", "b", "c") == ([0.3, 0.3, None] if counted else [0.3, None, None])
         facts = judge.facts()
-        judge.close()
     if counted:
         assert (facts["prompt_tokens"], facts["completion_tokens"], facts["estimated_answers"]) == (120, 100, 0)
     else:
@@ -243,10 +236,8 @@ def test_a_budget_of_tokens(counted: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_several_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch, budget_calls=5)
+    with judging(monkeypatch, by_completion, budget_calls=5) as (judge, _):
         assert values(judge, "1", "2", "3") == [0.1, 0.2, None]
-        judge.close()
 
 
 @pytest.mark.parametrize(
@@ -255,12 +246,10 @@ def test_several_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_server_that_lies_about_its_usage(usage: object, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.loads(chat("Score: 3"))
     body["usage"] = usage
-    with Server(lambda _: http("200 OK", json.dumps(body).encode())) as server:
-        judge = opened(server, monkeypatch)
+    with judging(monkeypatch, lambda _: http("200 OK", json.dumps(body).encode())) as (judge, _):
         assert values(judge, "a") == [0.3]
         assert judge.facts()["estimated_answers"] == 1
         assert judge.facts()["prompt_tokens"] > 0
-        judge.close()
 
 
 # ---------------------------------------------------------------------- the key

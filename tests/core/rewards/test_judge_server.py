@@ -21,7 +21,7 @@ from grpo_core.rewards.judge import Judge
 from tests.cases import cases
 from tests.processes import DEADLINE, wait_for
 
-from .judge_asked import PROBLEM, judge_at, opened, values
+from .judge_asked import PROBLEM, judge_at, judging, values
 from .judge_server import Reply, Seen, Server, drip, http, reply_of, says
 
 Answer = Callable[[Seen], Reply]
@@ -35,10 +35,8 @@ def graded(
     monkeypatch: pytest.MonkeyPatch, answer: Answer, **limits: Any
 ) -> tuple[ComponentScore, Server, dict[str, Any]]:
     """The score of one completion, the server, and the facts afterwards."""
-    with Server(answer) as server:
-        judge = opened(server, monkeypatch, limits=RewardLimits(**{"retries": 1, "workers": 1, **limits}))
+    with judging(monkeypatch, answer, limits=RewardLimits(**{"retries": 1, "workers": 1, **limits})) as (judge, server):
         (score,) = scored(judge, "4")
-        judge.close()
         return score, server, judge.facts()
 
 
@@ -53,10 +51,8 @@ def test_each_fault_is_told_apart(
             child.deadline = child.began
         return reply_of(reply)
 
-    with Server(answer) as server:
-        judge = opened(server, monkeypatch, timeout_seconds=600.0)
+    with judging(monkeypatch, answer, timeout_seconds=600.0) as (judge, server):
         (score,) = scored(judge, "4")
-        judge.close()
     assert (score.value, score.passed, score.error_class) == (None, None, kind), score.error
     assert (score.tries, len(server.seen), judge.facts()["calls"]) == (tries, tries, tries)
     assert fault in (score.error or ""), score.error
@@ -128,10 +124,8 @@ def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch: pytest.Monke
     def look() -> None:
         pids.update(c._process.pid for c in judge._calls._pool._children if c._process is not None)
 
-    with Server(answer) as server:
-        judge = opened(server, monkeypatch, limits=RewardLimits(retries=0, workers=1))
+    with judging(monkeypatch, answer, limits=RewardLimits(retries=0, workers=1)) as (judge, _):
         scores = scored(judge, *"01234", check=look)
-        judge.close()
     assert [score.value for score in scores] == [0.0, 0.1, None, 0.3, 0.4]
     assert len(pids) == 2  # one was killed, and another took its place
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -145,16 +139,13 @@ def test_workers_ask_side_by_side_and_the_order_is_kept(monkeypatch: pytest.Monk
         time.sleep(0.05 * (9 - int(seen.completion)) % 0.15)  # the later ones are quicker
         return says(f"Score: {seen.completion}")
 
-    with Server(answer) as server:
-        judge = opened(server, monkeypatch, limits=RewardLimits(workers=3, retries=0))
+    with judging(monkeypatch, answer, limits=RewardLimits(workers=3, retries=0)) as (judge, _):
         assert values(judge, *"012345678") == [number / 10 for number in range(9)]
         assert judge.facts()["calls"] == 9
-        judge.close()
 
 
 def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(drip) as server:
-        judge = opened(server, monkeypatch)
+    with judging(monkeypatch, drip) as (judge, server):
 
         def check() -> None:
             if server.seen:
@@ -165,7 +156,6 @@ def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) 
         assert [child._process for child in judge._calls._pool._children if child.tag is not None] == []
         server.answer = lambda _: says("Score: 4")
         assert values(judge, "5") == [0.4]
-        judge.close()
 
 
 def test_children_end_with_the_trainer_that_was_killed() -> None:

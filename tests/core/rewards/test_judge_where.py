@@ -19,7 +19,7 @@ from grpo_core.rewards.judge_child import Trouble, address_fault, exchange
 from grpo_core.rewards.judge_where import url_fault, where
 from tests.cases import cases
 
-from .judge_asked import PROBLEM, judge_at, opened, values
+from .judge_asked import PROBLEM, judge_at, judging, opened, values
 from .judge_server import Seen, Server, says
 
 KEY = "sk-test-0123456789abcdef"
@@ -145,10 +145,8 @@ def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(monkeypatch: py
 
 def test_without_a_name_of_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
-    with Server(five) as server:
-        judge = opened(server, monkeypatch, key_env="")
+    with judging(monkeypatch, five, key_env="") as (judge, server):
         assert values(judge, "4") == [0.5]
-        judge.close()
         assert "authorization" not in server.seen[0].headers
 
 
