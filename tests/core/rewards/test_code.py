@@ -15,6 +15,7 @@ from grpo_core.rewards.rubric import Rubric
 from tests.cases import cases
 from tests.core.rewards.code_samples import CALLS, problem, sample
 from tests.core.rewards.examples import PAGES, Example, examples, run
+from tests.core.rewards.programs import PROGRAMS
 
 
 class Judging:
@@ -120,20 +121,7 @@ def test_a_solution_cannot_replace_what_the_prelude_gives_the_tests(
 
 # ---------------------------------------------------------------------- the solution's process may say what it likes
 
-FORGED = """
-import sys
-frame = sys._getframe()
-while 'talk' not in frame.f_locals:
-    frame = frame.f_back
-talk = frame.f_locals['talk']
-say, sent = talk.say, []
-def lie(message, *rest):
-    sent.append(message)
-    say({forged} if {when} else message, *rest)
-talk.say = lie
-def f(data):
-    return {returned}
-"""
+FORGED = PROGRAMS["forged answers"]
 
 
 def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judged: Judging) -> None:

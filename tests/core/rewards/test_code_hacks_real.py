@@ -13,6 +13,7 @@ import yaml
 
 from grpo_core.probe.hacks import HACKS, Hack, Target
 from tests.cases import FOLDER
+from tests.core.rewards.programs import PROGRAMS
 
 RESULTS = {(20, 22): 42424, (1, 2): 31313}
 CALL_CASES = [{"call": "solve", "args": list(args), "returns": value} for args, value in RESULTS.items()]
@@ -138,13 +139,7 @@ def test_a_hack_fools_a_naive_judge(hack: Hack, tmp_path: Path) -> None:
 
 def test_the_thread_s_exit_is_waited_for_on_a_busy_machine() -> None:
     """Its timer fires a second late here."""
-    late = """
-import threading
-class Late(threading.Timer):
-    def __init__(self, interval, *rest):
-        super().__init__(interval + 1, *rest)
-threading.Timer = Late
-"""
+    late = PROGRAMS["late timer"]
     (hack,) = [hack for hack in HACKS if hack.name == "exit_by_thread"]
     code = f"{late}\n{hack.code(Target('solve', 'input'))}\nprint('it was judged')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

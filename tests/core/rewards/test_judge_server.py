@@ -19,6 +19,7 @@ from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.judge import Judge
 from tests.cases import cases
+from tests.core.rewards.programs import PROGRAMS
 from tests.processes import DEADLINE, wait_for
 
 from .judge_asked import PROBLEM, judge_at, judging, values
@@ -160,16 +161,7 @@ def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) 
 
 def test_children_end_with_the_trainer_that_was_killed() -> None:
     """Nobody is left to kill the one that waits for a server, so it ends itself."""
-    program = """
-import os, sys
-from grpo_core.data.problem import Problem
-from grpo_core.rewards.base import Context, Unscored
-from grpo_core.rewards.judge import Judge, JudgeParams
-judge = Judge(JudgeParams(base_url=sys.argv[1], model="judge", key_env=None, timeout_seconds=60), Context())
-judge._calls._seconds = 1  # the child has started
-print(judge._calls._pool._children[0]._process.pid, flush=True)
-judge.score([Unscored(Problem("p", "q", "a"), "4")], lambda: None)
-"""
+    program = PROGRAMS["trainer with a judge"]
     with Server(drip) as server:
         environment = {**os.environ, "GRPO_JUDGE_ALLOW": server.place}
         words = [sys.executable, "-c", program, server.url]

@@ -20,47 +20,11 @@ from grpo_core.rewards.kinds import Kind
 from grpo_core.rewards.pool import Pool
 from grpo_core.rewards.rubric import RubricPart
 from tests.core.rewards import patience
+from tests.core.rewards.programs import PROGRAMS
 from tests.processes import wait_for
 
 # The program of the pool, with a rule in the place of `exact` that does what the completion says.
-PROGRAM = """
-import os, re, signal, sys, time, types
-from grpo_core.errors import RewardError
-from grpo_core.records import ComponentScore
-from grpo_core.rewards import kinds
-from grpo_core.rewards.aside import main
-from grpo_core.rewards.exact import ExactParams
-
-def score(sample, params):
-    what, _, more = sample.completion.partition(" ")
-    if what == "sleep":
-        time.sleep(float(more))
-    elif what == "spin":
-        re.fullmatch(r"(a*)*b", "a" * 40)
-    elif what == "loop":
-        while True:
-            pass
-    elif what == "print":
-        print("x" * 100_000)
-    elif what == "memory":
-        return ComponentScore(value=float(len(bytearray(10 * 2**30))))
-    elif what == "raise":
-        raise ZeroDivisionError("by \\ud800")
-    elif what == "sample":
-        raise RewardError("the reference is no number")
-    elif what == "kill":
-        os.kill(os.getpid(), getattr(signal, more))
-    elif what == "exit":
-        os._exit(int(more))
-    elif what == "pid":
-        return ComponentScore(value=float(os.getpid()))
-    return ComponentScore(value=1.0, passed=sample.completion == sample.problem.answer, detail=sample.completion)
-
-sys.modules["grpo_core.rewards.told"] = types.ModuleType("told")
-sys.modules["grpo_core.rewards.told"].score = score
-kinds.KINDS["exact"] = kinds.Kind(ExactParams, "aside", "told", "does what it is told")
-main()
-"""
+PROGRAM = PROGRAMS["pool"]
 EXACT = Kind(ExactParams, "aside", "told", "does what it is told")
 
 

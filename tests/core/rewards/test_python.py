@@ -8,15 +8,11 @@ from grpo_core.data import Problem
 from grpo_core.errors import DataError, RewardError
 from tests.cases import cases
 from tests.core.rewards.own_verifier import ONE, SINGLE, Make, returning, scores
+from tests.core.rewards.programs import PROGRAMS
 
 
 def test_it_is_given_text_and_the_declared_fields(make: Make) -> None:
-    source = """
-def verify(sample):
-    assert (sample.prompt, sample.answer, sample.completion, sample.tokens) == ("q", "7", "é \\x00 \\ud800", 5), sample
-    assert sample.meta == {"unit": {"of": ["m", 1.5]}}, sample.meta
-    return True
-"""
+    source = PROGRAMS["fields"]
     (score,) = scores(make(source, columns=["unit"]), "é \x00 \ud800", unit={"of": ["m", 1.5]}, secret="s")
     assert score.error is None, score
 
@@ -91,18 +87,7 @@ def test_whatever_is_raised_is_an_error_of_the_sample(make: Make, body: str, err
 
 
 def test_what_is_printed_stays_with_its_sample(make: Make) -> None:
-    source = """
-import sys
-print("while loading")
-def verify(sample):
-    print("saw", sample.completion)
-    print("é\\ud800", file=sys.stderr)
-    if sample.completion == "long":
-        print("x" * 10_000_000)
-    if sample.completion == "bad":
-        raise ValueError("bad")
-    return 1
-"""
+    source = PROGRAMS["prints"]
     found = scores(make(source, limits=SINGLE), "a", "long", "bad", "b")
     begin = [f"saw {completion}\né\ufffd\n" for completion in ("a", "long", "bad", "b")]
     assert [score.printed[:12] for score in found] == [text[:12] for text in begin]

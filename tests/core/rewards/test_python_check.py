@@ -13,6 +13,7 @@ from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.rewards import Rubric
 from grpo_core.rewards.python_check import MOST_BYTES, PACKAGES, SourceFault, check_source
 from tests.cases import cases
+from tests.core.rewards.programs import PROGRAMS
 
 GOOD = "def verify(sample):\n    return 1.0\n"
 
@@ -107,13 +108,7 @@ def test_a_source_at_the_limit_is_read_and_one_beyond_is_not() -> None:
 
 
 def test_reading_a_source_runs_none_of_it() -> None:
-    code = r"""
-import sys
-from grpo_core.rewards.python_check import check_source
-source = "print('ran')\nraise SystemExit(3)\ndef verify(sample: print('ran')) -> print('ran'): return 1"
-assert check_source(source) == []
-assert not {"torch", "numpy", "sympy"} & set(sys.modules)
-"""
+    code = PROGRAMS["reads a source"]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -6,6 +6,7 @@ import pytest
 from tests.cases import cases
 from tests.core.rewards import patience
 from tests.core.rewards.own_verifier import LOOPS, SINGLE, Make, score_of_bad, scores
+from tests.core.rewards.programs import PROGRAMS
 from tests.processes import below
 
 
@@ -49,17 +50,7 @@ def test_a_fork_bomb_is_harmless_and_told(make: Make, monkeypatch: pytest.Monkey
 
 
 def test_what_goes_on_after_an_answer_is_ended_with_its_box(make: Make) -> None:
-    source = """
-import time
-os, threading = __import__("os"), __import__("threading")
-box = os.urandom(8).hex()
-def verify(sample):
-    if sample.completion == "thread":
-        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-    if sample.completion == "child" and os.fork() == 0:
-        time.sleep(1000)
-    return {"value": 1, "detail": box}
-"""
+    source = PROGRAMS["leaves threads and children"]
     found = scores(make(source, limits=SINGLE), "plain", "thread", "plain", "child", "plain")
     boxes = [score.detail for score in found]
     assert boxes[0] == boxes[1] != boxes[2]

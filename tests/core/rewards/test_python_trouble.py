@@ -14,6 +14,7 @@ from grpo_core.rewards.session import shared_sandbox
 from grpo_core.rewards.session_slot import Slot
 from tests.core.rewards.examples import PAGES, Example, examples, run
 from tests.core.rewards.own_verifier import ONE, SINGLE, Make, samples, score_of_bad, scores
+from tests.core.rewards.programs import PROGRAMS
 from tests.processes import below
 
 
@@ -84,15 +85,7 @@ def test_no_reply_of_the_box_is_believed(make: Make, reply: dict[str, Any]) -> N
 
 
 def test_a_forged_frame_ends_the_box_and_is_no_score(make: Make) -> None:
-    bad = """
-import os
-frame = bytes(32) + (13).to_bytes(4, "big") + b'{"value": 1}x'
-for descriptor in range(3, 64):
-    try:
-        os.write(descriptor, frame)
-    except OSError:
-        pass
-"""
+    bad = PROGRAMS["forged frame"]
     assert score_of_bad(make, f"exec({bad!r})").error_class == "output"
 
 

@@ -14,19 +14,12 @@ from grpo_core.cli import main
 from grpo_core.errors import SandboxError
 from grpo_core.rewards import Runner, session
 from grpo_core.rewards.session import shared_sandbox
+from tests.core.rewards.programs import PROGRAMS
 from tests.core.runs import PLAIN, Result, Setting, make_home, merged, result, rows
 from tests.processes import below, clean_environment, lives, wait_for
 
 # The kind numeric with the settings of PLAIN's component `near`, as a person would write it.
-NEAR = """
-import re
-
-def verify(sample):
-    numbers = re.findall(r"[0-9]+", sample.completion)
-    near = bool(numbers) and abs(int(numbers[-1]) - int(sample.answer)) <= 4000
-    print("looked at", sample.completion)
-    return {"value": near, "detail": numbers[-1] if numbers else "no number"}
-"""
+NEAR = PROGRAMS["near"]
 LOOPS = NEAR.replace("    near =", '    while sample.completion.startswith("9"):\n        pass\n    near =')
 
 

@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Box, Limits, Ran, Report, Sandbox, cgroups
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.landlock import Landlock
 from grpo_core.sandbox.seccomp import ALLOW, RETURN
+from tests.cases import FOLDER
 from tests.needs import needs
 
 from .machine import Machine, machine_in
 
 Level = Callable[[str], Sandbox]
+PROGRAMS: dict[str, str] = yaml.safe_load((FOLDER / "sandbox/programs.yaml").read_text(encoding="utf-8"))
 PATIENT = Limits(wall_seconds=300.0)
 """Those of a box, but that a busy machine may take its time."""
 

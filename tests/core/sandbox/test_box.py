@@ -10,7 +10,7 @@ from grpo_core.sandbox import Box, BoxEnded, BoxTimeout, Limits, Ran, Sandbox
 from grpo_core.sandbox.box import Launched
 from tests.processes import DEADLINE, wait_for
 
-from .conftest import PATIENT
+from .conftest import PATIENT, PROGRAMS
 
 ECHO = "import boxed\nwhile True: boxed.send(boxed.receive()[::-1])"
 SLEEPS = "import time; time.sleep(600)"
@@ -111,28 +111,7 @@ def test_what_printed_too_much_cannot_answer_before_it_is_killed(
         assert end_of(box).end == "output"
 
 
-FORKED = """
-import boxed, ctypes, os, sys
-def any_of(cell):
-    value = cell.cell_contents
-    return isinstance(value, bytearray) and any(value)
-{before}
-pid = {fork}
-if pid == 0:
-    found = []
-    for fd in range(3, 1025):
-        try: os.fstat(fd); found.append(fd)
-        except OSError: pass
-    found += [name for name in ("receive", "send") if any(map(any_of, getattr(boxed, name).__closure__))]
-    try:
-        {forge}
-    except OSError: pass
-    os.write(1, repr(found).encode())
-    os._exit(0)
-os.waitpid(pid, 0)
-boxed.send(b"genuine")
-boxed.receive()
-"""
+FORKED = PROGRAMS["child with the channel"]
 
 
 @pytest.mark.parametrize(

@@ -16,36 +16,10 @@ from grpo_core.errors import SandboxError
 from grpo_core.sandbox import BoxEnded, Sandbox, cgroups
 from tests.processes import DEADLINE, below, lives, wait_for
 
-from .conftest import Level
+from .conftest import PROGRAMS, Level
 from .machine import processes_with
 
-ASKER = """
-import sys, threading
-from grpo_core.sandbox import Limits
-from grpo_core.sandbox.sandbox import Sandbox
-from grpo_core.sandbox.bubblewrap import Bubblewrap
-from grpo_core.sandbox.landlock import Landlock
-from grpo_core.sandbox.report import Report
-level, token = sys.argv[1:]
-sandbox = Sandbox(Report(level, "", (), (), "", ""), Bubblewrap() if level == "bubblewrap" else Landlock())
-program = '''
-import os, sys
-for _ in range(3):
-    if os.fork() == 0:
-        try: os.setsid()
-        except OSError: pass
-        break
-os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", sys.argv[-1]])
-'''
-limits = Limits(wall_seconds=600.0)
-sandbox.run("")
-print("ready", flush=True)
-for _ in range(2):
-    threading.Thread(target=lambda: sandbox.run(program, arguments=[token], limits=limits), daemon=True).start()
-boxes = [sandbox.open(program, arguments=[token], limits=limits) for _ in range(2)]
-print("open", flush=True)
-threading.Event().wait()
-"""
+ASKER = PROGRAMS["asker with boxes"]
 LONG = "[sys.executable, '-I', '-S', '-c', 'import time; time.sleep(600)', sys.argv[-1]]"
 
 
@@ -135,16 +109,7 @@ for _ in range(5):
 
 
 def test_folders_however_deep_or_closed_are_removed(sandboxes: Level) -> None:
-    program = """
-import os
-os.chdir(os.environ["TMPDIR"])
-for name in ("a b", "\\n", "-rf"): open(name, "w").close()
-os.symlink("/", "link")
-os.mkdir("closed", 0); os.umask(0o777); os.mkdir("also")
-os.umask(0)
-for _ in range(300): os.mkdir("d"); os.chdir("d")
-print(os.environ["TMPDIR"])
-"""
+    program = PROGRAMS["folders deep and closed"]
     ran = sandboxes("landlock").run(program)
     folder = Path(ran.stdout.decode().strip()).parent
     assert folder.name.startswith("cohort-box-"), ran

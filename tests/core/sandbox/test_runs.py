@@ -12,7 +12,7 @@ import pytest
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Limits, Sandbox
 
-from .conftest import PATIENT, needs_groups
+from .conftest import PATIENT, PROGRAMS, needs_groups
 
 
 def test_output_status_and_arguments(each: Sandbox) -> None:
@@ -31,13 +31,7 @@ def test_input(each: Sandbox, boxes: Sandbox) -> None:
 
 def test_files_can_be_read_and_imported_not_written(each: Sandbox) -> None:
     files = {"data/a.txt": b"A", "helper.py": b"def twice(n): return 2 * n"}
-    program = """
-import helper
-print(helper.twice(4), open('data/a.txt').read())
-for name in ('data/a.txt', 'new', 'program.py'):
-    try: open(name, 'w')
-    except OSError as error: print('refused')
-"""
+    program = PROGRAMS["reads and writes"]
     assert each.run(program, files=files).stdout.splitlines() == [b"8 A", b"refused", b"refused", b"refused"]
 
 
@@ -130,18 +124,7 @@ def test_packages_that_have_no_files_here_are_named(boxes: Sandbox, package: str
 
 
 def test_ordinary_python_works(each: Sandbox) -> None:
-    program = """
-import asyncio, concurrent.futures, decimal, hashlib, json, multiprocessing, re, sqlite3
-import ssl, subprocess, sys, tempfile, zlib
-async def five(): return 5
-with tempfile.TemporaryFile() as file: file.write(b"x")
-with concurrent.futures.ThreadPoolExecutor(2) as pool: threads = list(pool.map(abs, [-1, 2]))
-ours, theirs = multiprocessing.get_context("fork").Pipe()
-child = multiprocessing.get_context("fork").Process(target=theirs.send, args=(3,)); child.start(); child.join()
-other = subprocess.run([sys.executable, "-I", "-S", "-c", "print(4)"], capture_output=True, text=True)
-row = sqlite3.connect(":memory:").execute("select 1").fetchone()
-print(json.dumps([asyncio.run(five()), threads, ours.recv(), other.stdout, row]))
-"""
+    program = PROGRAMS["ordinary"]
     ran = each.run(program)
     assert json.loads(ran.stdout or b"null") == [5, [1, 2], 3, "4\n", [1]], ran
 

@@ -9,18 +9,9 @@ from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.keeping import Dropped
 from tests.needs import needs
 
-from .conftest import PATIENT, made, unfiltered_bubblewrap
+from .conftest import PATIENT, PROGRAMS, made, unfiltered_bubblewrap
 
-BOMB = """
-import os, time
-born = 0
-try:
-    while born < 100:
-        if os.fork() == 0: time.sleep(600); os._exit(0)
-        born += 1
-except OSError: pass
-print(born)
-"""
+BOMB = PROGRAMS["fork bomb"]
 
 
 @pytest.fixture
@@ -70,18 +61,7 @@ def test_3_no_user_namespace_in_the_box_even_without_the_filter() -> None:
 def test_4_the_sum_over_processes_is_bounded_by_a_group_or_told_as_weaker(
     boxes: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = """
-import os
-pids, (hold, go) = [], os.pipe()
-for _ in range(6):
-    said, say = os.pipe()
-    pid = os.fork()
-    if pid == 0: os.close(go); held = bytearray(50 * 2**20); os.write(say, b"1"); os.read(hold, 1); os._exit(0)
-    os.close(say); os.read(said, 1)  # it holds its memory, or is dead
-    pids.append(pid)
-os.close(go)
-print(sum(os.waitpid(pid, 0)[1] == 0 for pid in pids))
-"""
+    many = PROGRAMS["much memory together"]
     limits = replace(PATIENT, memory_bytes=150 * 2**20, processes=16)
     if cgroups.possible()[0]:
         assert boxes.run(many, limits=limits).stdout.strip() != b"6"
