@@ -2,8 +2,8 @@
 
 import json
 import os
-import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -135,17 +135,9 @@ def test_multiprocessing_s_queues_work_in_boxes_of_bubblewrap(boxes: Sandbox) ->
 
 
 def test_several_threads_run_at_once(each: Sandbox) -> None:
-    printed: list[bytes] = []
-
-    def some(first: int) -> None:
-        printed.extend(each.run(f"print({n})").stdout for n in range(first, first + 5))
-
-    threads = [threading.Thread(target=some, args=(first,)) for first in (0, 5, 10, 15)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(map(int, printed)) == list(range(20))
+    with ThreadPoolExecutor(4) as pool:
+        printed = [ran.stdout for ran in pool.map(lambda n: each.run(f"print({n})"), range(20))]
+    assert printed == [b"%d\n" % n for n in range(20)]
 
 
 def test_hashes_are_the_same_in_every_box(each: Sandbox) -> None:
