@@ -11,6 +11,7 @@ import yaml
 
 from grpo_core.cli import main
 from grpo_core.probe.report import ProbeReport
+from tests.cases import cases
 
 SOUND = {"components": [{"name": "right", "kind": "exact"}]}
 FORM = {"components": [{"name": "form", "kind": "r1_format"}]}
@@ -74,20 +75,7 @@ def test_the_status_tells_the_verdict(tmp_path: Path, component: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "status", "words"),
-    [
-        ("components: [", [], 2, "YAML"),
-        ({"components": []}, [], 2, "reward.components"),
-        ({"components": [{"name": "a", "kind": "exat"}]}, [], 2, "reward.components.0.kind"),
-        ({"components": [{"name": "a", "kind": "exact", "params": {"extract": "x"}}]}, [], 2, "params.extract"),
-        ({"reward": FORM, "data": {"path": "a"}}, [], 2, "model"),
-        (SOUND, ["--data", "missing.jsonl"], 3, "missing.jsonl"),
-        (SOUND, ["--format", "gsm8k"], 2, "--data"),
-        (SOUND, ["--builtin", "--data", "a"], 2, "one of them"),
-        (SOUND, ["--out", "/nowhere/report.json"], 2, "/nowhere/report.json"),
-        ({"components": [{"name": "task", "kind": "reasoning_gym"}]}, [], 3, "reads the field"),
-        (None, [], 2, "/nowhere/reward.yaml"),
-    ],
+    ("content", "options", "status", "words"), cases("probe/bad_input", "content", "options", "status", "words")
 )
 def test_bad_input(
     tmp_path: Path, capsys: Output, content: object, options: list[str], status: int, words: str

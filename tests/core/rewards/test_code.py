@@ -131,24 +131,7 @@ def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judge
     assert judged({"program": "data = [2, 1]\nassert f(data) == sorted(data)"}, forged).value == 0.0
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "['v', ['h', 1, 'object'], None]",
-        "['v', ['k', 0], None]",
-        "['v', ['l', 7], None]",
-        "['v', ['d', [[['l', []], 1]]], None]",
-        "['v', ['i', 'zz'], None]",
-        "['x', 'SystemExit', [], '', '']",
-        "['x', 'KeyboardInterrupt', [], '', '']",
-        "['x', 'AssertionError', 5, '', '']",
-        "['callback', 0, [], []]",
-        "['passed', 1]",
-        "['v']",
-        "['v', ['unknown', 1], None]",
-        "'v'",
-    ],
-)
+@pytest.mark.parametrize("answer", cases("code/forged_answers", "answer"))
 def test_forged_answers_to_the_tests_pass_nothing(judged: Judging, answer: str) -> None:
     """Even where the tests swallow every error that they can."""
     forged = FORGED.format(forged=answer, when="len(sent) > 2", returned=3)

@@ -11,6 +11,7 @@ import pytest
 
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Limits, Sandbox
+from tests.cases import cases
 
 from .conftest import PATIENT, PROGRAMS, needs_groups
 
@@ -52,18 +53,7 @@ def test_tracebacks_hold_the_program_s_own_lines_alone(each: Sandbox, program: s
 
 
 @pytest.mark.parametrize(
-    ("program", "limits", "end", "status"),
-    [
-        ("pass", {}, "exited", 0),
-        ("import os; os._exit(3)", {}, "exited", 3),
-        ("raise SystemExit('no')", {}, "exited", 1),
-        ("import os; os.kill(os.getpid(), 15)", {}, "signal", -15),
-        ("import os; os.abort()", {}, "signal", -6),
-        ("import time; time.sleep(60)", {"wall_seconds": 0.2}, "wall", None),
-        ("while True: pass", {"cpu_seconds": 1}, "cpu", None),
-        ("while True: print('x' * 1000)", {"output_bytes": 1000}, "output", None),
-        ("bytearray(2**31)", {}, "exited", 1),
-    ],
+    ("program", "limits", "end", "status"), cases("sandbox/ends", "program", "limits", "end", "status")
 )
 def test_ends(each: Sandbox, program: str, limits: dict[str, Any], end: str, status: int | None) -> None:
     ran = each.run(program, limits=replace(PATIENT, **limits))
