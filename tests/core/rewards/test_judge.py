@@ -107,34 +107,24 @@ def test_a_field_of_the_last_object_that_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "number"), [("7", 7.0), (" 7.5. ", 7.5), ("-.5", -0.5), ("1e2", 100.0), (3, 3.0), (0.25, 0.25)]
+    ("given", "number"), [("7", 7.0), (" 7.5. ", 7.5), ("-.5", -0.5), ("1e2", 100.0), (3, 3.0), (0.25, 0.25)]
 )
-def test_numbers(told: object, number: float) -> None:
-    assert as_number(told) == number
+def test_numbers(given: object, number: float) -> None:
+    assert as_number(given) == number
 
 
-@pytest.mark.parametrize(
-    ("told", "error_class"),
-    [
-        ("nan", "value"),
-        ("-Infinity", "value"),
-        (float("nan"), "value"),
-        (10**400, "value"),
-        ("9" * 400, "value"),
-        ("1,000", "parse"),
-        ("7/10", "parse"),
-        ("٧", "parse"),
-        ("", "parse"),
-        (True, "parse"),
-        (None, "parse"),
-        ([7], "parse"),
-        ({"score": 7}, "parse"),
-    ],
-)
-def test_what_is_no_number(told: object, error_class: str) -> None:
-    with pytest.raises(NoScore) as fault:
-        as_number(told)
-    assert fault.value.error_class == error_class
+NO_NUMBERS: dict[str, tuple[object, ...]] = {
+    "value": ("nan", "-Infinity", float("nan"), 10**400, "9" * 400),
+    "parse": ("1,000", "7/10", "٧", "", True, None, [7], {"score": 7}),
+}
+
+
+@pytest.mark.parametrize("error_class", NO_NUMBERS)
+def test_what_is_no_number(error_class: str) -> None:
+    for given in NO_NUMBERS[error_class]:
+        with pytest.raises(NoScore) as fault:
+            as_number(given)
+        assert fault.value.error_class == error_class, given
 
 
 def test_a_score_is_a_share_of_the_scale() -> None:

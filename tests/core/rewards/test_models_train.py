@@ -36,10 +36,6 @@ def train(home: Path, out: Path, *arguments: str, fault: str = "", **parts: obje
     return status, log.read_text(encoding="utf-8")
 
 
-def manifest(out: Path) -> dict[str, object]:
-    return json.loads((out / "manifest.json").read_text())
-
-
 def used(out: Path) -> dict[str, object]:
     """What the reward used, as told at the end of the run."""
     (event,) = [row for row in rows(out / "events.jsonl") if row.get("type") == "reward_facts"]
@@ -49,10 +45,6 @@ def used(out: Path) -> dict[str, object]:
 def samples(out: Path) -> list[dict[str, object]]:
     groups = [row for path in sorted((out / "samples").glob("*.jsonl")) for row in rows(path)]
     return [one for group in groups for one in group["samples"]]
-
-
-def rewards(out: Path) -> list[float]:
-    return [row["metrics"]["reward"] for row in rows(out / "metrics.jsonl")]
 
 
 def test_a_reward_model_pays_a_run(home: Path, tmp_path: Path) -> None:
@@ -70,7 +62,8 @@ def test_a_reward_model_pays_a_run(home: Path, tmp_path: Path) -> None:
     assert len({round(one["reward"], 3) for one in paid}) > 3
     assert any(one["advantage"] > 0.1 for one in paid)
     sha256 = hashlib.sha256((home / "reward" / "model.safetensors").read_bytes()).hexdigest()
-    assert manifest(tmp_path / "run")["reward"]["liked"]["weights"] == {"model.safetensors": sha256}
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["reward"]["liked"]["weights"] == {"model.safetensors": sha256}
     assert used(tmp_path / "run")["liked"]["texts"] >= len(paid)
 
 
@@ -128,7 +121,7 @@ def test_a_judge_pays_a_run_that_dies_and_goes_on(home: Path, tmp_path: Path, mo
     for one in paid:
         digits = [letter for letter in one["completion"] if letter in "0123456789"]
         assert one["reward"] == (int(digits[-1]) / 10 if digits else 0)
-    assert len(rewards(out)) == STEPS
+    assert len(rows(out / "metrics.jsonl")) == STEPS
     facts = used(out)["judge"]
     assert facts["models"] == ["judge-2026-01"]
     assert facts["cache_hits"] > 0
