@@ -87,7 +87,8 @@ def test_all_cases_together_end_with_the_deadline(judged: Judging) -> None:
 
 def test_a_case_that_hangs_takes_no_other_with_it(judged: Judging) -> None:
     code = "import time\ndef f(n):\n    if n == 1:\n        time.sleep(60)\n    return n + 1"
-    assert judged(CALLS, code, pay="share", case_seconds=0.3).value == 0.75
+    score = judged(CALLS, code, pay="share", case_seconds=0.3)
+    assert (score.value, "the clock" in score.detail) == (0.75, True)
 
 
 @pytest.mark.parametrize(("tests", "times", "fault"), cases("code/bad_tests", "tests", "times", "fault"))
