@@ -10,6 +10,7 @@ from grpo_core.probe.cases import Asked, asked, cases, chosen
 from grpo_core.probe.catalogue import CLASSES, classes_for
 from grpo_core.probe.forms import R1, WHOLE, forms_for
 from grpo_core.probe.number_words import in_words
+from tests.cases import cases as table
 
 from .probing import component, rubric_of
 
@@ -29,89 +30,7 @@ def written(name: str, case: Case) -> list[str]:
     return list(BY_NAME[name].make(case))
 
 
-@pytest.mark.parametrize(
-    ("name", "answer", "text"),
-    [
-        ("digits_alone", "1,234", "1234"),
-        ("thousands_comma", "1234", "1,234"),
-        ("thousands_comma", "-1234567.5", "-1,234,567.5"),
-        ("thousands_thin_space", "1234", "1\u202f234"),
-        ("thousands_latex", "1234", "1{,}234"),
-        ("trailing_zero", "42", "42.0"),
-        ("trailing_zero", "4.2", "4.20"),
-        ("trailing_zeros", "-42", "-42.00"),
-        ("trailing_point", "42", "42."),
-        ("leading_zero", "42", "042"),
-        ("no_leading_zero", "0.5", ".5"),
-        ("no_leading_zero", "-0.25", "-.25"),
-        ("leading_plus", "42", "+42"),
-        ("minus_sign", "-42", "−42"),
-        ("minus_space", "-42", "- 42"),
-        ("over_one", "42", "42/1"),
-        ("fraction", "0.5", "1/2"),
-        ("fraction_unreduced", "3", "6/2"),
-        ("decimal", "1/8", "0.125"),
-        ("mixed_number", "-7/2", "-3 1/2"),
-        ("latex_fraction", "-0.5", r"-\frac{1}{2}"),
-        ("latex_fraction", "42", r"\frac{84}{2}"),
-        ("latex_dfrac", "1/3", r"\dfrac{1}{3}"),
-        ("scientific", "420", "4.2e2"),
-        ("scientific", "-0.042", "-4.2e-2"),
-        ("times_ten", "42", r"4.2 \times 10^{1}"),
-        ("percent", "0.5", "50%"),
-        ("currency", "42", "$42"),
-        ("currency_latex", "42", r"\$42"),
-        ("unit", "42", "42 apples"),
-        ("unit_latex", "42", r"42\text{ cm}"),
-        ("variable", "-42", "x = -42"),
-        ("words", "42", "forty-two"),
-        ("full_width", "42", "４２"),
-        ("arabic_indic", "42", "٤٢"),
-        ("boxed_inside", "42", r"\boxed{42}"),
-        ("bold", "42", "**42**"),
-        ("sentence_inside", "42", "The answer is 42."),
-        ("plus_one", "42", "43"),
-        ("minus_one", "0.5", "-0.5"),
-        ("sign_flipped", "42", "-42"),
-        ("digits_swapped", "1223", "2123"),
-        ("digits_swapped", "50", None),
-        ("first_digit_changed", "942", "142"),
-        ("last_digit_changed", "48", "41"),
-        ("last_digit_dropped", "-48", "-4"),
-        ("last_digit_dropped", "4", None),
-        ("digit_added", "48", "488"),
-        ("times_ten_wrong", "4.2", "42"),
-        ("tenth", "42", "4.2"),
-        ("halved", "7", "3.5"),
-        ("squared", "-7", "49"),
-        ("squared", "1", None),
-        ("reciprocal", "4", "0.25"),
-        ("reciprocal", "3", "1/3"),
-        ("reciprocal", "1", None),
-        ("off_by_half", "1/3", "5/6"),
-        ("off_by_hundredth", "42", "42.01"),
-        ("rounded", "42", "40"),
-        ("rounded", "3.75", "4"),
-        ("rounded", "40", None),
-        ("zero", "42", "0"),
-        ("zero", "0", None),
-        ("first_of_prompt", "14", "5"),
-        ("first_of_prompt", "5", "9"),
-        ("last_of_prompt", "14", "9"),
-        ("sum_of_prompt", "14", None),
-        ("sum_of_prompt", "45", "14"),
-        ("other_answer", "42", "70"),
-        ("wrong_in_words", "42", "forty-three"),
-        ("digits_inside", "42", "1427"),
-        ("gold_or_wrong", "42", "42 or 43"),
-        ("gold_denied", "42", "not 42"),
-        ("gold_part", "1234", "12"),
-        ("gold_in_passing", "42", "43\n\nAnother student said 42"),
-        ("gold_taken_back", "42", "42\nNo, that is wrong. Once more.\n43"),
-        ("empty", "42", ""),
-        ("colon", "42", ":"),
-    ],
-)
+@pytest.mark.parametrize(("name", "answer", "text"), table("probe/texts", "class", "answer", "text"))
 def test_a_class_writes(name: str, answer: str, text: str | None) -> None:
     assert written(name, number(answer)) == ([] if text is None else [text])
 
@@ -140,22 +59,8 @@ def test_a_text_that_names_the_right_answer_by_chance_is_left_out() -> None:
     assert written("echo", number("42", prompt="42")) == []  # the prompt is the answer
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0, "zero"),
-        (13, "thirteen"),
-        (40, "forty"),
-        (-86, "minus eighty-six"),
-        (100, "one hundred"),
-        (219, "two hundred nineteen"),
-        (1000, "one thousand"),
-        (70_001, "seventy thousand one"),
-        (999_999, "nine hundred ninety-nine thousand nine hundred ninety-nine"),
-        (1_000_000, None),
-    ],
-)
-def test_numbers_in_words(value: int, words: str | None) -> None:
+@pytest.mark.parametrize(("value", "words"), table("probe/numbers", "value", "words"))
+def test_numbers_in_words(value: str, words: str | None) -> None:
     assert in_words(Fraction(value)) == words
     assert in_words(Fraction(1, 2)) is None
 
@@ -186,18 +91,12 @@ def test_a_class_makes_the_same_texts_again() -> None:
         assert list(one.make(number("1234"))) == list(one.make(number("1234")))
 
 
-def test_only_a_rubric_that_may_ask_a_model_is_talked_to() -> None:
-    def about(*kinds: str) -> bool:
-        return any(
-            one.about == "judge" and one.name.startswith("judge_") for one in classes_for(rubric_of(*made(kinds)))
-        )
-
-    def made(kinds: tuple[str, ...]) -> list[dict[str, object]]:
-        given = {"python": {"source": "def verify(sample):\n    return 1\n"}}
-        return [component(kind, **given.get(kind, {})) for kind in kinds]
-
-    assert not about("numeric")
-    assert about("numeric", "python")
+@pytest.mark.parametrize(("kinds", "talked_to"), [(["numeric"], False), (["numeric", "python"], True)])
+def test_only_a_rubric_that_may_ask_a_model_is_talked_to(kinds: list[str], talked_to: bool) -> None:
+    source = {"python": {"source": "def verify(sample):\n    return 1\n"}}
+    rubric = rubric_of(*(component(kind, **source.get(kind, {})) for kind in kinds))
+    classes = [one for one in classes_for(rubric) if one.about == "judge" and one.name.startswith("judge_")]
+    assert bool(classes) is talked_to
 
 
 @pytest.mark.parametrize(

@@ -40,17 +40,32 @@ def save_encoder(folder: Path) -> Path:
     """A BERT, which reads a text in both directions."""
     tokenizer = byte_tokenizer()
     config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
+        **_shape(tokenizer, {0: "REWARD"}, hidden=16, heads=2),
         intermediate_size=32,
         max_position_embeddings=64,
-        pad_token_id=tokenizer.pad_token_id,
-        id2label={0: "REWARD"},
-        label2id={"REWARD": 0},
     )
     return _write(folder, BertForSequenceClassification, config, tokenizer, seed=3)
+
+
+def _shape(tokenizer: PreTrainedTokenizerFast, labels: dict[int, str], *, hidden: int, heads: int) -> dict[str, Any]:
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": hidden,
+        "num_hidden_layers": 1,
+        "num_attention_heads": heads,
+        "pad_token_id": tokenizer.pad_token_id,
+        "id2label": labels,
+        "label2id": {name: number for number, name in labels.items()},
+    }
+
+
+def _llama(tokenizer: PreTrainedTokenizerFast, labels: dict[int, str], *, hidden: int, heads: int, **more: Any) -> Any:
+    return LlamaConfig(
+        **_shape(tokenizer, labels, hidden=hidden, heads=heads) | more,
+        num_key_value_heads=heads,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
 
 
 def save_counting(folder: Path, kind: Any) -> Path:
@@ -61,20 +76,8 @@ def save_counting(folder: Path, kind: Any) -> Path:
     there are two labels, the other's number is 0."""
     tokenizer = byte_tokenizer()
     labels = {0: "REWARD"} if kind is LlamaForSequenceClassification else {0: "bad", 1: "good"}
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        intermediate_size=8,
-        max_position_embeddings=64,
-        rms_norm_eps=1e-12,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        id2label=labels,
-        label2id={name: place for place, name in labels.items()},
+    config = _llama(
+        tokenizer, labels, hidden=8, heads=1, intermediate_size=8, max_position_embeddings=64, rms_norm_eps=1e-12
     )
     model = kind(config)
     with torch.no_grad():
@@ -103,21 +106,8 @@ def _save(folder: Path, kind: Any, labels: dict[int, str], *, seed: int, chat: b
     tokenizer = byte_tokenizer()
     if chat:
         tokenizer.chat_template = CHAT
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        id2label=labels,
-        label2id={name: place for place, name in labels.items()},
-    )
+    sizes = {"num_hidden_layers": 2, "intermediate_size": 32, "max_position_embeddings": 128, "initializer_range": 0.3}
+    config = _llama(tokenizer, labels, hidden=16, heads=2, **sizes)
     return _write(folder, kind, config, tokenizer, seed=seed)
 
 

@@ -1,5 +1,7 @@
 """A real HTTP server on this machine that answers as it is told: rightly, or as a judge's server goes wrong."""
 
+import gzip
+import itertools
 import json
 import multiprocessing
 import re
@@ -50,17 +52,69 @@ def http(status: str, body: bytes, *headers: str, kind: str = "application/json"
 
 def chat(text: str | None, *, usage: tuple[int, int] | None = (7, 3), finish: str = "stop", **message: Any) -> bytes:
     """A chat completion's body."""
-    told: dict[str, Any] = {
+    completion: dict[str, Any] = {
         "model": "judge-2026-01",
         "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}],
     }
     if usage is not None:
-        told["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
-    return json.dumps(told).encode()
+        completion["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
+    return json.dumps(completion).encode()
 
 
 def says(text: str | None, **more: Any) -> bytes:
     return http("200 OK", chat(text, **more))
+
+
+def drip(_: Any = None) -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+    while True:
+        time.sleep(0.05)
+        yield b" "
+
+
+def _endless() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    while True:
+        yield b" " * 65536
+
+
+def _endless_headers() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n"
+    for number in itertools.count():
+        yield b"X-%d: y\r\n" % number
+
+
+def _bomb() -> bytes:
+    return http("200 OK", gzip.compress(b" " * 50_000_000), "Content-Encoding: gzip")
+
+
+def _silence() -> bytes:
+    threading.Event().wait()  # the thread ends with the tests
+    return b""
+
+
+STREAMS: dict[str, Callable[[], Reply]] = {
+    "drip": drip,
+    "endless": _endless,
+    "endless_headers": _endless_headers,
+    "bomb": _bomb,
+    "silence": _silence,
+}
+
+
+def reply_of(reply: dict[str, Any]) -> Reply:
+    """What tests/cases/judge/faults.yaml describes."""
+    match reply:
+        case {"stream": name}:
+            return STREAMS[name]()
+        case {"raw": text}:
+            return text.encode()
+        case {"chat": text}:
+            body = chat(text, **{name: reply[name] for name in ("finish", "refusal") if name in reply})
+        case _:
+            body = reply["body"].encode() * reply.get("times", 1)
+    kind, headers = reply.get("type", "application/json"), reply.get("headers", [])
+    return http(reply.get("http", "200 OK"), body, *headers, kind=kind, length=reply.get("length"))
 
 
 @dataclass

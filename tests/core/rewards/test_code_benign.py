@@ -1,36 +1,49 @@
-"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do."""
+"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (cases in code/problems.yaml)."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from grpo_core.config_reward import RewardLimits
+from grpo_core.data import Problem
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
 from grpo_core.rewards.code_params import CodeParams
-from tests.core.rewards.code_problems import ASKED, Asked
-from tests.core.rewards.code_problems_programs import ASKED_PROGRAMS
-
-
-def scorer_of(**params: object) -> CodeScorer:
-    return open_scorer(CodeParams.model_validate(params), Context(RewardLimits(workers=2)))
+from tests.cases import cases
 
 
 @pytest.fixture(scope="module")
 def scorers() -> Iterator[dict[str, CodeScorer]]:
-    made: dict[str, CodeScorer] = {}
-    yield made
-    for scorer in made.values():
+    opened: dict[str, CodeScorer] = {}
+    yield opened
+    for scorer in opened.values():
         scorer.close()
 
 
-@pytest.mark.parametrize("asked", [*ASKED, *ASKED_PROGRAMS], ids=lambda asked: asked.name)
-def test_right_is_paid_and_wrong_is_not(asked: Asked, scorers: dict[str, CodeScorer]) -> None:
-    scorer = scorers.setdefault(repr(asked.params), scorer_of(**asked.params))
-    samples = [asked.sample(asked.right), asked.sample(asked.wrong)]
-    if asked.params.get("extract") == "whole":
-        samples = [Unscored(asked.problem, code) for code in (asked.right, asked.wrong)]
-    right, wrong = scorer.score(samples, lambda: None)
-    assert (right.value, right.error) == (1.0, None), right
-    assert (wrong.value, wrong.passed, wrong.error) == (0.0, False, None), wrong
-    assert wrong.detail
+@pytest.mark.parametrize(
+    ("tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
+    cases("code/problems", "tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
+)
+def test_right_is_paid_and_wrong_is_not(
+    tests: Any,
+    program: str | None,
+    made: str | None,
+    right: str,
+    wrong: str,
+    params: dict[str, Any] | None,
+    meta: dict[str, Any] | None,
+    prompt: str | None,
+    scorers: dict[str, CodeScorer],
+) -> None:
+    if (key := repr(params)) not in scorers:
+        scorers[key] = open_scorer(CodeParams.model_validate(params or {}), Context(RewardLimits(workers=2)))
+    if program or made:
+        tests = {"program": program} if program else eval(made or "")
+    problem = Problem("p", prompt or "write a program", "", {"tests": tests, **(meta or {})})
+    text = "{}" if "extract" in (params or {}) else "I think this is it:\n\n```python\n{}\n```\n\nHope that helps."
+    samples = [Unscored(problem, text.replace("{}", code)) for code in (right, wrong)]
+    paid, unpaid = scorers[key].score(samples, lambda: None)
+    assert (paid.value, paid.error) == (1.0, None), paid
+    assert (unpaid.value, unpaid.passed, unpaid.error) == (0.0, False, None), unpaid
+    assert unpaid.detail

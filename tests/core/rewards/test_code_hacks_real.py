@@ -1,100 +1,145 @@
-"""Every hack of the corpus fools a judge that pays right solutions and refuses plain wrong ones: no straw men."""
+"""Every hack of the corpus fools a judge that pays right solutions and refuses plainly wrong ones: no straw men."""
 
+import json
+import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from grpo_core.probe.hacks import HACKS, Hack, Target
-from tests.core.rewards.naive_judges import JUDGES, RIGHT, TEXT_RIGHT, TEXT_WRONG, WRONG, fooled
+from tests.cases import FOLDER
+from tests.core.rewards.programs import PROGRAMS
 
-FOOLED: dict[str, str] = {
-    "same_process": """
-        exit_zero os_exit_zero raise_system_exit exit_in_call os_exit_in_call exit_by_thread exit_by_alarm
-        exit_at_exit exit_by_excepthook exit_by_finalizer exit_by_trace exit_by_profile exit_by_audit exit_by_exec
-        exit_by_fork exit_in_repr exit_in_error_text exit_in_eq term_at_end equals_all equals_all_int equals_all_str
-        equals_all_float equals_all_list equals_all_dict equals_all_tuple class_equals_all mock_any nested_equals_all
-        lies_about_its_type replaces_comparison replaces_main_names empties_cases rewrites_expected reads_frames
-        reads_traceback reads_garbage reads_main reads_files reads_by_trace""",
-    "no_failure_told": "killed_quietly crashes_interpreter",
-    "tolerant": "any_difference_is_zero nan patches_abs",
-    "by_order": "orders_as_wanted",
-    "pairwise": "empty_list",
-    "skips": "deep_value endless_digits unwritable_text",
-    "by_all": "patches_all",
-    "any_wrong": "patches_any",
-    "by_sorted": "patches_sorted",
-    "by_length": "patches_len",
-    "by_text": "patches_str",
-    "by_isclose": "patches_isclose",
-    "by_operator": "patches_operator",
-    "verdict_json": "patches_json prints_verdict",
-    "literal": "patches_exec reads_bytecode",
-    "compiled": "patches_compile",
-    "optimized_child": "optimizes_children",
-    "unittest": "patches_unittest fakes_unittest",
-    "unittest_words": "prints_unittest",
-    "in_namespace": "redefines_helpers",
-    "from_arguments": "mutates_arguments",
-    "counts_failures": "resets_failures",
-    "loads_cases_late": "opens_nothing",
-    "in_a_thread": "reads_other_threads",
-    "hidden_module": "reads_modules",
-    "child_environment": "reads_environment reads_own_memory",
-    "child_argument": "reads_parents",
-    "child_descriptor": "reads_descriptors",
-    "marker": "prints_marker",
-    "late_marker": "prints_marker_late",
-    "verdict_pipe": "writes_descriptors",
-    "verdict_by_tool": "sends_with_judges_tools",
-    "verdict_signed": "sends_with_found_nonce",
-    "verdict_file": "writes_result_files",
-    "scripts_side_by_side": "shadows_module",
-    "pytest": "rewrites_tests conftest pytest_settings",
-    "text_in_process": """reads_frames_prints reads_traceback_prints reads_other_threads_prints reads_main_prints
-        reads_files_prints reads_garbage_prints replaces_stdout""",
-    "text_hidden_module": "reads_modules_prints",
-    "text_environment": "reads_environment_prints reads_own_memory_prints",
-    "text_argument": "reads_parents_prints",
-    "text_descriptor": "reads_descriptors_prints",
-    "text_tolerant": "prints_nan",
-    "text_pairwise": "prints_nothing",
-    "text_contains": "prints_all_answers",
-}
-BY_HACK = {name: judge for judge, names in FOOLED.items() for name in names.split()}
+RESULTS = {(20, 22): 42424, (1, 2): 31313}
+CALL_CASES = [{"call": "solve", "args": list(args), "returns": value} for args, value in RESULTS.items()]
+TEXT_CASES = [{"input": f"{a} {b}\n", "output": f"{value}\n"} for (a, b), value in RESULTS.items()]
+RIGHT = "def solve(a, b):\n    return {20: 42424, 1: 31313}[a]\n"
+TEXT_RIGHT = "print({'20 22': 42424, '1 2': 31313}[input().strip()])\n"
+WRONG, TEXT_WRONG = "def solve(a, b):\n    return 5\n", "print(5)\n"
+MARKER, NONCE = "ALL TESTS PASSED", "0123456789abcdef0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """One item of tests/cases/code/naive_judges.yaml, which says what the fields mean."""
+
+    id: str
+    fools: list[str] = field(default_factory=list)
+    script: str = ""
+    compare: str = ""
+    text: bool = False
+    paid: str = "status"
+    handed: str = ""
+    right: str = ""
+
+
+_TABLE = yaml.safe_load((FOLDER / "code/naive_judges.yaml").read_text(encoding="utf-8"))
+JUDGES = {row["id"]: Judge(**row) for row in _TABLE}
+JUDGE_OF = {hack: judge for judge in JUDGES.values() for hack in judge.fools}
+SAME_PROCESS = JUDGES["same_process"].script
+
+
+def fooled(judge: Judge, code: str, folder: Path) -> bool:
+    """Whether the judge takes the program for a right one."""
+    cases = TEXT_CASES if judge.text else CALL_CASES
+    files = {
+        "solution.py": code,
+        "tests.json": "" if judge.handed or "hidden" in judge.id else json.dumps(cases),
+        "judge.py": judge.script or SAME_PROCESS.replace("return got == expected", judge.compare),
+        "inner.py": SAME_PROCESS + f"print('{MARKER}')\n",
+        "hidden_tests.py": f"CASES = {cases!r}\n",
+        "judge_tools.py": "def report(text):\n    print(text if type(text) is str else text.decode(), flush=True)\n",
+        "test_it.py": "from solution import solve\ndef test_it():\n    assert solve(20, 22) == 42424\n",
+    }
+    for name, text in files.items():
+        if text:
+            (folder / name).write_text(text)
+    reading, writing = os.pipe()
+    environment = {"VERDICT": str(writing), "NONCE": NONCE, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    if judge.handed == "environment":
+        environment["TESTS"] = json.dumps(cases)
+    ran = subprocess.run(
+        [sys.executable, "judge.py", *([json.dumps(cases)] if judge.handed == "argument" else [])],
+        cwd=folder,
+        env={**os.environ, **environment},
+        pass_fds=[writing],
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        sent = pipe.read().decode(errors="replace") if judge.paid in ("pipe", "signed") else ""
+    return _paid(judge.paid, ran, sent, folder / "result.json")
+
+
+def _paid(how: str, ran: "subprocess.CompletedProcess[str]", sent: str, file: Path) -> bool:
+    verdict: dict[str, Any] = {}
+    match how:
+        case "status":
+            return ran.returncode == 0
+        case "marker":
+            return MARKER in ran.stdout
+        case "last_line":
+            return ran.stdout.strip().endswith(MARKER)
+        case "no_fail":
+            return "FAIL" not in ran.stdout
+        case "unittest":
+            return ran.stderr.strip().endswith("OK")
+        case "json" if ran.stdout.startswith("{"):
+            verdict = json.loads(ran.stdout.splitlines()[0])
+        case "file" if file.exists():
+            verdict = json.loads(file.read_text())
+        case "pipe" | "signed":
+            nonce = NONCE if how == "signed" else ""
+            lines = [line.removeprefix(nonce) for line in sent.split("\n") if line.startswith(nonce + "{")]
+            verdict = json.loads(lines[0]) if lines else {}
+    return verdict.get("passed") is True
+
+
+def hack_of_each_family_and_form() -> set[str]:
+    first = {(hack.group, JUDGE_OF[hack.name].text): hack.name for hack in reversed(HACKS)}
+    return set(first.values())
+
+
+QUICK = hack_of_each_family_and_form()
+QUICK_JUDGES = {JUDGE_OF[name].id for name in QUICK}
 
 
 def test_every_hack_has_its_judge() -> None:
-    assert set(BY_HACK) == {hack.name for hack in HACKS}
+    assert sorted(JUDGE_OF) == sorted(hack.name for hack in HACKS)
+    assert sum(len(judge.fools) for judge in JUDGES.values()) == len(HACKS)
 
 
-@pytest.mark.parametrize("name", FOOLED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK_JUDGES else pytest.mark.slow) for name in JUDGES]
+)
 def test_a_naive_judge_tells_right_from_plainly_wrong(name: str, tmp_path: Path) -> None:
     judge = JUDGES[name]
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     right.mkdir()
     wrong.mkdir()
-    assert fooled(name, judge.right or (TEXT_RIGHT if judge.text else RIGHT), right)
-    assert not fooled(name, TEXT_WRONG if judge.text else WRONG, wrong)
+    assert fooled(judge, judge.right or (TEXT_RIGHT if judge.text else RIGHT), right)
+    assert not fooled(judge, TEXT_WRONG if judge.text else WRONG, wrong)
 
 
-@pytest.mark.parametrize("hack", HACKS, ids=lambda hack: hack.name)
+@pytest.mark.parametrize(
+    "hack",
+    [pytest.param(hack, id=hack.name, marks=() if hack.name in QUICK else pytest.mark.slow) for hack in HACKS],
+)
 def test_a_hack_fools_a_naive_judge(hack: Hack, tmp_path: Path) -> None:
-    judge = BY_HACK[hack.name]
-    form = "input" if JUDGES[judge].text else "call"
-    assert fooled(judge, hack.code(Target("solve", form)), tmp_path)
+    judge = JUDGE_OF[hack.name]
+    assert fooled(judge, hack.code(Target("solve", "input" if judge.text else "call")), tmp_path)
 
 
 def test_the_thread_s_exit_is_waited_for_on_a_busy_machine() -> None:
     """Its timer fires a second late here."""
-    late = """
-import threading
-class Late(threading.Timer):
-    def __init__(self, interval, *rest):
-        super().__init__(interval + 1, *rest)
-threading.Timer = Late
-"""
+    late = PROGRAMS["late timer"]
     (hack,) = [hack for hack in HACKS if hack.name == "exit_by_thread"]
     code = f"{late}\n{hack.code(Target('solve', 'input'))}\nprint('it was judged')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,12 +11,13 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.judge import TEMPLATE, JudgeParams, check
+from grpo_core.rewards.judge import JudgeParams
 from grpo_core.rewards.judge_score import NoScore, as_number, by_field, by_pattern, share
+from tests.cases import cases
 
 from .examples import PAGES, Example, examples, run
-from .judge_asked import PROBLEM, opened, values
-from .judge_server import Reply, Seen, Server, chat, http, says
+from .judge_asked import PROBLEM, judging, opened, values
+from .judge_server import Reply, Seen, Server, chat, http, reply_of, says
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -29,20 +30,17 @@ def by_completion(seen: Seen) -> Reply:
 
 
 def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch, system="Be strict.", extra={"reasoning_effort": "low"}, max_tokens=99)
+    with judging(monkeypatch, by_completion, system="Be strict.", extra={"reasoning_effort": "low"}, max_tokens=99) as (
+        judge,
+        server,
+    ):
         assert values(judge, "7") == [0.7]
-        judge.close()
     (seen,) = server.seen
     assert seen.path == "/v1/chat/completions"
     assert seen.headers["accept-encoding"] == "identity"
     body = seen.body
-    assert (body["model"], body["temperature"], body["max_tokens"], body["reasoning_effort"]) == (
-        "grader",
-        0.0,
-        99,
-        "low",
-    )
+    expected = {"model": "grader", "temperature": 0.0, "max_tokens": 99, "reasoning_effort": "low"}
+    assert {name: body[name] for name in expected} == expected
     assert body["messages"][0] == {"role": "system", "content": "Be strict."}
     # SHA-256 of "7": 7902699be42c8a8e46fbbb4501726517e86b22c56a189f7625a6da49081b2451
     asked = body["messages"][1]["content"]
@@ -52,74 +50,50 @@ def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_completion_that_names_places_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(lambda _: says("Score: 1")) as server:
-        judge = opened(server, monkeypatch, template="{completion}|{answer}|{unknown}")
+    with judging(monkeypatch, lambda _: says("Score: 1"), template="{completion}|{answer}|{unknown}") as (
+        judge,
+        server,
+    ):
         judge.score([Unscored(Problem("p", "{completion}", "{prompt}"), "{answer}{mark}")], lambda: None)
-        judge.close()
     assert server.seen[0].asked == "{answer}{mark}|{prompt}|{unknown}"
 
 
-def test_the_page_shows_the_usual_question() -> None:
-    page = (PAGES / "judge.md").read_text(encoding="utf-8")
-    assert f"```text\n{TEMPLATE}\n```" in page
-
-
 @pytest.mark.parametrize(
-    ("params", "field", "told"),
+    ("params", "field"),
     [
-        ({"template": "{prompt}"}, "template", "does not hold {completion}"),
-        ({"score_pattern": "score: ("}, "score_pattern", "is no regular expression"),
-        ({"score_pattern": "(a)(b)"}, "score_pattern", "has 2 groups"),
-        ({"votes": 3}, "votes", "3 votes at temperature 0"),
-        ({"extra": {"n": 2, "stream": True}}, "extra", "may not hold n, stream"),
-        ({"base_url": "judge"}, "base_url", "is no web address"),
+        ({"template": "{prompt}"}, "template"),
+        ({"score_pattern": "score: ("}, "score_pattern"),
+        ({"score_pattern": "(a)(b)"}, "score_pattern"),
+        ({"votes": 3}, "votes"),
+        ({"extra": {"n": 2, "stream": True}}, "extra"),
+        ({"base_url": "judge"}, "base_url"),
+        ({"minimum": 3, "maximum": 3}, ""),
     ],
 )
-def test_parameters_that_cannot_be_meant(params: dict[str, object], field: str, told: str) -> None:
-    found = dict(check(JudgeParams(**{"base_url": "https://judge.example/v1", "model": "grader", **params})))
-    assert told in found[field]
-
-
-def test_parameters_are_checked_with_the_reward() -> None:
-    params = {"base_url": "https://judge.example/v1", "model": "grader", "template": "x", "minimum": 3, "maximum": 3}
-    component = {"name": "judge", "kind": "judge", "params": params}
-    with pytest.raises(ConfigError, match="minimum 3 must be below maximum 3"):
-        Rubric(RewardConfig.model_validate({"components": [component]}))
-    del params["minimum"]
+def test_parameters_that_cannot_be_meant(params: dict[str, object], field: str) -> None:
+    given = {"base_url": "https://judge.example/v1", "model": "grader", **params}
+    component = {"name": "judge", "kind": "judge", "params": given}
     with pytest.raises(ConfigError) as refused:
         Rubric(RewardConfig.model_validate({"components": [component]}))
-    assert [one.path for one in refused.value.problems] == ["reward.components.0.params.template"]
+    assert [one.path for one in refused.value.problems] == [f"reward.components.0.params.{field}".rstrip(".")]
 
 
 # ---------------------------------------------------------------------- what is paid
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("Score: 7", "7"),
-        ("score = 7.5", "7.5"),
-        ("**Score:** 7/10", "7"),
-        ("**Score**: 8.", "8."),
-        ("Score: 2\nNo, on reflection\nScore: 9", "9"),
-        ("A good score overall.\nScore: -3", "-3"),
-        ("FINAL SCORE: 1e3", "1e3"),
-        ("Score: 1,000", "1,000"),
-    ],
-)
-def test_the_usual_pattern(text: str, score: str) -> None:
+@pytest.mark.parametrize(("text", "score"), cases("judge/scores", "text", "score"))
+def test_the_usual_pattern(text: str, score: str | None) -> None:
     pattern = JudgeParams(base_url="https://judge.example", model="m").score_pattern
-    assert by_pattern(text, pattern) == score
+    if score is not None:
+        assert by_pattern(text, pattern) == score
+    else:
+        with pytest.raises(NoScore):
+            by_pattern(text, pattern)
 
 
-@pytest.mark.parametrize("text", ["", "seven", "a good score", "Score", "scored 7", "underscore: 7"])
-def test_texts_without_a_score(text: str) -> None:
-    with pytest.raises(NoScore, match="no match"):
-        by_pattern(text, JudgeParams(base_url="https://judge.example", model="m").score_pattern)
-
-
-def test_a_pattern_that_takes_for_ever_is_stopped() -> None:
-    with pytest.raises(NoScore, match="score_pattern takes more than 2 s"):
+def test_a_pattern_that_takes_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.rewards.judge_score._PATTERN_SECONDS", 0.2)
+    with pytest.raises(NoScore, match="takes more than"):
         by_pattern("a" * 5000 + "!", "(?:a|aa)+$")
 
 
@@ -128,45 +102,35 @@ def test_a_field_of_the_last_object_that_has_it() -> None:
     assert by_field(text, "score") == 3
     assert by_field('{"a": "{\\"score\\": 9}", "score": 4}', "score") == 4
     for without in ("", "{}", "[1]", "{" * 50_000, '{"a":' * 4000):
-        with pytest.raises(NoScore, match="no JSON object with 'score'"):
+        with pytest.raises(NoScore):
             by_field(without, "score")
 
 
 @pytest.mark.parametrize(
-    ("told", "number"), [("7", 7.0), (" 7.5. ", 7.5), ("-.5", -0.5), ("1e2", 100.0), (3, 3.0), (0.25, 0.25)]
+    ("given", "number"), [("7", 7.0), (" 7.5. ", 7.5), ("-.5", -0.5), ("1e2", 100.0), (3, 3.0), (0.25, 0.25)]
 )
-def test_numbers(told: object, number: float) -> None:
-    assert as_number(told) == number
+def test_numbers(given: object, number: float) -> None:
+    assert as_number(given) == number
 
 
-@pytest.mark.parametrize(
-    ("told", "error_class"),
-    [
-        ("nan", "value"),
-        ("-Infinity", "value"),
-        (float("nan"), "value"),
-        (10**400, "value"),
-        ("9" * 400, "value"),
-        ("1,000", "parse"),
-        ("7/10", "parse"),
-        ("٧", "parse"),
-        ("", "parse"),
-        (True, "parse"),
-        (None, "parse"),
-        ([7], "parse"),
-        ({"score": 7}, "parse"),
-    ],
-)
-def test_what_is_no_number(told: object, error_class: str) -> None:
-    with pytest.raises(NoScore) as fault:
-        as_number(told)
-    assert fault.value.error_class == error_class
+NO_NUMBERS: dict[str, tuple[object, ...]] = {
+    "value": ("nan", "-Infinity", float("nan"), 10**400, "9" * 400),
+    "parse": ("1,000", "7/10", "٧", "", True, None, [7], {"score": 7}),
+}
+
+
+@pytest.mark.parametrize("error_class", NO_NUMBERS)
+def test_what_is_no_number(error_class: str) -> None:
+    for given in NO_NUMBERS[error_class]:
+        with pytest.raises(NoScore) as fault:
+            as_number(given)
+        assert fault.value.error_class == error_class, given
 
 
 def test_a_score_is_a_share_of_the_scale() -> None:
     assert [share(one, minimum=1, maximum=5) for one in (1, 2, 5)] == [0, 0.25, 1]
     for outside in (0.999, 5.001):
-        with pytest.raises(NoScore, match="is not between 1 and 5"):
+        with pytest.raises(NoScore):
             share(outside, minimum=1, maximum=5)
 
 
@@ -176,31 +140,25 @@ def test_votes_are_averaged_and_need_a_majority(monkeypatch: pytest.MonkeyPatch)
     def answer(seen: Seen) -> Reply:
         return says(f"Score: {next(said[seen.completion])}")
 
-    with Server(answer) as server:
-        judge = opened(server, monkeypatch, votes=3, temperature=1.0, pass_at=0.45)
+    with judging(monkeypatch, answer, votes=3, temperature=1.0, pass_at=0.45) as (judge, server):
         good, bad = judge.score([Unscored(PROBLEM, "good"), Unscored(PROBLEM, "bad")], lambda: None)
-        judge.close()
     assert (good.value, good.passed) == (0.45, True)
-    assert good.detail.startswith("2, 7 on 0 to 10 (1 votes without a score: the score is not a number: 'none'")
+    assert good.detail.startswith("2, 7 on 0 to 10")
     assert (bad.value, bad.error_class) == (None, "parse")
     assert (len(server.seen), judge.facts()["unreadable"]) == (6, 3)
 
 
 def test_votes_that_a_server_did_not_answer_are_not_the_samples_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([says("none"), http("404 Not Found", b""), says("none")])
-    with Server(lambda _: next(replies)) as server:
-        judge = opened(server, monkeypatch, votes=3, temperature=1.0)
+    with judging(monkeypatch, lambda _: next(replies), votes=3, temperature=1.0) as (judge, _):
         (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
-        judge.close()
     assert score.error_class == "infra"
 
 
 def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(lambda _: says("Score: 10")) as server:
-        judge = opened(server, monkeypatch, extract="answer_tag")
+    with judging(monkeypatch, lambda _: says("Score: 10"), extract="answer_tag") as (judge, server):
         assert values(judge, "", " \n", "4", "<answer> </answer>") == [0, 0, 0, 0]
         (score,) = judge.score([Unscored(PROBLEM, "<answer>\ud800</answer>")], lambda: None)
-        judge.close()
     assert (score.error_class, server.seen) == ("sample", [])
 
 
@@ -208,12 +166,10 @@ def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch: pytest.M
 
 
 def test_the_same_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch)
+    with judging(monkeypatch, by_completion) as (judge, server):
         assert values(judge, "3", "3", "5") == [0.3, 0.3, 0.5]
         assert values(judge, "5", "3") == [0.5, 0.3]
         facts = judge.facts()
-        judge.close()
     assert len(server.seen) == 2
     assert (facts["calls"], facts["cache_hits"], facts["answers"]) == (2, 3, 2)
     assert (facts["prompt_tokens"], facts["completion_tokens"], facts["models"]) == (14, 6, ["judge-2026-01"])
@@ -222,10 +178,8 @@ def test_the_same_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch, cache=tmp_path, budget_calls=3)
+    with judging(monkeypatch, by_completion, cache=tmp_path, budget_calls=3) as (judge, server):
         assert values(judge, "3", "5") == [0.3, 0.5]
-        judge.close()
         (file,) = tmp_path.iterdir()
         file.write_bytes(file.read_bytes() + b'\n{"request": "torn')
         judge = opened(server, monkeypatch, cache=tmp_path, budget_calls=3)
@@ -241,23 +195,23 @@ def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budge
 
 def test_a_budget_of_calls_is_never_passed_and_never_paid_0(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([http("500 Oops", b""), says("Score: 3"), says("Score: 4")])
-    with Server(lambda _: next(replies)) as server:
-        judge = opened(server, monkeypatch, budget_calls=3)
+    with judging(monkeypatch, lambda _: next(replies), budget_calls=3) as (judge, server):
         scores = judge.score([Unscored(PROBLEM, text) for text in "abcd"], lambda: None)
-        judge.close()
     assert len(server.seen) == 3
     assert [one.error_class for one in scores].count("budget") == 2
-    told = next(one.error for one in scores if one.error)
-    assert told == "the judge's budget is spent: 3 calls of 3 (budget_calls)"
+    assert "budget_calls" in next(one.error for one in scores if one.error)
 
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_budget_of_tokens(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(lambda _: says("Score: 3", usage=(60, 50) if counted else None)) as server:
-        judge = opened(server, monkeypatch, budget_tokens=200 if counted else 1, template="{completion}")
+    with judging(
+        monkeypatch,
+        lambda _: says("Score: 3", usage=(60, 50) if counted else None),
+        budget_tokens=200 if counted else 1,
+        template="{completion}",
+    ) as (judge, server):
         assert values(judge, "a", "b", "c") == ([0.3, 0.3, None] if counted else [0.3, None, None])
         facts = judge.facts()
-        judge.close()
     if counted:
         assert (facts["prompt_tokens"], facts["completion_tokens"], facts["estimated_answers"]) == (120, 100, 0)
     else:
@@ -268,10 +222,8 @@ def test_a_budget_of_tokens(counted: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_several_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with Server(by_completion) as server:
-        judge = opened(server, monkeypatch, budget_calls=5)
+    with judging(monkeypatch, by_completion, budget_calls=5) as (judge, _):
         assert values(judge, "1", "2", "3") == [0.1, 0.2, None]
-        judge.close()
 
 
 @pytest.mark.parametrize(
@@ -280,63 +232,37 @@ def test_several_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_server_that_lies_about_its_usage(usage: object, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.loads(chat("Score: 3"))
     body["usage"] = usage
-    with Server(lambda _: http("200 OK", json.dumps(body).encode())) as server:
-        judge = opened(server, monkeypatch)
+    with judging(monkeypatch, lambda _: http("200 OK", json.dumps(body).encode())) as (judge, _):
         assert values(judge, "a") == [0.3]
         assert judge.facts()["estimated_answers"] == 1
         assert judge.facts()["prompt_tokens"] > 0
-        judge.close()
 
 
 # ---------------------------------------------------------------------- the key
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        lambda told: says(f"You sent {told}. Score: 5"),
-        lambda told: says(f"{told}"),
-        lambda told: says(None, refusal=f"not with {told}"),
-        lambda told: http(
-            "401 Unauthorized", json.dumps({"error": {"message": f"Bad key {told}", "code": told}}).encode()
-        ),
-        lambda told: http("500 Oops", told.encode()),
-        lambda told: http("302 Found", b"", f"Location: https://evil.example/{told}"),
-        lambda told: http("200 OK", told.encode()),
-        lambda told: http("200 OK", chat("Score: 5").replace(b"judge-2026-01", told.encode())),
-        lambda told: http("200 OK", chat(told).replace(b"sk-", b"\\u0073k-")),
-        lambda told: http("200 OK", b"", f"Content-Encoding: {told}"),
-        lambda told: f"HTTP/1.1 {told}\r\n\r\n".encode(),
-        lambda told: f"{told}\r\n\r\n".encode(),
-        lambda told: f"{'x' * 145}{told}\r\n\r\n".encode(),  # where a message is cut, half a key must not be left
-        lambda told: http("500 Oops", f"{'x' * 183}{told}".encode()),
-        lambda told: says(f"{'x' * 183}{told}"),
-        lambda told: http("200 OK", f"{'x' * 183}{told}".encode()),
-    ],
-)
+@pytest.mark.parametrize("reply", cases("judge/key_echoes", "reply"))
 def test_a_server_that_echoes_the_key_does_not_spread_it(
-    reply: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reply: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answer(seen: Seen) -> Reply:
-        assert seen.headers["authorization"] == f"Bearer {KEY}"
-        return reply(seen.headers["authorization"].removeprefix("Bearer "))
+    def filled(part: object) -> object:
+        if isinstance(part, str):
+            return re.sub(r"\{(\d+)\}", lambda count: "x" * int(count[1]), part.replace("{key}", KEY))
+        return [*map(filled, part)] if isinstance(part, list) else part
 
-    with Server(answer) as server:
+    with Server(lambda _: reply_of({name: filled(part) for name, part in reply.items()})) as server:
         monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
         monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", server.place)
         judge = opened(server, monkeypatch, key_env="GRPO_JUDGE_KEY", cache=tmp_path)
         (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
-        facts = judge.facts()
         (child,) = judge._calls._pool._children
-        pid = child._process.pid
-        environment = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+        process = Path(f"/proc/{child._process.pid}")
+        environment = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
         judge.close()
-    assert len(server.seen) >= 1
+    assert {seen.headers["authorization"] for seen in server.seen} == {f"Bearer {KEY}"}
     kept = "".join(path.read_text() for path in tmp_path.iterdir())
-    for told in (repr(score), repr(facts), repr(judge.__dict__["_params"]), kept):
-        assert KEY not in told
-        assert KEY[:12] not in told
-    assert KEY.encode() not in environment
+    for text in (repr(score), repr(judge.facts()), repr(judge.__dict__["_params"]), kept, environment.decode()):
+        assert KEY[:12] not in text
 
 
 # ---------------------------------------------------------------------- the page

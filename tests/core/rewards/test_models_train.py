@@ -36,10 +36,6 @@ def train(home: Path, out: Path, *arguments: str, fault: str = "", **parts: obje
     return status, log.read_text(encoding="utf-8")
 
 
-def manifest(out: Path) -> dict[str, object]:
-    return json.loads((out / "manifest.json").read_text())
-
-
 def used(out: Path) -> dict[str, object]:
     """What the reward used, as told at the end of the run."""
     (event,) = [row for row in rows(out / "events.jsonl") if row.get("type") == "reward_facts"]
@@ -51,15 +47,11 @@ def samples(out: Path) -> list[dict[str, object]]:
     return [one for group in groups for one in group["samples"]]
 
 
-def rewards(out: Path) -> list[float]:
-    return [row["metrics"]["reward"] for row in rows(out / "metrics.jsonl")]
-
-
 def test_a_reward_model_pays_a_run(home: Path, tmp_path: Path) -> None:
     params = {"path": "reward", "template": "{completion}", "pass_at": 0}
     component = {"name": "liked", "kind": "reward_model", "weight": 0.5, "params": params}
-    status, said = train(home, tmp_path / "run", reward={"components": [component]})
-    assert status == 0, said
+    status, printed = train(home, tmp_path / "run", reward={"components": [component]})
+    assert status == 0, printed
     paid = samples(tmp_path / "run")
     assert len(paid) >= 6 * STEPS
     alone = RewardModel(RewardModelParams(**params), Context(base=home))
@@ -70,7 +62,8 @@ def test_a_reward_model_pays_a_run(home: Path, tmp_path: Path) -> None:
     assert len({round(one["reward"], 3) for one in paid}) > 3
     assert any(one["advantage"] > 0.1 for one in paid)
     sha256 = hashlib.sha256((home / "reward" / "model.safetensors").read_bytes()).hexdigest()
-    assert manifest(tmp_path / "run")["reward"]["liked"]["weights"] == {"model.safetensors": sha256}
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["reward"]["liked"]["weights"] == {"model.safetensors": sha256}
     assert used(tmp_path / "run")["liked"]["texts"] >= len(paid)
 
 
@@ -79,8 +72,8 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(home: Path, tmp_path: Pa
     params = {"path": "steps", "label": "good", "separator": "9", "aggregate": "mean"}
     component = {"name": "steps", "kind": "process", "params": params}
     algorithm = {"supervision": "process", "advantage": "group", "scale": "group_std"}
-    status, said = train(home, tmp_path / "run", reward={"components": [component]}, algorithm=algorithm)
-    assert status == 0, said
+    status, printed = train(home, tmp_path / "run", reward={"components": [component]}, algorithm=algorithm)
+    assert status == 0, printed
     paid = samples(tmp_path / "run")
     alone = Process(ProcessParams(**params), Context(base=home))
     several = 0
@@ -119,16 +112,16 @@ def test_a_judge_pays_a_run_that_dies_and_goes_on(home: Path, tmp_path: Path, mo
         params = {"base_url": f"http://{place}/v1", "model": "grader"}
         reward = {"components": [{"name": "judge", "kind": "judge", "params": params}], "limits": {"retries": 0}}
         out = tmp_path / "run"
-        status, said = train(home, out, reward=reward, fault=f"updated:{STEPS}")
-        assert status == KILLED, said
-        status, said = train(home, out, "--resume", reward=reward)
-        assert status == 0, said
+        status, printed = train(home, out, reward=reward, fault=f"updated:{STEPS}")
+        assert status == KILLED, printed
+        status, printed = train(home, out, "--resume", reward=reward)
+        assert status == 0, printed
     paid = samples(out)
     assert {one["components"]["judge"]["error"] for one in paid} == {None}  # nothing was asked twice
     for one in paid:
         digits = [letter for letter in one["completion"] if letter in "0123456789"]
         assert one["reward"] == (int(digits[-1]) / 10 if digits else 0)
-    assert len(rewards(out)) == STEPS
+    assert len(rows(out / "metrics.jsonl")) == STEPS
     facts = used(out)["judge"]
     assert facts["models"] == ["judge-2026-01"]
     assert facts["cache_hits"] > 0
@@ -149,15 +142,14 @@ def test_a_judge_that_is_gone_ends_the_run_with_its_cause(
     params = {"base_url": f"http://{place}/v1", "model": "grader", "key_env": None}
     component = {"name": "judge", "kind": "judge", "params": params}
     reward = {"components": [component], "limits": {"retries": 0}, "on_error": "zero"}
-    status, said = train(home, tmp_path / "run", reward=reward, eval={"before": False, "after": False})
+    status, printed = train(home, tmp_path / "run", reward=reward, eval={"before": False, "after": False})
     assert status == 5
-    assert f"no completion could be scored; the first failed with {place} cannot be reached: Connection refused" in said
+    assert f"{place} cannot be reached" in printed
 
 
 def test_a_private_judge_ends_the_run_before_a_model_is_loaded(home: Path, tmp_path: Path) -> None:
     params = {"base_url": "https://localhost/v1", "model": "grader", "key_env": None}
     reward = {"components": [{"name": "judge", "kind": "judge", "params": params}]}
-    status, said = train(home, tmp_path / "run", reward=reward)
+    status, printed = train(home, tmp_path / "run", reward=reward)
     assert status == 2
-    assert "the judge's address is private" in said
-    assert "GRPO_JUDGE_ALLOW=localhost:443 on the worker" in said
+    assert "GRPO_JUDGE_ALLOW=localhost:443" in printed

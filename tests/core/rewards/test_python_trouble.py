@@ -13,17 +13,9 @@ from grpo_core.rewards import session
 from grpo_core.rewards.session import shared_sandbox
 from grpo_core.rewards.session_slot import Slot
 from tests.core.rewards.examples import PAGES, Example, examples, run
-from tests.core.rewards.own_verifier import Make, one_bad, samples, told
+from tests.core.rewards.own_verifier import ONE, SINGLE, Make, samples, score_of_bad, scores
+from tests.core.rewards.programs import PROGRAMS
 from tests.processes import below
-
-
-def test_without_a_sandbox_nothing_is_scored(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> None:
-        raise SandboxError("no sandbox works here: install bubblewrap")
-
-    monkeypatch.setattr(session, "shared_sandbox", none)
-    with pytest.raises(SandboxError, match="install bubblewrap"):
-        make("def verify(sample):\n    return 1")
 
 
 class Failing:
@@ -36,78 +28,65 @@ class Failing:
     def open(self, *words: Any, **more: Any) -> Any:
         if self.times > 0:
             self.times -= 1
-            raise SandboxError("a box could not be started: Resource temporarily unavailable")
+            raise SandboxError("no box today")
         return self._real.open(*words, **more)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    failing = Failing(0)
+    monkeypatch.setattr(session, "shared_sandbox", lambda: failing)
+    monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
+    return failing
+
+
+def test_without_a_box_no_runner_opens(make: Make, failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise SandboxError("no sandbox")
+
+    failing.times = 99
+    with pytest.raises(SandboxError, match="no box today"):
+        make(ONE)
+    monkeypatch.setattr(session, "shared_sandbox", none)
+    with pytest.raises(SandboxError, match="no sandbox"):
+        make(ONE)
 
 
 @pytest.mark.parametrize(("fails", "tries", "error"), [(1, 2, None), (2, 3, None), (99, 3, "infra")])
 @pytest.mark.parametrize("on_error", ["mask", "zero"])
 def test_trouble_of_the_sandbox_is_tried_again_then_masked_and_never_paid_0(
-    make: Make, monkeypatch: pytest.MonkeyPatch, fails: int, tries: int, error: str | None, on_error: str
+    make: Make, failing: Failing, fails: int, tries: int, error: str | None, on_error: str
 ) -> None:
-    failing = Failing(0)
-    monkeypatch.setattr(session, "shared_sandbox", lambda: failing)
-    monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
     source = "def verify(sample):\n    if sample.completion == 'end':\n        __import__('os')._exit(0)\n    return 1"
-    runner = make(source, limits={"workers": 1}, on_error=on_error)
-    assert told(runner, "end")[0].error_class == "verifier"  # its box is gone
+    runner = make(source, limits=SINGLE, on_error=on_error)
+    assert scores(runner, "end")[0].error_class == "verifier"  # its box is gone
     failing.times = fails
     scored = runner.one(Problem("p", "q", "7"), "a")
     assert (scored.reward, scored.components["mine"].error_class) == (1.0 if error is None else None, error)
     assert scored.components["mine"].tries == tries
 
 
-def test_a_run_whose_every_box_fails_ends_with_the_reason(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Failing(99)
-    monkeypatch.setattr(session, "shared_sandbox", lambda: failing)
-    with pytest.raises(SandboxError, match="Resource temporarily unavailable"):
-        make("def verify(sample):\n    return 1")
-
-
-def test_no_reply_of_the_box_is_believed(make: Make) -> None:
-    """Source of a person can reach the channel of its own box: what comes is checked like anything from outside."""
-    runner = make("def verify(sample):\n    return 1")
-    score = runner._scorers["mine"]._score  # type: ignore[attr-defined]
-    (sample,) = samples("abc")
-    for reply in (
+@pytest.mark.parametrize(
+    "reply",
+    [
         {"value": math.inf},
         {"value": "x"},
         {},
         {"value": 1.0, "steps": [{"end": 9, "value": 1.0}]},
         {"value": 1.0, "steps": [{"end": 0, "value": 1.0}]},
         {"value": 1.0, "passed": [1]},
-    ):
-        assert score(reply, sample).error_class == "value", reply
+    ],
+    ids=repr,
+)
+def test_no_reply_of_the_box_is_believed(make: Make, reply: dict[str, Any]) -> None:
+    """Source of a person can reach the channel of its own box: what comes is checked like anything from outside."""
+    score = make(ONE)._scorers["mine"]._score  # type: ignore[attr-defined]
+    assert score(reply, samples("abc")[0]).error_class == "value"
 
 
 def test_a_forged_frame_ends_the_box_and_is_no_score(make: Make) -> None:
-    bad = """
-import os
-frame = bytes(32) + (13).to_bytes(4, "big") + b'{"value": 1}x'
-for descriptor in range(3, 64):
-    try:
-        os.write(descriptor, frame)
-    except OSError:
-        pass
-"""
-    assert one_bad(make, f"exec({bad!r})").error_class == "output"
-
-
-PAGE = PAGES / "python.md"
-
-
-@pytest.mark.parametrize("example", examples(PAGE), ids=lambda example: example.where)
-def test_what_the_page_shows_is_so(example: Example) -> None:
-    run(example)
-
-
-def leaves() -> list[psutil.Process]:
-    """What runs in the boxes of this process."""
-    found, parents = below(), set()
-    for one in found:
-        with suppress(psutil.NoSuchProcess):
-            parents.add(one.ppid())
-    return [one for one in found if one.pid not in parents]
+    bad = PROGRAMS["forged frame"]
+    assert score_of_bad(make, f"exec({bad!r})").error_class == "output"
 
 
 @pytest.mark.parametrize("whom", ["the program in a box", "all that holds boxes"])
@@ -115,31 +94,41 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(
     make: Make, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
     monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
-    runner = make("import time\ndef verify(sample):\n    time.sleep(0.2)\n    return 1", limits={"workers": 1})
-    killed: list[int] = []
-    asked: list[None] = []
-    heard = Slot._heard
+    runner = make("import time\ndef verify(sample):\n    time.sleep(0.2)\n    return 1", limits=SINGLE)
+    asked, heard = iter(range(1, 1000)), Slot._heard
+
+    def in_boxes() -> list[psutil.Process]:
+        """What runs in the boxes of this process: what has no children."""
+        processes = below()
+        parents = set()
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                parents.add(process.ppid())
+        return [process for process in processes if process.pid not in parents]
 
     def third_killed(*words: Any) -> bytes:
         """What waits for the box's answer, which is at its third sample then."""
-        asked.append(None)
-        if len(asked) == 3:
-            for one in leaves() if whom == "the program in a box" else below(deep=False):
-                killed.append(one.pid)
+        if next(asked) == 3:
+            victims = in_boxes() if whom == "the program in a box" else below(deep=False)
+            assert victims
+            for process in victims:
                 with suppress(psutil.NoSuchProcess):  # one that went with the one before
-                    one.kill()
+                    process.kill()
         return heard(*words)
 
     monkeypatch.setattr(Slot, "_heard", third_killed)
-    scored = [one.components["mine"] for one in runner.score(samples(*"abcdefgh"))]
-    assert killed
-    assert [one.value for one in scored] == [1.0] * 8
-    assert [one.error for one in scored] == [None] * 8
-    assert max(one.tries for one in scored) == 2
+    found = scores(runner, *"abcdef")
+    assert [(score.value, score.error) for score in found] == [(1.0, None)] * 6
+    assert max(score.tries for score in found) == 2
 
 
 def test_a_child_that_answers_too_is_not_heard(make: Make) -> None:
     """Both go on to the end of `verify`; the child has no channel to tell its value over."""
     source = "os = __import__('os')\ndef verify(sample):\n    return 1 if os.fork() else 5"
-    found = told(make(source, limits={"workers": 1}), *"abcdef")
-    assert [(one.value, one.error) for one in found] == [(1.0, None)] * 6
+    found = scores(make(source, limits=SINGLE), *"abcdef")
+    assert [(score.value, score.error) for score in found] == [(1.0, None)] * 6
+
+
+@pytest.mark.parametrize("example", examples(PAGES / "python.md"), ids=lambda example: example.where)
+def test_what_the_page_shows_is_so(example: Example) -> None:
+    run(example)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForSequenceClassification
 
 from grpo_core.config_reward import RewardConfig
-from grpo_core.errors import ConfigError, GrpoError, Interrupted, ModelError
+from grpo_core.errors import ConfigError, Interrupted, ModelError
 from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context, Unscored
@@ -105,9 +105,9 @@ def test_a_model_without_a_token_to_fill_up_with_reads_one_text_at_a_time(home: 
 
 
 def test_one_of_several_labels_is_named(home: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has 3 labels \(0 bad, 1 so, 2 good\): say by `label`"):
+    with pytest.raises(ConfigError, match="0 bad, 1 so, 2 good"):
         opened(home, "three")
-    with pytest.raises(ConfigError, match="has no label 'best'; it has 0 bad, 1 so, 2 good"):
+    with pytest.raises(ConfigError, match="'best'"):
         opened(home, "three", label="best")
     by_name = values(opened(home, "three", label="good"), "4")
     assert values(opened(home, "three", label="2"), "4") == by_name
@@ -131,17 +131,17 @@ def test_chat_makes_turns_and_nobody_forges_one(home: Path) -> None:
 
 
 def test_chat_needs_a_template(home: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no chat template"):
+    with pytest.raises(ConfigError, match="chat template"):
         opened(home, "random", chat=True)
     folder = save_sequence(tmp_path / "odd", chat=True)
     template = folder / "chat_template.jinja"
     template.write_text("{{ raise_exception('one turn only') }}")
-    with pytest.raises(ConfigError, match="cannot be used: one turn only"):
+    with pytest.raises(ConfigError, match="one turn only"):
         opened(tmp_path, "odd", chat=True)
     template.write_text("{% if 'bad' in messages[1]['content'] %}{{ raise_exception('no') }}{% endif %}x")
     good, bad = scored(opened(tmp_path, "odd", chat=True), [sample("good"), sample("bad")])
     assert good.error is None
-    assert (bad.error_class, bad.error) == ("sample", "the model's chat template refuses the text: no")
+    assert bad.error_class == "sample"
 
 
 # ---------------------------------------------------------------------- what cannot be scored
@@ -151,20 +151,15 @@ def test_a_text_is_never_cut(home: Path) -> None:
     fits, long = scored(opened(home), [sample("x" * 64, prompt=""), sample("x" * 65, prompt="")])
     assert fits.error is None
     assert (long.error_class, long.value) == ("sample", None)
-    assert "are 65 tokens of the reward's model, which reads 64" in (long.error or "")
+    assert all(number in (long.error or "") for number in ("65", "64"))
     (short,) = scored(opened(home, max_tokens=3), [sample("abcd", prompt="")])
-    assert "which reads 3" in (short.error or "")
+    assert short.error_class == "sample"
 
 
-@pytest.mark.parametrize("completion", ["\ud800", "a\x00b"])
+@pytest.mark.parametrize("completion", ["\ud800", "a\x00b", ""])
 def test_texts_that_no_tokenizer_reads(home: Path, completion: str) -> None:
-    bad, good = scored(opened(home), [sample(completion), sample("!")])
-    assert bad.error_class == "sample"
-    assert good.value is not None
-
-
-def test_an_empty_text_is_an_error(home: Path) -> None:
-    assert [one.error_class for one in scored(opened(home), [sample("", prompt="")])] == ["sample"]
+    bad, good = scored(opened(home, template="{completion}"), [sample(completion), sample("!")])
+    assert (bad.error_class, good.error_class) == ("sample", None)
 
 
 def test_a_number_that_is_none_is_an_error(home: Path, tmp_path: Path) -> None:
@@ -174,7 +169,7 @@ def test_a_number_that_is_none_is_an_error(home: Path, tmp_path: Path) -> None:
         model.score.weight.fill_(math.nan)
     model.save_pretrained(folder)
     (score,) = scored(opened(tmp_path, "broken"), [sample("!")])
-    assert (score.error_class, score.error) == ("value", "the reward's model gave nan, which is not a finite number")
+    assert (score.error_class, "nan" in (score.error or "")) == ("value", True)
 
 
 def test_it_stops_when_asked_to(home: Path) -> None:
@@ -191,36 +186,47 @@ def test_it_stops_when_asked_to(home: Path) -> None:
 # ---------------------------------------------------------------------- models that are refused
 
 
-def test_models_that_are_refused(home: Path, tmp_path: Path) -> None:
-    def refused(name: str, told: str, **params: object) -> None:
-        with pytest.raises(GrpoError) as fault:
-            opened(tmp_path, name, **params)
-        assert isinstance(fault.value, ModelError)
-        assert told in str(fault.value)
+def language_model(folder: Path) -> None:
+    tiny_folder(folder)  # transformers would make up a head
 
-    refused("nowhere", "the reward's model: no model folder 'nowhere'; looked at")
-    tiny_folder(tmp_path / "language")  # a language model: transformers would make up a head
-    refused("language", "is no such classifier: 1 tensors are missing, first score.weight")
-    (tmp_path / "empty").mkdir()
-    refused("empty", "has no config.json")
-    pickled = save_sequence(tmp_path / "pickled")
-    (pickled / "training.bin").write_bytes(torch_file())
-    refused("pickled", "which can run code when it is loaded")
-    adapted = save_sequence(tmp_path / "adapted")
-    (adapted / "adapter_config.json").write_text("{}")
-    refused("adapted", "adapters beside the weights")
-    torn = save_sequence(tmp_path / "torn")
-    (torn / "model.safetensors").write_bytes((torn / "model.safetensors").read_bytes()[:-10])
-    refused("torn", "cannot load the reward's model")
-    code = save_sequence(tmp_path / "code")
-    config = json.loads((code / "config.json").read_text())
-    config |= {
-        "model_type": "own",
-        "auto_map": {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.M"},
-    }
-    (code / "config.json").write_text(json.dumps(config))
-    (code / "own.py").write_text("raise SystemExit('this code ran')")
-    refused("code", "cannot load the reward's model")
+
+def pickled(folder: Path) -> None:
+    (save_sequence(folder) / "training.bin").write_bytes(torch_file())
+
+
+def adapted(folder: Path) -> None:
+    (save_sequence(folder) / "adapter_config.json").write_text("{}")
+
+
+def torn(folder: Path) -> None:
+    weights = save_sequence(folder) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+
+
+def with_code(folder: Path) -> None:
+    config = json.loads((save_sequence(folder) / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.M"}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
+    (folder / "own.py").write_text("raise SystemExit('this code ran')")
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda folder: None, "no model folder"),
+        (language_model, "score.weight"),
+        (Path.mkdir, "config.json"),
+        (pickled, "training.bin"),
+        (adapted, "adapters"),
+        (torn, "cannot load"),
+        (with_code, "cannot load"),
+    ],
+    ids=["missing", "language model", "empty", "pickled", "adapted", "torn", "with code"],
+)
+def test_models_that_are_refused(make: Callable[[Path], None], fault: str, tmp_path: Path) -> None:
+    make(tmp_path / "bad")
+    with pytest.raises(ModelError, match=fault):
+        opened(tmp_path, "bad")
 
 
 @pytest.mark.parametrize(
@@ -263,13 +269,9 @@ def test_what_the_page_shows_is_so(home: Path, example: object) -> None:
 
 
 def test_a_runner_scores_with_it_among_others(home: Path) -> None:
+    params = {"path": "models/reward", "template": "{completion}"}
     components = [
-        {
-            "name": "good",
-            "kind": "reward_model",
-            "weight": 0.5,
-            "params": {"path": "models/reward", "template": "{completion}"},
-        },
+        {"name": "good", "kind": "reward_model", "weight": 0.5, "params": params},
         {"name": "right", "kind": "exact", "params": {"extract": "whole"}},
     ]
     rubric = Rubric(RewardConfig.model_validate({"components": components}))

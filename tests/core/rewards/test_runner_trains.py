@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,12 @@ from grpo_core.cli import main
 from grpo_core.errors import SandboxError
 from grpo_core.rewards import Runner, session
 from grpo_core.rewards.session import shared_sandbox
+from tests.core.rewards.programs import PROGRAMS
 from tests.core.runs import PLAIN, Result, Setting, make_home, merged, result, rows
 from tests.processes import below, clean_environment, lives, wait_for
 
 # The kind numeric with the settings of PLAIN's component `near`, as a person would write it.
-NEAR = """
-import re
-
-def verify(sample):
-    numbers = re.findall(r"[0-9]+", sample.completion)
-    near = bool(numbers) and abs(int(numbers[-1]) - int(sample.answer)) <= 4000
-    print("looked at", sample.completion)
-    return {"value": near, "detail": numbers[-1] if numbers else "no number"}
-"""
+NEAR = PROGRAMS["near"]
 LOOPS = NEAR.replace("    near =", '    while sample.completion.startswith("9"):\n        pass\n    near =')
 
 
@@ -62,6 +54,16 @@ def components(out: Path, name: str = "near") -> list[dict[str, Any]]:
     return [sample["components"][name] for group in groups for sample in group["samples"]]
 
 
+def metrics_of(out: Path) -> list[dict[str, float]]:
+    lines: list[Any] = rows(out / "metrics.jsonl")
+    return [row["metrics"] for row in lines if row["kind"] == "step"]
+
+
+def events(out: Path, kind: str) -> list[dict[str, Any]]:
+    lines: list[Any] = rows(out / "events.jsonl")
+    return [row for row in lines if row["kind"] == "event" and row["type"] == kind]
+
+
 def test_a_verifier_trains_to_the_bit_like_the_rule_that_says_the_same(home: Path, near: Path, tmp_path: Path) -> None:
     rule = Setting(home, "rule", PLAIN)
     assert rule.train(tmp_path / "run") == 0
@@ -83,12 +85,15 @@ def test_the_manifest_names_source_and_sandbox(near: Path) -> None:
     manifest = json.loads((near / "manifest.json").read_text())
     assert len(manifest["reward"]["near"]["source_sha256"]) == 64
     assert manifest["sandbox"] == shared_sandbox().report.to_json() | {"tested_at": manifest["sandbox"]["tested_at"]}
-    events: list[Any] = [row for row in rows(near / "events.jsonl") if row["kind"] == "event"]
-    assert [row["data"]["near"]["workers"] for row in events if row["type"] == "reward_facts"] == [2]
+    assert [row["data"]["near"]["workers"] for row in events(near, "reward_facts")] == [2]
 
 
-def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(home: Path, near: Path, tmp_path: Path) -> None:
-    points = ["sampled:2", "updated:3", "step:4"]
+@pytest.mark.parametrize(
+    "points", [["updated:3"], pytest.param(["sampled:2", "updated:3", "step:4"], marks=pytest.mark.slow)]
+)
+def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(
+    home: Path, near: Path, tmp_path: Path, points: list[str]
+) -> None:
     assert Setting(home, "killed", python(NEAR)).through(tmp_path / "run", points) == points
 
     def without_name(found: Result) -> list[Any]:
@@ -97,7 +102,7 @@ def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(home: Pa
     assert without_name(result(tmp_path / "run")) == without_name(result(near))
 
 
-@pytest.mark.parametrize("on_error", ["mask", "zero"])
+@pytest.mark.parametrize("on_error", ["mask", pytest.param("zero", marks=pytest.mark.slow)])
 def test_a_verifier_that_loops_for_ever_on_some_samples(home: Path, tmp_path: Path, on_error: str) -> None:
     out = tmp_path / "run"
     parts = python(LOOPS, workers=4, deadline_seconds=0.5)
@@ -106,10 +111,9 @@ def test_a_verifier_that_loops_for_ever_on_some_samples(home: Path, tmp_path: Pa
     late = [one for one in components(out) if one["error"] is not None]
     assert late
     for one in late:
-        assert one["error"] == "Timeout: one sample took over 0.5 s and was killed"
         assert (one["error_class"], one["value"]) == ("timeout", None)
         assert one["seconds"] >= 0.5
-    metrics: list[Any] = [row["metrics"] for row in rows(out / "metrics.jsonl") if row["kind"] == "step"]
+    metrics = metrics_of(out)
     assert sum(one["reward_errors/timeout"] for one in metrics) == len(late)
     masked = len(late) if on_error == "mask" else 0
     assert sum(one["masked/reward_error"] for one in metrics) == masked
@@ -142,63 +146,51 @@ def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(
     parts = merged(python(ends, workers=1, retries=0), {"reward": {"on_error": "zero"}, "optim": {"steps": 3}})
     out = tmp_path / "run"
     assert Setting(home, "trouble", parts).train(out) == 0
-    metrics: list[Any] = [row["metrics"] for row in rows(out / "metrics.jsonl") if row["kind"] == "step"]
+    metrics = metrics_of(out)
     count = sum(one.get("reward_errors/infra", 0) for one in metrics)
     assert count > 0
     assert sum(one["masked/reward_error"] for one in metrics) == count  # never paid 0, whatever on_error says
-    events: list[Any] = [row for row in rows(out / "events.jsonl") if row["kind"] == "event"]
-    warned = [row["message"] for row in events if row["type"] == "warning"]
-    assert any("completions could not be scored for trouble of the machine" in one for one in warned), warned
+    warned = [row["message"] for row in events(out, "warning")]
+    assert any("trouble of the machine" in message for message in warned), warned
 
 
 # ---------------------------------------------------------------------- runs that must not begin, and how they end
-
-
-@cache
-def grpo(*words: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "grpo_core.cli", *words]
 
 
 def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none() -> None:
-        raise SandboxError("no sandbox works here. Fix: apt-get install bubblewrap")
+        raise SandboxError("Fix: apt-get install bubblewrap")
 
     def load(*_: Any, **__: Any) -> None:
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr(session, "shared_sandbox", none)
     monkeypatch.setattr("grpo_core.inputs.load_policy", load)
-    status, said = Setting(home, "refused", python(NEAR)).told(tmp_path / "run")
+    assert Setting(home, "refused", python(NEAR)).train(tmp_path / "run") == 6
     outcome = json.loads((tmp_path / "run" / "outcome.json").read_text())
-    assert (status, outcome["status"], outcome["code"]) == (6, "failed", "sandbox_error")
-    assert "apt-get install bubblewrap" in said
+    assert (outcome["status"], outcome["code"]) == ("failed", "sandbox_error")
     assert "apt-get install bubblewrap" in outcome["message"]
 
 
 @pytest.mark.parametrize(
-    ("source", "status", "told"),
+    ("params", "status", "fault"),
     [
-        ("def verify(sample):\n    return (1\n", 2, "line 2: syntax error: '(' was never closed"),
-        ("import socket\ndef verify(sample):\n    return 1\n", 2, "line 1: the import of 'socket' is not allowed"),
-        ("1 / 0\ndef verify(sample):\n    return 1\n", 5, "the verifier cannot be loaded: ZeroDivisionError"),
+        ({"source": "def verify(sample):\n    return (1\n"}, 2, "line 2"),
+        ({"source": "import socket\ndef verify(sample):\n    return 1\n"}, 2, "'socket'"),
+        ({"source": "1 / 0\ndef verify(sample):\n    return 1\n"}, 5, "ZeroDivisionError"),
+        ({"source": NEAR, "columns": ["unit"]}, 3, "line-1 has no 'unit'"),
     ],
 )
-def test_a_source_that_is_wrong_ends_the_run_before_it_begins(
-    home: Path, tmp_path: Path, source: str, status: int, told: str
+def test_a_verifier_that_is_wrong_ends_the_run_before_it_begins(
+    home: Path, tmp_path: Path, params: dict[str, Any], status: int, fault: str
 ) -> None:
-    found, said = Setting(home, "wrong", python(source)).told(tmp_path / "run")
-    assert (found, told in said) == (status, True), said
+    ended, printed = Setting(home, "wrong", with_near({"kind": "python", "params": params})).told(tmp_path / "run")
+    assert (ended, fault in printed) == (status, True), printed
 
 
-def test_a_dataset_without_the_field_that_a_verifier_reads_is_refused(home: Path, tmp_path: Path) -> None:
-    parts = with_near({"kind": "python", "params": {"source": NEAR, "columns": ["unit"]}})
-    status, said = Setting(home, "columns", parts).told(tmp_path / "run")
-    assert status == 3
-    assert "problem line-1 has no 'unit', which the reward component 'near' reads; it has prompt, answer" in said
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["training", "evaluating_before"])
 def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
     home: Path, tmp_path: Path, phase: str
@@ -208,9 +200,8 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
         {"eval": {"before": phase == "evaluating_before"}},
     )
     config, out = Setting(home, f"stopped-{phase}", parts).write(), tmp_path / "run"
-    run = subprocess.Popen(
-        grpo("train", str(config), "--out", str(out)), env=clean_environment("GRPO_"), stdout=subprocess.DEVNULL
-    )
+    words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out)]
+    run = subprocess.Popen(words, env=clean_environment("GRPO_"), stdout=subprocess.DEVNULL)
 
     def loops() -> bool:
         try:
@@ -228,32 +219,27 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
     wait_for(lambda: not any(map(lives, started)), f"{started} to end")
 
 
-def test_evaluating_closes_what_it_opened(home: Path, tmp_path: Path) -> None:
+def test_evaluating_closes_what_it_opened(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = Setting(home, "evaluated", python(LOOPS, deadline_seconds=1)).write()
-    done = subprocess.run(
-        grpo("eval", str(config), "--json"), env=clean_environment("GRPO_"), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (told,) = json.loads(done.stdout)["results"]
-    assert told["problems"] == 3
+    shared_sandbox().run("")  # its keeper lives on
+    before = len(below())
+    assert main(["eval", str(config), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["results"]
+    assert (found["problems"], len(below())) == (3, before)
 
 
-@pytest.mark.parametrize("ranks", [2])
-def test_each_rank_scores_its_share_in_boxes_of_its_own(home: Path, near: Path, tmp_path: Path, ranks: int) -> None:
-    parts = merged(python(NEAR), {"engine": {"threads": 1, "devices": ranks}})
-    config, out = Setting(home, "ranks", parts).write(), tmp_path / "run"
-    done = subprocess.run(
-        grpo("train", str(config), "--out", str(out)),
-        env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = [[one["value"], one["detail"], one["passed"]] for one in components(out)]
-    assert told[:20] == [[one["value"], one["detail"], one["passed"]] for one in components(near)][:20]
-    events: list[Any] = [row for row in rows(out / "events.jsonl") if row["kind"] == "event"]
-    assert len([row for row in events if row["type"] == "reward_facts"]) == ranks
+@pytest.mark.slow
+def test_each_rank_scores_its_share_in_boxes_of_its_own(home: Path, near: Path, tmp_path: Path) -> None:
+    parts, out = merged(python(NEAR), {"engine": {"threads": 1, "devices": 2}}), tmp_path / "run"
+    words = ["train", str(Setting(home, "ranks", parts).write()), "--out", str(out)]
+    environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=environment, check=True)
+
+    def verdicts(run: Path) -> list[list[Any]]:
+        return [[one["value"], one["detail"], one["passed"]] for one in components(run)][:20]
+
+    assert verdicts(out) == verdicts(near)
+    assert len(events(out, "reward_facts")) == 2
 
 
 @pytest.mark.parametrize("ends", ["well", "with an error"])
