@@ -1,4 +1,4 @@
-"""Runs that several files of tests compare with or go on from: made once."""
+"""Runs that several files of tests compare with or resume: made once per worker."""
 
 from collections.abc import Callable
 from functools import cache

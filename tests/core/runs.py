@@ -9,10 +9,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no child has to
 from safetensors.torch import load_file, save_file
 
 from grpo_core import faults
@@ -20,6 +22,7 @@ from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manif
 from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.rollout.replay import LEAST_TOKENS
+from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
 
 from .tiny import SHAPE, config, tiny_folder
 
@@ -80,7 +83,7 @@ ENGINES: dict[str, dict[str, object]] = {
     "ahead-critic": {**SETTINGS["critic"], "engine": {"one_step_off": True, "rollout_batch": 5}},
     "ahead-iterations": {**SETTINGS["iterations"], "engine": {"one_step_off": True, "rollout_tokens": 60}},
 }
-"""Ways of the engine beside the plain one, as they may be mixed: tests/core/test_resume_engine.py."""
+"""Ways of the engine other than the plain one, as they may be mixed."""
 
 
 def make_home(folder: Path) -> Path:
@@ -123,25 +126,17 @@ class Setting:
         """Exit status of `grpo train`, or minus the signal that ended it."""
         return forked(["train", str(self.write(**more)), "--out", str(out), *arguments], fault=fault)
 
-    def told(self, out: Path, *arguments: str, log: Path | None = None, **more: object) -> tuple[int, str]:
-        """The same, with what it printed (by way of `log`)."""
-        log = log or out.with_name(f"{out.name}.said")
-        words = ["train", str(self.write(**more)), "--out", str(out), *arguments]
-        status = forked(words, log=log)
+    def printed(self, out: Path, *arguments: str, **more: object) -> tuple[int, str]:
+        """The same, with what it printed."""
+        log = out.with_name(f"{out.name}.printed")
+        status = forked(["train", str(self.write(**more)), "--out", str(out), *arguments], log=log)
         return status, log.read_text(encoding="utf-8")
 
-    def through(self, out: Path, points: list[str]) -> list[str]:
-        """Train to the end, killed at each of the points in turn and resumed; returns those that were met."""
-        met: list[str] = []
+    def train_through(self, out: Path, points: Sequence[str], **more: object) -> None:
+        """Train to the end, killed at each of the points in turn and resumed."""
         for point in points:
-            status = self.train(out, *(["--resume"] if started(out) else []), fault=point)
-            if status == KILLED:
-                met.append(point)
-            else:
-                assert status == 0, f"{point}: the trainer ended with {status}"
-                return met
-        assert self.train(out, *(["--resume"] if started(out) else [])) == 0
-        return met
+            assert self.train(out, *resuming(out), fault=point, **more) == KILLED, point
+        assert self.train(out, *resuming(out), **more) == 0
 
 
 def setting(home: Path, name: str) -> Setting:
@@ -171,8 +166,9 @@ def write_state(checkpoint: Path, state: dict[str, object]) -> None:
     write_manifest(checkpoint, read_manifest(checkpoint).model_copy(update={"files": files}))
 
 
-def started(out: Path) -> bool:
-    return any((out / "checkpoints").glob("step-*"))
+def resuming(out: Path) -> list[str]:
+    """--resume, if there is a checkpoint."""
+    return ["--resume"] if any((out / "checkpoints").glob("step-*")) else []
 
 
 def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) -> int:
@@ -187,6 +183,7 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
             os.dup2(out, 1)
             os.dup2(out, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote; only a power cut does
             # The parent's thread pool is gone. Whoever asks first makes another, and two at once would find none.
             torch.set_num_threads(torch.get_num_threads())
             faults.arm(fault)
