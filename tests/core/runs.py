@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no child has to
@@ -22,6 +23,7 @@ from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manif
 from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.rollout.replay import LEAST_TOKENS
+from grpo_core.spool import SpoolReader
 from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
 
 from .tiny import SHAPE, config, tiny_folder
@@ -196,10 +198,62 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
     return os.waitstatus_to_exitcode(ended)
 
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+ENDS = list(range(30))
+"""Ids that end a completion of the model `ends`. One byte in nine does, so lengths are uneven and some are cut off."""
+
+
+def make_letters(folder: Path) -> Path:
+    """A folder with tiny models `base` and `ends` and problems whose right answer is always the one letter k."""
+    tiny_folder(folder / "base")
+    settings = tiny_folder(folder / "ends") / "generation_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "eos_token_id": ENDS}))
+    write_problems(folder / "train.jsonl", [f"say {letter}" for letter in LETTERS[:16]])
+    write_problems(folder / "heldout.jsonl", [f"say {letter}" for letter in LETTERS[16:]])
+    return folder
+
+
+def write_problems(path: Path, prompts: Sequence[str], answer: str = "k") -> None:
+    lines = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt in prompts]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def train_here(home: Path, out: Path, *words: str, **parts: object) -> int:
+    """Run the command in this process; returns its exit status."""
+    path = home / f"{out.name}.yaml"
+    path.write_text(config(**parts).to_yaml(), encoding="utf-8")
+    return main(["train", str(path), "--out", str(out), *words])
+
+
 # ---------------------------------------------------------------------- what came out
 
 
-def rows(path: Path) -> list[dict[str, object]]:
+def metrics_of(out: Path) -> list[dict[str, float]]:
+    return [row["metrics"] for row in rows(out / "metrics.jsonl")]
+
+
+def groups_of(out: Path) -> list[dict[str, Any]]:
+    return [group for path in sorted((out / "samples").glob("*.jsonl")) for group in rows(path)]
+
+
+def samples_of(out: Path) -> list[dict[str, Any]]:
+    return [sample for group in groups_of(out) for sample in group["samples"]]
+
+
+def outcome_of(out: Path) -> dict[str, Any]:
+    return json.loads((out / "outcome.json").read_text())
+
+
+def spooled(out: Path) -> list[dict[str, Any]]:
+    """Envelopes of all records in the spool."""
+    return [json.loads(one.body) for one in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
+
+
+def warnings_of(out: Path) -> list[str]:
+    return [row["message"] for row in rows(out / "events.jsonl") if row.get("type") == "warning"]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["record"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 

@@ -15,9 +15,21 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, RunDirError
 from grpo_core.records import Manifest
 from grpo_core.run_dir import RunDir
-from grpo_core.spool import SpoolReader
 
-from .runs import KILLED, STEPS, Setting, names_of_steps, result, rows, setting, state_of, tree, write_state
+from .runs import (
+    KILLED,
+    STEPS,
+    Setting,
+    names_of_steps,
+    result,
+    rows,
+    setting,
+    spooled,
+    state_of,
+    tree,
+    warnings_of,
+    write_state,
+)
 
 NEWEST = "checkpoints/step-000003"
 ZEROS = bytes(300)
@@ -41,10 +53,6 @@ def config_of(run: Setting, **more: object) -> RunConfig:
 def resumed(out: Path) -> dict[str, object]:
     (record,) = [row for row in rows(out / "events.jsonl") if row["kind"] == "resumed"]
     return record
-
-
-def spooled(out: Path) -> list[dict[str, object]]:
-    return [json.loads(one.body) for one in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
 
 
 def test_the_directory_reads_as_one_run_and_nothing_is_lost(plain: Setting, out: Path, whole) -> None:
@@ -144,7 +152,7 @@ def test_resumes_from_a_checkpoint_of_an_earlier_version(plain: Setting, out: Pa
     assert main(made) == 0
     assert plain.train(out, "--resume") == 0
     assert (resumed(out)["step"], resumed(out)["skipped"]) == (3, [])
-    assert not [row for row in rows(out / "events.jsonl") if row.get("type") == "warning"]
+    assert warnings_of(out) == []
     assert result(out) == whole("plain")
 
 
