@@ -32,10 +32,10 @@ from .runs import (
 )
 from .tiny import config, load
 
-STEPS, PROMPTS, GROUP = 20, 8, 64
+STEPS, PROMPTS, GROUP = 16, 4, 64
 BANDIT = {
     "sampling": {"group_size": GROUP, "prompts_per_step": PROMPTS, "max_completion_tokens": 1},
-    "optim": {"steps": STEPS, "lr": 0.02},
+    "optim": {"steps": STEPS, "lr": 0.03},
     "eval": {"path": "heldout.jsonl"},
     "traces": {"groups_per_step": 2},
 }
