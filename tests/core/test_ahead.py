@@ -316,6 +316,7 @@ def test_it_learns_as_well_as_without(home, tmp_path):
             out = tmp_path / f"{pace}{seed}"
             parts = {**BANDIT, "seed": seed, "eval": {"before": False, "after": False}, **more}
             parts["optim"] = {"steps": 25, "lr": 0.01}
+            parts["sampling"] = {**BANDIT["sampling"], "prompts_per_step": 8}
             parts["engine"] = {"threads": 1, **more.get("engine", {})}
             assert train_here(home, out, **parts) == 0
             found.setdefault(pace, []).append([metrics["reward"] for metrics in metrics_of(out)])
