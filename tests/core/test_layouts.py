@@ -92,13 +92,11 @@ def run(model, layout, **options):
 
 
 def alone(model):
-    """The same from transformers' logits row by row in float64, and PyTorch's log-softmax."""
-    model = model.double()
-    model.zero_grad()
+    """The same from transformers' logits row by row, and PyTorch's log-softmax in float64."""
     logprobs, entropies = [], []
     for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
         logits_TV = model(torch.tensor([[*prompt, *completion]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
-        table_TV = torch.log_softmax(logits_TV / 0.7, dim=-1)
+        table_TV = torch.log_softmax(logits_TV.double() / 0.7, dim=-1)
         entropies.append(-(table_TV.exp() * table_TV).sum(-1))
         logprobs.append(table_TV[torch.arange(len(completion)), completion])
     logprobs_N, entropies_N = torch.cat(logprobs), torch.cat(entropies)
