@@ -112,9 +112,9 @@ def test_micro_batches_add_up(folder, dtype):
 
 @pytest.mark.parametrize("layout", ["right", "packed"])
 def test_it_learns_the_returns(folder, layout):
-    made = critic(folder, layout=layout, lr=5e-3)
+    made = critic(folder, layout=layout, lr=3e-3)
     losses = []
-    for _ in range(40):
+    for _ in range(60):
         old_N = made.values(PROMPTS, COMPLETIONS)
         made.zero_gradients()
         losses.append(made.learn(PROMPTS, COMPLETIONS, old_N, RETURNS_N, EVEN_N))
