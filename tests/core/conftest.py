@@ -1,4 +1,4 @@
-"""Runs that several files of tests compare with or go on from: made once."""
+"""Runs that several files of tests compare with or resume: made once per worker."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from .runs import KILLED, STEPS, Result, make_home, names_of_steps, result, setting
+from .runs import KILLED, STEPS, Result, make_home, make_letters, names_of_steps, result, setting
 
 
 @pytest.fixture(scope="session")
 def runs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Problems of one letter each, whose right answer is always k, with two untaught models."""
+    return make_letters(tmp_path_factory.mktemp("letters"))
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no child has to
 from safetensors.torch import load_file, save_file
 
 from grpo_core import faults
@@ -20,6 +23,8 @@ from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manif
 from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.rollout.replay import LEAST_TOKENS
+from grpo_core.spool import SpoolReader
+from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
 
 from .tiny import SHAPE, config, tiny_folder
 
@@ -80,7 +85,7 @@ ENGINES: dict[str, dict[str, object]] = {
     "ahead-critic": {**SETTINGS["critic"], "engine": {"one_step_off": True, "rollout_batch": 5}},
     "ahead-iterations": {**SETTINGS["iterations"], "engine": {"one_step_off": True, "rollout_tokens": 60}},
 }
-"""Ways of the engine beside the plain one, as they may be mixed: tests/core/test_resume_engine.py."""
+"""Ways of the engine other than the plain one, as they may be mixed."""
 
 
 def make_home(folder: Path) -> Path:
@@ -123,25 +128,17 @@ class Setting:
         """Exit status of `grpo train`, or minus the signal that ended it."""
         return forked(["train", str(self.write(**more)), "--out", str(out), *arguments], fault=fault)
 
-    def told(self, out: Path, *arguments: str, log: Path | None = None, **more: object) -> tuple[int, str]:
-        """The same, with what it printed (by way of `log`)."""
-        log = log or out.with_name(f"{out.name}.said")
-        words = ["train", str(self.write(**more)), "--out", str(out), *arguments]
-        status = forked(words, log=log)
+    def printed(self, out: Path, *arguments: str, **more: object) -> tuple[int, str]:
+        """The same, with what it printed."""
+        log = out.with_name(f"{out.name}.printed")
+        status = forked(["train", str(self.write(**more)), "--out", str(out), *arguments], log=log)
         return status, log.read_text(encoding="utf-8")
 
-    def through(self, out: Path, points: list[str]) -> list[str]:
-        """Train to the end, killed at each of the points in turn and resumed; returns those that were met."""
-        met: list[str] = []
+    def train_through(self, out: Path, points: Sequence[str], **more: object) -> None:
+        """Train to the end, killed at each of the points in turn and resumed."""
         for point in points:
-            status = self.train(out, *(["--resume"] if started(out) else []), fault=point)
-            if status == KILLED:
-                met.append(point)
-            else:
-                assert status == 0, f"{point}: the trainer ended with {status}"
-                return met
-        assert self.train(out, *(["--resume"] if started(out) else [])) == 0
-        return met
+            assert self.train(out, *resuming(out), fault=point, **more) == KILLED, point
+        assert self.train(out, *resuming(out), **more) == 0
 
 
 def setting(home: Path, name: str) -> Setting:
@@ -171,8 +168,9 @@ def write_state(checkpoint: Path, state: dict[str, object]) -> None:
     write_manifest(checkpoint, read_manifest(checkpoint).model_copy(update={"files": files}))
 
 
-def started(out: Path) -> bool:
-    return any((out / "checkpoints").glob("step-*"))
+def resuming(out: Path) -> list[str]:
+    """--resume, if there is a checkpoint."""
+    return ["--resume"] if any((out / "checkpoints").glob("step-*")) else []
 
 
 def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) -> int:
@@ -187,6 +185,7 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
             os.dup2(out, 1)
             os.dup2(out, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote; only a power cut does
             # The parent's thread pool is gone. Whoever asks first makes another, and two at once would find none.
             torch.set_num_threads(torch.get_num_threads())
             faults.arm(fault)
@@ -199,10 +198,62 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
     return os.waitstatus_to_exitcode(ended)
 
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+ENDS = list(range(30))
+"""Ids that end a completion of the model `ends`. One byte in nine does, so lengths are uneven and some are cut off."""
+
+
+def make_letters(folder: Path) -> Path:
+    """A folder with tiny models `base` and `ends` and problems whose right answer is always the one letter k."""
+    tiny_folder(folder / "base")
+    settings = tiny_folder(folder / "ends") / "generation_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "eos_token_id": ENDS}))
+    write_problems(folder / "train.jsonl", [f"say {letter}" for letter in LETTERS[:16]])
+    write_problems(folder / "heldout.jsonl", [f"say {letter}" for letter in LETTERS[16:]])
+    return folder
+
+
+def write_problems(path: Path, prompts: Sequence[str], answer: str = "k") -> None:
+    lines = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt in prompts]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def train_here(home: Path, out: Path, *words: str, **parts: object) -> int:
+    """Run the command in this process; returns its exit status."""
+    path = home / f"{out.name}.yaml"
+    path.write_text(config(**parts).to_yaml(), encoding="utf-8")
+    return main(["train", str(path), "--out", str(out), *words])
+
+
 # ---------------------------------------------------------------------- what came out
 
 
-def rows(path: Path) -> list[dict[str, object]]:
+def metrics_of(out: Path) -> list[dict[str, float]]:
+    return [row["metrics"] for row in rows(out / "metrics.jsonl")]
+
+
+def groups_of(out: Path) -> list[dict[str, Any]]:
+    return [group for path in sorted((out / "samples").glob("*.jsonl")) for group in rows(path)]
+
+
+def samples_of(out: Path) -> list[dict[str, Any]]:
+    return [sample for group in groups_of(out) for sample in group["samples"]]
+
+
+def outcome_of(out: Path) -> dict[str, Any]:
+    return json.loads((out / "outcome.json").read_text())
+
+
+def spooled(out: Path) -> list[dict[str, Any]]:
+    """Envelopes of all records in the spool."""
+    return [json.loads(one.body) for one in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
+
+
+def warnings_of(out: Path) -> list[str]:
+    return [row["message"] for row in rows(out / "events.jsonl") if row.get("type") == "warning"]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["record"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 

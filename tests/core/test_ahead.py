@@ -1,6 +1,7 @@
 """Drawing ahead (engine.one_step_off): from which policy, what a step says of it, how it stops and fails."""
 
 import threading
+from itertools import count
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_core import draw
 from grpo_core.ahead import Ahead
 from grpo_core.checkpoint_files import step_folder
 from grpo_core.checkpoints.state import read_state
@@ -23,9 +25,9 @@ from grpo_core.rollout.frozen import FrozenRollout, frozen_copy
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.trainer import Trainer
 
-from .runs import result, rows, setting
-from .test_keeping import SELDOM, cut_at, in_update, steps_in, stop
-from .test_trainer import BANDIT, home, outcome, raising, reward, steps, train  # noqa: F401
+from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
+from .test_keeping import cut_at, steps_in, stop
+from .test_trainer import BANDIT
 from .tiny import config, load, sharpen, tiny_folder
 
 AHEAD = {"one_step_off": True}
@@ -158,40 +160,32 @@ def test_a_step_learns_from_the_policy_of_the_step_before(runs_home: Path, tmp_p
             assert torch.allclose(said, torch.tensor(one.logprobs), atol=1e-5)
 
 
-def test_a_step_says_how_old_its_completions_are(runs_home: Path, tmp_path: Path) -> None:
-    assert setting(runs_home, "plain").train(tmp_path / "run", engine=AHEAD, traces={"groups_per_step": 3}) == 0
-    for row in rows(tmp_path / "run/metrics.jsonl"):
-        step, metrics, seconds = row["step"], row["metrics"], row["seconds"]
-        assert metrics["sampling/staleness"] == (0 if step == 1 else 1)
+@pytest.mark.parametrize(("name", "ages"), [("plain", {0, 1}), ("dynamic", {0, 1, 2})])
+def test_a_step_records_how_old_its_completions_are(runs_home: Path, tmp_path: Path, name: str, ages: set[int]) -> None:
+    """What a refill leaves over is two steps old by the time it is learned from."""
+    out, more = tmp_path / "run", {"engine": AHEAD, "traces": {"groups_per_step": 12}}
+    assert setting(runs_home, name).train(out, **more) == 0
+    seen = []
+    for row in rows(out / "metrics.jsonl"):
+        step, metrics = row["step"], row["metrics"]
+        groups = [group for group in groups_of(out) if group["step"] == step and group["discarded"] is None]
+        found = [step - (group["sampled_at"] or step) for group in groups]
+        assert metrics["sampling/staleness"] == pytest.approx(sum(found) / len(found))
         assert ("clip_ratio/low_mean" in metrics) == (step > 1)  # in the first step the ratio is 1
-        assert {"sample", "reward", "update", "waiting", "total"} <= seconds.keys()
-        groups = rows(tmp_path / f"run/samples/step-{step:06d}.jsonl")
-        assert {group["sampled_at"] for group in groups} == {None if step == 1 else step - 1}
-
-
-def test_what_is_left_over_is_two_steps_old_by_then(runs_home: Path, tmp_path: Path) -> None:
-    more = {"engine": AHEAD, "traces": {"groups_per_step": 12}}
-    assert setting(runs_home, "dynamic").train(tmp_path / "run", **more) == 0
-    ages = []
-    for row in rows(tmp_path / "run/metrics.jsonl"):
-        step = row["step"]
-        groups = rows(tmp_path / f"run/samples/step-{step:06d}.jsonl")
-        found = [step - (group["sampled_at"] or step) for group in groups if group["discarded"] is None]
-        assert row["metrics"]["sampling/staleness"] == pytest.approx(sum(found) / len(found))
-        ages += found
-    assert set(ages) == {0, 1, 2}
+        assert {"sample", "reward", "update", "waiting", "total"} <= row["seconds"].keys()
+        assert set(found) == {0} if step == 1 else 0 not in found
+        seen += found
+    assert set(seen) == ages
 
 
 # ---------------------------------------------------------------------- stopping and failing
 
 
 def test_stopped_while_waiting_the_newest_checkpoint_stands(
-    runs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole
 ) -> None:
     """The third step's update is done; the fourth's groups are being scored, which takes until the wish is there."""
-    run, out = setting(runs_home, "plain"), tmp_path / "run"
-    assert run.train(tmp_path / "whole", engine=AHEAD) == 0
-    asked, score = threading.Event(), exact.score
+    out, asked, score = tmp_path / "run", threading.Event(), exact.score
 
     def slow(*args: Any) -> ComponentScore:
         if steps_in(out) == 2 and threading.current_thread() is not threading.main_thread():
@@ -204,74 +198,56 @@ def test_stopped_while_waiting_the_newest_checkpoint_stands(
         return asked.is_set()
 
     monkeypatch.setattr(exact, "score", slow)
-    stop(runs_home, out, "plain", when, engine=AHEAD)
+    stop(runs_home, out, "ahead", when)
     monkeypatch.undo()
-    assert (steps_in(tmp_path / "run"), cut_at(tmp_path / "run")) == (2, [0, 1, 2])
-    assert run.train(tmp_path / "run", "--resume", engine=AHEAD) == 0
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    assert (steps_in(out), cut_at(out)) == (2, [0, 1, 2])
+    assert setting(runs_home, "ahead").train(out, "--resume") == 0
+    assert result(out) == whole("ahead")
 
 
-def test_stopped_in_an_update_step_and_drawing_are_finished_where_the_step_before_is_not_kept(
-    runs_home: Path, tmp_path: Path
+def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(
+    runs_home: Path, tmp_path: Path, whole
 ) -> None:
-    run, more = setting(runs_home, "iterations"), {"engine": AHEAD, **SELDOM}
-    assert run.train(tmp_path / "whole", **more) == 0
-    stop(runs_home, tmp_path / "run", "iterations", in_update(tmp_path / "run"), **more)
-    assert (steps_in(tmp_path / "run"), cut_at(tmp_path / "run")) == (3, [0, 3])
-    assert run.train(tmp_path / "run", "--resume", **more) == 0
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
-
-
-def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(runs_home: Path, tmp_path: Path) -> None:
-    """The groups of step 3 are learned from already, those of step 4 being drawn, when the wish comes."""
-    run, more = setting(runs_home, "iterations"), {"engine": AHEAD, **SELDOM}
-    assert run.train(tmp_path / "whole", **more) == 0
-    asked: list[int] = []
+    """Step 3 has begun, and the groups of step 4 are being drawn, when the wish comes."""
+    out, checks = tmp_path / "run", []
 
     def when(trainer: Trainer) -> bool:
-        asked.extend([1] if steps_in(tmp_path / "run") == 2 else [])
-        return len(asked) > 1  # between steps, then within the third
+        checks.extend([1] if steps_in(out) == 2 else [])
+        return len(checks) > 1  # between steps, then within the third
 
-    stop(runs_home, tmp_path / "run", "iterations", when, **more)
-    assert (steps_in(tmp_path / "run"), cut_at(tmp_path / "run")) == (2, [0, 2])
-    held = read_state(tmp_path / "run/checkpoints" / step_folder(2)).draw.ahead
+    seldom = {"checkpoints": {"every": 100}}
+    stop(runs_home, out, "ahead-iterations", when, **seldom)
+    assert (steps_in(out), cut_at(out)) == (2, [0, 2])
+    held = read_state(out / "checkpoints" / step_folder(2)).draw.ahead
     assert held is not None
     assert {group.sampled_at for group in held.groups} == {2}
-    assert run.train(tmp_path / "run", "--resume", **more) == 0
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    assert setting(runs_home, "ahead-iterations").train(out, "--resume", **seldom) == 0
+    assert result(out) == whole("ahead-iterations")
 
 
-def test_a_reward_that_fails_while_drawing_ahead_ends_the_run_with_its_code(home, tmp_path, raising, capsys):  # noqa: F811
+@pytest.mark.parametrize(
+    ("error", "code"), [(RewardError("no"), "reward_error"), (KeyError("a slip"), "internal_error")]
+)
+def test_what_goes_wrong_while_drawing_ahead_ends_the_run_with_its_code(home, tmp_path, monkeypatch, error, code):
     """8 completions a step; the first of step 3 raises, while the policy learns in step 2."""
-    raising(always=True, after=2 * 8)
-    out = tmp_path / "run"
-    assert train(home, out, optim={"steps": 5}, reward=reward("fail"), engine={"threads": 1, **AHEAD}) == 5
-    end = outcome(out)
-    assert (end["status"], end["code"], end["steps_done"]) == ("failed", "reward_error", 1)
-    assert "no such number" in end["message"]
-    assert [row["step"] for row in rows(out / "metrics.jsonl")] == [1]
-    assert "Traceback" not in capsys.readouterr().err
+    text_of, calls, out = draw.completion_text, count(), tmp_path / "run"
 
-
-def test_a_defect_while_drawing_ahead_keeps_its_trace(home, tmp_path, raising, monkeypatch, capsys):  # noqa: F811
-    from grpo_core import draw
-
-    texts = draw.completion_text
-    calls: list[int] = []
-
-    def broken(*args: object) -> str:
-        calls.append(1)
-        if len(calls) > 8:
-            raise KeyError("a slip of ours")
-        return texts(*args)  # type: ignore[arg-type]
+    def broken(*args: Any) -> str:
+        if next(calls) >= 2 * 8:
+            raise error
+        return text_of(*args)
 
     monkeypatch.setattr(draw, "completion_text", broken)
-    with pytest.raises(KeyError):
-        train(home, tmp_path / "run", engine={"threads": 1, **AHEAD})
-    end = outcome(tmp_path / "run")
-    assert (end["status"], end["code"]) == ("failed", "internal_error")
-    assert "a slip of ours" in end["message"]
-    assert "completion_text" in capsys.readouterr().out
+    parts = {"optim": {"steps": 5}, "engine": {"threads": 1, **AHEAD}}
+    if code == "reward_error":
+        assert train_here(home, out, **parts) == RewardError.exit_status
+    else:
+        with pytest.raises(KeyError):
+            train_here(home, out, **parts)
+        assert "completion_text" in (out / "log.txt").read_text()  # the trace
+    end = outcome_of(out)
+    assert (end["status"], end["code"], end["steps_done"]) == ("failed", code, 1)
+    assert [row["step"] for row in rows(out / "metrics.jsonl")] == [1]
 
 
 # ---------------------------------------------------------------------- switched at a resume
@@ -287,29 +263,24 @@ def test_a_run_may_go_on_with_it_switched(runs_home: Path, tmp_path: Path, first
     assert ages == ([0, 1, None, None] if first else [None, None, 0, 1])
     groups = rows(out / "samples/step-000003.jsonl")
     assert {group["sampled_at"] for group in groups} == {2 if first else None}
-    (warning,) = [row["message"] for row in rows(out / "events.jsonl") if "one_step_off" in row.get("message", "")]
-    assert warning == (
-        f"the checkpoint was written with engine.one_step_off {first}; it goes on with {not first}: not bit by bit"
-    )
+    (warning,) = [one for one in warnings_of(out) if "Cohort's" not in one]  # the checkout may be worked on meanwhile
+    assert f"engine.one_step_off {first}" in warning
 
 
 # ---------------------------------------------------------------------- losses without a ratio, refusals
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    "parts",
     [
-        ({"engine": {**AHEAD, "devices": 2}}, "exchanges of two threads"),
-        ({"engine": {**AHEAD, "nodes": 2}}, "exchanges of two threads"),
-        ({"engine": {**AHEAD, "rollout": "vllm"}}, "a colocated vLLM sleeps"),
-        (
-            {"engine": AHEAD, "algorithm": {"loss": "reinforce", "correction": {"mode": "none"}}},
-            "loss reinforce has no ratio",
-        ),
+        {"engine": {**AHEAD, "devices": 2}},
+        {"engine": {**AHEAD, "nodes": 2}},
+        {"engine": {**AHEAD, "rollout": "vllm"}},
+        {"engine": AHEAD, "algorithm": {"loss": "reinforce", "correction": {"mode": "none"}}},
     ],
 )
-def test_what_does_not_go_with_it_is_refused(parts: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_does_not_go_with_it_is_refused(parts: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="one_step_off"):
         config(**parts)
     engine = {name: value for name, value in parts["engine"].items() if name != "one_step_off"}  # type: ignore[union-attr]
     config(**{**parts, "engine": engine})
@@ -335,7 +306,7 @@ PACES = {
 
 
 @pytest.mark.slow
-def test_it_learns_as_well_as_without(home, tmp_path):  # noqa: F811
+def test_it_learns_as_well_as_without(home, tmp_path):
     """The bandit of test_trainer, three seeds each. Weighed by the ratio, a step late is all that it costs: its reward
     is not below the plain run's one step earlier, within the 95 % interval of the mean over seeds (Student's t, 2
     degrees of freedom). PPO's ratio, which holds back a policy that moves this fast, arrives there later."""
@@ -345,9 +316,10 @@ def test_it_learns_as_well_as_without(home, tmp_path):  # noqa: F811
             out = tmp_path / f"{pace}{seed}"
             parts = {**BANDIT, "seed": seed, "eval": {"before": False, "after": False}, **more}
             parts["optim"] = {"steps": 25, "lr": 0.01}
+            parts["sampling"] = {**BANDIT["sampling"], "prompts_per_step": 8}
             parts["engine"] = {"threads": 1, **more.get("engine", {})}
-            assert train(home, out, **parts) == 0
-            found.setdefault(pace, []).append([metrics["reward"] for metrics in steps(out)])
+            assert train_here(home, out, **parts) == 0
+            found.setdefault(pace, []).append([metrics["reward"] for metrics in metrics_of(out)])
     late = [fmean(one[1:]) - fmean(plain[:-1]) for one, plain in zip(found["weight"], found["plain"], strict=True)]
     assert fmean(late) + 4.303 * stdev(late) / sqrt(len(late)) > 0
     assert fmean(late) > -0.05

@@ -4,10 +4,10 @@ Micro-batches, layouts, ranks and the zero-advantage skip change where numbers a
 steps in fp32: a wrong denominator in any of them would move every weight by a learning rate.
 """
 
-import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from safetensors.torch import load_file
@@ -15,28 +15,14 @@ from safetensors.torch import load_file
 from grpo_core.cli import main
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.model.layout import plan_micro_batches
+from tests.cases import cases
 
-from .tiny import config, tiny_folder
+from .runs import groups_of, make_letters, metrics_of, samples_of, write_problems
+from .tiny import config
 
-ENDS = list(range(30))
-"""Ids that end a completion. One byte in nine does, so lengths are uneven and some completions are cut off."""
-LR = 1e-4
-STEPS = 3
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("home")
-    base = tiny_folder(folder / "base")
-    settings = base / "generation_config.json"
-    told = json.loads(settings.read_text()) if settings.exists() else {}
-    settings.write_text(json.dumps({**told, "eos_token_id": ENDS}))
-    problems = [{"prompt": "say " + "x" * (n % 7), "answer": "k"} for n in range(12)]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
-    return folder
-
-
+LR, STEPS = 1e-4, 3
 BASE = {
+    "model": {"path": "ends"},
     "sampling": {"group_size": 4, "prompts_per_step": 8, "max_completion_tokens": 24, "temperature": 0.9},
     # The reward falls with the length of long completions: some groups differ, and in some all are short and equal.
     "algorithm": {"overlong": {"buffer_tokens": 12}},
@@ -46,6 +32,41 @@ BASE = {
     "engine": {"threads": 1, "micro_batch_tokens": 100_000, "layout": "right"},
     "traces": {"groups_per_step": 100},
 }
+VARIANTS = {case.values[0]: case.values[1] for case in cases("trainer/variants", "name", "algorithm")}
+LEARNS_OF_ZERO = {"grpo", "dppo", "simplified", "masks", "ppo"}
+"""Where a completion of advantage 0 has a gradient, so that nothing may be skipped: of a KL term or an entropy bonus in
+the loss, or in the critic."""
+CUTS = {
+    # Layout and number of micro-batches, against one micro-batch padded on the right.
+    "right-8": ("right", 8, {}),
+    "left-1": ("left", 1, {}),
+    "packed-2": ("packed", 2, {}),
+    "shared-3": ("shared", 3, {}),
+    "right-recomputed": ("right", 1, {"gradient_checkpointing": True}),
+    "shared-recomputed": ("shared", 1, {"gradient_checkpointing": True}),
+    "no-skip": ("right", 1, {"skip_zero_advantage": False}),
+}
+QUICK = {
+    *(("grpo", cut) for cut in ("right-8", "shared-3", "shared-recomputed")),
+    *(("masks", cut) for cut in ("left-1", "packed-2")),
+    ("ppo", "packed-2"),
+    ("gspo", "shared-3"),
+    ("dapo", "no-skip"),
+}
+ALL = [
+    pytest.param(name, cut, marks=[] if (name, cut) in QUICK else pytest.mark.slow)
+    for name in VARIANTS
+    for cut in CUTS
+    if not (cut == "no-skip" and name in LEARNS_OF_ZERO)
+    and not (cut.endswith("recomputed") and name not in ("grpo", "masks"))
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = make_letters(tmp_path_factory.mktemp("home"))
+    write_problems(home / "train.jsonl", ["say " + "x" * (n % 7) for n in range(12)])
+    return home
 
 
 def settings(**parts):
@@ -67,102 +88,54 @@ def trained(home, out, parts, *, ranks=1):
         assert main(words) == 0
     else:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        done = subprocess.run(
-            [sys.executable, *launcher, "-m", "grpo_core.cli", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        command = [sys.executable, *launcher, "-m", "grpo_core.cli", *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr[-3000:]
     weights = load_file(out / "checkpoints" / "final" / "model.safetensors")
     return {name: tensor.double() for name, tensor in weights.items()}, metrics_of(out)
 
 
-def metrics_of(out):
-    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["record"]["metrics"] for line in lines]
+@pytest.fixture(scope="module")
+def whole(home, tmp_path_factory):
+    """The run of a variant in one micro-batch padded on the right, on one rank, zero-advantage rows skipped. Worth
+    comparing: it moved every matrix by about the learning rate a step, with lengths, rewards and groups of several
+    kinds."""
+
+    @cache
+    def of(name):
+        out = tmp_path_factory.mktemp(name) / "whole"
+        weights, metrics = trained(home, out, settings(algorithm=VARIANTS[name]))
+        before = load_file(home / "ends" / "model.safetensors")
+        assert all((tensor - before[key].double()).abs().max() > 2 * LR for key, tensor in weights.items())
+        assert all(one["grad_norm"] > 0.01 for one in metrics)
+        assert len(set(lengths(out))) > 5
+        assert {group["signal"] for group in groups_of(out)} == {"mixed", "all_equal"}
+        assert any(sample["finish_reason"] == "length" for sample in samples_of(out))
+        return out, (weights, metrics)
+
+    return of
 
 
-def groups_of(out):
-    files = sorted((out / "samples").glob("*.jsonl"))
-    return [json.loads(line)["record"] for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-PER_SEQUENCE = {"aggregation": "sequence_mean"}
-AGAIN = {"inner_iterations": 2}  # a ratio other than 1, so that clips and masks have something to do
-VARIANTS = {
-    "grpo": {**PER_SEQUENCE, "kl": {"coef": 0.04}, **AGAIN},
-    "bnpo": {"aggregation": "local_token_mean", "local_batch": 6},
-    "dapo": {"aggregation": "token_mean", "clip_high": 0.28},
-    "dr_grpo": {"aggregation": "constant", "aggregation_constant": 24, "scale": "none"},
-    "gspo": {**PER_SEQUENCE, "loss": "gspo", "clip_low": 3e-4, "clip_high": 4e-4, "mini_batches": 3},
-    "gspo_token": {**PER_SEQUENCE, "loss": "gspo_token", **AGAIN},
-    "gmpo": {**PER_SEQUENCE, "loss": "gmpo", "clip_low": 0.4, "clip_high": 0.4, **AGAIN},
-    "cispo": {"loss": "cispo", "clip_high": 5.0, "mini_batches": 2},
-    "sapo": {**PER_SEQUENCE, "loss": "sapo", **AGAIN},
-    "vespo": {"loss": "vespo", **AGAIN},
-    "luspo": {"loss": "luspo", "aggregation": "sequence_sum", **AGAIN},
-    "dppo": {"loss": "dppo", "kl": {"coef": 0.001, "estimator": "k2", "target": "old"}, **AGAIN},
-    "simplified": {
-        "loss": "sequence_ratio",
-        "aggregation": "sequence_total",
-        "scale": "none",
-        "kl": {"coef": 0.04, "target": "old"},
-        **AGAIN,
-    },
-    "reinforce": {"loss": "reinforce", "advantage": "rloo", "scale": "none", "aggregation": "sequence_sum"},
-    "reinforce_pp": {
-        "advantage": "reinforce_pp",
-        "scale": "batch_std",
-        "kl": {"coef": 0.1, "estimator": "k1", "place": "reward", "controller": "adaptive", "horizon": 50},
-        "reference": {"refresh": "average", "every": 2},
-    },
-    "masks": {
-        "denominator": "informative",
-        "entropy_coef": 0.01,
-        "top_entropy_share": 0.5,
-        "off_policy_threshold": 1e-4,
-        "correction": {"mode": "sequence_mask", "low": 0.9, "high": 1.1},
-        "overlong": {"buffer_tokens": 12, "mask_truncated": True},
-        "mini_batches": 2,
-        **AGAIN,
-    },
-    "two_sided": {"clip_delta": 1.5, **AGAIN},
-    "ppo": {
-        "advantage": "gae",
-        "scale": "batch_std",
-        "critic": {"lr": 1e-4},
-        "kl": {"coef": 0.05, "estimator": "k1", "place": "reward"},
-        "mini_batches": 2,
-    },
-}
-
-
-@pytest.fixture(scope="module", params=VARIANTS)
-def whole(home, tmp_path_factory, request):
-    """One micro-batch, padded on the right, one rank, zero-advantage rows skipped."""
-    algorithm = VARIANTS[request.param]
-    out = tmp_path_factory.mktemp(request.param) / "whole"
-    return out, algorithm, trained(home, out, settings(algorithm=algorithm))
-
-
-def lengths(out, step):
-    """Tokens of the completions of a step that the update ran, prompt included (the tokenizer's tokens are bytes)."""
+def lengths(out):
+    """Tokens of the completions of step 1 that the update ran, prompt included (the tokenizer's tokens are bytes)."""
     return [
         len(group["prompt"]) + sample["tokens"]
         for group in groups_of(out)
         for sample in group["samples"]
-        if group["step"] == step and sample["advantage"] != 0
+        if group["step"] == 1 and sample["advantage"] != 0
     ]
 
 
-def assert_same(found, expected, *, slack=1e-6):
-    """The same weights to 1e-6, the same losses to `slack`."""
+def assert_same(name, found, expected):
+    """The same weights to 1e-6, the same losses to 1e-6, for each of the 32 completions where it is a sum over them.
+    VESPO's weights are exponentials of sums over completions, which let the rounding of two dozen log-probabilities
+    add up."""
+    slack = 1e-5 if name == "vespo" else 32e-6 if VARIANTS[name].get("aggregation") == "sequence_total" else 1e-6
     (weights, metrics), (other, others) = found, expected
     assert weights.keys() == other.keys()
-    for name, tensor in weights.items():
-        assert (tensor - other[name]).abs().max() < 1e-6, name
+    for key, tensor in weights.items():
+        assert (tensor - other[key]).abs().max() < 1e-6, key
     assert len(metrics) == len(others) == STEPS
     for mine, theirs in zip(metrics, others, strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], abs=slack, rel=2e-6)
@@ -170,95 +143,36 @@ def assert_same(found, expected, *, slack=1e-6):
         assert mine["reward"] == theirs["reward"]
 
 
-def test_the_run_is_worth_comparing(home, whole):
-    """It moved every matrix by about the learning rate a step, with lengths, rewards and groups of several kinds."""
-    out, _, (weights, metrics) = whole
-    before = load_file(home / "base" / "model.safetensors")
-    for name, tensor in weights.items():
-        assert (tensor - before[name].double()).abs().max() > 2 * LR, name
-    assert all(one["grad_norm"] > 0.01 for one in metrics)
-    assert len(set(lengths(out, 1))) > 5
-    signals = {group["signal"] for group in groups_of(out)}
-    assert signals == {"mixed", "all_equal"}, "some groups must carry no signal"
-    assert any(sample["finish_reason"] == "length" for group in groups_of(out) for sample in group["samples"])
-
-
-def slack(algorithm):
-    """What a loss may differ by: 1e-6, for each of the 32 completions where it is a sum over them. VESPO's weights are
-    exponentials of sums over completions, which let the rounding of two dozen log-probabilities add up."""
-    if algorithm.get("loss") == "vespo":
-        return 1e-5
-    return 32e-6 if algorithm.get("aggregation") == "sequence_total" else 1e-6
-
-
-def portions(out, layout, parts):
-    """A token budget that cuts the first step's rows into `parts` micro-batches; about so many where prompts are
-    shared."""
-    seen = lengths(out, 1)
+def budget(out, layout, parts):
+    """Tokens that cut the first step's rows into `parts` micro-batches; about so many where prompts are shared."""
+    seen = lengths(out)
+    if parts == 1:
+        return BASE["engine"]["micro_batch_tokens"]
     if layout == "shared":
         return sum(seen) // parts
-    budget = next(n for n in range(max(seen) * len(seen), 0, -1) if len(plan_micro_batches(seen, n, layout)) >= parts)
-    assert len(plan_micro_batches(seen, budget, layout)) == parts
-    return budget
+    tokens = next(n for n in range(max(seen) * len(seen), 0, -1) if len(plan_micro_batches(seen, n, layout)) >= parts)
+    assert len(plan_micro_batches(seen, tokens, layout)) == parts
+    return tokens
 
 
-@pytest.mark.parametrize(("layout", "parts"), [("right", 8), ("left", 1), ("packed", 2), ("shared", 3)])
-def test_micro_batches_and_layouts(home, whole, tmp_path, layout, parts):
-    """Against one micro-batch padded on the right: cut in two, in eight, padded on the left, packed."""
-    out, algorithm, expected = whole
-    engine = {"layout": layout, "micro_batch_tokens": portions(out, layout, parts)}
-    assert_same(
-        trained(home, tmp_path / "cut", settings(algorithm=algorithm, engine=engine)), expected, slack=slack(algorithm)
-    )
-
-
-@pytest.mark.parametrize("whole", ["grpo", "masks"], indirect=True)
-@pytest.mark.parametrize("layout", ["right", "shared"])
-def test_recomputed_layers(home, whole, tmp_path, layout):
-    _, algorithm, expected = whole
-    engine = {"layout": layout, "gradient_checkpointing": True}
-    assert_same(
-        trained(home, tmp_path / "again", settings(algorithm=algorithm, engine=engine)),
-        expected,
-        slack=slack(algorithm),
-    )
-
-
-LEARNS_OF_ZERO = {"grpo", "dppo", "simplified", "masks", "ppo"}
-"""Where a completion of advantage 0 has a gradient, so that nothing may be skipped: of a KL term or an entropy bonus in
-the loss, or in the critic."""
-INERT = [name for name in VARIANTS if name not in LEARNS_OF_ZERO]
+@pytest.mark.parametrize(("name", "cut"), ALL)
+def test_however_the_work_is_cut(home, whole, tmp_path, name, cut):
+    (out, expected), (layout, parts, more) = whole(name), CUTS[cut]
+    engine = {"layout": layout, "micro_batch_tokens": budget(out, layout, parts), **more}
+    found = trained(home, tmp_path / "cut", settings(algorithm=VARIANTS[name], engine=engine))
+    assert_same(name, found, expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_which_variants_may_skip(name):
-    assert AlgorithmConfig.model_validate(VARIANTS[name]).zero_advantage_is_inert == (name in INERT)
-
-
-@pytest.mark.parametrize("whole", INERT, indirect=True)
-def test_zero_advantage_skip(home, whole, tmp_path):
-    _, algorithm, expected = whole
-    engine = {"skip_zero_advantage": False}
-    assert_same(
-        trained(home, tmp_path / "all", settings(algorithm=algorithm, engine=engine)), expected, slack=slack(algorithm)
-    )
-
-
-@pytest.mark.parametrize("whole", ["masks"], indirect=True)
-def test_two_ranks(home, whole, tmp_path):
-    _, algorithm, expected = whole
-    engine = {"micro_batch_tokens": 300}
-    assert_same(
-        trained(home, tmp_path / "two", settings(algorithm=algorithm, engine=engine), ranks=2),
-        expected,
-        slack=slack(algorithm),
-    )
+    assert AlgorithmConfig.model_validate(VARIANTS[name]).zero_advantage_is_inert == (name not in LEARNS_OF_ZERO)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", ["grpo", "dapo", "ppo"], indirect=True)
-def test_two_ranks_with_more_algorithms(home, whole, tmp_path):
-    test_two_ranks(home, whole, tmp_path)
+@pytest.mark.parametrize("name", ["masks", "grpo", "dapo", "ppo"])
+def test_two_ranks(home, whole, tmp_path, name):
+    parts = settings(algorithm=VARIANTS[name], engine={"micro_batch_tokens": 300})
+    assert_same(name, trained(home, tmp_path / "two", parts, ranks=2), whole(name)[1])
 
 
 @pytest.mark.slow
@@ -268,14 +182,10 @@ def test_two_ranks_refill_with_the_same_groups(home, tmp_path):
         algorithm={"overlong": {}, "dynamic_sampling": {"enabled": True, "max_batches": 20}},
         sampling={"group_size": 192, "prompts_per_step": 4, "max_completion_tokens": 1},
     )
-
-    def told(name, ranks):
-        trained(home, tmp_path / name, parts, ranks=ranks)
-        groups = groups_of(tmp_path / name)
-        return [
-            (g["step"], g["index"], g["problem_id"], g["discarded"], g["sampled_at"], g["reward_mean"]) for g in groups
-        ]
-
-    alone = told("alone", 1)
-    assert {discarded for _, _, _, discarded, _, _ in alone} == {None, "all_wrong"}
-    assert told("two", 2) == alone
+    names = ("step", "index", "problem_id", "discarded", "sampled_at", "reward_mean")
+    found = []
+    for ranks in (1, 2):
+        trained(home, tmp_path / str(ranks), parts, ranks=ranks)
+        found.append([[group[name] for name in names] for group in groups_of(tmp_path / str(ranks))])
+    assert {group[3] for group in found[0]} == {None, "all_wrong"}
+    assert found[0] == found[1]

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from contextlib import suppress
 
 import pytest
 import torch
@@ -14,8 +15,6 @@ from transformers import (
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -27,16 +26,13 @@ from grpo_core.errors import ModelError
 from grpo_core.model.load import find_model, weight_files
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import NAME, adapter_layers, adapters_off, add_adapters, load_policy
-from grpo_core.model.tiny import byte_tokenizer
-from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.local import LocalRollout
 
 from .tiny import load, tiny_folder
 
 PROMPTS = [[10, 20, 30], [40], [50, 60, 70, 80, 90, 100]]
 COMPLETIONS = [[1, 2, 3, 4], [5], [6, 7]]
-IDS = torch.arange(40)[None]
 LORA = LoraConfig(rank=4, alpha=8.0)
+SIZES = {"vocab_size": 258, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +52,26 @@ def adapted(folder, lora=LORA, *, dtype="float32", seed=5, trained=True):
     return policy
 
 
-def logprobs(model):
-    return completion_logprobs(model, PROMPTS, COMPLETIONS)
+def logprobs(model, **options):
+    return completion_logprobs(model, PROMPTS, COMPLETIONS, **options)
 
 
-def other_folder(folder, tmp_path, model):
+@torch.no_grad()
+def logits(model):
+    return model(torch.arange(40)[None]).logits
+
+
+def other_model(folder, tmp_path, kind, config):
     """The tiny model's tokenizer with another model's weights."""
     copy = shutil.copytree(folder, tmp_path / "other")
-    model.save_pretrained(copy)
-    return copy
-
-
-def seeded(make):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return make().eval()
+        model = kind(config)
+    for name, weight in model.named_parameters():
+        if name.endswith("q_proj.bias"):
+            torch.nn.init.constant_(weight, 0.3)
+    model.save_pretrained(copy)
+    return copy
 
 
 # ---------------------------------------------------------------------- at the start
@@ -80,17 +81,28 @@ def seeded(make):
 def test_a_new_policy_is_the_base_model_exactly(folder, dtype):
     policy = adapted(folder, dtype=dtype, trained=False)
     assert torch.equal(logprobs(load(folder, dtype=dtype).model), logprobs(policy.model))
+    logprobs(policy.model).sum().backward()
+    for layer in adapter_layers(policy.model).values():  # dL/dA = Bᵀ·… and B is 0
+        assert layer.lora_A[NAME].weight.grad.abs().max() == 0
+        assert layer.lora_B[NAME].weight.grad.abs().max() > 0
 
 
 def test_what_is_trained_and_how_much(folder):
     base = load(folder)
-    policy = adapted(folder)
     # rank · (inputs + outputs): four projections 32 → 32, three of the feed-forward between 32 and 64; two layers
     added = 4 * (4 * (32 + 32) + 3 * (32 + 64)) * 2
-    assert policy.trainable() == added == 4352
+    source, device = find_model(ModelConfig(path=str(folder)), base=folder), torch.device("cpu")
+    policy = load_policy(source, ModelConfig(path=str(folder), lora=LORA), device=device, seed=0)
+    assert policy.adapters == LORA
+    assert policy.trainable() == added
     assert policy.parameters() == base.parameters() + added
-    assert base.trainable() == base.parameters()
+    assert all("lm_head" not in name for name in adapter_layers(policy.model))
     assert adapted(folder, LoraConfig(rank=4, targets="attention")).trainable() == 4 * 4 * (32 + 32) * 2
+    plain = load_policy(source, ModelConfig(path=str(folder)), device=device, seed=0)
+    assert plain.adapters is None
+    assert plain.trainable() == plain.parameters() == base.trainable()
+    with pytest.raises(ValueError, match="no adapters"), adapters_off(plain.model):
+        pass
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -99,8 +111,7 @@ def test_only_the_adapters_get_gradients_and_they_are_fp32(folder, dtype):
     logprobs(policy.model).sum().backward()
     for name, weight in policy.model.named_parameters():
         if "lora_" in name:
-            assert weight.dtype == torch.float32
-            assert weight.grad.dtype == torch.float32
+            assert weight.dtype == weight.grad.dtype == torch.float32
             assert weight.grad.abs().max() > 0, name
         else:
             assert weight.dtype == getattr(torch, dtype)
@@ -108,45 +119,22 @@ def test_only_the_adapters_get_gradients_and_they_are_fp32(folder, dtype):
             assert not weight.requires_grad
 
 
-def test_at_the_start_only_b_has_a_gradient(folder):
-    """dL/dA = Bᵀ·… and B is 0."""
-    policy = adapted(folder, trained=False)
-    logprobs(policy.model).sum().backward()
-    for layer in adapter_layers(policy.model).values():
-        assert layer.lora_A[NAME].weight.grad.abs().max() == 0
-        assert layer.lora_B[NAME].weight.grad.abs().max() > 0
-
-
 def test_first_values_come_from_their_own_seed(folder):
-    def first(seed):
-        return {name: layer.lora_A[NAME].weight for name, layer in adapter_layers(load_and_add(seed)).items()}
+    def first(seed, drawn):
+        torch.manual_seed(drawn)
+        state = torch.random.get_rng_state()
+        model = load(folder)
+        add_adapters(model, LORA, seed=seed)
+        torch.manual_seed(drawn)
+        assert torch.equal(torch.random.get_rng_state(), state)
+        return {name: layer.lora_A[NAME].weight for name, layer in adapter_layers(model.model).items()}
 
-    def load_and_add(seed):
-        return adapted(folder, seed=seed, trained=False).model
-
-    torch.manual_seed(1)
-    ours = first(5)
-    state = torch.random.get_rng_state()
-    torch.manual_seed(2)
-    again, other = first(5), first(6)
-    torch.manual_seed(1)
-    assert torch.equal(torch.random.get_rng_state(), state)  # nothing was drawn from the global state
+    ours, again, other = first(5, 1), first(5, 2), first(6, 2)
     assert all(torch.equal(ours[name], again[name]) for name in ours)
     assert not any(torch.equal(ours[name], other[name]) for name in ours)
     values = torch.cat([weight.flatten() for name, weight in ours.items() if "down" not in name])
     assert 0.99 / math.sqrt(32) < values.abs().max() <= 1 / math.sqrt(32)
     assert values.mean().abs() < 0.01
-
-
-def test_rank_0_is_a_model_without_adapters(folder):
-    source = find_model(ModelConfig(path=str(folder)), base=folder)
-    device = torch.device("cpu")
-    plain = load_policy(source, ModelConfig(path=str(folder)), device=device, seed=0)
-    assert plain.adapters is None
-    assert plain.trainable() == plain.parameters()
-    policy = load_policy(source, ModelConfig(path=str(folder), lora=LORA), device=device, seed=0)
-    assert policy.adapters == LORA
-    assert policy.trainable() == 4352
 
 
 # ---------------------------------------------------------------------- what they compute
@@ -166,7 +154,7 @@ def test_a_layer_by_hand(folder):
 @pytest.mark.parametrize("layout", ["left", "packed"])
 def test_log_probabilities_are_those_of_the_adapted_models_own_logits(folder, layout):
     policy = adapted(folder)
-    found = completion_logprobs(policy.model, PROMPTS, COMPLETIONS, layout=layout)
+    found = logprobs(policy.model, layout=layout)
     expected = []
     for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
         table_TV = torch.log_softmax(policy.model(torch.tensor([[*prompt, *completion]])).logits[0].double(), -1)
@@ -175,40 +163,22 @@ def test_log_probabilities_are_those_of_the_adapted_models_own_logits(folder, la
     assert (logprobs(load(folder).model) - found).abs().max() > 0.5
 
 
-def test_sampling_goes_through_the_adapters(folder):
-    policy = adapted(folder)
-    rollout = LocalRollout(policy, max_rows=8)
-    decoding = Decoding(max_tokens=6, temperature=0.7)
-    for prompt, group in zip(PROMPTS, rollout.generate(PROMPTS, samples=2, decoding=decoding, key=(1,)), strict=True):
-        for completion in group:
-            again = completion_logprobs(policy.model, [prompt], [completion.tokens], temperature=0.7)
-            assert list(completion.logprobs) == pytest.approx(again.tolist(), abs=1e-4)
-
-
 # ---------------------------------------------------------------------- the reference
 
 
 def test_with_the_adapters_off_the_model_is_the_base_model(folder):
     policy = adapted(folder)
     base, on = logprobs(load(folder).model), logprobs(policy.model)
-    with adapters_off(policy.model):
+    frozen = policy.model.model.layers[0].self_attn.k_proj.lora_A[NAME].weight.requires_grad_(False)
+    with suppress(KeyError), adapters_off(policy.model):  # an exception switches them on again
         assert torch.equal(logprobs(policy.model), base)
         with adapters_off(policy.model):
             assert torch.equal(logprobs(policy.model), base)
         assert torch.equal(logprobs(policy.model), base)  # the inner one did not switch them on
-    assert torch.equal(logprobs(policy.model), on)
-    assert not torch.allclose(on, base, atol=0.1)
-
-
-def test_an_exception_switches_them_on_again(folder):
-    policy = adapted(folder)
-    on = logprobs(policy.model)
-    for_ever = policy.model.model.layers[0].self_attn.k_proj.lora_A[NAME].weight.requires_grad_(False)
-    with pytest.raises(KeyError), adapters_off(policy.model):
         raise KeyError
     assert torch.equal(logprobs(policy.model), on)
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    assert sum(p.numel() for p in trained) == 4352 - for_ever.numel()
+    assert not torch.allclose(on, base, atol=0.1)
+    assert sum(p.numel() for p in policy.model.parameters() if p.requires_grad) == 4352 - frozen.numel()
 
 
 def test_a_reference_between_forward_and_backward_takes_no_gradient_away(folder):
@@ -224,25 +194,15 @@ def test_a_reference_between_forward_and_backward_takes_no_gradient_away(folder)
     assert torch.equal(gradient(True), gradient(False))
 
 
-def test_without_adapters_there_is_nothing_to_switch_off(folder):
-    with pytest.raises(ValueError, match="has no adapters"), adapters_off(load(folder).model):
-        pass
-
-
 # ---------------------------------------------------------------------- saving
 
 
-def logits(model):
-    with torch.no_grad():
-        return model(IDS).logits
-
-
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own use of it
 def test_the_saved_folder_is_a_plain_model_with_the_adapters_in_its_weights(folder, tmp_path):
     policy = adapted(folder)
     before, weights = logits(policy.model), {k: v.clone() for k, v in policy.model.state_dict().items()}
     saved = tmp_path / "checkpoints/final"
     manifest = save_weights(saved, policy, step=3, run_folder=tmp_path)
-
     assert load_file(saved / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
     assert weight_files(saved) == [saved / "model.safetensors"]
     plain = AutoModelForCausalLM.from_pretrained(saved)
@@ -250,18 +210,21 @@ def test_the_saved_folder_is_a_plain_model_with_the_adapters_in_its_weights(fold
     assert torch.allclose(logits(plain), before, rtol=0, atol=2e-5)
     assert (before - logits(load(folder).model)).abs().max() > 1
     assert torch.allclose(logits(load(saved).model), before, rtol=0, atol=2e-5)  # and as the next run's base
-
-    # the live model goes on as it was
+    # The live model is as it was.
     assert torch.equal(logits(policy.model), before)
     assert all(torch.equal(value, weights[key]) for key, value in policy.model.state_dict().items())
-
     assert verify_checkpoint(saved).files == manifest.files
     assert {"adapter/adapter_config.json", "adapter/adapter_model.safetensors"} <= manifest.files.keys()
-    suffixes = {path.suffix for path in saved.rglob("*") if path.is_file()}
-    assert suffixes == {".json", ".safetensors"}
+    assert {path.suffix for path in saved.rglob("*") if path.is_file()} == {".json", ".safetensors"}
+    # peft loads the adapters onto the base.
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), saved / "adapter")
+    assert torch.allclose(logits(theirs), before, rtol=0, atol=1e-5)
+    settings = json.loads((saved / "adapter/adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], settings["lora_dropout"]) == (4, 8, 0.0)
+    assert settings["base_model_name_or_path"] == str(folder)
 
 
-def test_one_merged_weight_by_hand(folder, tmp_path):
+def test_a_merged_weight_by_hand(folder, tmp_path):
     policy = adapted(folder, LoraConfig(rank=4, alpha=2.0), dtype="bfloat16")
     save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     layer = policy.model.model.layers[1].mlp.down_proj
@@ -272,30 +235,10 @@ def test_one_merged_weight_by_hand(folder, tmp_path):
     assert not torch.equal(found, layer.base_layer.weight)
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own use of it
-def test_peft_loads_the_adapters_onto_the_base(folder, tmp_path):
-    policy = adapted(folder)
-    save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
-    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "final/adapter")
-    assert torch.allclose(logits(theirs), logits(policy.model), rtol=0, atol=1e-5)
-    told = json.loads((tmp_path / "final/adapter/adapter_config.json").read_text())
-    assert (told["r"], told["lora_alpha"], told["lora_dropout"]) == (4, 8, 0.0)
-    assert told["target_modules"] == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
-    assert told["base_model_name_or_path"] == str(folder)
-
-
 def test_tied_embeddings_and_biases(folder, tmp_path):
     """Qwen's small models use the input embedding as output layer, and give attention biases."""
-    config = Qwen2Config(
-        vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, tie_word_embeddings=True, eos_token_id=256, pad_token_id=257,
-    )  # fmt: skip
-    tied = seeded(lambda: Qwen2ForCausalLM(config))
-    for layer in tied.model.layers:
-        torch.nn.init.constant_(layer.self_attn.q_proj.bias, 0.3)
-    tied.save_pretrained(tmp_path / "base")
-    byte_tokenizer().save_pretrained(tmp_path / "base")
-    policy = adapted(tmp_path / "base")
+    config = Qwen2Config(**SIZES, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True)
+    policy = adapted(other_model(folder, tmp_path, Qwen2ForCausalLM, config))
     assert policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
     save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
@@ -307,40 +250,25 @@ def test_tied_embeddings_and_biases(folder, tmp_path):
 
 
 def test_attention_by_the_familys_own_names(folder, tmp_path):
-    config = GPTNeoXConfig(
-        vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4
-    )
-    policy = load(other_folder(folder, tmp_path, seeded(lambda: GPTNeoXForCausalLM(config))))
+    config = GPTNeoXConfig(**SIZES, num_attention_heads=4)
+    policy = load(other_model(folder, tmp_path, GPTNeoXForCausalLM, config))
     add_adapters(policy, LoraConfig(rank=2, targets="attention"), seed=0)
-    assert set(adapter_layers(policy.model)) == {
-        "gpt_neox.layers.0.attention.query_key_value",
-        "gpt_neox.layers.0.attention.dense",
-    }
-
-
-def test_the_output_layer_gets_no_adapter(folder):
-    assert all("lm_head" not in name for name in adapter_layers(adapted(folder).model))
+    names = {f"gpt_neox.layers.0.attention.{name}" for name in ("query_key_value", "dense")}
+    assert set(adapter_layers(policy.model)) == names
 
 
 @pytest.mark.parametrize("targets", ["all_linear", "attention"])
 def test_a_model_without_such_layers_is_refused_with_what_it_has(folder, tmp_path, targets):
     config = GPT2Config(vocab_size=258, n_embd=32, n_layer=1, n_head=4, n_positions=64)
-    policy = load(other_folder(folder, tmp_path, seeded(lambda: GPT2LMHeadModel(config))))
-    with pytest.raises(ModelError) as caught:
+    policy = load(other_model(folder, tmp_path, GPT2LMHeadModel, config))
+    with pytest.raises(ModelError, match=r"GPT2LMHeadModel.*c_attn \(Conv1D\)"):
         add_adapters(policy, LoraConfig(rank=2, targets=targets), seed=0)
-    text = str(caught.value)
-    assert f"model.lora.targets {targets} matches no layer of GPT2LMHeadModel" in text
-    assert "c_attn (Conv1D), c_fc (Conv1D), c_proj (Conv1D)" in text
-    assert "Set model.lora.rank to 0 to train all weights" in text
 
 
-def test_a_name_that_means_other_layers_too_is_written_in_full(tmp_path, folder):
+def test_a_name_that_means_other_layers_too_is_written_in_full(folder):
     """Adapters on one of two layers of the same last name must not be loaded onto both."""
-    config = LlamaConfig(
-        vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4
-    )
-    model = seeded(lambda: LlamaForCausalLM(config))
-    policy = load(other_folder(folder, tmp_path, model))
+    policy = load(folder)
     policy.model.model.layers[0].mlp.v_proj = torch.nn.Linear(2, 2)
     add_adapters(policy, LoraConfig(rank=2, targets="attention"), seed=0)
-    assert set(adapter_layers(policy.model)) == {f"model.layers.0.self_attn.{name}_proj" for name in "qkvo"}
+    names = {f"model.layers.{layer}.self_attn.{name}_proj" for layer in (0, 1) for name in "qkvo"}
+    assert set(adapter_layers(policy.model)) == names

@@ -1,4 +1,5 @@
-"""Drawing tokens: what is drawn how often, log-probs and entropies of odd logits, filters, portions."""
+"""Drawing tokens: what is drawn how often, log-probs and entropies of odd logits, filters, portions; and which rows are
+sampled in one wave."""
 
 import math
 
@@ -9,7 +10,9 @@ from torch import nn
 from grpo_core.errors import NotFinite
 from grpo_core.rollout import draw_tokens
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.draw_tokens import BLOCK, TokenDrawer, inverse_cdf_blocks, keep_likely
+from grpo_core.rollout.draw_tokens import BLOCK, TokenDrawer, inverse_cdf, inverse_cdf_blocks, keep_likely
+from grpo_core.rollout.waves import Limits, plan_waves
+from tests.cases import cases
 
 
 class Given(nn.Module):
@@ -42,8 +45,7 @@ def expected(logits, tokens, temperature=1.0):
 
 
 @pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize("vocabulary", [7, BLOCK, 2 * BLOCK + 3])
-@pytest.mark.parametrize("rows", [1, 3, 5, 100])
+@pytest.mark.parametrize(("vocabulary", "rows"), [(7, 1), (BLOCK, 3), (2 * BLOCK + 3, 5), (BLOCK, 100)])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_tokens_logprobs_and_entropy(odd, vocabulary, rows, temperature):
     torch.manual_seed(0)
@@ -58,7 +60,7 @@ def test_tokens_logprobs_and_entropy(odd, vocabulary, rows, temperature):
     assert torch.allclose(drawn.entropy_B.double(), entropy, atol=1e-5)
 
 
-@pytest.mark.parametrize("shift", [0.0, 40.0, 500.0, -300.0])
+@pytest.mark.parametrize("shift", [0.0, 500.0, -300.0])
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 def test_logits_of_any_size(shift, temperature):
     torch.manual_seed(1)
@@ -184,3 +186,41 @@ def test_top_k_alone_does_not_sort(monkeypatch):
     draw(torch.randn(3, 700), [0.1, 0.5, 0.9])
     with pytest.raises(AssertionError, match="sorted"):  # top-p does, and is seen to
         draw(torch.randn(3, 700), [0.1, 0.5, 0.9], top_p=0.9)
+
+
+def test_inverse_cdf_takes_the_right_token():
+    weights = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]]).repeat(6, 1)
+    uniforms = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, math.nextafter(1.0, 0.0)], dtype=torch.float64)
+    assert inverse_cdf(weights, uniforms).tolist() == [1, 1, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "top_k", "kept"),
+    [
+        (1.0, 2, [0, 0.4, 0, 0.3]),
+        (0.4, 0, [0, 0.4, 0, 0]),
+        (0.41, 0, [0, 0.4, 0, 0.3]),
+        (0.001, 0, [0, 0.4, 0, 0]),
+        (0.5, 2, [0, 0.4, 0, 0]),  # after top-k the rest is the whole: 0.4/0.7 is already above 0.5
+    ],
+)
+def test_keep_likely(top_p, top_k, kept):
+    probs = torch.tensor([[0.1, 0.4, 0.2, 0.3]])
+    assert keep_likely(probs, top_p=top_p, top_k=top_k).tolist() == [pytest.approx(kept)]
+    assert keep_likely(probs, top_p=1.0, top_k=0) is probs
+
+
+# ---------------------------------------------------------------------- waves
+
+
+@pytest.mark.parametrize(
+    ("lengths", "samples", "limits", "waves"), cases("trainer/waves", "lengths", "samples", "limits", "waves")
+)
+def test_waves(lengths, samples, limits, waves):
+    limits = {"rows": 1000, "tokens": 10**9, "shared": True, **(limits or {})}
+    apart = limits.pop("apart", False)
+    prompts = [[place if apart else 0] * length for place, length in enumerate(lengths)]
+    planned = plan_waves(prompts, samples=samples, limits=Limits(completion=10, **limits))
+    seen = sorted((row.prompt, row.sample) for wave in planned for row in wave)
+    assert seen == [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]
+    assert [[row.prompt for row in wave] for wave in planned] == waves

@@ -1,50 +1,28 @@
 """What decides which samples a step learns from, through the real command: refill, overlong, masks, KL in the reward,
 references that follow, adapters, process rewards, the critic."""
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from grpo_core.cli import main
-from grpo_core.config import RunConfig
-from grpo_core.data.arithmetic import demo_split, write_jsonl
+from grpo_core.inputs import load_inputs
 from grpo_core.model.lora import adapters_off
+from grpo_core.records import ComponentScore, StepScore
+from grpo_core.rewards import equations
 
-from .test_invariance import ENDS, groups_of, metrics_of
-from .tiny import config, tiny_folder
-
-LETTERS = "abcdefghijklmnop"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A tiny model in which one byte in nine ends a completion, and problems whose answer is always k."""
-    folder = tmp_path_factory.mktemp("home")
-    base = tiny_folder(folder / "base")
-    told = json.loads((base / "generation_config.json").read_text())
-    (base / "generation_config.json").write_text(json.dumps({**told, "eos_token_id": ENDS}))
-    tiny_folder(folder / "plain")
-    problems = [{"prompt": f"say {letter}", "answer": "k"} for letter in LETTERS]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
-    return folder
+from .runs import groups_of, metrics_of, outcome_of, samples_of, train_here, warnings_of
+from .tiny import config
 
 
 def run(home, out, **parts):
-    path = home / f"{out.name}.yaml"
-    path.write_text(config(**parts).to_yaml(), encoding="utf-8")
-    assert main(["train", str(path), "--out", str(out)]) == 0
+    """Train on the model in which one byte in nine ends a completion."""
+    defaults = {"model": {"path": "ends"}, "sampling": SAMPLING}
+    assert train_here(home, out, **{**defaults, **parts}) == 0
     return metrics_of(out)
 
 
 def totals(out):
-    return json.loads((out / "outcome.json").read_text())["totals"]
-
-
-def events(out):
-    lines = (out / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    return [record for line in lines if (record := json.loads(line)["record"])["kind"] == "event"]
+    return outcome_of(out)["totals"]
 
 
 SAMPLING = {"group_size": 4, "prompts_per_step": 4, "max_completion_tokens": 16}
@@ -59,13 +37,13 @@ def test_refill_fills_the_step_and_keeps_what_is_left_over(home, tmp_path):
     metrics = run(
         home,
         tmp_path / "run",
-        model={"path": "plain"},
+        model={"path": "base"},
         sampling={"group_size": 64, "prompts_per_step": 4, "max_completion_tokens": 1},
         algorithm={"dynamic_sampling": dynamic},
-        optim={"steps": 6, "lr": 1e-4},
+        optim={"steps": 4, "lr": 1e-4},
     )
     groups, sums = groups_of(tmp_path / "run"), totals(tmp_path / "run")
-    for step in range(1, 7):
+    for step in range(1, 5):
         trained = [g for g in groups if g["step"] == step and g["discarded"] is None]
         assert len(trained) == 4
         assert all(group["signal"] == "mixed" for group in trained)
@@ -76,9 +54,9 @@ def test_refill_fills_the_step_and_keeps_what_is_left_over(home, tmp_path):
     assert all(sample["advantage"] == 0 for group in left_out for sample in group["samples"])
     assert sums["groups_discarded"] == len(left_out) == sum(m["dynamic_sampling/discarded_groups"] for m in metrics)
     # Every group that was sampled is trained on, left out, or left over at the end.
-    assert sums["groups"] == 6 * 4 + len(left_out) + metrics[-1]["dynamic_sampling/surplus_groups"]
+    assert sums["groups"] == 4 * 4 + len(left_out) + metrics[-1]["dynamic_sampling/surplus_groups"]
     # What was left over is trained on first in the next step, and told where it comes from.
-    for step in range(2, 7):
+    for step in range(2, 5):
         older = [g for g in groups if g["step"] == step and g["sampled_at"] is not None]
         assert len(older) == metrics[step - 2]["dynamic_sampling/surplus_groups"]
         assert [group["index"] for group in older] == list(range(len(older)))
@@ -91,7 +69,7 @@ def test_refill_stops_at_its_bound_and_says_so(home, tmp_path):
     metrics = run(
         home,
         tmp_path / "run",
-        model={"path": "plain"},
+        model={"path": "base"},
         sampling={**SAMPLING, "max_completion_tokens": 4},
         algorithm={"dynamic_sampling": {"enabled": True, "max_batches": 3}},
         optim={"steps": 2, "lr": 1e-3},
@@ -99,21 +77,14 @@ def test_refill_stops_at_its_bound_and_says_so(home, tmp_path):
     assert [m["dynamic_sampling/batches"] for m in metrics] == [3, 3]
     assert totals(tmp_path / "run")["discarded_all_wrong"] == 2 * 3 * 4
     assert totals(tmp_path / "run")["groups"] == 2 * 3 * 4
-    warnings = [event["message"] for event in events(tmp_path / "run") if event["type"] == "warning"]
-    assert len(warnings) == 2
-    assert "0 of 4 groups carry a signal after 3 batches" in warnings[0]
+    assert len(warnings_of(tmp_path / "run")) == 2
     assert [m["grad_norm"] for m in metrics] == [0, 0]
-    before, after = (
-        load_file(folder / "model.safetensors")
-        for folder in (home / "plain", tmp_path / "run" / "checkpoints" / "final")
-    )
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_length_alone_is_no_signal_to_refill_by(home, tmp_path):
     """DAPO counts right answers: groups that only the overlong punishment sets apart are left out all the same."""
     dynamic = {"enabled": True, "max_batches": 2}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm={**LENGTHS, "dynamic_sampling": dynamic})
+    metrics = run(home, tmp_path / "run", algorithm={**LENGTHS, "dynamic_sampling": dynamic})
     groups = groups_of(tmp_path / "run")
     assert {group["discarded"] for group in groups} == {"all_wrong"}
     assert any(group["signal"] == "mixed" for group in groups)
@@ -125,7 +96,7 @@ def test_a_length_alone_is_no_signal_to_refill_by(home, tmp_path):
 
 def test_soft_overlong_punishment_is_a_component_of_the_reward(home, tmp_path):
     overlong = {"buffer_tokens": 12, "penalty": 0.5}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm={"overlong": overlong})
+    metrics = run(home, tmp_path / "run", algorithm={"overlong": overlong})
     seen = set()
     for group in groups_of(tmp_path / "run"):
         for sample in group["samples"]:
@@ -141,21 +112,15 @@ def test_soft_overlong_punishment_is_a_component_of_the_reward(home, tmp_path):
 
 def test_truncated_completions_are_masked_and_counted(home, tmp_path):
     algorithm = {"overlong": {"buffer_tokens": 12, "mask_truncated": True}}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm=algorithm)
-    samples = [sample for group in groups_of(tmp_path / "run") for sample in group["samples"]]
+    metrics = run(home, tmp_path / "run", algorithm=algorithm)
+    samples = samples_of(tmp_path / "run")
     cut = [sample for sample in samples if sample["finish_reason"] == "length"]
-    assert 0 < len(cut) < len(samples)
+    # A ninth of all bytes end, by the generation config; with one id alone hardly any would.
+    assert 0 < len(cut) < len(samples) / 2
+    assert all(sample["tokens"] == 16 for sample in cut)
     assert all(sample["mask_cause"] == "truncated" for sample in cut)
     assert all(sample["mask_cause"] is None for sample in samples if sample["finish_reason"] == "eos")
     assert sum(m["masked/truncated"] for m in metrics) == len(cut) == totals(tmp_path / "run")["masked_truncated"]
-
-
-def test_every_end_id_of_the_generation_config_ends_a_completion(home, tmp_path):
-    run(home, tmp_path / "run", sampling=SAMPLING, algorithm=LENGTHS)
-    samples = [sample for group in groups_of(tmp_path / "run") for sample in group["samples"]]
-    ended = [sample for sample in samples if sample["finish_reason"] == "eos"]
-    assert len(ended) > len(samples) / 2  # a ninth of all bytes end; with one id alone hardly any would
-    assert all(sample["tokens"] == 16 for sample in samples if sample["finish_reason"] == "length")
 
 
 # ---------------------------------------------------------------------- KL and reference
@@ -164,7 +129,7 @@ def test_every_end_id_of_the_generation_config_ends_a_completion(home, tmp_path)
 def test_kl_in_the_reward_is_taken_off_before_advantages(home, tmp_path):
     kl = {"coef": 0.5, "estimator": "k1", "place": "reward"}
     algorithm = {**LENGTHS, "kl": kl, "scale": "none"}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm=algorithm, optim={"steps": 3, "lr": 3e-3})
+    metrics = run(home, tmp_path / "run", algorithm=algorithm, optim={"steps": 3, "lr": 3e-3})
     assert metrics[0]["kl"] == 0  # the policy is the reference
     assert metrics[2]["kl"] != 0
     groups = groups_of(tmp_path / "run")
@@ -182,7 +147,7 @@ def test_kl_in_the_reward_is_taken_off_before_advantages(home, tmp_path):
 def test_adaptive_kl_moves_its_coefficient(home, tmp_path):
     kl = {"coef": 0.1, "controller": "adaptive", "target_nats": 100.0, "horizon": 160}
     algorithm = {**LENGTHS, "kl": kl}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm=algorithm, optim={"steps": 3, "lr": 1e-3})
+    metrics = run(home, tmp_path / "run", algorithm=algorithm, optim={"steps": 3, "lr": 1e-3})
     # Far below its target the error is held at −0.2, so each step of 16 completions multiplies β by 1 − 0.2·16/160.
     assert [m["kl_coef"] for m in metrics] == pytest.approx([0.1, 0.1 * 0.98, 0.1 * 0.98**2])
 
@@ -198,15 +163,11 @@ def test_the_reference_follows_the_policy(home, tmp_path, reference, zero_at):
 
 
 def test_an_averaged_reference_is_in_between(home, tmp_path):
-    def kl(name, reference):
+    def kl(name, **reference):
         algorithm = {**LENGTHS, "kl": {"coef": 1e-9}, "reference": reference}
-        optim = {"steps": 3, "lr": 1e-3}
-        return run(home, tmp_path / name, sampling=SAMPLING, algorithm=algorithm, optim=optim)[2]["kl"]
+        return run(home, tmp_path / name, algorithm=algorithm, optim={"steps": 3, "lr": 1e-3})[2]["kl"]
 
-    still = kl("still", {})
-    near = kl("near", {"refresh": "average", "every": 2, "weight": 0.9})
-    half = kl("half", {"refresh": "average", "every": 2, "weight": 0.5})
-    assert 0 < near < half < still
+    assert 0 < kl("half", refresh="average", every=2, weight=0.5) < kl("still")
 
 
 # ---------------------------------------------------------------------- sampler and trainer
@@ -225,11 +186,11 @@ def test_the_sampler_is_compared_with_the_trainer(home, tmp_path):
 def test_completions_far_from_the_sampler_are_left_out(home, tmp_path):
     """A window that the ratio 1 is not in leaves out everything, of numerator and denominator."""
     correction = {"mode": "sequence_mask", "low": 1.5, "high": 2.0}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm={**LENGTHS, "correction": correction})
+    metrics = run(home, tmp_path / "run", algorithm={**LENGTHS, "correction": correction})
     assert [m["sampling/dropped_share"] for m in metrics] == [1, 1]
     assert [m["masked/importance"] for m in metrics] == [16, 16]
     assert [m["loss"] for m in metrics] == [0, 0]
-    samples = [sample for group in groups_of(tmp_path / "run") for sample in group["samples"]]
+    samples = samples_of(tmp_path / "run")
     assert all(sample["mask_cause"] == "importance" for sample in samples)
     assert totals(tmp_path / "run")["masked_importance"] == 32
 
@@ -239,14 +200,12 @@ def test_completions_far_from_the_sampler_are_left_out(home, tmp_path):
 
 def test_adapters_train_against_the_model_without_them(home, tmp_path):
     algorithm = {**LENGTHS, "kl": {"coef": 0.05}}
-    model = {"path": "base", "lora": {"rank": 4}}
-    metrics = run(
-        home, tmp_path / "run", model=model, sampling=SAMPLING, algorithm=algorithm, optim={"steps": 3, "lr": 1e-2}
-    )
+    model = {"path": "ends", "lora": {"rank": 4}}
+    metrics = run(home, tmp_path / "run", model=model, algorithm=algorithm, optim={"steps": 3, "lr": 1e-2})
     assert metrics[0]["kl"] == 0
     assert metrics[2]["kl"] > 0
     final = tmp_path / "run" / "checkpoints" / "final"
-    before, after = load_file(home / "base" / "model.safetensors"), load_file(final / "model.safetensors")
+    before, after = load_file(home / "ends" / "model.safetensors"), load_file(final / "model.safetensors")
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved
     assert all("proj" in name for name in moved)  # embeddings, norms and the output layer stand as they were
@@ -254,8 +213,6 @@ def test_adapters_train_against_the_model_without_them(home, tmp_path):
 
 
 def test_beta_zero_loads_no_reference(home):
-    from grpo_core.inputs import load_inputs
-
     def reference(**parts):
         return load_inputs(config(**parts), base=home).reference
 
@@ -268,37 +225,28 @@ def test_beta_zero_loads_no_reference(home):
         pass  # the policy itself can be its reference
 
 
-def test_process_rewards_differ_from_token_to_token(tmp_path):
-    """The demo's model writes sums step by step; each sum is a step, right or wrong."""
-    assert main(["cold-start", "--out", str(tmp_path / "base"), "--steps", "40", "--batch", "32"]) == 0
-    write_jsonl(tmp_path / "train.jsonl", demo_split(0)[0][:16])
-    out = tmp_path / "run"
-    (tmp_path / "config.yaml").write_text(
-        RunConfig.from_dict(
-            {
-                "model": {"path": "base"},
-                "data": {"path": "train.jsonl"},
-                "reward": {"components": [{"name": "sums", "kind": "equations"}]},
-                "sampling": {"group_size": 8, "prompts_per_step": 4, "max_completion_tokens": 64},
-                "algorithm": {"supervision": "process"},
-                "optim": {"steps": 2, "lr": 1e-4},
-                "engine": {"threads": 1},
-                "eval": {"before": False, "after": False},
-            }
-        ).to_yaml(),
-        encoding="utf-8",
-    )
-    assert main(["train", str(tmp_path / "config.yaml"), "--out", str(out)]) == 0
-    samples = [sample for group in groups_of(out) for sample in group["samples"]]
+def test_process_rewards_differ_from_token_to_token(home, tmp_path, monkeypatch):
+    def score(sample, params):
+        """Each half of a completion is a step, right where its length is even."""
+        size = len(sample.completion)
+        ends = [end for end in {size // 2, size} if end]
+        steps = tuple(StepScore(end=end, value=float(end % 2 == 0)) for end in sorted(ends))
+        return ComponentScore(value=0.0, steps=steps)
+
+    monkeypatch.setattr(equations, "score", score)
+    reward = {"components": [{"name": "sums", "kind": "equations"}]}
+    metrics = run(home, tmp_path / "run", reward=reward, algorithm={"supervision": "process"})
+    samples = samples_of(tmp_path / "run")
     stepped = [sample for sample in samples if len(sample["components"]["sums"]["steps"]) > 1]
     assert stepped, "the test must see completions of several steps"
     assert any(sample["advantage"] != 0 for sample in stepped)
-    assert all(m["grad_norm"] > 0 for m in metrics_of(out))
+    assert {sample["reward"] for sample in samples} == {0.0}
+    assert all(m["grad_norm"] > 0 for m in metrics)
 
 
 def test_ppo_learns_values(home, tmp_path):
-    algorithm = {**LENGTHS, "advantage": "gae", "scale": "batch_std", "critic": {"lr": 3e-3, "gae_lambda": 1.0}}
-    metrics = run(home, tmp_path / "run", sampling=SAMPLING, algorithm=algorithm, optim={"steps": 40, "lr": 1e-6})
+    algorithm = {**LENGTHS, "advantage": "gae", "scale": "batch_std", "critic": {"lr": 5e-3, "gae_lambda": 1.0}}
+    metrics = run(home, tmp_path / "run", algorithm=algorithm, optim={"steps": 30, "lr": 1e-6})
     assert metrics[0]["explained_variance"] == pytest.approx(0, abs=1e-6)  # values start at 0
     late = [m["explained_variance"] for m in metrics[-5:]]
     assert sum(late) / 5 > 0.1

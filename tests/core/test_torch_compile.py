@@ -15,7 +15,7 @@ from tests.needs import needs
 from tests.processes import grpo
 
 from .runs import make_home, rows, setting
-from .test_shared_layout import COMPLETIONS, FAMILIES, PROMPTS, make, run, same
+from .test_layouts import COMPLETIONS, FAMILIES, PROMPTS, make, run, same
 
 
 @pytest.fixture(autouse=True)

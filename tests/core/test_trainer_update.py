@@ -1,14 +1,13 @@
 """One update of the trainer: equal whatever the micro-batches, honest about what it skips, learns what it should."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
 
 from grpo_core.errors import TrainingError
 from grpo_core.model.logprobs import completion_logprobs
-from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.local import LocalRollout
 from grpo_core.training.base import TrainRow
 from grpo_core.training.reference import Reference
 from grpo_core.training.single import SingleTraining, learning_rate
@@ -61,7 +60,7 @@ def test_micro_batch_size_changes_nothing(folder, algorithm, kl):
     sgd_like = {"steps": 3, "lr": 1e-3}
     results = [
         updated(folder, reference=kl > 0, algorithm=algorithm, optim=sgd_like, engine={"micro_batch_tokens": size})
-        for size in (1, 20, 10_000)
+        for size in (1, 10_000)
     ]
     before = weights(load(folder))
     for moved, metrics in results:
@@ -71,24 +70,77 @@ def test_micro_batch_size_changes_nothing(folder, algorithm, kl):
             assert mine == pytest.approx(first, rel=1e-3, abs=1e-6)
 
 
+# At ratio 1 a token's loss is −A: 1 for each of the two tokens of one completion, −1 for each of the other's six.
+UNEVEN = [TrainRow([10, 20, 30], [1, 2], -1.0, True), TrainRow([10, 20, 30], [3, 4, 5, 6, 7, 8], 1.0, True)]
+
+
+@pytest.fixture(scope="module")
+def uneven(folder):
+    """Gradient of the first update of UNEVEN by each algorithm, in one micro-batch."""
+
+    @cache
+    def of(**algorithm):
+        return gradient(folder, UNEVEN, algorithm=algorithm)[1]
+
+    return of
+
+
+def gradient(folder, rows, **parts):
+    """(metrics, gradient, unclipped) of an update at a learning rate that moves nothing."""
+    optim = {"steps": 1, "lr": 1e-12, "max_grad_norm": 1e9}
+    policy, training = build(folder, optim=optim, **parts)
+    metrics = training.update(rows, step=1).metrics
+    return metrics, torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+
+
 @pytest.mark.parametrize(
     ("algorithm", "loss"),
     [
-        # Ratio 1, so L = −A per token. Tokens: A=1: 4, A=−1: 2, A=0: 7+1, A=0.5: 3, A=−0.5: 5; 22 in all, 6 rows.
-        (AGGREGATIONS[0], 0.0),
-        (AGGREGATIONS[1], -(4 - 2 + 1.5 - 2.5) / 22),
-        (AGGREGATIONS[2], -(4 - 2 + 1.5 - 2.5) / 60),
+        ({"aggregation": "sequence_mean"}, 0.0),  # (1 − 1) / 2
+        ({"aggregation": "token_mean"}, -0.5),  # (2 − 6) / 8
+        ({"aggregation": "constant", "aggregation_constant": 10}, -0.2),  # (2 − 6) / (2 · 10)
+        ({"aggregation": "sequence_sum"}, -2.0),  # (2 − 6) / 2
+        ({"aggregation": "local_token_mean", "local_batch": 1}, 0.0),  # (2/2 − 6/6) / 2: mean of means
+        ({"aggregation": "local_token_mean", "local_batch": 2}, -0.5),
     ],
-    ids=["sequence_mean", "token_mean", "constant"],
+    ids=str,
 )
-def test_first_step(folder, algorithm, loss):
-    algorithm = {**algorithm, "kl": {"coef": 0.5}}
-    _, training = build(folder, reference=True, algorithm=algorithm)
-    metrics = training.update(ROWS, step=1).metrics
-    assert metrics["loss"] == pytest.approx(loss, abs=1e-6)  # the KL term is 0: the policy is the reference
-    assert metrics["kl"] == 0.0
-    assert metrics["grad_norm"] > 0.01
+@pytest.mark.parametrize("engine", [{"micro_batch_tokens": 1}, {"layout": "packed"}, {"layout": "left"}], ids=str)
+def test_the_first_step_through_every_cut_and_layout(folder, uneven, algorithm, loss, engine):
+    metrics, found = gradient(folder, UNEVEN, algorithm=algorithm, engine=engine)
+    assert metrics["loss"] == pytest.approx(loss, abs=1e-6)
     assert not any(name.startswith("clip_ratio") for name in metrics)  # at μ=1 there is none, which is not 0
+    whole = uneven(**algorithm)
+    assert whole.norm() > 0.01
+    assert (found - whole).norm() < 1e-6 * whole.norm()
+
+
+@pytest.mark.parametrize(("mini_batches", "budget"), [(2, 1), (4, 24), (4, 100_000)])
+def test_a_mini_batch_has_the_gradient_it_has_alone(folder, mini_batches, budget):
+    """Whatever the sampled batch it is a part of (TRL's steps_per_generation) and the micro-batches it is cut into
+    (gradient accumulation): the updates before it have moved nothing."""
+    rows = [
+        TrainRow([40 + row], [row * 7 + t for t in range(1 + row % 5)], 1.0 - 0.3 * row, True, group=row // 2)
+        for row in range(8)
+    ]
+    parts = {
+        "algorithm": {"mini_batches": mini_batches},
+        "sampling": {"group_size": 2, "prompts_per_step": 4},
+        "engine": {"micro_batch_tokens": budget},
+    }
+    _, found = gradient(folder, rows, **parts)
+    _, alone = gradient(folder, rows[-len(rows) // mini_batches :])
+    assert alone.norm() > 0.01
+    assert (found - alone).norm() < 3e-6 * alone.norm()
+
+
+def test_the_divergence_to_an_equal_reference_is_0(folder):
+    _, training = build(folder, reference=True, algorithm={"kl": {"coef": 0.5}})
+    metrics = training.update(ROWS, step=1).metrics
+    assert (metrics["loss"], metrics["kl"]) == (
+        pytest.approx(-1 / 22, abs=1e-6),
+        0.0,
+    )  # 22 tokens; Σ A = 4 − 2 + 1.5 − 2.5
 
 
 def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
@@ -148,12 +200,6 @@ def test_the_optimiser_steps_without_any_signal(folder):
     assert (weights(policy) - before).abs().max() > 1e-4
 
 
-def test_no_signal_from_the_start_changes_nothing(folder):
-    dead = [TrainRow(row.prompt, row.completion, 0.0, True) for row in ROWS]
-    moved, _ = updated(folder, rows=dead)
-    assert torch.equal(moved, weights(load(folder)))
-
-
 def test_masked_rows_do_not_count(folder):
     masked = [*ROWS, TrainRow([1, 2], [3, 4, 5, 6, 7, 8], 3.0, False)]
     for algorithm in AGGREGATIONS:
@@ -205,17 +251,10 @@ def test_inner_iterations_report_clipping(folder):
     assert 0 < metrics[0]["clip_ratio/high_mean"] < 1
 
 
-def test_inner_iterations_move_further_than_one(folder):
-    before = weights(load(folder))
-    one = (updated(folder, steps=1)[0] - before).norm()
-    four = (updated(folder, steps=1, algorithm={"inner_iterations": 4})[0] - before).norm()
-    assert four > 2 * one
-
-
 def test_kl_pulls_back_to_the_reference(folder):
     def distance(coef):
         _, training = build(folder, reference=True, algorithm={"kl": {"coef": coef}})
-        return [training.update(ROWS, step=step).metrics["kl"] for step in range(1, 16)][-1]
+        return [training.update(ROWS, step=step).metrics["kl"] for step in range(1, 11)][-1]
 
     assert distance(10.0) < 0.5 * distance(1e-6)
 
@@ -240,11 +279,11 @@ def test_not_a_number_stops_with_the_step(folder):
 
 
 def test_bf16_weights_follow_small_updates(folder):
-    """2e-5 a step is below bf16's resolution at 1.0, so without fp32 copies the norm weights would never move."""
+    """2e-4 a step is below bf16's resolution at 1.0, so without fp32 copies the norm weights would never move."""
     policy = load(folder, dtype="bfloat16")
-    training = SingleTraining(policy, None, config(optim={"steps": 400, "lr": 2e-5}))
+    training = SingleTraining(policy, None, config(optim={"steps": 40, "lr": 2e-4}))
     assert policy.model.model.norm.weight.dtype == torch.bfloat16
-    for step in range(1, 301):
+    for step in range(1, 31):
         training.update(ROWS[:2], step=step)
     assert (policy.model.model.norm.weight.float() - 1).abs().max() > 0.002
 
@@ -262,33 +301,9 @@ def test_learning_rate(optim, expected):
     assert [learning_rate(part, step) for step in range(1, part.steps + 1)] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("algorithm", [*AGGREGATIONS, {"scale": "none"}], ids=str)
-def test_bandit(folder, algorithm):
-    """One token, reward for token 77: its probability rises from about 1/258 to above 0.95."""
-    from grpo_core.algo.advantages import StepScores, step_advantages
-
-    settings = config(algorithm=algorithm).algorithm
-    policy, training = build(folder, algorithm=algorithm, optim={"steps": 60, "lr": 0.01})
-    rollout = LocalRollout(policy, max_rows=256)
-    for step in range(1, 61):
-        groups = rollout.generate([[5, 6]], samples=256, decoding=Decoding(max_tokens=1), key=(0, step))
-        rewards = torch.tensor([[float(c.tokens == (77,)) for c in groups[0]]], dtype=torch.float64)
-        result = step_advantages(
-            StepScores(rewards, torch.ones_like(rewards, dtype=torch.bool), torch.ones(1, 256, dtype=torch.long)),
-            settings,
-        )
-        rows = [
-            TrainRow([5, 6], c.tokens, a, True)
-            for c, a in zip(groups[0], result.advantages_PG[0].tolist(), strict=True)
-        ]
-        training.update(rows, step=step)
-    probability = math.exp(completion_logprobs(policy.model, [[5, 6]], [[77]]).item())
-    assert probability > 0.95
-
-
 def test_bf16_gradients_of_many_micro_batches_add_up(folder):
     """Summed in bf16, the gradients of 300 equal rows stop growing at about 256 of them."""
-    rows = [TrainRow([10, 20, 30], [1, 2, 3], 1.0, True, group=n) for n in range(300)]
+    rows = [TrainRow([10], [1], 1.0, True, group=n) for n in range(300)]
 
     def norm(budget):
         parts = {"optim": {"steps": 1, "lr": 1e-6, "max_grad_norm": 1e9}, "engine": {"micro_batch_tokens": budget}}
@@ -300,25 +315,17 @@ def test_bf16_gradients_of_many_micro_batches_add_up(folder):
 
 
 def test_an_averaged_reference_moves_in_bf16(folder):
-    """A thousandth of the way, a thousand times, is most of the way: 1 − 0.999^1000 = 0.63."""
+    """A hundredth of the way, a hundred times, is most of the way: 1 − 0.99^100 = 0.634."""
     policy, frozen = load(folder, dtype="bfloat16"), load(folder, dtype="bfloat16")
     with torch.no_grad():
         for weight in policy.model.parameters():
             weight.add_(0.5)
-    average = {"kl": {"coef": 0.1}, "reference": {"refresh": "average", "every": 1, "weight": 0.001}}
+    average = {"kl": {"coef": 0.1}, "reference": {"refresh": "average", "every": 1, "weight": 0.01}}
     reference = Reference(policy, frozen, config(algorithm=average))
     before = frozen.model.model.norm.weight.float().clone()
-    for step in range(1, 1001):
+    for step in range(1, 101):
         assert reference.after_step(step)
-    assert (frozen.model.model.norm.weight.float() - before).mean().item() == pytest.approx(0.316, abs=0.01)
-
-
-def test_a_diverged_policy_stops_the_sampler(folder):
-    policy = load(folder)
-    with torch.no_grad():
-        policy.model.model.norm.weight.fill_(float("nan"))
-    with pytest.raises(TrainingError, match="diverged"):
-        LocalRollout(policy, max_rows=4).generate([[5, 6]], samples=2, decoding=Decoding(max_tokens=2), key=(0,))
+    assert (frozen.model.model.norm.weight.float() - before).mean().item() == pytest.approx(0.317, abs=0.01)
 
 
 def test_masked_rows_have_no_say_in_the_entropy_threshold(folder):

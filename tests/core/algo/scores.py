@@ -1,28 +1,44 @@
 """Short ways to ask for advantages."""
 
+from typing import Any
+
 import torch
 
 from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
 from grpo_core.config_algorithm import AlgorithmConfig
 
-SIX_OF_TEN = [[1.0] * 6 + [0.0] * 4]
-
 
 def advantages_of(rewards, *, scored=None, lengths=None, inputs=None, **algorithm) -> Advantages:
-    """`rewards` [p][g]; a group that is shorter than the longest is filled with unscored places of no tokens.
-    `inputs`: further fields of StepScores. The rest are fields of the config's algorithm; eps is 0 if not given."""
+    """`rewards` [p][g]; a group that is shorter than the longest is filled with unscored completions of no tokens.
+    `inputs`: further fields of StepScores, as plain lists. The rest are fields of the config's algorithm; eps is 0 if
+    not given."""
     longest = max(map(len, rewards))
     scored = scored or [[True] * len(group) for group in rewards]
     lengths = lengths or [[1] * len(group) for group in rewards]
-    return step_advantages(
-        StepScores(
-            rewards_PG=torch.tensor([_filled(group, longest, float("nan")) for group in rewards], dtype=torch.float64),
-            scored_PG=torch.tensor([_filled(group, longest, False) for group in scored]),
-            lengths_PG=torch.tensor([_filled(group, longest, 0) for group in lengths]),
-            **(inputs or {}),
-        ),
-        AlgorithmConfig.model_validate({"advantage_eps": 0.0, **algorithm}),
+
+    def filled(table, filler, kind=None):
+        return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in table], dtype=kind)
+
+    scores = StepScores(
+        rewards_PG=filled(rewards, float("nan"), torch.float64),
+        scored_PG=filled(scored, False),
+        lengths_PG=filled(lengths, 0),
+        **{name: _FIELDS[name](value) for name, value in (inputs or {}).items()},
     )
+    return step_advantages(scores, AlgorithmConfig.model_validate({"advantage_eps": 0.0, **algorithm}))
+
+
+def _tensors(rows: list[list[list[float]]]) -> list[list[torch.Tensor]]:
+    return [[torch.tensor(one, dtype=torch.float64) for one in row] for row in rows]
+
+
+_FIELDS: dict[str, Any] = {
+    "components_CPG": lambda rows: torch.tensor(rows, dtype=torch.float64),
+    "weights_C": lambda rows: torch.tensor(rows, dtype=torch.float64),
+    "step_rewards": lambda rows: [[[tuple(step) for step in one] for one in row] for row in rows],
+    "token_penalties": _tensors,
+    "values": _tensors,
+}
 
 
 def values(result: Advantages) -> list[list[float]]:
@@ -32,11 +48,3 @@ def values(result: Advantages) -> list[list[float]]:
 def token_values(result: Advantages) -> list[list[list[float]]]:
     assert result.tokens is not None
     return [[one.tolist() for one in row] for row in result.tokens]
-
-
-def tensors(rows) -> list[list[torch.Tensor]]:
-    return [[torch.tensor(one, dtype=torch.float64) for one in row] for row in rows]
-
-
-def _filled(row, length, filler):
-    return list(row) + [filler] * (length - len(row))

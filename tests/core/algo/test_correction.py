@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.algo.correction import SamplerFacts, merged, sampler_correction
@@ -14,14 +14,14 @@ RATIOS = [[1.5, 0.5], [4.0, 1.0, 0.25], [2.5], [0.998, 1.003]]
 """Geometric means: √0.75 = 0.866, 1, 2.5, √1.000994 = 1.0005."""
 
 
-def correct(ratios=RATIOS, *, rows=None, **settings):
+def correct(ratios=RATIOS, *, rows=None, **parts):
     flat = [value for row in ratios for value in row]
     sampler = torch.full((len(flat),), -2.0, dtype=torch.float64)
     old = sampler + torch.tensor(flat, dtype=torch.float64).log()
     rows_N = torch.repeat_interleave(torch.tensor([len(row) for row in ratios], dtype=torch.int64))
     count = len(ratios) if rows is None else rows
     return sampler_correction(
-        old.requires_grad_(), sampler, rows_N, rows=count, config=CorrectionConfig.model_validate(settings)
+        old.requires_grad_(), sampler, rows_N, rows=count, config=CorrectionConfig.model_validate(parts)
     )
 
 
@@ -68,16 +68,10 @@ def test_rows_without_tokens_and_no_rows_at_all():
     assert found.keep_R.tolist() == [False, True, True]
     empty = correct([], mode="token_truncate")
     assert empty.weights_N.shape == (0,)
-    assert empty.facts == SamplerFacts()
+    assert empty.facts == SamplerFacts() == merged([])
 
 
-def test_weights_have_the_format_of_the_tokens():
-    old = torch.tensor([-1.0, -2.0])
-    found = sampler_correction(old, torch.tensor([-1.5, -2.0]), torch.tensor([0, 0]), rows=1, config=CorrectionConfig())
-    assert found.weights_N.dtype == torch.float32
-    assert found.weights_N.tolist() == pytest.approx([math.exp(0.5), 1.0])
-
-
+@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.floats(0.05, 20), min_size=1, max_size=5), min_size=1, max_size=8),
     st.sampled_from(["none", "token_truncate", "sequence_mask"]),
@@ -91,7 +85,3 @@ def test_parts_add_up_to_the_whole(ratios, mode, size):
         assert getattr(together, name) == pytest.approx(getattr(whole.facts, name))
     assert torch.cat([part.weights_N for part in parts]).tolist() == pytest.approx(whole.weights_N.tolist())
     assert torch.cat([part.keep_R for part in parts]).tolist() == whole.keep_R.tolist()
-
-
-def test_merging_nothing_is_nothing():
-    assert merged([]) == SamplerFacts()

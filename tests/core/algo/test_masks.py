@@ -1,4 +1,5 @@
-"""Masks that take the policy gradient from tokens: off-policy completions, and tokens of low entropy."""
+"""Masks that take the policy gradient from tokens (off-policy completions, low entropy), and DAPO's soft overlong
+punishment at its own numbers."""
 
 import math
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.algo.losses.masks import entropy_threshold, high_entropy_keep, off_policy_keep
+from grpo_core.algo.overlong import soft_overlong_punishment
 from tests.core.algo.toy import tokens_of
 
 
@@ -72,3 +74,13 @@ def test_never_fewer_than_the_share_and_never_one_below_another(values, share):
     assert all(value in distinct or value < min(distinct) for value in values)
     if len(set(values)) == len(values):
         assert keep.sum().item() == math.ceil(share * len(values) - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(1, 0.0), (16384, 0.0), (16385, -1 / 4096), (18432, -0.5), (20479, -4095 / 4096), (20480, -1.0), (30000, -1.0)],
+)
+def test_soft_overlong_punishment(tokens, expected):
+    found = soft_overlong_punishment(tokens, max_tokens=20480, buffer_tokens=4096)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert str(found) != "-0.0"

@@ -1,5 +1,5 @@
-"""However an update is cut into micro-batches, with the rows' weights fixed beforehand its loss and gradient stay; and
-a row that weighs nothing has exactly no gradient. For every loss and every way of averaging."""
+"""However an update is cut into micro-batches, with the rows' weights fixed beforehand its loss and gradient stay, for
+every loss and every way of averaging."""
 
 import pytest
 import torch
@@ -68,7 +68,7 @@ def portions_of(count, size):
 
 
 @pytest.mark.parametrize(("loss", "aggregation"), PAIRS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5)
 @given(update=updates(), turn=st.randoms(use_true_random=False))
 def test_the_cut_changes_nothing(loss, aggregation, update, turn):
     config = algorithm(loss, aggregation, kl={"coef": 0.1, "estimator": "k3"}, entropy_coef=0.05)
@@ -82,18 +82,3 @@ def test_the_cut_changes_nothing(loss, aggregation, update, turn):
         other, slopes_NV = run(update, config, portions)
         assert other == pytest.approx(value, rel=1e-10, abs=1e-10)
         assert torch.allclose(slopes_NV, gradient_NV, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(("loss", "aggregation"), PAIRS)
-@settings(max_examples=8, deadline=None)
-@given(update=updates())
-def test_masked_rows_have_exactly_no_gradient(loss, aggregation, update):
-    config = algorithm(loss, aggregation, kl={"coef": 0.1, "estimator": "k3"}, entropy_coef=0.05)
-    lengths, used, _, _ = update
-    _, gradient_NV = run(update, config, portions_of(len(lengths), 1))
-    at = 0
-    for length, use in zip(lengths, used, strict=True):
-        slopes = gradient_NV[at : at + length].abs()
-        assert (slopes.max().item() > 0) == use
-        assert use or slopes.sum().item() == 0.0
-        at += length

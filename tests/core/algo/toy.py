@@ -36,17 +36,23 @@ def algorithm(loss: str, aggregation: str | None = None, **more: object) -> Algo
     return AlgorithmConfig.model_validate(settings | more)
 
 
-def tokens_of(log_ratios: Sequence[Sequence[float]], advantages: Sequence[float | Sequence[float]]) -> Tokens:
-    """Rows with these log-ratios; an advantage is one number for the row or one for each token. `logprobs_N` is a
-    leaf that collects the gradient."""
+def tokens_of(
+    log_ratios: Sequence[Sequence[float]],
+    advantages: Sequence[float | Sequence[float]],
+    *,
+    old: Sequence[float] | None = None,
+) -> Tokens:
+    """Rows with these log-ratios; an advantage is one number for the row or one for each token. `old`: the tokens'
+    old log-probabilities. `logprobs_N` is a leaf that collects the gradient."""
     lengths = [len(row) for row in log_ratios]
     flat = torch.tensor([value for row in log_ratios for value in row], dtype=torch.float64)
     given: list[float] = []
     for advantage, length in zip(advantages, lengths, strict=True):
         given += [float(advantage)] * length if isinstance(advantage, int | float) else list(advantage)
+    old_N = torch.full_like(flat, -1.0) if old is None else torch.tensor(old, dtype=torch.float64)
     return Tokens(
-        logprobs_N=(flat - 1).requires_grad_(),
-        old_logprobs_N=torch.full_like(flat, -1.0),
+        logprobs_N=(old_N + flat).requires_grad_(),
+        old_logprobs_N=old_N,
         advantages_N=torch.tensor(given, dtype=torch.float64),
         rows_N=torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)),
     )

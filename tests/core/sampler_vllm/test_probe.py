@@ -43,40 +43,39 @@ def test_texts_are_of_the_whole_vocabulary_and_fit():
     assert {len(text) for text in Probe(vocabulary=9, positions=6, tolerance=1.0, seed=0).texts} == {5}
 
 
-def test_equal_numbers_pass_and_the_difference_is_told(policy):
+def test_equal_numbers_pass_and_the_difference_is_returned(policy):
     one = probe()
     assert one.check(scored(one.texts, policy), policy, step=0) < 1e-5
     assert one.check(scored(one.texts, policy, off=0.01), policy, step=1) == pytest.approx(0.01, abs=1e-5)
+    move(policy, 1e-4)
+    one.forget()  # another engine is judged anew
+    assert one.check(scored(one.texts, policy, off=0.01), policy, step=0) == pytest.approx(0.01, abs=1e-5)
 
 
 @pytest.mark.parametrize("off", [0.06, -0.06, math.nan])
 def test_beyond_the_tolerance_the_run_stops(policy, off):
     one = probe()
-    told = r"weights after step 7 have not arrived.* by (0\.06|nan) nats a token, and engine.vllm.tolerance allows 0.05"
-    with pytest.raises(RolloutError, match=told):
+    with pytest.raises(RolloutError, match=r"after step 7 have not arrived.*(0\.06|nan)"):
         one.check(scored(one.texts, policy, off=off), policy, step=7)
 
 
-def test_old_weights_within_the_tolerance_are_seen(policy):
-    """The tolerance alone would let pass what a step of a low rate moves."""
-    one = probe(tolerance=10.0)
+def test_old_weights_within_the_tolerance_are_seen(policy, tmp_path):
+    """The tolerance alone would let pass what a step of a low rate moves, or embeddings that arrive without what lies
+    between them."""
+    other, one = load(tiny_folder(tmp_path / "other")), probe(tolerance=10.0)
     old = scored(one.texts, policy)
     one.check(old, policy, step=0)
     move(policy, 1e-4)
-    with pytest.raises(RolloutError, match=r"after step 1 have not arrived in vLLM, or not all.* since step 0"):
+    with pytest.raises(RolloutError, match="since step 0"):
         one.check(old, policy, step=1)
-
-
-def test_the_embeddings_alone_are_not_enough(policy, tmp_path):
-    other = load(tiny_folder(tmp_path / "other"))
     one = probe(tolerance=10.0)
     one.check(scored(one.texts, policy), policy, step=0)
     move(policy, 1e-3)
-    with torch.no_grad():  # the embeddings arrive, all that lies between does not
-        for (name, new), old in zip(policy.model.named_parameters(), other.model.parameters(), strict=True):
+    with torch.no_grad():
+        for (name, new), weight in zip(policy.model.named_parameters(), other.model.parameters(), strict=True):
             if "layers" not in name:
-                old.copy_(new)
-    with pytest.raises(RolloutError, match="not all of them"):
+                weight.copy_(new)
+    with pytest.raises(RolloutError, match="not all"):
         one.check(scored(one.texts, other), policy, step=1)
 
 
@@ -88,33 +87,21 @@ def test_new_weights_pass_again_and_again(policy):
 
 
 def test_moves_too_small_to_see_add_up(policy):
-    """In bf16 the engines differ by more than a step moves the weights."""
+    """In bf16 the engines differ by more than a step moves the weights: one that moved no more cannot be judged yet."""
     one = probe(tolerance=1.0)
-    old = scored(one.texts, policy, off=0.002)
-    stopped = None
-    for step in range(40):
-        try:
+    old, passed = scored(one.texts, policy, off=0.002), []
+    with pytest.raises(RolloutError):  # noqa: PT012  that an engine which never takes new weights is seen, and not at once
+        for step in range(40):
             one.check(old, policy, step=step)
-        except RolloutError:
-            stopped = step
-            break
-        move(policy, 1e-4, seed=step)
-    assert stopped is not None, "an engine that never took new weights was never seen"
-    assert stopped > 2, "one that moved no more than the engines differ cannot be judged yet"
+            passed.append(step)
+            move(policy, 1e-4, seed=step)
+    assert len(passed) > 3
 
 
-def test_a_diverged_policy_is_told_as_such(policy):
+def test_a_diverged_policy_is_an_error_of_its_own(policy):
     one = probe()
     told = scored(one.texts, policy)
     with torch.no_grad():
         policy.model.get_output_embeddings().weight.fill_(math.nan)
-    with pytest.raises(NotFinite, match="it has diverged"):
+    with pytest.raises(NotFinite):
         one.check(told, policy, step=3)
-
-
-def test_another_engine_is_judged_anew(policy):
-    one = probe(tolerance=0.05)
-    one.check(scored(one.texts, policy), policy, step=0)
-    move(policy, 1e-4)
-    one.forget()
-    assert one.check(scored(one.texts, policy, off=0.01), policy, step=0) == pytest.approx(0.01, abs=1e-5)

@@ -44,42 +44,35 @@ def test_a_run_learns_and_every_push_arrives(home, tmp_path, place):
     steps = run.steps()
     assert len(steps) == 12
     assert moved(home, run.out) > 0.005
-    pushes = [step for step in steps if "vllm/push_seconds" in step]
+    pushes = [step["vllm/probe_difference"] for step in steps if "vllm/push_seconds" in step]
     assert len(pushes) >= 11  # the first step's weights came before the evaluation
-    assert max(step["vllm/probe_difference"] for step in pushes) < 1e-4
-    differences = [step["sampling/logp_difference/max"] for step in steps if "sampling/logp_difference/max" in step]
-    assert len(differences) >= 6
-    assert max(differences) < 1e-3
-    assert all("sampling/truncated_share" in step for step in steps if "sampling/logp_difference/max" in step)
+    assert max(pushes) < 1e-4
+    compared = [step for step in steps if "sampling/logp_difference/max" in step]
+    assert len(compared) >= 6
+    assert max(step["sampling/logp_difference/max"] for step in compared) < 1e-3
+    assert all("sampling/truncated_share" in step for step in compared)
     rewards = [step["reward"] for step in steps]
     assert sum(rewards[-3:]) > sum(rewards[:3]), rewards
-    said = run.printed
-    assert ("does not sleep" in said) == (place == "colocated")
-    assert "Traceback" not in said.partition("--- vllm.log")[0]
+    assert "Traceback" not in run.said.read_text()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_push_that_leaves_layers_out_stops_the_run(home, tmp_path, place):
-    run = Run(home, tmp_path / f"{place}-broken", settings(place), fault="vllm:drops-linear@2")
+@pytest.mark.parametrize(
+    ("place", "fault", "step"),
+    [("server", "@2", 1), ("colocated", "@2", 1), ("server", "", 0)],  # the first push is judged too
+)
+def test_a_push_that_leaves_layers_out_stops_the_run(home, tmp_path, place, fault, step):
+    run = Run(home, tmp_path / f"{place}-broken-{step}", settings(place), fault=f"vllm:drops-linear{fault}")
     assert run.ended() == 11, run.printed
     ended = run.outcome()
-    assert (ended["status"], ended["code"]) == ("failed", "rollout_error")
-    assert "the weights after step 1 have not arrived in vLLM" in ended["message"]
-    assert len(run.steps()) == 1
-
-
-def test_the_first_push_is_judged_too(home, tmp_path):
-    run = Run(home, tmp_path / "first", settings("server"), fault="vllm:drops-linear")
-    assert run.ended() == 11, run.printed
-    assert "the weights after step 0 have not arrived in vLLM" in run.outcome()["message"]
+    assert (ended["status"], ended["code"], ended["steps_done"]) == ("failed", "rollout_error", step)
+    assert f"after step {step} have not arrived" in ended["message"]
 
 
 def test_a_server_killed_while_it_samples_is_started_again_once_a_step(home, tmp_path):
     """Each server dies at its second request for completions: in steps 2 and 3, once in each."""
     run = Run(home, tmp_path / "again", settings("server"), fault="vllm:server:generate@2")
     assert run.ended() == 0, run.printed
-    told = "the vLLM server has ended while it was to generate: killed by SIGKILL"
-    assert run.printed.count(told) == 2
+    assert run.said.read_text().count("killed by SIGKILL") == 2
     undisturbed = Run(home, tmp_path / "undisturbed", settings("server"))
     assert undisturbed.ended() == 0
     assert [step["reward"] for step in run.steps()] == [step["reward"] for step in undisturbed.steps()]
@@ -89,7 +82,7 @@ def test_a_server_killed_while_it_samples_is_started_again_once_a_step(home, tmp
 def test_a_server_that_dies_twice_in_a_step_ends_the_run(home, tmp_path, point):
     run = Run(home, tmp_path / f"twice-{point[-4:]}", settings("server"), fault=point)
     assert run.ended() == 11, run.printed
-    assert "for the second time in this step. The run can go on from its newest" in run.outcome()["message"]
+    assert "for the second time in this step" in run.outcome()["message"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +118,7 @@ def test_drawing_ahead_a_server_that_ends_ends_the_run(home, tmp_path):
     config = settings("server", engine={"one_step_off": True})
     run = Run(home, tmp_path / "ahead", config, fault="vllm:server:generate@2")
     assert run.ended() == 11, run.printed
-    assert "the vLLM server has ended while it was to generate" in run.outcome()["message"]
+    assert run.outcome()["code"] == "rollout_error"
 
 
 def test_a_wish_to_stop_is_heard_while_the_server_starts(home, tmp_path):
@@ -155,10 +148,10 @@ def test_two_ranks(home, tmp_path, place):
     assert moved(home, run.out) > 1e-4
 
 
-def test_no_vllm_is_told_in_words(home, tmp_path, monkeypatch):
-    """Colocated, and by this interpreter, which has none."""
+def test_without_vllm_a_colocated_run_is_refused(home, tmp_path, monkeypatch):
+    """By this interpreter, which has none."""
     monkeypatch.setattr("tests.core.sampler_vllm.small.VLLM_PYTHON", sys.executable)
     run = Run(home, tmp_path / "none", settings("colocated"))
     assert run.ended() == 11, run.printed
-    assert "engine.rollout is vllm, and vLLM cannot be loaded here" in run.outcome()["message"]
+    assert run.outcome()["code"] == "rollout_error"
     assert "Traceback" not in run.printed

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from grpo_core.config import ModelConfig
-from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs
@@ -141,15 +140,15 @@ def test_a_sample_does_not_depend_on_its_batch(rollout):
 
 
 def test_every_end_token_ends(server, policy):
-    drawn = Decoding(max_tokens=48, temperature=1.0)
-    some = frozenset({policy.tokenizer.eos_token_id, *range(40)})
-    made = VllmRollout(lambda: server, replace(policy, eos_ids=some), probe(), restarts=False)
+    ends = frozenset({policy.tokenizer.eos_token_id, *range(40)})
+    made = VllmRollout(lambda: server, replace(policy, eos_ids=ends), probe(), restarts=False)
     made.follow(0)
-    completions = [one for group in made.generate(PROMPTS, samples=8, decoding=drawn, key=(9,)) for one in group]
-    ended = [one for one in completions if one.finish == "eos"]
-    assert {one.tokens[-1] for one in ended} <= some
-    assert len({one.tokens[-1] for one in ended}) > 3
-    assert all(token not in some for one in completions for token in one.tokens[:-1])
+    groups = made.generate(PROMPTS, samples=8, decoding=Decoding(max_tokens=48, temperature=1.0), key=(9,))
+    completions = [one for group in groups for one in group]
+    last = {one.tokens[-1] for one in completions if one.finish == "eos"}
+    assert last <= ends
+    assert len(last) > 3
+    assert all(token not in ends for one in completions for token in one.tokens[:-1])
     assert all(len(one.tokens) == 48 for one in completions if one.finish == "length")
 
 
@@ -166,27 +165,6 @@ def test_new_weights_arrive_and_cached_prompts_are_forgotten(rollout, policy):
     assert rollout.follow(1) == {}, "weights were sent that had not changed"
 
 
-def test_weights_that_are_not_sent_are_missed(server, policy):
-    class Deaf:
-        """Takes nothing after the first time."""
-
-        loaded = 0
-
-        def load(self, weights):
-            self.loaded += 1
-            if self.loaded == 1:
-                server.load(weights)
-
-        def score(self, texts):
-            return server.score(texts)
-
-    made = VllmRollout(Deaf, policy, probe(tolerance=10.0), restarts=False)
-    made.follow(0)
-    move(policy, 1e-3)
-    with pytest.raises(RolloutError, match="have not arrived in vLLM, or not all of them"):
-        made.follow(1)
-
-
 def test_adapters_are_merged(server, folder):
     adapted = policy_of(folder, rank=4)
     move(adapted, 0.1)
@@ -200,13 +178,13 @@ def test_a_name_that_vllm_does_not_know_is_told(folder, policy, tmp_path):
     server = started(folder, tmp_path / "log")
     weights = weights_of(policy)
     weights["model.layers.0.self_attn.no_proj.weight"] = torch.zeros(4, 4)
-    with pytest.raises(RolloutError, match=r"vLLM could not take the policy's weights.*its log is .*vllm\.log"):
+    with pytest.raises(RolloutError, match=r"vllm\.log"):
         server.load(weights)
     server.close()
 
 
 def test_a_prompt_that_is_too_long_is_told_and_the_server_goes_on(rollout, server, policy):
-    with pytest.raises(RolloutError, match="vLLM failed while it was sampling"):
+    with pytest.raises(RolloutError, match="sampling"):
         rollout.generate([[5] * 200], samples=1, decoding=Decoding(max_tokens=4), key=(1,))
     assert rollout.generate(PROMPTS, samples=1, decoding=Decoding(max_tokens=4), key=(1,))
 
@@ -289,48 +267,37 @@ def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
     assert named.endswith(": the vLLM server, step 5: it is to score")
 
 
-def test_it_says_how_far_it_is(server, monkeypatch):
+def test_it_tells_how_far_it_is(server, monkeypatch):
     """So that a server with hours of work is not taken for one that stands still."""
-    said = []
-    monkeypatch.setattr(client, "doing", lambda what, detail, count: said.append((what, detail, count)))
+    told = []
+    monkeypatch.setattr(client, "doing", lambda what, detail, count: told.append((what, detail, count)))
     for samples in (8, 64, 512, 4096):  # as many as take longer than its silence
-        said.clear()
+        told.clear()
         (group,) = server.generate(Asked(PROMPTS[:1], [list(range(samples))], Decoding(max_tokens=60), ()))
         assert len(group) == samples
-        if len(said) > 2:
+        if len(told) > 2:
             break
-    (what,) = {what for what, _, _ in said}
-    assert what == "the vLLM server"
-    words = re.compile(rf"it is to generate: sampling with vLLM, (\d+) of {samples} ended")
-    ended = [int(words.fullmatch(detail)[1]) for _, detail, _ in said]
+    assert {what for what, _, _ in told} == {"the vLLM server"}
+    ended = [int(re.search(rf"(\d+) of {samples} ended", detail)[1]) for _, detail, _ in told]
     assert ended == sorted(ended)
     assert ended[-1] < samples
-    counts = [count for _, _, count in said]
+    counts = [count for _, _, count in told]
     assert counts == sorted(set(counts))
 
 
 def test_a_server_that_is_killed_is_told(folder, policy, tmp_path):
     server = started(folder, tmp_path / "log")
     os.kill(server.process.pid, signal.SIGKILL)
-    with pytest.raises(Gone, match=r"the vLLM server has ended while it was to score: killed by SIGKILL"):
+    with pytest.raises(Gone, match="SIGKILL"):
         server.score([[1, 2, 3]])
     server.close()
 
 
 @pytest.mark.parametrize(
-    ("python", "said"),
-    [
-        (sys.executable, "vLLM cannot be loaded here: .*GRPO_VLLM_PYTHON names"),
-        ("/nowhere/python", "GRPO_VLLM_PYTHON is '/nowhere/python', which cannot be started: No such file"),
-        ("/bin/false", "the vLLM server did not start: with status 1"),
-    ],
+    ("python", "named"),
+    [(sys.executable, "GRPO_VLLM_PYTHON"), ("/nowhere/python", "/nowhere/python"), ("/bin/false", "status 1")],
 )
-def test_a_server_that_cannot_start_says_why(folder, tmp_path, monkeypatch, python, said):
+def test_a_server_that_cannot_start_is_an_error_that_names_the_cause(folder, tmp_path, monkeypatch, python, named):
     monkeypatch.setenv(client.PYTHON, python)
-    with pytest.raises(RolloutError, match=said):
+    with pytest.raises(RolloutError, match=named):
         started(folder, tmp_path / "log")
-
-
-def test_the_correction_is_on_by_default():
-    """What vLLM's numbers differ by is corrected, not only told."""
-    assert AlgorithmConfig().correction.mode != "none"

@@ -32,7 +32,7 @@ def weights() -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("chunk", [64, 1000, 2**20])
+@pytest.mark.parametrize("chunk", [64, 2**20])
 def test_another_process_reads_what_was_written(chunk):
     outgoing, sent = Outgoing(chunk=chunk), weights()
     seen, parts = {}, 0
@@ -47,15 +47,15 @@ def test_another_process_reads_what_was_written(chunk):
     outgoing.close()
     expected = {name: [str(one.dtype), list(one.shape), one.double().sum().item()] for name, one in sent.items()}
     assert seen == expected
-    assert parts == {64: 5, 1000: 2, 2**20: 1}[chunk]
+    assert parts == {64: 5, 2**20: 1}[chunk]
 
 
-def test_what_is_read_is_a_copy():
+def test_what_is_read_is_a_copy_and_lies_in_no_file():
     outgoing, sent = Outgoing(), weights()
     (entries,) = outgoing.chunks(sent)
     got = incoming(outgoing.place, entries)
     for _ in outgoing.chunks({name: torch.zeros_like(one) for name, one in sent.items()}):
-        pass
+        assert "memfd" in os.readlink(f"/proc/self/fd/{outgoing.place[1]}")
     assert all(torch.equal(got[name], one) for name, one in sent.items())
     place = outgoing.place
     outgoing.close()
@@ -69,15 +69,6 @@ def test_the_memory_grows_when_a_later_model_part_is_larger():
         sent = {"w": torch.rand(size)}
         (entries,) = outgoing.chunks(sent)
         assert torch.equal(incoming(outgoing.place, entries)["w"], sent["w"])
-    outgoing.close()
-
-
-def test_it_lies_in_no_file():
-    before = set(os.listdir("/dev/shm"))
-    outgoing = Outgoing()
-    for _ in outgoing.chunks(weights()):
-        assert set(os.listdir("/dev/shm")) == before
-        assert "memfd" in os.readlink(f"/proc/self/fd/{outgoing.place[1]}")
     outgoing.close()
 
 

@@ -1,0 +1,179 @@
+"""Every advantage at numbers worked out by hand, pass@k against its formula and every subset, the critic's loss."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_core.algo.advantages.gae import value_loss
+from tests.cases import cases
+
+from .scores import advantages_of, values
+
+
+def of_case(rewards, given, algorithm):
+    inputs = dict(given or {})
+    rows = {name: inputs.pop(name, None) for name in ("scored", "lengths")}
+    return advantages_of(rewards, inputs=inputs, **rows, **(algorithm or {}))
+
+
+def assert_near(found, expected):
+    """To 1e-7 of each number; an expected integer 0 is exact."""
+    if isinstance(expected, list):
+        for one, other in zip(found, expected, strict=True):
+            assert_near(one, other)
+    elif expected is None or (isinstance(expected, int) and expected == 0):
+        assert found == expected
+    else:
+        assert found == pytest.approx(expected, rel=1e-7, abs=1e-12, nan_ok=True)
+
+
+def lists(rows):
+    return None if rows is None else [[one.tolist() for one in row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "given", "algorithm", "expected"),
+    cases("algo/advantages", "rewards", "given", "algorithm", "expected"),
+)
+def test_worked_by_hand(rewards, given, algorithm, expected):
+    result = of_case(rewards, given, algorithm)
+    found = {
+        "advantages": result.advantages_PG.tolist(),
+        "tokens": lists(result.tokens),
+        "returns": lists(result.returns),
+        "rewards": result.rewards_PG.tolist(),
+        "mean": result.mean_P.tolist(),
+        "std": result.std_P.tolist(),
+    }
+    assert expected
+    for name, value in expected.items():
+        if name == "signals":
+            assert list(result.signals) == value
+        elif name == "informative":
+            assert result.informative_P.tolist() == value
+        else:
+            assert_near(found[name], value)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "given", "algorithm", "match"),
+    cases("algo/advantage_defects", "rewards", "given", "algorithm", "match"),
+)
+def test_inputs_that_do_not_fit_are_named(rewards, given, algorithm, match):
+    with pytest.raises(ValueError, match=match):
+        of_case(rewards, given, algorithm)
+
+
+def test_an_unscored_reward_may_be_no_number():
+    assert advantages_of([[0.0, 1.0, math.nan]], scored=[[True, True, False]]).signals == ("mixed",)
+
+
+@pytest.mark.parametrize("scale", ["group_std", "batch_std", "none"])
+@pytest.mark.parametrize("value", [0.0, 0.3, -2.5])
+def test_equal_rewards_give_exactly_zero(scale, value):
+    result = advantages_of([[value] * 8, [0.0, 1.0] * 4], scale=scale)
+    assert values(result)[0] == [0.0] * 8
+    assert result.advantages_PG[1].abs().min() > 0
+    assert (result.signals, result.informative_P.tolist()) == (("all_equal", "mixed"), [False, True])
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=16), st.sampled_from([0, 1]))
+@settings(max_examples=50)
+def test_advantages_sum_to_zero_and_keep_the_order(rewards, ddof):
+    [row] = values(advantages_of([rewards], std_ddof=ddof, advantage_eps=1e-4))
+    assert math.fsum(row) == pytest.approx(0.0, abs=1e-6)
+    ranked = [advantage for _, advantage in sorted(zip(rewards, row, strict=True))]
+    assert ranked == sorted(ranked)
+    assert (max(row) > 0) == (max(rewards) - min(rewards) > 1e-6 * max(1.0, *map(abs, rewards)))
+
+
+@pytest.mark.parametrize("advantage", ["reinforce_pp", "reinforce_pp_baseline"])
+def test_no_penalty_is_the_same_as_penalties_of_0(advantage):
+    rewards, lengths = [[1.0, 0.0, 0.5], [2.0, 2.0]], [[3, 1, 2], [1, 4]]
+    zeros = [[[0.0] * length for length in row] + [[]] * (3 - len(row)) for row in lengths]
+    settings = {"lengths": lengths, "advantage": advantage, "scale": "batch_std"}
+    plain = advantages_of(rewards, **settings)
+    penalized = advantages_of(
+        rewards, inputs={"token_penalties": zeros}, kl={"coef": 0.1, "place": "reward"}, **settings
+    )
+    assert torch.equal(plain.advantages_PG != 0, penalized.advantages_PG != 0)
+    torch.testing.assert_close(plain.advantages_PG, penalized.advantages_PG)
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "target", "loss", "slope"),
+    [
+        (1.0, 0.5, 0.0, 0.5, 1.0),  # moved away from the target: the unclipped term is the larger
+        (0.9, 0.5, 1.0, 0.045, 0.0),  # moved towards it by more than 0.2: ½(0.7 − 1)², no gradient
+        (0.6, 0.5, 1.0, 0.08, -0.4),  # within 0.2: ½(0.6 − 1)²
+        (0.1, 0.5, 0.0, 0.045, 0.0),
+    ],
+)
+def test_value_loss(value, old, target, loss, slope):
+    now = torch.tensor([value], dtype=torch.float64, requires_grad=True)
+    found = value_loss(now, torch.tensor([old]).double(), torch.tensor([target]).double(), 0.2)
+    found.sum().backward()
+    assert found.tolist() == pytest.approx([loss])
+    assert now.grad.tolist() == pytest.approx([slope])
+
+
+# ---------------------------------------------------------------------- the best of k
+
+
+def pass_at_k(rewards, k, **algorithm):
+    return values(advantages_of([rewards], advantage="pass_at_k", pass_k=k, **algorithm))[0]
+
+
+@pytest.mark.parametrize(("n", "right"), [(4, 1), (8, 3), (10, 6), (16, 2)])
+def test_it_is_the_papers_formula_for_rewards_1_and_0(n, right):
+    wrong = n - right
+    for k in range(1, n - right + 1):
+        mean = 1 - math.comb(wrong, k) / math.comb(n, k)
+        std = math.sqrt(mean * (1 - mean))
+        positive = (1 - mean) / std
+        negative = (1 - mean - math.comb(wrong - 1, k - 1) / math.comb(n - 1, k - 1)) / std
+        row = pass_at_k([1.0] * right + [0.0] * wrong, k)
+        assert row == pytest.approx([positive] * right + [negative] * wrong)
+        assert math.fsum(row) == pytest.approx(0.0, abs=1e-12 * n / std)
+
+
+@given(st.lists(st.integers(-4, 4), min_size=2, max_size=7), st.integers(1, 7), st.floats(0.01, 50))
+@settings(max_examples=50)
+def test_it_is_what_all_subsets_give(whole, k, factor):
+    rewards = [value * factor for value in whole]
+    row = pass_at_k(rewards, k)
+    subsets = list(itertools.combinations(range(len(rewards)), k))
+    best = [max(rewards[i] for i in subset) for subset in subsets]
+    if not subsets or max(best) == min(best):
+        assert row == [0.0] * len(rewards)
+        return
+    mean = math.fsum(best) / len(best)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in best) / len(best))
+    for i, advantage in enumerate(row):
+        own = [value for subset, value in zip(subsets, best, strict=True) if i in subset]
+        assert advantage == pytest.approx((math.fsum(own) / len(own) - mean) / std, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "wrong", "k"), [(1024, 1000, 8), (1024, 512, 512), (1024, 1023, 700), (1000, 999, 1)])
+def test_it_holds_for_the_largest_groups(n, wrong, k):
+    failed = Fraction(math.comb(wrong, k), math.comb(n, k))
+    failed_with_it = Fraction(math.comb(wrong - 1, k - 1), math.comb(n - 1, k - 1))
+    row = pass_at_k([1.0] * (n - wrong) + [0.0] * wrong, k, scale="none")
+    assert row[0] == pytest.approx(float(failed), rel=1e-9, abs=1e-300)
+    assert row[-1] == pytest.approx(float(failed - failed_with_it), rel=1e-9, abs=1e-300)
+    scaled = pass_at_k([1.0] * (n - wrong) + [0.0] * wrong, k)
+    assert scaled[0] == pytest.approx(math.sqrt(failed / (1 - failed)), rel=1e-9)
+
+
+def test_real_rewards_in_a_large_group():
+    # Rewards 0 to 1023: the best of k of the numbers 1 to n has mean k(n+1)/(k+1), and that of the largest is n.
+    n, k = 1024, 16
+    row = pass_at_k([float(i) for i in range(n)], k, scale="none")
+    assert row[-1] == pytest.approx(n - k * (n + 1) / (k + 1), rel=1e-12)
+    assert row[: k - 1] == pytest.approx([row[0]] * (k - 1))  # the lowest are the best of no subset
+    assert all(higher > lower - 1e-9 for lower, higher in itertools.pairwise(row))
