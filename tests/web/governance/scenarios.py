@@ -292,9 +292,7 @@ def overlap_known_at_launch(world: World) -> Run:
     """And a result that another tool is said to have measured."""
     run = world.launch()
     pair = {"with": "held out", "kind": "held-out dataset", "id": 1, "state": "found", "items": 2, "touched": 1}
-    LaunchOverlap.objects.update_or_create(
-        run=run, defaults={"by": world.alice, "pairs": [pair], "acknowledged": True}
-    )
+    LaunchOverlap.objects.update_or_create(run=run, defaults={"by": world.alice, "pairs": [pair], "acknowledged": True})
     ImportedResult.objects.create(
         run=run,
         tool="inspect",
@@ -594,7 +592,10 @@ def estimated_without_its_memory(world: World) -> Run:
 
 def _probed(run: Run, by: User, spec: dict[str, Any]) -> VerifierProbe:
     """A probe of `spec`, said to be of the run's verifier, on three of its problems."""
-    rubric, problems = Rubric(RewardConfig.model_validate(spec)), [Problem("a", "1 + 7", "8"), Problem("b", "3 + 4", "7")]
+    rubric, problems = (
+        Rubric(RewardConfig.model_validate(spec)),
+        [Problem("a", "1 + 7", "8"), Problem("b", "3 + 4", "7")],
+    )
     with Runner(rubric) as runner:
         report = probe_rubric(rubric, problems, runner=runner, source="data").to_json()
     version = run.verifier_version
