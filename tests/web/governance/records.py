@@ -1,8 +1,10 @@
 """Records and cards for tests: put into the database as sealing leaves them, or sealed, and read back."""
 
 import json
+import re
 import zipfile
 from datetime import UTC, datetime
+from html import unescape
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,15 @@ from cohort.runs.models import Run
 from tests.web.governance.made_reading import document
 
 SEALED = datetime(2026, 11, 22, 10, tzinfo=UTC)
+VARIES = (
+    (r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)", "TIME"),
+    (r"\d{1,2} [A-Z][a-z]{2} \d{4}, \d\d:\d\d UTC", "TIME"),
+    (r"\b(?!([0-9a-f])\1{63})[0-9a-f]{64}\b", "SHA256"),
+    (r"sha256 [0-9a-f]{12}…", "sha256 …"),
+    (r"\b[0-9a-f]{4}( [0-9a-f]{4}){3}\b", "SHORT"),
+    (r"(?i)\b(run|job) \d+", r"\1 N"),
+)
+"""What no two records of the same facts share."""
 
 
 def put(
@@ -125,3 +136,40 @@ def stored_cards(run: Run) -> list[str]:
 def logged(kind: str) -> list[dict[str, Any]]:
     """The audit log's entries of this kind, oldest first."""
     return [json.loads(bytes(row.body)) for row in AuditEntry.objects.filter(kind=kind).order_by("pk")]
+
+
+# ---------------------------------------------------------------------- for golden files
+
+
+def stripped(value: Any) -> Any:
+    """Without what varies: salts, ids, times, and digests of what varies. Of a probe's classes only the first whole."""
+    if isinstance(value, dict):
+        return {name: _stripped(name, one) for name, one in value.items() if name != "salt"}
+    if isinstance(value, list):
+        return [stripped(one) for one in value]
+    if isinstance(value, str):
+        for pattern, word in VARIES:
+            value = re.sub(pattern, word, value)
+    return value
+
+
+def _stripped(name: str, value: Any) -> Any:
+    if name in ("id", "checkpoint"):
+        return value if value is None else "N"
+    if name in ("earlier_runs", "settings_from") and value:
+        return stripped([{**one, "run": "N"} for one in (value if isinstance(value, list) else [value])])
+    if name == "classes" and isinstance(value, list):
+        return [stripped(value[0]), *(one["name"] for one in value[1:])]
+    return stripped(value)
+
+
+def page_text(response: Any) -> str:
+    """What stands on the page, a line for each part of it, without what varies."""
+    page = response.content.decode()
+    main = re.sub(r"(?s)<(script|style|svg|template).*?</\1>|<option.*?</option>", " ", page.partition("<main")[2])
+    lines_of = re.sub(r"</?(div|p|li|tr|h\d|dt|dd|summary|legend|details|section|form|table)\b[^>]*>", "\n", "<" + main)
+    text = (
+        " ".join(line.split())
+        for line in unescape(re.sub(r"<[^>]*>", " ", lines_of)).replace("\u00a0", " ").split("\n")
+    )
+    return str(stripped("\n".join(line for line in text if line)))

@@ -1,7 +1,6 @@
 """What the record of a run says, for every way in which a run comes to its end: tests/golden/records/."""
 
 import json
-import re
 import zipfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -32,6 +31,7 @@ from tests import sealed_run
 from tests.cases import cases
 from tests.conftest import GOLDEN
 from tests.web.governance import records as kept
+from tests.web.governance.records import stripped
 from tests.web.governance.scenarios import SCENARIOS, World, finished, resumed_on_another_node, settings
 
 pytestmark = pytest.mark.django_db
@@ -49,15 +49,6 @@ SEALED = (
     *("cancelled_before_its_second_attempt", "no_traces", "stated"),
 )
 """Which are sealed and checked as `cohort verify` does."""
-VARIES = (
-    (r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)", "TIME"),
-    (r"\d{1,2} [A-Z][a-z]{2} \d{4}, \d\d:\d\d UTC", "TIME"),
-    (r"\b(?!([0-9a-f])\1{63})[0-9a-f]{64}\b", "SHA256"),
-    (r"sha256 [0-9a-f]{12}…", "sha256 …"),
-    (r"\b[0-9a-f]{4}( [0-9a-f]{4}){3}\b", "SHORT"),
-    (r"(?i)\b(run|job) \d+", r"\1 N"),
-)
-IDS = ("id", "checkpoint")
 TRACES = "traces/steps-000001-000100.jsonl"
 
 
@@ -77,28 +68,6 @@ def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, byt
         zipped = b"".join(pack.zip([*contents.sealed, *contents.traces]))
     with zipfile.ZipFile(BytesIO(zipped)) as archive:
         return contents, {name: archive.read(name) for name in archive.namelist()}
-
-
-def stripped(value: Any) -> Any:
-    """Without what varies: salts, ids, times, and digests of what varies. Of a probe's classes only the first whole."""
-    if isinstance(value, dict):
-        return {name: _stripped(name, one) for name, one in value.items() if name != "salt"}
-    if isinstance(value, list):
-        return [stripped(one) for one in value]
-    if isinstance(value, str):
-        for pattern, word in VARIES:
-            value = re.sub(pattern, word, value)
-    return value
-
-
-def _stripped(name: str, value: Any) -> Any:
-    if name in IDS:
-        return value if value is None else "N"
-    if name in ("earlier_runs", "settings_from") and value:
-        return stripped([{**one, "run": "N"} for one in (value if isinstance(value, list) else [value])])
-    if name == "classes" and isinstance(value, list):
-        return [stripped(value[0]), *(one["name"] for one in value[1:])]
-    return stripped(value)
 
 
 def facts_of(document: dict[str, Any]) -> dict[str, Any]:
