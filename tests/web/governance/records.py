@@ -28,6 +28,7 @@ VARIES = (
     (r"\b(?!([0-9a-f])\1{63})[0-9a-f]{64}\b", "SHA256"),
     (r"sha256 [0-9a-f]{12}…", "sha256 …"),
     (r"\b[0-9a-f]{4}( [0-9a-f]{4}){3}\b", "SHORT"),
+    (r"run ≠ changed \d+ \d+", "run ≠ changed N N"),
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
     (r"(?i)\b(run|job|entry) \d+", r"\1 N"),
 )
