@@ -129,7 +129,7 @@ def accepted(card: Card, folder: Path) -> bool:
     return verify_card(saved(card, folder)).accepted
 
 
-def stored_cards(run: Run) -> list[str]:
+def stored(run: Run) -> list[str]:
     """Files of this run's cards in the artifact store, whole or half."""
     folder = Path(environment().artifacts_url.removeprefix("file://")) / "cards"
     return sorted(f"cards/{path.name}" for path in folder.glob(f"{run.pk}-*"))

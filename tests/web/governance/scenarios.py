@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models import F
@@ -23,7 +24,9 @@ from grpo_core.metrics import Totals
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards import Rubric, Runner
 from tests import sealed_run
+from tests.cases import cases
 from tests.sealed_run import checkpoint, evaluation, step
+from tests.web.governance.made_reading import ROWS
 
 FORM_ONLY = {"components": [{"name": "form", "kind": "r1_format"}]}
 NOTHING = {**Totals().as_dict(), "seconds": 2.0}
@@ -66,11 +69,6 @@ def changed(found: list[records.Record], kind: str, **fields: Any) -> list[recor
     return made
 
 
-def finished_with(run: Run, *, device: str = "cpu", **totals: float) -> Run:
-    told = changed(sealed_run.whole(run), "outcome", totals=totals)
-    return sealed_run.finished(run, changed(told, "manifest", platform={"device": device}))
-
-
 def never_began(run: Run) -> Run:
     """Its trainer ended before it described its inputs."""
     return sealed_run.finish(sealed_run.claim(run), end="failed", code="model_error", message="no such model folder")
@@ -87,22 +85,6 @@ def finished(world: World) -> Run:
 @scenario
 def failed_before_its_first_record(world: World) -> Run:
     return never_began(world.launch())
-
-
-@scenario
-def failed_before_it_read_its_limits(world: World) -> Run:
-    limits = settings(eval={"limit": 1}, data={"limit": 900, "long_prompts": "drop"})
-    return never_began(world.launch(settings=limits))
-
-
-@scenario
-def failed_before_it_set_problems_apart(world: World) -> Run:
-    return never_began(world.launch(heldout=None, settings=settings(eval={"holdout": 4, "limit": 3})))
-
-
-@scenario
-def failed_without_evaluations(world: World) -> Run:
-    return never_began(world.launch(heldout=None, settings=settings(eval={"before": False, "after": False})))
 
 
 @scenario
@@ -158,92 +140,36 @@ def launched_by_another_and_steered(world: World) -> Run:
 # ---------------------------------------------------------------------- settings
 
 
-@scenario
-def dynamic_sampling(world: World) -> Run:
-    """On a GPU without a meter."""
-    discarded = {"discarded_all_right": 1.0, "discarded_all_wrong": 1.0, "discarded_all_equal": 0.0}
-    groups = {"groups": 8.0, "groups_mixed": 5.0, "groups_all_equal": 2.0, "groups_unscored": 1.0}
-    return finished_with(
-        world.launch(settings=settings(algorithm={"dynamic_sampling": {"enabled": True}})),
-        device="NVIDIA H200",
-        **{**groups, **discarded, "groups_discarded": 3.0, "discarded_unscored": 1.0},
-    )
+def _with_settings(world: World, parts: Any, heldout: Any, began: Any, device: Any, totals: Any) -> Run:
+    run = world.launch(settings=settings(**parts), **({"heldout": None} if heldout is False else {}))
+    if began is False:
+        return never_began(run)
+    told = changed(sealed_run.whole(run), "outcome", totals=totals or {})
+    told = changed(told, "manifest", platform={"device": device or "cpu"})
+    kept = run.config["traces"]["groups_per_step"] > 0
+    return sealed_run.finished(run, [one for one in told if kept or one.kind != "group"])
 
 
-@scenario
-def completions_left_out(world: World) -> Run:
-    """By three causes; on a GPU with a meter."""
-    algorithm = {"overlong": {"mask_truncated": True}, "correction": {"mode": "sequence_mask"}}
-    causes = {"masked_reward_error": 1.0, "masked_truncated": 3.0, "masked_importance": 2.0}
-    run = world.launch(settings=settings(algorithm=algorithm))
-    return finished_with(run, device="NVIDIA H200", energy_joules=7200.0, masked=6.0, **causes)
+for case in cases("governance/settings_of_scenarios", "settings", "heldout", "began", "device", "totals"):
+    SCENARIOS[str(case.id)] = partial(lambda values, world: _with_settings(world, *values), case.values)
 
 
-@scenario
-def overlong_punished(world: World) -> Run:
-    algorithm = {"overlong": {"buffer_tokens": 16, "penalty": 0.5}}
-    return finished_with(world.launch(settings=settings(algorithm=algorithm)), device="some device")
-
-
-@scenario
-def with_a_critic(world: World) -> Run:
-    algorithm = {"advantage": "gae", "scale": "batch_std"}
-    return sealed_run.finished(world.launch(settings=settings(algorithm=algorithm)))
-
-
-@scenario
-def pulled_to_the_reference(world: World) -> Run:
-    return sealed_run.finished(world.launch(settings=settings(algorithm={"kl": {"coef": 0.04}})))
-
-
-@scenario
-def pulled_to_the_old_policy(world: World) -> Run:
-    return sealed_run.finished(world.launch(settings=settings(algorithm={"kl": {"coef": 0.1, "target": "old"}})))
-
-
-@scenario
-def problems_set_apart(world: World) -> Run:
-    data = {"limit": 12, "long_prompts": "drop", "max_prompt_tokens": 64}
-    return sealed_run.finished(world.launch(heldout=None, settings=settings(eval={"holdout": 4}, data=data)))
-
-
-@scenario
-def first_three_problems(world: World) -> Run:
-    return sealed_run.finished(world.launch(settings=settings(data={"limit": 3})))
-
-
-@scenario
-def no_traces(world: World) -> Run:
-    run = world.launch(settings=settings(traces={"groups_per_step": 0}))
-    return sealed_run.finished(run, [one for one in sealed_run.whole(run) if one.kind != "group"])
-
-
-def _judged(world: World, *weights: float) -> Run:
+def _judged(weights: tuple[float, ...], world: World) -> Run:
     """Rewards by a model, then by a rule, with these weights."""
     judge = {"base_url": "https://judge.example/v1", "model": "m"}
-    kinds: list[dict[str, Any]] = [{"name": "b", "kind": "judge", "params": judge}, {"name": "a", "kind": "exact"}]
+    kinds = [{"name": "b", "kind": "judge", "params": judge}, {"name": "a", "kind": "exact"}]
     run = finished(world)
-    for component, weight in zip(kinds, weights, strict=False):
-        component["weight"] = weight
-    run.config["reward"]["components"] = kinds[: len(weights)]
+    run.config["reward"]["components"] = [
+        {**component, "weight": weight} for component, weight in zip(kinds, weights, strict=False)
+    ]
     run.config["eval"]["success_component"] = None
     Run.objects.filter(pk=run.pk).update(config=run.config)
     return run
 
 
-@scenario
-def judged_by_a_model(world: World) -> Run:
-    return _judged(world, 1.0)
-
-
-@scenario
-def judged_by_a_model_in_part(world: World) -> Run:
-    return _judged(world, 0.5, 1.0)
-
-
-@scenario
-def judged_by_a_model_without_weight(world: World) -> Run:
-    return _judged(world, 0.0, 1.0)
+SCENARIOS["judged_by_a_model"] = partial(_judged, (1.0,))
+SCENARIOS["judged_by_a_model_in_part"] = partial(_judged, (0.5, 1.0))
+SCENARIOS["judged_by_a_model_without_weight"] = partial(_judged, (0.0, 1.0))
 
 
 # ---------------------------------------------------------------------- suites and overlaps
@@ -293,20 +219,7 @@ def overlap_known_at_launch(world: World) -> Run:
     run = world.launch()
     pair = {"with": "held out", "kind": "held-out dataset", "id": 1, "state": "found", "items": 2, "touched": 1}
     LaunchOverlap.objects.update_or_create(run=run, defaults={"by": world.alice, "pairs": [pair], "acknowledged": True})
-    ImportedResult.objects.create(
-        run=run,
-        tool="inspect",
-        task="sums",
-        phase="after",
-        metric="accuracy",
-        value=0.75,
-        stderr=0.05,
-        n=80,
-        higher_is="better",
-        file_name="sums.eval",
-        file_sha256="ab" * 32,
-        by=world.alice,
-    )
+    ImportedResult.objects.create(run=run, by=world.alice, **ROWS["imported"])
     return sealed_run.finished(run)
 
 
@@ -503,24 +416,7 @@ def cancelled_before_its_second_attempt(world: World) -> Run:
 
 
 ANSWERS: dict[str, dict[str, Any]] = {
-    "reward.verifiable_or_social": {"chosen": ["both"], "text": "sums are checked, tone is liked"},
-    "reward.domain": {"chosen": ["format", "mathematics"], "text": "sums"},
-    "reward.brittleness": {"text": "words for digits", "audience": "internal"},
-    "reward.disclosure": {"chosen": ["withheld"], "text": "it would teach the shortcut"},
-    "data.choice": {"text": "small enough to read"},
-    "data.provenance": {"text": "https://data.example/sheet"},
-    "subject.pipeline": {
-        "text": "pretraining: 1 T tokens\nsft: chats\ngrpo: this run\ndistillation: into a smaller one"
-    },
-    "method.rationale": {"text": "as in the demo"},
-    "budget.base_share": {"text": "7.2e9, by its maker's report"},
-    "behaviour.tool_use": {"chosen": ["not_relevant"], "text": "it is offered no tools"},
-    "behaviour.safety_regressions": {"text": "none was tested; not released"},
-    "handling.trace_policy": {"chosen": ["filtered"]},
-    "handling.inventory": {"text": "https://inventory.example/7"},
-    "handling.system_card": {"text": "there is none"},
-    "handling.change_management": {"text": "two signatures"},
-    "handling.monitoring": {"text": "monthly, by the owner"},
+    case.values[0]: case.values[1] for case in cases("governance/answers", "field", "answer")
 }
 """An answer to every question."""
 
@@ -546,31 +442,15 @@ def flagged(world: World) -> Run:
     return sealed_run.finished(run, [*told[:place], *steps, *told[place:]])
 
 
+def _job(run: Run, by: User, kind: JobKind, **more: Any) -> LabJob:
+    done = {"spec": {}, "spec_digest": "", "state": JobState.DONE}
+    return LabJob.objects.create(project=run.project, kind=kind, created_by=by, **done, **more)
+
+
 def _estimated(world: World) -> Run:
     run = finished(world)
-    told: dict[str, Any] = {
-        "config_digest": "c" * 64,
-        "device": "cpu",
-        "device_name": "AMD EPYC",
-        "seconds_per_step": 0.5,
-        "seconds_total": 130.0,
-        "parts": {"sample": 0.3, "update": 0.2},
-        "peak_memory_bytes": 3_000_000_000,
-        "completion_tokens": 21.5,
-        "length_from": "calibration",
-        "prompts": 8,
-        "calibration_seconds": 4.0,
-        "spread": {"seconds_per_step": [0.4, 0.7]},
-    }
-    job = LabJob.objects.create(
-        project=run.project,
-        kind=JobKind.ESTIMATE,
-        spec={},
-        spec_digest="",
-        result=told,
-        state=JobState.DONE,
-        created_by=world.alice,
-    )
+    told = ROWS["estimate"]
+    job = _job(run, world.alice, JobKind.ESTIMATE, result=told)
     LaunchEstimate.objects.create(run=run, job=job, estimate=told, by=world.alice)
     return run
 
@@ -600,15 +480,7 @@ def _probed(run: Run, by: User, spec: dict[str, Any]) -> VerifierProbe:
         report = probe_rubric(rubric, problems, runner=runner, source="data").to_json()
     version = run.verifier_version
     of = {"version": version, "dataset": run.dataset}
-    job = LabJob.objects.create(
-        project=run.project,
-        kind=JobKind.PROBE,
-        spec=version.spec,
-        spec_digest=version.digest,
-        state=JobState.DONE,
-        created_by=by,
-        **of,
-    )
+    job = _job(run, by, JobKind.PROBE, **of)
     result = {"verdict": report["verdict"], "pays_wrong": report["pays_wrong"], "digest": "d" * 64}
     return VerifierProbe.objects.create(job=job, report=report, by=by, **result, **of)
 

@@ -32,7 +32,7 @@ from cohort.governance import services
 from cohort.governance.cards import again, attest, making
 from cohort.governance.models import Card, Record
 from cohort.governance.services import NotToBeIssued, record_reissue, record_seal
-from cohort.governance.tasks import expire_traces, seal
+from cohort.governance.tasks import expire_traces
 from cohort.governance.traces import redaction
 from cohort.governance.traces.disclosure import NoProof, disclose
 from cohort.governance.traces.redaction import cards_renew, runs_to_renew, samples_redact
@@ -43,16 +43,7 @@ from grpo_core import records
 from grpo_core.commitments import commit
 from tests import forged_card, sealed_run
 from tests.processes import DEADLINE, wait_for
-from tests.web.governance.records import (
-    accepted,
-    content_of,
-    files_of,
-    lines,
-    logged,
-    put_first_schema,
-    saved,
-    stored_cards,
-)
+from tests.web.governance.records import accepted, content_of, files_of, lines, logged, put_first_schema, saved, stored
 from tests.web.governance.scenarios import never_began
 
 pytestmark = pytest.mark.django_db
@@ -181,13 +172,9 @@ def test_attestations_verify_with_another_library(sealed: Record) -> None:
         subjects = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
         assert subjects.pop("weights/model.safetensors") == "9" * 64
         assert set(subjects) == set(files) - {attest.FILE, *attest.AFTERWARDS}
-
-
-def test_weights_are_named_as_model_signing_names_them(sealed: Record) -> None:
-    envelope = json.loads(files_of(sealed.card("public"))["weights.dsse.json"])
-    statement = json.loads(base64.b64decode(envelope["payload"]))
+    # the weights as model_signing names them: one subject, the SHA-256 over the resources' digests, as 1.1 reads it
+    statement = json.loads(base64.b64decode(json.loads(files["weights.dsse.json"])["payload"]))
     assert statement["predicateType"] == "https://model_signing/signature/v1.0"
-    # one subject, the SHA-256 over the resources' digests: so model_signing 1.1 reads it
     whole = hashlib.sha256(bytes([0x99]) * 32).hexdigest()
     assert statement["subject"] == [{"name": f"run-{sealed.run_id}", "digest": {"sha256": whole}}]
     (resource,) = statement["predicate"]["resources"]
@@ -252,7 +239,7 @@ def test_issuing_again_that_fails_leaves_the_earlier_cards(sealed: Record, monke
         broken.setattr(services, "_card_rows", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             record_reissue(record=sealed, reason="x")
-    assert len(stored_cards(sealed.run)) == sealed.cards.count() == 4
+    assert len(stored(sealed.run)) == sealed.cards.count() == 4
     made = record_reissue(record=sealed, reason="x")
     assert [card.issue for card in made] == [2, 2, 2, 2]
 
@@ -309,8 +296,13 @@ def test_parts_of_traces_are_read_in_their_order() -> None:
 # ---------------------------------------------------------------------- texts that are shown alone, or deleted
 
 
-def test_a_sample_shown_alone_fits_the_public_card(sealed: Record, alice: User, tmp_path: Path) -> None:
-    told = disclose(sample=sample_of(sealed), actor=alice)
+def test_a_sample_shown_alone_fits_the_public_card(launched: Run, alice: User, tmp_path: Path) -> None:
+    run = sealed_run.finished(launched)
+    sample = Sample.objects.select_related("group__run").earliest("pk")
+    with pytest.raises(NoProof):
+        disclose(sample=sample, actor=alice)  # before there is a record
+    sealed = record_seal(run=run)
+    told = disclose(sample=sample, actor=alice)
     proof, card = tmp_path / "proof.json", str(saved(sealed.card("public"), tmp_path))
     proof.write_text(json.dumps(told))
     assert verify([card, "--trace", str(proof)]) == 0
@@ -318,15 +310,6 @@ def test_a_sample_shown_alone_fits_the_public_card(sealed: Record, alice: User, 
     proof.write_text(json.dumps(told))
     assert verify([card, "--trace", str(proof)]) == 1
     assert len(logged("sample_disclosed")) == 1
-
-
-def test_there_is_no_proof_before_there_is_a_record(launched: Run, alice: User) -> None:
-    sealed_run.finished(launched)
-    sample = Sample.objects.select_related("group__run").earliest("pk")
-    with pytest.raises(NoProof):
-        disclose(sample=sample, actor=alice)
-    seal(launched.pk)
-    assert disclose(sample=sample, actor=alice)["sample"]["completion"] == sample.completion
 
 
 def test_deleted_texts_are_in_no_card_and_every_proof_still_holds(sealed: Record, alice: User, tmp_path: Path) -> None:

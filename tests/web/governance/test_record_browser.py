@@ -69,37 +69,6 @@ def test_from_the_seal_to_the_public_page(open_page: Callable[..., Page], sealed
 
 
 @pytest.mark.slow
-def test_a_question_is_reached_from_the_record_answered_and_taken_back(
-    open_page: Callable[..., Page], sealed: Record
-) -> None:
-    page = open_page(f"runs/{sealed.run_id}/record/")
-    page.locator("#handling").get_by_role("link", name="state it").first.click()
-    question = page.locator("#handling-system_card")
-    question.locator("summary").first.click()
-    question.get_by_label("Link, or words").fill("https://cards.example/9")
-    question.get_by_role("button", name="State", exact=True).click()
-    question.locator("summary").first.click()
-    expect(question.locator(".statement-holds")).to_contain_text("https://cards.example/9")
-    question.get_by_text("Take back…").click()
-    question.get_by_label("Why it is taken back").fill("it moved")
-    question.get_by_role("button", name="Take back").click()
-    question.locator("summary").first.click()
-    question.get_by_text("History").click()
-    expect(question).to_contain_text("it moved")
-
-
-@pytest.mark.slow
-def test_what_is_too_much_is_still_in_the_form_after_going_back(open_page: Callable[..., Page], sealed: Record) -> None:
-    page = open_page(f"runs/{sealed.run_id}/record/1/life/")
-    page.get_by_text("Add feedback").click()
-    page.evaluate("document.querySelector('#life-feedback-text').value = 'x'.repeat(10_000_000)")
-    page.locator("#life-feedback").get_by_role("button", name="Add").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Too much was sent")
-    page.go_back()
-    assert page.evaluate("document.querySelector('#life-feedback-text').value.length") == 10_000_000
-
-
-@pytest.mark.slow
 def test_a_launch_with_overlap_needs_a_tick(open_page: Callable[..., Page], maker: Maker) -> None:
     """Two of the three items of a suite stand in the dataset; axe on its page, and on the form as it is refused."""
     prompts = ["What is the capital of italy?", "what is the CAPITAL of japan", *(f"River {n}?" for n in range(9))]

@@ -11,7 +11,6 @@ import pytest
 import rfc8785
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from cohort import artifacts
 from cohort.accounts.models import User
@@ -34,17 +33,9 @@ from cohort.runs.reconcile import seals_republish
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
 from tests import sealed_run
 from tests.sealed_run import checkpoint, step
-from tests.web.governance.records import accepted, entry, logged, saved, stored_cards
-from tests.web.governance.scenarios import (
-    World,
-    began,
-    cancelled_before_its_second_attempt,
-    ended,
-    failed_after_two_steps,
-    never_began,
-    resumed,
-    retried,
-)
+from tests.web.governance import scenarios
+from tests.web.governance.records import accepted, entry, logged, saved, stored
+from tests.web.governance.scenarios import World, failed_after_two_steps, never_began, retried
 from tests.web.run_rows import put_in
 
 pytestmark = pytest.mark.django_db
@@ -89,13 +80,9 @@ def test_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
     record = Record.objects.get(run=finished)
     assert record_seal(run=finished) == record
     assert kinds(finished) == events
-    assert stored_cards(finished) == sorted(record.cards.values_list("artifact", flat=True))
+    assert stored(finished) == sorted(record.cards.values_list("artifact", flat=True))
     assert rfc8785.dumps(json.loads(record.document)) == record.document.encode()
-
-
-def test_a_run_that_was_not_told_of_its_record_is_told(finished: Run) -> None:
-    record_seal(run=finished)
-    put_in(finished, RunState.SEALING)
+    put_in(finished, RunState.SEALING)  # as if the run had not been told of its record
     seal(finished.pk)
     finished.refresh_from_db()
     assert finished.state == RunState.SUCCEEDED
@@ -130,7 +117,7 @@ def test_the_card_of_one_who_came_second_is_removed(finished: Run, monkeypatch: 
 
     monkeypatch.setattr(services, "collect", slowly)
     record = record_seal(run=finished)
-    assert stored_cards(finished) == sorted(record.cards.values_list("artifact", flat=True))
+    assert stored(finished) == sorted(record.cards.values_list("artifact", flat=True))
     assert artifacts.exists(record.card().artifact)
     assert kinds(finished).count("sealed") == 1
 
@@ -176,10 +163,10 @@ def test_failure_at_any_step_leaves_nothing_and_the_next_try_seals(
         finished.refresh_from_db()
         assert not Record.objects.exists(), name
         assert not Card.objects.exists(), name
-        assert stored_cards(finished) == [], name
+        assert stored(finished) == [], name
         assert finished.state == RunState.SEALING, name
     record = record_seal(run=finished)
-    assert record.cards.count() == len(stored_cards(finished)) == 4
+    assert record.cards.count() == len(stored(finished)) == 4
 
 
 @pytest.mark.parametrize("cards_before", [1, 3])
@@ -201,7 +188,7 @@ def test_a_store_that_is_full_half_way_keeps_none_of_the_cards(
     with pytest.raises(OSError, match="No space"):
         seal(finished.pk)
     finished.refresh_from_db()
-    assert stored_cards(finished) == []
+    assert stored(finished) == []
     assert "No space" in finished.reason
 
 
@@ -235,7 +222,7 @@ def test_more_items_than_checking_takes_are_not_sealed(finished: Run, monkeypatc
     monkeypatch.setattr(data_files, "MAX_ITEMS", 1)
     with pytest.raises(pack.CardTooLarge):
         record_seal(run=finished)
-    assert stored_cards(finished) == []
+    assert stored(finished) == []
 
 
 def test_a_key_that_is_replaced_meanwhile(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +232,7 @@ def test_a_key_that_is_replaced_meanwhile(finished: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr(audit, "prove", lambda entry: audit.Proof(b"", 0, [], "", 1))
     with pytest.raises(KeysChanged):
         record_seal(run=finished)
-    assert stored_cards(finished) == []
+    assert stored(finished) == []
 
 
 def test_a_run_that_went_on_before_its_rows_keeps_no_card(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +245,7 @@ def test_a_run_that_went_on_before_its_rows_keeps_no_card(finished: Run, monkeyp
     monkeypatch.setattr(services, "issue_cards", and_go_on)
     with pytest.raises(NotEnded):
         record_seal(run=finished)
-    assert stored_cards(finished) == []
+    assert stored(finished) == []
     assert len(logged("record_sealed")) == 1  # said in docs/card.md: it belongs to no record
 
 
@@ -275,7 +262,7 @@ def test_what_was_read_of_a_run_that_went_on_is_not_kept(
             run_cancel(run=other, actor=alice)
         else:
             attempt = sealed_run.claim(other)
-            sealed_run.ingest(attempt, [*resumed(run, 1), *step(2, 0.6, tokens=600)])
+            sealed_run.ingest(attempt, [*scenarios.resumed(run, 1), *step(2, 0.6, tokens=600)])
             if then == "failed":
                 sealed_run.finish(attempt, end="failed", code="out_of_memory", message="again")
         return contents_of(*given, **more)
@@ -285,7 +272,7 @@ def test_what_was_read_of_a_run_that_went_on_is_not_kept(
         with pytest.raises(NotEnded):
             record_seal(run=run)
     assert not Record.objects.exists()
-    assert stored_cards(run) == []
+    assert stored(run) == []
     if then != "claimed":
         assert (record_seal(run=run).end, Record.objects.count()) == (2, 1)
 
@@ -315,7 +302,7 @@ def test_each_end_has_a_record_of_its_own(world: World, tmp_path: Path) -> None:
 
 
 def test_an_end_without_an_attempt_has_a_record_of_its_own(world: World) -> None:
-    run = cancelled_before_its_second_attempt(world)
+    run = scenarios.cancelled_before_its_second_attempt(world)
     assert (run.state, run.fence, run.ends) == (RunState.CANCELLED, 1, 2)
     first = Record.objects.get(run=run)
     run.attempts.update(ended_at=LONG_AGO)
@@ -346,37 +333,15 @@ def test_a_record_that_does_not_come_is_not_waited_for(launch: Launch, alice: Us
 def test_a_record_that_a_person_gave_up_is_not_waited_for(launch: Launch, alice: User) -> None:
     run = launch()
     first = sealed_run.claim(run)
-    sealed_run.ingest(first, [*began(run), *step(1, 0.5), checkpoint(1), *ended(1, sealed_run.AFTER)])
+    sealed_run.ingest(
+        first, [*scenarios.began(run), *step(1, 0.5), checkpoint(1), *scenarios.ended(1, sealed_run.AFTER)]
+    )
     run = sealed_run.finish(first)
     seal_failed(run=run, reason="the disk is full")
     run_cancel(run=run, actor=alice)
     assert (run.state, run.ends) == (RunState.FAILED, 1)
     run_retry(run=run, actor=alice)
     assert run.state == RunState.QUEUED
-
-
-@pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
-def test_ends_from_before_they_were_counted_are_counted_from_the_events(world: World) -> None:
-    run = retried(world)
-    sealed = list(record_seal(run=run).run.records.order_by("end").values_list("fence", "sealed_at"))
-    waiting = world.launch(name="waits")
-    with connection.cursor() as cursor:  # of today's records nothing goes back to the tables of before
-        cursor.execute("TRUNCATE governance_record CASCADE")
-    before = [("governance", "0002_record_per_end"), ("runs", "0004_indexes")]
-    executor = MigrationExecutor(connection)
-    executor.migrate(before)
-    then = executor.loader.project_state(before).apps.get_model("governance", "Record")
-    whole = {"schema_version": "cohort-record/1", "digest": "0" * 64, "document": '{"seal": ""}', "card_size": 1}
-    whole |= {"card_sha256": "0" * 64, "fields_stated": 1, "fields_total": 2, "run_id": run.pk}
-    for fence, sealed_at in sealed:
-        then.objects.create(fence=fence, sealed_at=sealed_at, card_artifact=f"cards/{fence}.zip", **whole)
-    executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())
-    assert [Run.objects.get(pk=one.pk).ends for one in (run, waiting)] == [2, 0]
-    assert list(Record.objects.order_by("end").values_list("end", "fence")) == [(1, 1), (2, 2)]
-    cards = Card.objects.order_by("record__end").values_list("audience", "issue", "artifact", "log_index")
-    assert list(cards) == [("internal", 1, "cards/1.zip", None), ("internal", 1, "cards/2.zip", None)]
 
 
 # ---------------------------------------------------------------------- versions
@@ -440,9 +405,7 @@ def test_asking_for_a_version_and_the_task_that_makes_it(finished: Run, rita: Us
     assert services.version_pending(finished) is None
 
 
-def test_a_version_whose_message_was_lost_is_asked_for_again(
-    finished: Run, rita: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_message_is_asked_for_again(finished: Run, rita: User, monkeypatch: pytest.MonkeyPatch) -> None:
     seal(finished.pk)
     state(finished, rita)
     monkeypatch.setattr(reconcile, "UNSEALED", timedelta(seconds=-1))
