@@ -5,9 +5,11 @@ is guessed about methods of objects.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.cases import cases
 
 ROOT = Path(__file__).resolve().parents[3] / "platform"
 LOG = {"cohort.audit.services.log", "cohort.audit.entries.log"}
@@ -60,28 +62,22 @@ def writing(found: dict[str, Function]) -> list[str]:
 
 def logged(found: dict[str, Function], name: str) -> bool:
     """Whether the function comes to the audit log, by whatever it calls."""
-    seen, ahead = set(), [name]
-    while ahead:
-        at = ahead.pop()
-        if at in LOG:
-            return True
-        if at not in seen and at in found:
-            seen.add(at)
-            ahead += _resolved(found, at)
-    return False
+    return not LOG.isdisjoint(_reached(found, name, lambda _: True))
 
 
 def _own(found: dict[str, Function], name: str) -> set[str]:
     """The function and the private ones of its module that it comes to through such."""
-    seen, ahead = set(), [name]
+    mine = found[name].module
+    return _reached(found, name, lambda to: to in found and not found[to].public and found[to].module == mine)
+
+
+def _reached(found: dict[str, Function], name: str, through: Callable[[str], bool]) -> set[str]:
+    seen, ahead = {name}, [name]
     while ahead:
         at = ahead.pop()
-        seen.add(at)
-        ahead += [
-            to
-            for to in _resolved(found, at)
-            if to in found and to not in seen and not found[to].public and found[to].module == found[name].module
-        ]
+        new = {to for to in _resolved(found, at) if through(to)} - seen if at in found else set()
+        seen |= new
+        ahead += new
     return seen
 
 
@@ -130,31 +126,7 @@ def _writes(call: ast.Call) -> bool:
             return attribute in _MAKES
 
 
-EXEMPT = {
-    "cohort.audit.services.integrate": "numbers the entries themselves",
-    "cohort.audit.push.push": "hands the log's own head on; the log's page and the worker's log tell of it",
-    "cohort.contamination.services.asked_for_choice": "asks the machine for a computation",
-    "cohort.contamination.services.asked_for_dataset": "asks the machine for a computation",
-    "cohort.contamination.services.asked_for_suite": "asks the machine for a computation",
-    "cohort.contamination.services.check": "a computation's result; noted_at_launch logs what a run was launched with",
-    "cohort.contamination.services.remind": "asks the machine for a computation again",
-    "cohort.governance.services.seal_failed": "tells on the run why its record waits; nothing is decided",
-    "cohort.lab.jobs.job_beat": "a sign of life; asking for a job, calling it off and what a probe found are logged",
-    "cohort.lab.jobs.job_claim": "a worker takes a try of a reward, which decides nothing; who asked for it is logged",
-    "cohort.lab.jobs.jobs_expire": "a job whose worker is gone waits for another; who asked for it is logged",
-    "cohort.lab.jobs.jobs_revoked": "as jobs_expire; node_revoke logs",
-    "cohort.runs.attempts.attempt_beat": "a sign of life, every ten seconds; the end of an attempt moves its run",
-    "cohort.runs.attempts.run_moves": "an observation: the trainer moves again",
-    "cohort.runs.checkpoints.removed": "what a node says that it no longer has",
-    "cohort.runs.comparison_cache.suites_cached": "a computation's result, which may be computed anew at any time",
-    "cohort.runs.nodes.node_present": "what a machine says that it is",
-    "cohort.runs.outages.leases_capped": "puts times right after the clock was set back",
-    "cohort.runs.outages.leases_count": "the reconciler's own sign of life",
-    "cohort.runs.outages.tries_capped": "puts times right after the clock was set back",
-    "cohort.runs.pulse.pulse": "the web server's own sign of life",
-    "cohort.runs.transitions.run_event": "the run's own events; who changes the run logs",
-    "cohort.runs.uploads.checkpoint_part": "parts of files that a worker sends; the run's events tell of whole ones",
-}
+EXEMPT = dict(case.values for case in cases("governance/unlogged_writes", "function", "reason"))
 """Functions that write and leave no entry, each with the reason."""
 
 FOUND = functions()

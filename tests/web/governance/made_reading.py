@@ -1,39 +1,31 @@
 """A record's document with every field, made by hand, as each audience gets it: for tests of the reading copies."""
 
+import copy
 import secrets
 from typing import Any
 
 from cohort.evidence import record as evidence
 from cohort.governance.cards.reading import Reading, Series
 from cohort.governance.fields import FIELDS
+from tests.cases import cases
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) \u202e #raw $x$ *b* @ref \x1b[31m \ud800 日本語 👩‍👧 e\u0301"
 DIGEST = "ab" * 32
 BASE_DIGEST = "cd" * 32
-INTERVAL = {"low": 0.711, "high": 0.867}
+ROWS: dict[str, Any] = {case.id: case.values[0] for case in cases("governance/rows", "fields")}
 
 
 def comparison(suite: str = "heldout", *, after: bool = True) -> dict[str, Any]:
     """100 items: 30 right before, 80 after."""
-    before = {"correct": 30.0, "share": 0.3, "interval": {"low": 0.219, "high": 0.396}, "truncated": 1, "errors": 0}
-    later = {"correct": 80.0, "share": 0.8, "interval": INTERVAL, "truncated": 0, "errors": 0}
-    change = {"difference": 0.5, "interval": {"low": 0.39, "high": 0.6}, "method": "agresti-min", "clusters": None,
-              "fixed": 52, "broken": 2, "both_right": 28, "both_wrong": 18, "p_mcnemar": 0.001, "p_holm": None,
-              "mde": 0.2, "bootstrap": None}  # fmt: skip
-    return {
-        "suite": suite, "title": suite, "category": "performance", "higher_is": "better", "sensitive": False,
-        "problems": 100, "before": before, "after": later if after else None, "change": change if after else None,
-        "margin": 0.05, "non_inferiority": "not_worse" if after else None,
-        "verdict": "better" if after else "evaluated once only",
-        "slices": [{"slice": "de", "problems": 50, "before": before, "after": later, "change": change}][:after],
-        "clean": None, "protocol": {"temperature": 0.0},
-    }  # fmt: skip
+    made = {**copy.deepcopy(ROWS["comparison"]), "suite": suite, "title": suite}
+    once = {"after": None, "change": None, "non_inferiority": None, "verdict": "evaluated once only", "slices": []}
+    return made if after else {**made, **once}
 
 
 def entry(text: str, value: Any = None, *, audience: str = "public", source: str = "measured") -> dict[str, Any]:
     evidence_of = {"measured": "reported", "config": "declared", "not stated": "none"}.get(source, "stated")
-    return {"value": value, "text": text, "source": source, "evidence": evidence_of, "audience": audience,
-            "note": "", "salt": secrets.token_hex(16)}  # fmt: skip
+    said = {"value": value, "text": text, "source": source, "evidence": evidence_of}
+    return {**said, "audience": audience, "note": "", "salt": secrets.token_hex(16)}
 
 
 def document(*, text: str = "said", **given: dict[str, Any]) -> dict[str, Any]:
@@ -42,9 +34,9 @@ def document(*, text: str = "said", **given: dict[str, Any]) -> dict[str, Any]:
         section: {name: entry(text, audience=facts.audience) for name, facts in fields.items()}
         for section, fields in FIELDS.items()
     }
-    sections["subject"]["base_model"] = entry(
-        "tiny: org/tiny at abc", {"source": "org/tiny", "revision": "abc", "architecture": "Qwen2ForCausalLM",
-                                  "weights": {"model.safetensors": BASE_DIGEST}})  # fmt: skip
+    base = {"source": "org/tiny", "revision": "abc", "architecture": "Qwen2ForCausalLM"}
+    weights = {"model.safetensors": BASE_DIGEST}
+    sections["subject"]["base_model"] = entry("tiny: org/tiny at abc", {**base, "weights": weights})
     sections["subject"]["training_method"] = entry("yes: GRPO, 3 steps", "GRPO")
     sections["behaviour"]["performance"] = entry("as compared", [comparison(), comparison("format", after=False)])
     sections["data"]["prompts"] = entry("20 problems", {"dataset": "additions", "sha256": DIGEST})
@@ -53,10 +45,8 @@ def document(*, text: str = "said", **given: dict[str, Any]) -> dict[str, Any]:
         section, name = path.split("__")
         sections[section][name] = one
     head = {"title": text, "run": 7, "end": 1, "version": 1, "sealed_at": "2026-11-22T10:00:00Z", "state": "succeeded"}
-    made: dict[str, Any] = {
-        "schema": evidence.SCHEMA, "audience": "internal", "head": head, "sections": sections, "files": [],
-        "record_root": "0" * 64,
-    }  # fmt: skip
+    made: dict[str, Any] = {"schema": evidence.SCHEMA, "audience": "internal", "head": head, "sections": sections}
+    made |= {"files": [], "record_root": "0" * 64}
     if "\ud800" not in text:  # canonical JSON cannot carry half a pair, and no record holds one
         made["record_root"] = evidence.record_root(made)
     return made | {"seal": evidence.seal_of(made)}

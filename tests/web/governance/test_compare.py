@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cohort.evidence.compare import NOT_COMPARABLE, ONCE, Item, SuiteFacts, by_suite, compare, compare_all, seed_of
 from cohort.governance.parts import Comparison
+from tests.cases import cases
 
 FACTS = SuiteFacts(
     suite="s", title="S", category="hallucination", higher_is="better", sensitive=False, margin=0.05, protocol={"k": 1}
@@ -212,23 +213,10 @@ def test_lines_of_a_card() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"score": True}, TypeError),
-        ({"score": "1"}, TypeError),
-        ({"score": 1.5}, ValueError),
-        ({"score": float("nan")}, ValueError),
-        ({"truncated": 0}, TypeError),
-        ({"problem_id": 3}, ValueError),
-        ({"problem_id": "x" * 201}, ValueError),
-        ({"cluster": None}, ValueError),
-        ({"slice": "x" * 201}, ValueError),
-    ],
-)
-def test_lines_that_are_none(wrong: dict[str, Any], error: type[Exception]) -> None:
+@pytest.mark.parametrize(("field", "value", "error"), cases("governance/lines_refused", "field", "value", "error"))
+def test_refuses_what_is_no_line(field: str, value: Any, error: str) -> None:
     line = {"suite": "s", "problem_id": "a", "score": 1, "truncated": False, "error": None}
-    with pytest.raises(error):
-        by_suite([{**line, **wrong}])
+    with pytest.raises({"TypeError": TypeError, "ValueError": ValueError}[error]):
+        by_suite([{**line, field: value}])
     with pytest.raises(KeyError):
         by_suite([{"suite": "s"}])

@@ -1,18 +1,31 @@
-"""The difference of two records, as pure data: what is added, removed, changed, withheld, by hand-worked cases."""
+"""The difference of two records: what is added, removed, changed, withheld; its page and its files."""
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.test import Client
 
+from cohort import artifacts
+from cohort.accounts.models import User
 from cohort.evidence.record import redact
+from cohort.governance.diff import views
 from cohort.governance.diff.compare import Diff, FieldDiff, diff
 from cohort.governance.diff.export import to_json, to_markdown
 from cohort.governance.diff.highlight import marked
 from cohort.governance.diff.reading import NotARecord
 from cohort.governance.diff.values import Change, Kind, changes
+from cohort.governance.models import Record
+from cohort.runs.models import Run
+from tests import sealed_run
+from tests.cases import cases
 from tests.web.governance.made_reading import HOSTILE, comparison, document, entry
+from tests.web.governance.records import logged, page_text, put, stripped
+
+ClientFor = Callable[[User], Client]
+CONFIG = {"optim": {"steps": 3, "lr": 0.1}, "seed": 0}
 
 
 def with_entry(whole: dict[str, Any], path: str, **changed: Any) -> dict[str, Any]:
@@ -30,42 +43,24 @@ def of(found: Diff, path: str) -> FieldDiff:
 
 @pytest.fixture
 def first() -> dict[str, Any]:
-    return document(text="said", method__config=entry("the config", {"optim": {"steps": 3, "lr": 0.1}, "seed": 0}))
+    return document(text="said", method__config=entry("the config", CONFIG))
 
 
 def test_a_record_differs_not_from_itself(first: dict[str, Any]) -> None:
     found = diff(first, first)
     assert found.identical
-    assert {kind: count for kind, count in found.counts.items() if count} == {
-        Kind.EQUAL: sum(len(part) for part in first["sections"].values())
-    }
+    equal = sum(len(part) for part in first["sections"].values())
+    assert {kind: count for kind, count in found.counts.items() if count} == {Kind.EQUAL: equal}
     assert (found.head, found.differing_files) == ((), ())
+    salted = diff(document(text="said"), document(text="said"))
+    assert (salted.counts[Kind.CHANGED], salted.identical) == (0, False), "salts differ, so the seals do"
 
 
-def test_salts_are_no_difference() -> None:
-    found = diff(document(text="said"), document(text="said"))
-    assert found.counts[Kind.CHANGED] == 0
-    assert not found.identical, "salts differ, so the seals do"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "wanted"),
-    [
-        (3, 4, [Change("", Kind.CHANGED, 3, 4)]),
-        ({"a": {"b": 1}}, {"a": {"b": 2}}, [Change("a.b", Kind.CHANGED, 1, 2)]),
-        ({"a": 1}, {"b": 1}, [Change("a", Kind.REMOVED, before=1), Change("b", Kind.ADDED, after=1)]),
-        ([{"w": 1}, {"w": 2}], [{"w": 1}, {"w": 3}], [Change("[1].w", Kind.CHANGED, 2, 3)]),
-        ([{"w": 1}], [{"w": 1}, {"w": 2}], [Change("[1]", Kind.ADDED, after={"w": 2})]),
-        ({"x": [1, 2]}, {"x": [2, 1]}, [Change("x", Kind.CHANGED, [1, 2], [2, 1])]),
-        (None, {"a": 1}, [Change("", Kind.CHANGED, None, {"a": 1})]),
-        (1, True, [Change("", Kind.CHANGED, 1, True)]),
-        (1, 1.0, []),
-        ("", None, [Change("", Kind.CHANGED, "", None)]),
-        ({}, {}, []),
-    ],
-)
-def test_values_by_dotted_path(before: Any, after: Any, wanted: list[Change]) -> None:
-    assert list(changes(before, after)) == wanted
+@pytest.mark.parametrize(("before", "after", "wanted"), cases("governance/value_changes", "before", "after", "changes"))
+def test_values_by_dotted_path(before: Any, after: Any, wanted: list[Any]) -> None:
+    told = [[one.path, one.kind.value, one.before, one.after] for one in changes(before, after)]
+    assert told == wanted
+    assert str(told) == str(wanted), "1 is not true"
 
 
 @pytest.mark.parametrize(
@@ -75,33 +70,18 @@ def test_numbers_have_a_difference(before: Any, after: Any, wanted: float | None
     assert Change("x", Kind.CHANGED, before, after).difference == wanted
 
 
-def test_a_changed_config_is_told_place_by_place(first: dict[str, Any]) -> None:
+def test_a_changed_field(first: dict[str, Any]) -> None:
     second = with_entry(first, "method.config", value={"optim": {"steps": 5, "lr": 0.1}, "extra": 1})
     found = of(diff(first, second), "method.config")
-    assert found.kind == Kind.CHANGED
-    assert found.values == (
-        Change("optim.steps", Kind.CHANGED, 3, 5),
-        Change("seed", Kind.REMOVED, before=0),
-        Change("extra", Kind.ADDED, after=1),
-    )
-    assert not found.words_differ
-
-
-def test_sealed_configs_are_compared_where_they_are_given(first: dict[str, Any]) -> None:
-    second = with_entry(first, "method.config", value={"sha256": "b" * 64}, text="config.yaml, sha256 bbbb")
+    told = [(one.path, one.kind) for one in found.values]
+    assert told == [("optim.steps", Kind.CHANGED), ("seed", Kind.REMOVED), ("extra", Kind.ADDED)]
+    assert (found.kind, found.words_differ) == (Kind.CHANGED, False)
+    digest = with_entry(first, "method.config", value={"sha256": "b" * 64}, text="config.yaml, sha256 bbbb")
     configs = {"optim": {"steps": 3}, "seed": 0}, {"optim": {"steps": 5}, "seed": 0}
-    found = of(diff(first, second, configs), "method.config")
-    assert found.values == (Change("optim.steps", Kind.CHANGED, 3, 5),)
-    assert all(one.kind == Kind.EQUAL for one in diff(first, first, configs).sections[0].fields)
-
-
-def test_source_note_and_audience_are_told(first: dict[str, Any]) -> None:
-    second = with_entry(
-        first, "data.prompts", source="stated by ada", evidence="stated", note="new", audience="internal"
-    )
-    assert [one.path for one in of(diff(first, second), "data.prompts").marks] == [
-        "source", "evidence", "audience", "note",
-    ]  # fmt: skip
+    assert of(diff(first, digest, configs), "method.config").values == (Change("optim.steps", Kind.CHANGED, 3, 5),)
+    marks = {"source": "stated by ada", "evidence": "stated", "audience": "internal", "note": "new"}
+    told_marks = of(diff(first, with_entry(first, "data.prompts", **marks)), "data.prompts").marks
+    assert [one.path for one in told_marks] == list(marks)
 
 
 def test_a_field_that_only_one_has(first: dict[str, Any]) -> None:
@@ -122,69 +102,52 @@ def test_withheld_is_told_and_never_guessed(first: dict[str, Any]) -> None:
     assert (other.kind, other.withheld) == (Kind.WITHHELD, "both"), "other salts: nobody can say whether it changed"
 
 
-def test_suites_row_by_row(first: dict[str, Any]) -> None:
-    better = {
-        **comparison(),
-        "after": {**comparison()["after"], "share": 0.85, "correct": 85.0},
-        "verdict": "regressed",
-    }
-    second = with_entry(first, "behaviour.performance", value=[better, comparison("new suite")])
-    section = next(one for one in diff(first, second).sections if one.name == "behaviour")
-    by_name = {one.suite: one for one in section.suites}
-    assert {name: one.kind for name, one in by_name.items()} == {
-        "heldout": Kind.CHANGED, "new suite": Kind.ADDED, "format": Kind.REMOVED,
-    }  # fmt: skip
+def test_suites_and_files_row_by_row(first: dict[str, Any]) -> None:
+    later = {**comparison()["after"], "share": 0.85, "correct": 85.0}
+    suites = [{**comparison(), "after": later, "verdict": "regressed"}, comparison("new suite")]
+    second = with_entry(first, "behaviour.performance", value=suites)
+
+    def files(*given: str) -> list[dict[str, Any]]:
+        told = (one.split("=") for one in given)
+        return [{"path": path, "sha256": digest * 64, "size": 1, "audience": "public"} for path, digest in told]
+
+    before = {**first, "files": files("config.yaml=a", "gone.jsonl=b", "same=c")}
+    found = diff(before, {**second, "files": files("config.yaml=d", "new.jsonl=b", "same=c")})
+    by_name = {one.suite: one for one in next(one for one in found.sections if one.name == "behaviour").suites}
+    kinds = {"heldout": Kind.CHANGED, "new suite": Kind.ADDED, "format": Kind.REMOVED}
+    assert {name: one.kind for name, one in by_name.items()} == kinds
     cells = {cell.name: (cell.before, cell.after, cell.difference) for cell in by_name["heldout"].cells}
     assert cells["share after"] == (0.8, 0.85, 0.05)
     assert cells["verdict"] == ("better", "regressed", None)
     assert cells["problems"] == (100, 100, 0)
     assert [one.path for one in by_name["heldout"].others] == ["after.correct"]
-
-
-def test_files(first: dict[str, Any]) -> None:
-    def file(path: str, digest: str) -> dict[str, Any]:
-        return {"path": path, "sha256": digest * 64, "size": 1, "audience": "public"}
-
-    a = {**first, "files": [file("config.yaml", "a"), file("gone.jsonl", "b"), file("same", "c")]}
-    b = {**first, "files": [file("config.yaml", "d"), file("new.jsonl", "b"), file("same", "c")]}
-    assert [(one.path, one.kind) for one in diff(a, b).files] == [
-        ("config.yaml", Kind.CHANGED),
-        ("gone.jsonl", Kind.REMOVED),
-        ("new.jsonl", Kind.ADDED),
-        ("same", Kind.EQUAL),
+    assert [(one.path, one.kind.value) for one in found.files] == [
+        *(("config.yaml", "changed"), ("gone.jsonl", "removed"), ("new.jsonl", "added"), ("same", "equal"))
     ]
 
 
 def test_a_record_of_the_first_schema_against_one_of_today(first: dict[str, Any]) -> None:
-    old = {
-        "schema": "cohort-record/1",
-        "record": {
-            "title": "said", "sealed_at": "2026-11-01T10:00:00Z", "state": "failed", "data_files_digest": "0" * 64,
-            "data": {"prompts": {"value": 1, "text": "said", "source": "measured", "evidence": "reported", "note": ""}},
-            "budget": {"superseded": None},
-        },
-        "record_digest": "0" * 64, "files": [], "seal": "1" * 64,
-    }  # fmt: skip
-    second = with_entry(first, "data.prompts", value=1, text="said")
-    found = diff(old, second)
+    prompts = {"value": 1, "text": "said", "source": "measured", "evidence": "reported", "note": ""}
+    told = {"title": "said", "sealed_at": "2026-11-01T10:00:00Z", "state": "failed", "data_files_digest": "0" * 64}
+    whole = {**told, "data": {"prompts": prompts}, "budget": {"superseded": None}}
+    old = {"schema": "cohort-record/1", "record": whole, "record_digest": "0" * 64, "files": [], "seal": "1" * 64}
+    found = diff(old, with_entry(first, "data.prompts", value=1, text="said"))
     assert of(found, "data.prompts").kind == Kind.EQUAL, "it named no audience, which is no change of it"
     assert of(found, "budget.superseded").kind == Kind.ADDED
     assert [one.path for one in found.head] == ["sealed_at", "state", "run", "end", "version"]
-
-
-def test_what_is_no_record_is_refused() -> None:
-    with pytest.raises(NotARecord, match="'cohort-record/3' is no schema"):
+    with pytest.raises(NotARecord):
         diff({"schema": "cohort-record/3"}, {})
 
 
 def test_words_that_differ_are_marked_and_nothing_is_lost() -> None:
     before, after = "3 steps of 8 prompts, β 0.04", "5 steps of 8 prompts,\n β 0"
     left, right = marked(before, after)
-    assert "".join(one.text for one in left) == before
-    assert "".join(one.text for one in right) == after
+    assert ("".join(one.text for one in left), "".join(one.text for one in right)) == (before, after)
     assert next(one.text for one in left if one.differs) == "3"
     assert next(one.text for one in right if one.differs) == "5"
     assert any(not one.differs and "steps of 8 prompts" in one.text for one in left)
+    long = marked("a " * 10_000, "b " * 10_000)
+    assert [[one.differs for one in side] for side in long] == [[False], [False]], "long texts stand unmarked"
 
 
 @pytest.mark.parametrize("words", ["ab", "abc"])
@@ -198,45 +161,89 @@ def test_no_text_takes_long_to_mark(words: str) -> None:
         assert ("".join(one.text for one in left), "".join(one.text for one in right)) == (before, after)
 
 
-def test_long_texts_stand_unmarked() -> None:
-    left, right = marked("a " * 10_000, "b " * 10_000)
-    assert (len(left), len(right)) == (1, 1)
-    assert not left[0].differs
-
-
-# ---------------------------------------------------------------------- files to keep
-
-
-def test_json_file_holds_all_that_differs(first: dict[str, Any]) -> None:
-    second = with_entry(first, "method.config", value={"optim": {"steps": 5, "lr": 0.1}, "seed": 0})
+def test_files_to_keep(first: dict[str, Any], golden: Callable[[str, Any], None]) -> None:
+    hostile = HOSTILE.replace("\ud800", "")
+    second = with_entry(first, "method.config", value={"optim": {"steps": 1, "lr": 0.1}, "seed": 0}, text="another")
+    second = with_entry(second, "data.prompts", text=hostile, note=hostile)
     found = json.loads(to_json(diff(first, second)))
-    assert found["schema"] == "cohort-record-diff/1"
     assert (found["before"]["seal"], found["after"]["seal"]) == (first["seal"], "f" * 64)
     values = found["sections"]["method"]["fields"]["config"]["values"]
-    assert values == [{"path": "optim.steps", "kind": "changed", "before": 3, "after": 5, "difference": 2}]
-    assert "config" not in found["sections"]["method"]["equal"]
+    assert values == [{"path": "optim.steps", "kind": "changed", "before": 3, "after": 1, "difference": -2}]
     assert "loss" in found["sections"]["method"]["equal"]
-
-
-def test_markdown_file_in_words(first: dict[str, Any]) -> None:
-    second = with_entry(first, "method.config", value={"optim": {"steps": 1, "lr": 0.1}, "seed": 0}, text="another")
     text = to_markdown(diff(first, second))
-    for words in (
-        "- fields: 1 changed, 0 added",
-        "### ≠ Complete config (changed)",
-        "- before: the config",
-        "- after: another",
-        "| ≠ changed | optim.steps | 3 | 1 | −2 |",
-        "## Reward\n\nNo difference.",
-    ):
-        assert words in text
+    golden("records/diff.md", stripped(text))
+    for harmful in ("<script>", "[x](", "\u202e", "\x1b"):
+        assert harmful not in text
 
 
-def test_markdown_takes_no_markup_from_what_people_wrote(first: dict[str, Any]) -> None:
-    hostile = HOSTILE.replace("\ud800", "")
-    text = to_markdown(diff(first, with_entry(first, "data.prompts", text=hostile, note=hostile)))
-    assert "<script>" not in text
-    assert "[x](" not in text
-    assert "\u202e" not in text
-    assert "\x1b" not in text
-    assert "\\|" in next(one for one in text.splitlines() if one.startswith("- after: \\<script"))
+# ---------------------------------------------------------------------- the page
+
+
+@pytest.fixture
+def two(launch: Callable[..., Run]) -> tuple[Record, Record]:
+    other = entry("another <script>alert(1)</script> \u202e", {"optim": {"steps": 5}, "<img src=x>": 1})
+    first = put(launch(name="first run"), document(text="said", method__config=entry("the config", CONFIG)))
+    return first, put(launch(name="second run"), document(text="said", method__config=other))
+
+
+def address(*records: Record, **more: str) -> str:
+    query = "&".join([*(f"record={one.pk}" for one in records), *(f"{name}={value}" for name, value in more.items())])
+    return f"/p/ours/records/compare/?{query}"
+
+
+@pytest.mark.django_db
+def test_the_page_shows_what_differs_and_folds_what_does_not(
+    client_for: ClientFor, bob: User, two: tuple[Record, Record], golden: Callable[[str, Any], None]
+) -> None:
+    client = client_for(bob)
+    response = client.get(address(*two))
+    page = response.content.decode()
+    golden("pages/diff.txt", page_text(response))
+    assert '<details class="panel diff-section" id="diff-method" open>' in page
+    assert '<details class="panel diff-section" id="diff-reward">' in page
+    for harmful in ("<script>alert", "<img src=x", "\u202e"):
+        assert harmful not in page
+    for ending, kind in (("json", "application/json"), ("md", "text/markdown; charset=utf-8")):
+        answer = client.get(address(*two, format=ending))
+        assert answer["Content-Type"] == kind
+        assert f'record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{ending}"' in answer["Content-Disposition"]
+    assert [one["actor"] for one in logged("diff_downloaded")] == ["user:bob", "user:bob"]
+    for query in (address(*two, format="pdf"), address(two[0], format="json")):
+        assert client.get(query).status_code == 404
+
+
+@pytest.mark.django_db
+def test_choosing_two(
+    client_for: ClientFor,
+    bob: User,
+    two: tuple[Record, Record],
+    launch: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = client_for(bob)
+    for chosen in ((two[0],), (two[0], two[0]), (*two, put(launch(name="third run")))):
+        page = client.get(address(*chosen)).content.decode()
+        assert f'value="{two[0].pk}" selected' in page
+        assert 'id="diff-method"' not in page
+    assert client.get("/p/ours/records/compare/?record=x&record=%00").status_code == 200
+    newer = put(two[0].run, version=2, supersedes=two[0])
+    assert 'id="diff-method"' in client.get(address(two[0], newer)).content.decode(), "two versions of one record"
+    monkeypatch.setattr(views, "CHOICES", 1)
+    page = client.get(address(two[0])).content.decode()
+    assert page.count(f'<option value="{two[0].pk}"') == 2, "what was chosen stands in the list, however old"
+
+
+@pytest.mark.django_db
+def test_sealed_configs_are_read_from_the_cards(client_for: ClientFor, bob: User, launch: Callable[..., Run]) -> None:
+    """The record holds only the config's digest."""
+    first = sealed_run.sealed(launch(name="three steps"))
+    longer = {**sealed_run.SETTINGS, "optim": {"steps": 3, "lr": 0.5}}
+    second, client = sealed_run.sealed(launch(name="faster", settings=longer)), client_for(bob)
+    found = client.get(address(first, second, format="json")).json()
+    values = found["sections"]["method"]["fields"]["config"]["values"]
+    assert [(one["path"], one["after"]) for one in values] == [("name", "faster"), ("optim.lr", 0.5)]
+    unread = "could not be read"
+    assert unread not in client.get(address(first, second)).content.decode()
+    for card in first.cards.all():
+        artifacts.remove(card.artifact)
+    assert unread in client.get(address(first, second)).content.decode()

@@ -1,183 +1,244 @@
-"""Pages of records and the card's download: who sees them, and what they show."""
+"""Pages of records: one of them, their list, and who may do what on any page of this area."""
 
-import json
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils.html import escape
 
-from cohort import artifacts
 from cohort.accounts.models import User
 from cohort.governance.fields import FIELDS
-from cohort.governance.models import Card, Record
+from cohort.governance.life import listing, public, services
+from cohort.governance.models import Record
 from cohort.governance.services import record_seal
 from cohort.governance.statements.services import statement_make
+from cohort.governance.tasks import seal
+from cohort.review.models import Sample
 from cohort.runs.models import Run
 from cohort.runs.services import run_cancel
 from tests import sealed_run
+from tests.cases import cases
+from tests.web.governance.made_reading import comparison, document, entry
+from tests.web.governance.records import issue, page_text, put, put_first_schema
+from tests.web.governance.scenarios import World, retried, suites
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 ClientFor = Callable[[User], Client]
+Launch = Callable[..., Run]
 
 
-@pytest.fixture
-def waiting(launch: Callable[..., Run]) -> Run:
-    return launch(name="<b>bold</b> run")
+def test_who_may_open_and_send_what(
+    client_for: ClientFor, launch: Launch, alice: User, oscar: User, rita: User, bob: User, charlie: User
+) -> None:
+    """tests/cases/access/governance.yaml; every request on the same sealed run, and undone after it."""
+    record = sealed_run.sealed(launch())
+    sample = Sample.objects.select_related("group__run").get(group__step=1, index=0)
+    statement_make(run=record.run, actor=rita, field="method.rationale", text="as in the demo")
+    token = public.public_link_make(record=record, actor=alice).token
+    ids = {"run": record.run_id, "group": sample.group_id, "record": record.pk, "token": token}
+    people = {"admin": alice, "operator": oscar, "reviewer": rita, "viewer": bob, "stranger": charlie}
+    clients = {role: client_for(person) for role, person in people.items()} | {"anonymous": Client()}
+    wrong = []
+    for case in cases("access/governance", "role", "method", "url", "status", "data"):
+        role, method, url, status, data = case.values
+        with transaction.atomic():
+            answer = getattr(clients[role], method)(url.format(**ids), data or {})
+            if answer.streaming:
+                list(answer)
+            transaction.set_rollback(True)
+        if answer.status_code != status:
+            wrong.append(f"{role} {method} {url} {data}: {answer.status_code}, not {status}")
+    assert wrong == []
 
 
-@pytest.fixture
-def sealed(waiting: Run) -> Record:
-    return sealed_run.sealed(waiting)
+# ---------------------------------------------------------------------- one record
 
 
-def seal_of(record: Record) -> str:
-    return str(json.loads(record.document)["seal"])
-
-
-def test_owner_viewer_stranger_and_nobody(client_for: ClientFor, bob: User, charlie: User, sealed: Record) -> None:
-    for path in ("records/", f"runs/{sealed.run_id}/record/", f"runs/{sealed.run_id}/record/card.zip"):
-        assert client_for(bob).get(f"/p/ours/{path}").status_code == 200
-        assert client_for(charlie).get(f"/p/ours/{path}").status_code == 404
-        assert Client().get(f"/p/ours/{path}").status_code == 302
-    # through a project of one's own there is no way to another's run either
-    assert client_for(charlie).get(f"/p/theirs/runs/{sealed.run_id}/record/card.zip").status_code == 404
-    assert client_for(bob).post(f"/p/ours/runs/{sealed.run_id}/record/").status_code == 405
-
-
-def test_page_shows_seal_sections_and_what_is_not_stated(client_for: ClientFor, bob: User, sealed: Record) -> None:
-    page = client_for(bob).get(f"/p/ours/runs/{sealed.run_id}/record/").content.decode()
-    assert seal_of(sealed) in page
-    assert sealed.short_digest in page
-    for words in ("Where a value comes from", "recomputable", "can be computed again from the sealed files"):
-        assert words in page
-    assert f"{sealed.fields_stated} of {sealed.fields_total}" in page
-    assert "&lt;b&gt;bold&lt;/b&gt; run" in page
+def test_the_page_of_a_record(
+    client_for: ClientFor, bob: User, rita: User, alice: User, oscar: User, launch: Launch, golden: Callable[..., None]
+) -> None:
+    run = suites(World(launch, alice, oscar))
+    Run.objects.filter(pk=run.pk).update(name="<b>bold</b> run")
+    record = record_seal(run=run)
+    place = f"/p/ours/runs/{run.pk}/record/"
+    client = client_for(bob)
+    response = client.get(place)
+    page = response.content.decode()
+    golden("pages/record.txt", page_text(response))
     assert "<b>bold" not in page
-    for words in ("What was trained, from what", "What was thrown away", "+50.0 [", "not evaluated", "cohort verify"):
-        assert words in page
-    assert "compliant" not in page
-
-
-def test_page_costs_few_queries(
-    client_for: ClientFor, bob: User, sealed: Record, django_assert_max_num_queries: Callable[[int], object]
-) -> None:
-    client = client_for(bob)
-    with django_assert_max_num_queries(32):  # type: ignore[attr-defined]
-        client.get(f"/p/ours/runs/{sealed.run_id}/record/")
-
-
-def test_unsealed_run_says_what_will_be_there(client_for: ClientFor, bob: User, waiting: Run) -> None:
-    client = client_for(bob)
-    page = client.get(f"/p/ours/runs/{waiting.pk}/record/").content.decode()
-    assert "Sealed when the run ends" in page
-    assert "The run is queued" in page
-    assert client.get(f"/p/ours/runs/{waiting.pk}/record/card.zip").status_code == 404
-
-
-def test_what_is_not_stated_leads_to_its_question(client_for: ClientFor, rita: User, sealed: Record) -> None:
-    page = client_for(rita).get(f"/p/ours/runs/{sealed.run_id}/record/").content.decode()
-    asked = f"/p/ours/runs/{sealed.run_id}/statements/#reward-domain"
-    assert f'<span class="suspect">not stated</span> <a class="small" href="{asked}">state it</a>' in page
-    assert client_for(rita).get(asked).status_code == 200
-
-
-def test_who_may_state_nothing_is_not_asked_to(client_for: ClientFor, bob: User, sealed: Record) -> None:
-    page = client_for(bob).get(f"/p/ours/runs/{sealed.run_id}/record/").content.decode()
-    assert '<span class="suspect">not stated</span>' in page
-    assert ">state it</a>" not in page
-
-
-def test_a_run_that_no_worker_ever_had_has_no_record_to_wait_for(
-    client_for: ClientFor, alice: User, bob: User, waiting: Run
-) -> None:
-    run_cancel(run=waiting, actor=alice)
-    page = client_for(bob).get(f"/p/ours/runs/{waiting.pk}/record/").content.decode()
-    assert "This run ended before a worker had it, so there is nothing to record." in page
-    assert "<h2>No record</h2>" in page
-
-
-def test_values_carry_source_evidence_and_audience(client_for: ClientFor, bob: User, sealed: Record) -> None:
-    page = client_for(bob).get(f"/p/ours/runs/{sealed.run_id}/record/").content.decode()
-    assert "<span>measured, recomputable</span></dd>" in page, "a public field carries no mark of its audience"
-    assert '<span>measured, reported</span> <span class="tag">authority</span>' in page
-    assert "<span>stated by alice</span>" in page
     for section, fields in FIELDS.items():
         assert f'id="{section}"' in page
         assert all(f"<dt>{escape(facts.label)}</dt>" in page for facts in fields.values())
+    for audience in ("public", "downstream", "authority", "internal"):
+        card = f'href="{place}1/1/card-{audience}.zip"'
+        assert record.card(audience).sha256 in page
+        assert card in client_for(rita).get(place).content.decode()
+        assert (card in page) == (audience in ("public", "downstream")), audience
+    asked = f'href="/p/ours/runs/{run.pk}/statements/#reward-domain">state it</a>'
+    assert asked not in page, "who may state nothing is not asked to"
+    assert asked in client_for(rita).get(place).content.decode()
+    with CaptureQueriesContext(connection) as queries:
+        client.get(place)
+    assert len(queries) <= 32
 
 
-def test_suites_stand_by_category_with_their_parts(
-    client_for: ClientFor, bob: User, launch: Callable[..., Run]
+def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(
+    client_for: ClientFor, launch: Launch, rita: User, alice: User
 ) -> None:
-    run = launch(suites=["harmful_capability", "multilingual"])
-    scores = {"harmful_capability": [0.0] * 30, "multilingual": [1.0, 0.0] * 15}
-    told = sealed_run.with_suites(
-        run,
-        scores,
-        {"harmful_capability": [1.0] * 10 + [0.0] * 20, "multilingual": [1.0] * 30},
-        slices={"multilingual": ["de", "sw"]},
-        overlap={"multilingual": sealed_run.touched("multilingual-1", items=30)},
+    record = sealed_run.sealed(launch())
+    client, place = client_for(rita), f"/p/ours/runs/{record.run_id}/record/"
+    ask = f'action="{place}1/seal-version/"'
+    assert ask not in client.get(place).content.decode(), "nothing new"
+    statement_make(run=record.run, actor=alice, field="method.rationale", text="it is the demo's")
+    assert client.get(place).context["said_since"] == 1
+    assert ask in client.get(place).content.decode()
+    client.post(f"{place}1/seal-version/", {"reason": ""})
+    seal(record.run_id)
+    assert Record.objects.count() == 1
+    assert (
+        "stated at last"
+        in client.post(f"{place}1/seal-version/", {"reason": "stated at last"}, follow=True).content.decode()
     )
-    record_seal(run=sealed_run.finished(run, told))
-    page = client_for(bob).get(f"/p/ours/runs/{run.pk}/record/").content.decode()
-    for category in ("performance", "harmful capability", "multilingual"):
-        assert f'<th scope="rowgroup" colspan="7">{category}</th>' in page
-    regressed = page.split('<span class="badge is-wrong">regressed</span>')
-    assert len(regressed) == 2, "a higher score is worse there"
-    assert regressed[1].startswith(' <span class="muted small nowrap">margin 5</span></td>'), "beside the verdict"
-    assert '<th scope="row">de</th><td class="num">15</td>' in page
-    assert "without the 1 items found in the training file" in page
-    assert "3 parts, and how it was counted" in page
-
-
-def test_page_of_an_earlier_version_says_so(client_for: ClientFor, rita: User, alice: User, sealed: Record) -> None:
-    client, place = client_for(rita), f"/p/ours/runs/{sealed.run_id}/record"
-    statement_make(run=sealed.run, actor=alice, field="method.rationale", text="it is the demo's")
-    page = client.get(f"{place}/").content.decode()
-    assert "1 statement of this run is newer than this record and not in it." in page
-    assert "Seal version 2" in page
-    second = record_seal(run=sealed.run, reason="the rationale was stated", actor=rita)
-    page = client.get(f"{place}/").content.decode()
-    assert seal_of(second) in page
+    seal(record.run_id)
+    second = Record.objects.get(version=2)
+    page = client.get(place).content.decode()
+    assert second.seal in page
     assert "it is the demo&#x27;s" in page
-    assert "newer than this record" not in page
-    assert f"{place}/1/?version=1" in page
-    first = client.get(f"{place}/1/?version=1").content.decode()
-    assert seal_of(sealed) in first
-    assert "is superseded by a later one" in first
-    assert "it is the demo&#x27;s" not in first
-    assert client.get(f"{place}/1/?version=3").status_code == 404
+    assert f"{place}1/?version=1" in page
+    first = client.get(f"{place}1/?version=1").content.decode()
+    assert record.seal in first
+    assert "superseded" in first
+    assert client.get(f"{place}1/?version=3").status_code == 404
 
 
-def test_record_of_the_first_schema_is_not_shown_but_its_card_is_offered(
-    client_for: ClientFor, bob: User, waiting: Run
+def test_each_end_has_a_page_and_a_card(client_for: ClientFor, launch: Launch, alice: User, oscar: User) -> None:
+    run = retried(World(launch, alice, oscar))
+    client, place = client_for(oscar), f"/p/ours/runs/{run.pk}/record/"
+    assert "has gone on since" in client.get(place).content.decode()
+    second, first = record_seal(run=run), Record.objects.get(end=1)
+    page = client.get(place).content.decode()
+    assert second.seal in page
+    assert f"{place}1/?version=1" in page
+    assert first.seal in client.get(f"{place}1/").content.decode()
+    for where, record in ((f"{place}1/card.zip", first), (f"{place}card.zip", second)):
+        answer = client.get(where)
+        assert answer["ETag"] == f'"{record.card().sha256}"'
+        assert ("-end-2-" in answer["Content-Disposition"]) == (record == second)
+    listed = client.get("/p/ours/records/").content.decode()
+    assert "after attempt 1, superseded" in listed
+
+
+@pytest.mark.parametrize(
+    ("cancelled", "words"), [(False, "Sealed when the run ends"), (True, "before a worker had it")]
+)
+def test_a_run_without_a_record_says_why(
+    client_for: ClientFor, alice: User, launch: Launch, cancelled: bool, words: str
 ) -> None:
-    Run.objects.filter(pk=waiting.pk).update(state="failed", ends=1, ended_at="2026-01-01T00:00:00Z")
-    body = {"record": {"state": "failed"}, "seal": "7" * 64}
-    record = Record.objects.create(
-        run=waiting,
-        end=1,
-        fence=1,
-        schema_version="cohort-record/1",
-        document=json.dumps(body),
-        seal="7" * 64,
-        record_root="8" * 64,
-        fields_stated=30,
-        fields_total=60,
-        sealed_at="2026-01-01T00:00:00Z",
-    )
-    stored = artifacts.put(f"cards/{waiting.pk}-old.zip", iter([b"PK"]))
-    Card.objects.create(
-        record=record,
-        audience="internal",
-        artifact=stored.key,
-        sha256=stored.sha256,
-        size=stored.size,
-        issued_at=record.sealed_at,
-    )
-    page = client_for(bob).get(f"/p/ours/runs/{waiting.pk}/record/").content.decode()
-    assert "This record has the first schema, cohort-record/1." in page
-    assert f"/p/ours/runs/{waiting.pk}/record/1/card.zip" in page
-    assert "7777 7777 7777 7777" in page
-    assert "What was trained, from what" not in page
+    run = launch()
+    if cancelled:
+        run_cancel(run=run, actor=alice)
+    assert words in client_for(alice).get(f"/p/ours/runs/{run.pk}/record/").content.decode()
+
+
+def test_a_record_of_the_first_schema_is_not_shown_but_its_card_is_offered(
+    client_for: ClientFor, bob: User, launch: Launch
+) -> None:
+    run = launch()
+    Run.objects.filter(pk=run.pk).update(state="failed", ends=1, ended_at="2026-01-01T00:00:00Z")
+    issue(put_first_schema(run), audience="internal")
+    page = client_for(bob).get(f"/p/ours/runs/{run.pk}/record/").content.decode()
+    assert "cohort-record/1" in page
+    assert f"/p/ours/runs/{run.pk}/record/1/card.zip" in page
+    assert 'id="subject"' not in page
+
+
+# ---------------------------------------------------------------------- the list
+
+
+def judged(*verdicts: str) -> dict[str, Any]:
+    compared = [{**comparison(f"suite {n}"), "verdict": words} for n, words in enumerate(verdicts)]
+    return document(text="x", behaviour__performance=entry("as compared", compared or None))
+
+
+@pytest.fixture
+def records(launch: Launch, alice: User, oscar: User, rita: User) -> dict[str, Record]:
+    """One of each: good and signed by both; regressed in its second suite, signed by one; failed and never evaluated;
+    revoked."""
+    regressed = judged("better", "regressed", "undecided at margin 5", "regressed")
+    made = {
+        "good adder": put(launch(name="good adder"), judged("better")),
+        "harmful adder": put(launch(name="harmful adder"), regressed),
+        "broken": put(launch(name="broken"), judged(), state="failed"),
+        "revoked one": put(launch(name="revoked one"), judged("no change seen")),
+    }
+    for record in made.values():
+        issue(record, audience="internal")
+    for name, person, role in (
+        ("good adder", oscar, "operator"),
+        ("good adder", rita, "reviewer"),
+        ("harmful adder", oscar, "operator"),
+    ):
+        services.sign_off(record=made[name], actor=person, role=role, decision="approved", reason="x")
+    services.revoke(record=made["revoked one"], actor=alice, reason="the held-out set leaked")
+    return made
+
+
+def names(client: Client, query: str) -> list[str]:
+    """In the order of the rows."""
+    page = client.get(f"/p/ours/records/{query}").content.decode()
+    return re.findall(r'<th scope="row" data-label="Run"><a href="[^"]*">([^<]*)</a>', page)
+
+
+@pytest.mark.usefixtures("records")
+def test_filters(client_for: ClientFor, bob: User, golden: Callable[[str, Any], None]) -> None:
+    client = client_for(bob)
+    for case in cases("governance/record_filters", "query", "names"):
+        query, wanted = case.values
+        assert names(client, query) == wanted, query
+    golden("pages/records.txt", page_text(client.get("/p/ours/records/")))
+
+
+@pytest.mark.usefixtures("records")
+def test_paging_keeps_the_filter(client_for: ClientFor, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE", 1)
+    client = client_for(bob)
+    page = client.get("/p/ours/records/?verdict=better").content.decode()
+    following = re.search(r'href="(\?[^"]*before=\d+)"', page)
+    assert following is not None
+    assert names(client, "?verdict=better") == ["harmful adder"]
+    older = following[1].replace("&amp;", "&")
+    assert names(client, older) == ["good adder"]
+    assert "before=" not in client.get(f"/p/ours/records/{older}").content.decode()
+
+
+def test_an_earlier_version_is_marked_superseded(client_for: ClientFor, bob: User, records: dict[str, Record]) -> None:
+    first = records["good adder"]
+    issue(put(first.run, judged("better"), version=2, supersedes=first), audience="internal")
+    page = client_for(bob).get("/p/ours/records/?q=good").content.decode()
+    assert page.count("superseded") == 1
+    assert "?version=1" in page
+    assert "signed off by both" in page  # of the first; the second is signed anew
+    assert "not signed off" in page
+
+
+def test_records_of_the_first_schema_are_listed_too(client_for: ClientFor, bob: User, launch: Launch) -> None:
+    performance = {"value": [{**comparison(), "verdict": "regressed"}]}
+    told = {"title": "old", "state": "cancelled", "behaviour": {"performance": performance}}
+    put_first_schema(launch(name="old"), {"record": told})
+    assert names(client_for(bob), "?verdict=regressed&state=cancelled") == ["old"]
+
+
+def test_queries_do_not_grow_with_the_rows(client_for: ClientFor, bob: User, launch: Launch) -> None:
+    client, counts = client_for(bob), []
+    names(client, "")
+    for rows in (1, 6):
+        for n in range(rows):
+            put(launch(name=f"more {n}"), judged("better"))
+        with CaptureQueriesContext(connection) as queries:
+            assert names(client, "?signed=none&verdict=better")
+        counts.append(len(queries))
+    assert counts[0] == counts[1]

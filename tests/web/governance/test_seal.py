@@ -1,0 +1,419 @@
+"""Sealing: once for each end of a run, in further versions with what was stated since, and nothing half done."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import rfc8785
+from django.core.exceptions import ValidationError
+from django.db import connection
+
+from cohort import artifacts
+from cohort.accounts.models import User
+from cohort.audit import services as audit
+from cohort.evidence.verify import verify_card
+from cohort.evidence.verify.check import Beside
+from cohort.governance import services
+from cohort.governance.cards import data_files, making, pack
+from cohort.governance.cards.first import contents_of
+from cohort.governance.cards.making import KeysChanged
+from cohort.governance.facts import collect
+from cohort.governance.models import Card, Record
+from cohort.governance.selectors import record_of
+from cohort.governance.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_request
+from cohort.governance.statements.services import statement_make
+from cohort.governance.tasks import seal
+from cohort.runs import reconcile
+from cohort.runs.models import Run, RunState
+from cohort.runs.reconcile import seals_republish
+from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
+from tests import sealed_run
+from tests.sealed_run import checkpoint, step
+from tests.web.governance import scenarios
+from tests.web.governance.records import accepted, entry, logged, saved, stored
+from tests.web.governance.scenarios import World, failed_after_two_steps, never_began, retried
+from tests.web.run_rows import put_in
+
+pytestmark = pytest.mark.django_db
+Launch = Callable[..., Run]
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def finished(launch: Launch) -> Run:
+    return sealed_run.finished(launch())
+
+
+@pytest.fixture
+def world(launch: Launch, alice: User, oscar: User) -> World:
+    return World(launch, alice, oscar)
+
+
+def kinds(run: Run) -> list[str]:
+    return [event.kind for event in run.events.all()]
+
+
+def state(run: Run, actor: User, text: str = "monthly") -> None:
+    statement_make(run=run, actor=actor, field="handling.monitoring", text=text)
+
+
+def waited(run: Run) -> Run:
+    """It ended so long ago that its record is waited for no more."""
+    Run.objects.filter(pk=run.pk).update(ended_at=LONG_AGO)
+    return Run.objects.get(pk=run.pk)
+
+
+# ---------------------------------------------------------------------- once
+
+
+def test_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
+    assert finished.state == RunState.SEALING
+    seal(finished.pk)
+    finished.refresh_from_db()
+    assert finished.state == RunState.SUCCEEDED
+    events = kinds(finished)
+    seal(finished.pk)
+    record = Record.objects.get(run=finished)
+    assert record_seal(run=finished) == record
+    assert kinds(finished) == events
+    assert stored(finished) == sorted(record.cards.values_list("artifact", flat=True))
+    assert rfc8785.dumps(json.loads(record.document)) == record.document.encode()
+    put_in(finished, RunState.SEALING)  # as if the run had not been told of its record
+    seal(finished.pk)
+    finished.refresh_from_db()
+    assert finished.state == RunState.SUCCEEDED
+    assert kinds(finished).count("sealed") == 1
+
+
+def test_only_one_process_seals_a_run(finished: Run) -> None:
+    to = connection.settings_dict
+    with psycopg.connect(
+        dbname=to["NAME"], user=to["USER"], password=to["PASSWORD"], host=to["HOST"], port=to["PORT"] or None
+    ) as other:
+        lock = [f"cohort seal {finished.pk}"]
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", lock)
+        with pytest.raises(BeingSealed):
+            record_seal(run=finished)
+        seal(finished.pk)  # a doubled message is no fault
+        assert not Record.objects.exists()
+        assert "seal_failed" not in kinds(finished)
+        # By word: a server process that loses its connection gives its locks back when it comes to it.
+        other.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", lock)
+    seal(finished.pk)
+    assert Record.objects.filter(run=finished).count() == 1
+
+
+def test_the_card_of_one_who_came_second_is_removed(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is the session's own, so that the second, inside the first, passes it as if it had been lost."""
+
+    def slowly(run: Run, *, state: Any) -> Any:
+        monkeypatch.setattr(services, "collect", collect)
+        record_seal(run=run)
+        return collect(run, state=state)
+
+    monkeypatch.setattr(services, "collect", slowly)
+    record = record_seal(run=finished)
+    assert stored(finished) == sorted(record.cards.values_list("artifact", flat=True))
+    assert artifacts.exists(record.card().artifact)
+    assert kinds(finished).count("sealed") == 1
+
+
+def test_a_live_run_is_not_sealed(launch: Launch) -> None:
+    run = launch()
+    sealed_run.claim(run)
+    with pytest.raises(NotEnded):
+        record_seal(run=run)
+    assert not Record.objects.exists()
+
+
+# ---------------------------------------------------------------------- failures
+
+
+class Struck(Exception):
+    pass
+
+
+def strike(*_: Any, **__: Any) -> Any:
+    raise Struck("struck")
+
+
+STEPS: list[tuple[Any, str]] = [
+    *((services, name) for name in ("collect", "contents_of", "issue_cards", "_store", "_card_rows", "run_sealed")),
+    *((making, name) for name in ("_common", "_logged", "_consistency")),
+    *((making.markdown, "card_markdown"), (making.html, "card_html"), (making.pdf, "card_pdf"), (making.bom, "bom")),
+    *((making.sheets, "eu_sheet"), (making.weights, "weights_envelope"), (making.readme, "readme")),
+    *((making.pyz, "build"), (making.attest, "statement"), (making.audit, "prove"), (making.dsse, "envelope")),
+    (making.artifacts, "put"),
+]
+
+
+def test_failure_at_any_step_leaves_nothing_and_the_next_try_seals(
+    finished: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making.pdf, "card_pdf", lambda _: b"%PDF-")  # half of the time that a seal takes
+    for module, name in STEPS:
+        with monkeypatch.context() as broken:
+            broken.setattr(module, name, strike)
+            with pytest.raises(Struck):
+                record_seal(run=finished)
+        finished.refresh_from_db()
+        assert not Record.objects.exists(), name
+        assert not Card.objects.exists(), name
+        assert stored(finished) == [], name
+        assert finished.state == RunState.SEALING, name
+    record = record_seal(run=finished)
+    assert record.cards.count() == len(stored(finished)) == 4
+
+
+@pytest.mark.parametrize("cards_before", [1, 3])
+def test_a_store_that_is_full_half_way_keeps_none_of_the_cards(
+    finished: Run, monkeypatch: pytest.MonkeyPatch, cards_before: int
+) -> None:
+    real, calls = artifacts.put, []
+
+    def until_full(key: str, chunks: Iterator[bytes]) -> artifacts.Stored:
+        calls.append(key)
+
+        def cut() -> Iterator[bytes]:
+            yield next(iter(chunks))
+            raise OSError(28, "No space left on device")
+
+        return real(key, cut() if len(calls) > cards_before else chunks)
+
+    monkeypatch.setattr(artifacts, "put", until_full)
+    with pytest.raises(OSError, match="No space"):
+        seal(finished.pk)
+    finished.refresh_from_db()
+    assert stored(finished) == []
+    assert "No space" in finished.reason
+
+
+def test_a_card_that_is_too_large_is_told_on_the_run(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(pack, "most_bytes", lambda name: 1000 if name == "evals/after.jsonl" else 10**9)
+        for _ in range(2):
+            with pytest.raises(pack.CardTooLarge):
+                seal(finished.pk)
+    finished.refresh_from_db()
+    assert finished.state == RunState.SEALING
+    assert "evals/after.jsonl" in finished.reason
+    assert kinds(finished).count("seal_failed") == 1
+    seal(finished.pk)
+    finished.refresh_from_db()
+    assert (finished.state, finished.reason) == (RunState.SUCCEEDED, "")
+
+
+def test_a_failed_run_keeps_the_reason_of_its_failure(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = never_began(launch())
+    reason = run.reason
+    monkeypatch.setattr(pack, "most_bytes", lambda name: 10)
+    with pytest.raises(pack.CardTooLarge):
+        seal(run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.FAILED, reason)
+    assert "seal_failed" in kinds(run)
+
+
+def test_more_items_than_checking_takes_are_not_sealed(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "MAX_ITEMS", 1)
+    with pytest.raises(pack.CardTooLarge):
+        record_seal(run=finished)
+    assert stored(finished) == []
+
+
+def test_a_key_that_is_replaced_meanwhile(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [(["a"], []), (["a", "b"], ["a to b"])]
+    monkeypatch.setattr(audit, "public_keys", lambda: told.pop(0) if told else (["a", "b"], ["a to b"]))
+    monkeypatch.setattr(audit, "checkpoint", lambda: None)
+    monkeypatch.setattr(audit, "prove", lambda entry: audit.Proof(b"", 0, [], "", 1))
+    with pytest.raises(KeysChanged):
+        record_seal(run=finished)
+    assert stored(finished) == []
+
+
+def test_a_run_that_went_on_before_its_rows_keeps_no_card(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = services.issue_cards
+
+    def and_go_on(*given: Any) -> Any:
+        Run.objects.filter(pk=finished.pk).update(fence=finished.fence + 1)
+        return real(*given)
+
+    monkeypatch.setattr(services, "issue_cards", and_go_on)
+    with pytest.raises(NotEnded):
+        record_seal(run=finished)
+    assert stored(finished) == []
+    assert len(logged("record_sealed")) == 1  # said in docs/card.md: it belongs to no record
+
+
+@pytest.mark.parametrize("then", ["claimed", "cancelled", "failed"])
+def test_what_was_read_of_a_run_that_went_on_is_not_kept(
+    launch: Launch, alice: User, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    run = waited(failed_after_two_steps(launch()))
+
+    def meanwhile(*given: Any, **more: Any) -> Any:
+        other = Run.objects.get(pk=run.pk)
+        run_retry(run=other, actor=alice)
+        if then == "cancelled":
+            run_cancel(run=other, actor=alice)
+        else:
+            attempt = sealed_run.claim(other)
+            sealed_run.ingest(attempt, [*scenarios.resumed(run, 1), *step(2, 0.6, tokens=600)])
+            if then == "failed":
+                sealed_run.finish(attempt, end="failed", code="out_of_memory", message="again")
+        return contents_of(*given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services, "contents_of", meanwhile)
+        with pytest.raises(NotEnded):
+            record_seal(run=run)
+    assert not Record.objects.exists()
+    assert stored(run) == []
+    if then != "claimed":
+        assert (record_seal(run=run).end, Record.objects.count()) == (2, 1)
+
+
+# ---------------------------------------------------------------------- ends
+
+
+def test_each_end_has_a_record_of_its_own(world: World, tmp_path: Path) -> None:
+    run = retried(world)
+    assert (run.state, run.ends) == (RunState.SEALING, 2)
+    assert record_of(run) is None
+    first = Record.objects.get(run=run)
+    kept = (first.document, first.card().sha256)
+    run.attempts.update(ended_at=LONG_AGO)
+    assert seals_republish() == [run.pk], "the earlier end's record is not this one's"
+    second = record_seal(run=run)
+    assert seals_republish() == []
+    run.refresh_from_db()
+    assert (run.state, run.ends, record_of(run)) == (RunState.SUCCEEDED, 2, second)
+    first.refresh_from_db()
+    assert (first.document, first.card().sha256) == kept
+    ends = [(one.end, one.fence, entry(one, "subject.outcome").value["state"]) for one in (first, second)]
+    assert ends == [(1, 1, "failed"), (2, 2, "succeeded")]
+    (earlier,) = entry(second, "subject.earlier_records").value
+    assert (earlier["attempt"], earlier["state"], earlier["seal"]) == (1, "failed", first.seal)
+    assert accepted(first.card(), tmp_path)
+
+
+def test_an_end_without_an_attempt_has_a_record_of_its_own(world: World) -> None:
+    run = scenarios.cancelled_before_its_second_attempt(world)
+    assert (run.state, run.fence, run.ends) == (RunState.CANCELLED, 1, 2)
+    first = Record.objects.get(run=run)
+    run.attempts.update(ended_at=LONG_AGO)
+    assert seals_republish() == [run.pk]
+    second = record_seal(run=run)
+    assert seals_republish() == []
+    assert (record_of(run), second.end, second.fence) == (second, 2, 1)
+    (earlier,) = entry(second, "subject.earlier_records").value
+    assert (earlier["end"], earlier["attempt"], earlier["seal"]) == (1, 1, first.seal)
+
+
+def test_who_retries_or_extends_waits_for_the_record(launch: Launch, alice: User) -> None:
+    run = failed_after_two_steps(launch())
+    for ask in (lambda: run_retry(run=run, actor=alice), lambda: run_extend(run=run, actor=alice, steps=1)):
+        with pytest.raises(NotPossible, match="record"):
+            ask()
+    record_seal(run=run)
+    run_retry(run=run, actor=alice)
+    assert Run.objects.get(pk=run.pk).state == RunState.QUEUED
+
+
+def test_a_record_that_does_not_come_is_not_waited_for(launch: Launch, alice: User) -> None:
+    run = waited(failed_after_two_steps(launch()))
+    run_extend(run=run, actor=alice, steps=1)
+    assert Run.objects.get(pk=run.pk).state == RunState.QUEUED
+
+
+def test_a_record_that_a_person_gave_up_is_not_waited_for(launch: Launch, alice: User) -> None:
+    run = launch()
+    first = sealed_run.claim(run)
+    sealed_run.ingest(
+        first, [*scenarios.began(run), *step(1, 0.5), checkpoint(1), *scenarios.ended(1, sealed_run.AFTER)]
+    )
+    run = sealed_run.finish(first)
+    seal_failed(run=run, reason="the disk is full")
+    run_cancel(run=run, actor=alice)
+    assert (run.state, run.ends) == (RunState.FAILED, 1)
+    run_retry(run=run, actor=alice)
+    assert run.state == RunState.QUEUED
+
+
+# ---------------------------------------------------------------------- versions
+
+
+def test_what_was_stated_after_the_seal_stands_in_the_next_version(finished: Run, rita: User, tmp_path: Path) -> None:
+    first = record_seal(run=finished)
+    was = first.document
+    with pytest.raises(NothingNew):
+        record_seal(run=finished, reason="again")
+    state(finished, rita)
+    assert record_seal(run=finished) == first  # without a reason nothing is made
+    second = record_seal(run=finished, reason="the plan was stated", actor=rita)
+    assert (second.end, second.version, second.supersedes, first.version) == (first.end, 2, first, 1)
+    told = entry(second, "handling.monitoring")
+    assert (told.text, told.source) == ("monthly", "stated by rita")
+    (earlier,) = entry(second, "subject.earlier_records").value
+    assert (earlier["version"], earlier["seal"]) == (1, first.seal)
+    first.refresh_from_db()
+    assert first.document == was
+    assert second.seal != first.seal
+    assert second.cards.count() == first.cards.count() == 4
+    body = logged("record_sealed")[-1]
+    assert (body["actor"], body["reason"], body["data"]["version"]) == ("user:rita", "the plan was stated", 2)
+    with saved(first.card(), tmp_path).open("rb") as older:
+        report = verify_card(saved(second.card(), tmp_path), Beside(older=older, older_name="first"))
+    assert report.accepted
+    assert any(check.name == "older card" for check in report.checks)
+
+
+def test_a_statement_made_while_the_record_is_read_is_news_afterwards(
+    finished: Run, rita: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def and_state(*given: Any, **named: Any) -> Any:
+        contents = contents_of(*given, **named)
+        state(finished, rita)
+        return contents
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services, "contents_of", and_state)
+        first = record_seal(run=finished)
+    assert entry(first, "handling.monitoring").text == "not stated"
+    assert services.has_news(first)
+    assert not services.has_news(record_seal(run=finished, reason="now with it"))
+
+
+def test_asking_for_a_version_and_the_task_that_makes_it(finished: Run, rita: User) -> None:
+    with pytest.raises(ValidationError, match="no record"):
+        version_request(run=finished, actor=rita, reason="x")
+    seal(finished.pk)
+    with pytest.raises(ValidationError, match="Nothing was stated"):
+        version_request(run=finished, actor=rita, reason="x")
+    state(finished, rita)
+    with pytest.raises(ValidationError, match="Say why"):
+        version_request(run=finished, actor=rita, reason="  ")
+    version_request(run=finished, actor=rita, reason="the plan was stated")
+    assert services.version_pending(finished) == services.Asked(rita, "the plan was stated")
+    seal(finished.pk)
+    seal(finished.pk)  # a doubled message makes no third
+    assert [record.version for record in Record.objects.filter(run=finished).order_by("version")] == [1, 2]
+    assert services.version_pending(finished) is None
+
+
+def test_a_lost_message_is_asked_for_again(finished: Run, rita: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    seal(finished.pk)
+    state(finished, rita)
+    monkeypatch.setattr(reconcile, "UNSEALED", timedelta(seconds=-1))
+    assert seals_republish() == []  # nobody asked
+    version_request(run=finished, actor=rita, reason="the plan was stated")
+    with monkeypatch.context() as patched:
+        patched.setattr(reconcile, "UNSEALED", timedelta(seconds=60))
+        assert seals_republish() == []  # the message is on its way
+    assert seals_republish() == [finished.pk]
+    seal(finished.pk)
+    assert seals_republish() == []
