@@ -1,6 +1,5 @@
-"""The page that checks a card, in a real browser that nobody signed in to: by day, by night and on a phone."""
+"""The page that checks a card, in a real browser that nobody signed in to: sound by axe's rules and on a phone."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from tests.web.governance.card_made import Log, Sealed, card, cards, packed
 from tests.web.windows import serious_faults
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transactional_db")
 def test_a_card_is_checked_and_shown(browser: Browser, live_server: LiveServer, tmp_path: Path) -> None:
     log = Log()
@@ -19,33 +19,22 @@ def test_a_card_is_checked_and_shown(browser: Browser, live_server: LiveServer, 
     made = cards(log)["public"]
     for name, files in (("older", older), ("card", made), ("changed", {**made, "CARD.md": b"else"})):
         (tmp_path / f"{name}.zip").write_bytes(packed(files))
-    pictures = Path(os.environ.get("COHORT_TEST_PICTURES", tmp_path))
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    found: list[str] = []
     page.goto(f"{live_server.url}/verify/")
-    page.screenshot(path=pictures / "verify-empty.png", full_page=True)
     for name, words in (("card", "accepted: the card is as it was issued"), ("changed", "rejected")):
         page.get_by_label("Card", exact=True).set_input_files(tmp_path / f"{name}.zip")
         page.get_by_label("Older card").set_input_files(tmp_path / "older.zip")
         page.get_by_role("button", name="Check").click()
         expect(page.locator("#verdict")).to_contain_text(words)
-        found += serious_faults(page, name)
+        assert serious_faults(page, name) == []
         for width in (360, 1440):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            for theme in ("light", "dark"):
-                page.emulate_media(color_scheme=theme)
-                page.screenshot(path=pictures / f"verify-{name}-{width}-{theme}.png", full_page=True)
         page.emulate_media(color_scheme="light")
-    expect(page.locator("#checks")).to_contain_text("CARD.md: changed")
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Download verify.pyz").click()
-    assert download.value.suggested_filename == "verify.pyz"
-    assert found == []
     assert complaints == []
     context.close()
