@@ -7,19 +7,17 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
-from django.utils import timezone
 
-from cohort import __version__, cli
+from cohort import cli
 from cohort.access import keeps_nodes
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import membership_set
 from cohort.embedded import people
 from cohort.embedded.home import HomeError
 from cohort.runs import nodes
-from cohort.runs.models import Draining, Node, Run
+from cohort.runs.models import Draining, Node
 from cohort.runs.revoke import node_revoke
 from tests.web.run_rows import Maker
-from tests.web.sandbox_reports import BROKEN, WORKS
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 from tests.worker.making import NODE
 
@@ -52,27 +50,6 @@ def test_admins_of_the_first_project_and_staff_may(ours: Project, alice: User, c
     membership_set(project=ours, actor=alice, user=charlie, role="operator")
     charlie.is_superuser = False
     assert not keeps_nodes(charlie)
-
-
-@pytest.mark.parametrize("name", ["bob", "rita", "oscar"])
-def test_others_look_and_change_nothing(
-    client_for: ClientFor, made: tuple[Node, str], request: pytest.FixtureRequest, name: str
-) -> None:
-    client, (node, token) = client_for(request.getfixturevalue(name)), made
-    for path in ("", f"{node.pk}/"):
-        page = client.get(f"/p/ours/nodes/{path}")
-        assert page.status_code == 200
-        for button in ("Drain", "New token", "Revoke", "Add a node"):
-            assert button not in page.content.decode()
-    for path in ("new/", *(f"{node.pk}/{change}" for change in CHANGES)):
-        answer = client.post(f"/p/ours/nodes/{path}", {"name": "gpu-2"})
-        assert answer.status_code == 403
-        assert b"cohort user NAME --staff" in answer.content
-    assert client.get("/p/ours/nodes/new/").status_code == 403
-    node.refresh_from_db()
-    assert (node.draining, node.revoked_at, node.next_token_digest) == ("", None, None)
-    assert Node.objects.count() == 1
-    assert here(token).status_code == 204
 
 
 def test_an_admin_of_another_project_changes_nothing(
@@ -148,11 +125,9 @@ def test_both_tokens_count_until_the_new_one_is_used(
 
 def test_a_new_token_that_was_lost_is_made_again(made: tuple[Node, str], alice: User) -> None:
     node, old = made
-    lost = nodes.node_rotate(node=node, actor=alice)
-    new = nodes.node_rotate(node=node, actor=alice)
+    lost, new = (nodes.node_rotate(node=node, actor=alice) for _ in range(2))
     assert refused(here(lost)) == (401, "unknown_token")
-    assert here(old).status_code == 204
-    assert here(new).status_code == 204
+    assert [here(token).status_code for token in (old, new)] == [204, 204]
 
 
 def test_rotation_leaves_a_running_attempt_alone(made: tuple[Node, str], maker: Maker, alice: User) -> None:
@@ -171,11 +146,8 @@ def test_revoking_refuses_every_token_and_a_new_one_lets_it_in_again(
     assert client.post(f"/p/ours/nodes/{node.pk}/revoke/").status_code == 302
     for answer in (here(old), here(pending), worker.beat()):
         assert refused(answer) == (401, "unknown_token")
-    page = client.get(f"/p/ours/nodes/{node.pk}/").content.decode()
-    assert "lets the machine in again" in page
-    assert "Drain" not in page
-    messages = client.post(f"/p/ours/nodes/{node.pk}/revoke/", follow=True).content.decode()
-    assert "gpu-1 is revoked already" in messages
+    assert b"Drain" not in client.get(f"/p/ours/nodes/{node.pk}/").content
+    assert b"gpu-1 is revoked already" in client.post(f"/p/ours/nodes/{node.pk}/revoke/", follow=True).content
     new = shown(client.post(f"/p/ours/nodes/{node.pk}/rotate/").content.decode())
     assert here(new).status_code == 204
     assert refused(here(old)) == (401, "unknown_token")
@@ -194,13 +166,10 @@ def test_a_draining_node_takes_nothing_until_it_is_undrained(
     assert client.post(f"/p/ours/nodes/{node.pk}/drain/").status_code == 302
     body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
     assert refused(Caller(token).post("claim", body)) == (409, "not_waiting")
-    page = client.get("/p/ours/nodes/").content.decode()
-    assert "</span>draining</span>" in page
-    assert "What runs here ends here" in page
+    assert b"</span>draining</span>" in client.get("/p/ours/nodes/").content
     assert client.post(f"/p/ours/nodes/{node.pk}/undrain/").status_code == 302
     assert Caller(token).post("claim", body).status_code == 201
-    again = client.post(f"/p/ours/nodes/{node.pk}/undrain/", follow=True).content.decode()
-    assert "gpu-1 is not draining" in again
+    assert b"gpu-1 is not draining" in client.post(f"/p/ours/nodes/{node.pk}/undrain/", follow=True).content
 
 
 def test_runs_are_moved_away(client_for: ClientFor, made: tuple[Node, str], maker: Maker, alice: User) -> None:
@@ -208,7 +177,6 @@ def test_runs_are_moved_away(client_for: ClientFor, made: tuple[Node, str], make
     worker = AttemptCaller(claim(Caller(token), maker.run(state="queued")))
     client_for(alice).post(f"/p/ours/nodes/{node.pk}/drain/", {"how": "move"})
     assert worker.beat().json()["desired"] == "preempt"
-    assert "goes on elsewhere" in client_for(alice).get("/p/ours/nodes/").content.decode()
 
 
 def test_the_button_s_answer_takes_the_page_back(client_for: ClientFor, made: tuple[Node, str], alice: User) -> None:
@@ -223,71 +191,6 @@ def test_a_revoked_node_is_not_drained(made: tuple[Node, str], alice: User) -> N
     node_revoke(node=made[0], actor=alice)
     with pytest.raises(ValidationError, match="revoked"):
         nodes.node_drain(node=made[0], actor=alice, how=Draining.FINISH)
-
-
-# ---------------------------------------------------------------------- what the pages say
-
-
-def test_the_page_of_a_node_names_only_our_runs(
-    client_for: ClientFor, made: tuple[Node, str], maker: Maker, alice: User, charlie: User
-) -> None:
-    node, token = made
-    run = maker.run("secret run", state="queued")
-    worker = AttemptCaller(claim(Caller(token), run))
-    worker.post(f"{worker.at}/heartbeat", {"fence": 1, "spooled_bytes": 48_213, "free_bytes": 1_832_000_000_000})
-    ours = client_for(alice).get(f"/p/ours/nodes/{node.pk}/").content.decode()
-    for text in ("secret run", "1.83\u00a0TB", "48.2\u00a0kB wait to be sent", "showing 1 of 1", "Running"):
-        assert text in ours
-    theirs = client_for(charlie).get(f"/p/theirs/nodes/{node.pk}/").content.decode()
-    assert "secret run" not in theirs
-    assert "busy for another project" in theirs
-    assert "a run of another project" in theirs
-
-
-def test_devices_labels_sandbox_and_versions(client_for: ClientFor, made: tuple[Node, str], alice: User) -> None:
-    gpu = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_000_000_000}
-    told = NODE.model_copy(
-        update={
-            "devices": [gpu, gpu, {"kind": "cpu", "name": "EPYC", "memory_bytes": 8_000_000_000}],
-            "labels": ["h200"],
-            "sandbox": "bubblewrap 0.8.0",
-            "sandbox_report": WORKS,
-            "versions": {"cohort-grpo": __version__, "torch": "2.13.0"},
-        }
-    )
-    Caller(made[1]).post("node", told.model_dump(mode="json"))
-    page = client_for(alice).get("/p/ours/nodes/").content.decode()
-    for text in ("2 × NVIDIA H200", "150\u00a0GB each", "EPYC", "h200", "bubblewrap 0.8.0", "torch 2.13.0"):
-        assert text in page
-    assert "Install cohort-grpo" not in page
-    other = told.model_copy(update={"sandbox": "", "sandbox_report": BROKEN, "versions": {"cohort-grpo": "0.0.9"}})
-    Caller(made[1]).post("node", other.model_dump(mode="json"))
-    page = client_for(alice).get("/p/ours/nodes/").content.decode()
-    assert "code rewards cannot run here" in page
-    assert f"Install cohort-grpo {__version__} there and start the worker again" in page
-
-
-def test_a_worker_that_takes_no_run_says_why(client_for: ClientFor, made: tuple[Node, str], alice: User) -> None:
-    said = "It takes no run now: &lt;1 GiB free on its disk"
-    for refuses in ("<1 GiB free on its disk", ""):
-        told = NODE.model_copy(update={"refuses": refuses})
-        Caller(made[1]).post("node", told.model_dump(mode="json"))
-        assert (said in client_for(alice).get("/p/ours/nodes/").content.decode()) == bool(refuses)
-
-
-def test_what_a_machine_says_of_itself_breaks_no_page(
-    client_for: ClientFor, made: tuple[Node, str], alice: User
-) -> None:
-    odd: list[dict[str, Any]] = [
-        {"kind": None, "name": 7, "memory_bytes": "much"},
-        {"memory_bytes": -1},
-        {"name": ["x"], "memory_bytes": True},
-        {},
-    ]
-    told = NODE.model_copy(update={"devices": odd, "cpus": -3, "memory_bytes": -1, "labels": [""]})
-    assert Caller(made[1]).post("node", told.model_dump(mode="json")).status_code == 204
-    for path in ("", f"{made[0].pk}/"):
-        assert client_for(alice).get(f"/p/ours/nodes/{path}").status_code == 200
 
 
 # ---------------------------------------------------------------------- by command
@@ -315,11 +218,12 @@ def test_cohort_node_does_what_the_page_does(command: Callable[..., tuple[int, s
     assert "There is no node yet" in does("--list")
     token = does("gpu-1")
     assert here(token).status_code == 204
-    assert does("gpu-1", "--drain") == "gpu-1 is draining. Takes no new run; what runs here ends here."
+    does("gpu-1", "--drain")
     assert Node.objects.get().draining == "finish"
     does("gpu-1", "--drain", "--move")
     assert Node.objects.get().draining == "move"
-    assert does("gpu-1", "--undrain") == "gpu-1 takes runs again"
+    does("gpu-1", "--undrain")
+    assert Node.objects.get().draining == ""
     run = maker.run(state="queued")
     claim(Caller(token), run)
     does("gpu-2")
@@ -353,8 +257,7 @@ def test_what_cohort_node_cannot_do_is_said(
 
 
 def test_cohort_user_makes_staff(ours: Project) -> None:
-    lines = people.user_add(name="zoe", project=None, role=None, new_password=False, staff=True)
-    assert lines[-1] == "zoe may manage the server's nodes"
+    people.user_add(name="zoe", project=None, role=None, new_password=False, staff=True)
     zoe = User.objects.get(username="zoe")
     assert zoe.is_staff
     assert not zoe.is_superuser
@@ -365,11 +268,3 @@ def test_cohort_user_makes_staff(ours: Project) -> None:
     assert (zoe.is_staff, zoe.password) == (True, password)
     with pytest.raises(HomeError, match="is here already"):
         people.user_add(name="zoe", project=None, role=None, new_password=False)
-
-
-def test_nothing_runs_where_a_node_is_only_looked_at(client_for: ClientFor, made: tuple[Node, str], bob: User) -> None:
-    assert client_for(bob).get(f"/p/ours/nodes/{made[0].pk}/drain/").status_code == 405
-    assert client_for(bob).get("/p/ours/nodes/999999/").status_code == 404
-    assert not Run.objects.exists()
-    Node.objects.update(last_seen_at=timezone.now())
-    assert "</span>idle</span>" in client_for(bob).get("/p/ours/nodes/").content.decode()
