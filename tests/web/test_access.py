@@ -171,41 +171,54 @@ def test_who_gets_which_answer(world: World, case: dict[str, Any]) -> None:
     assert found == {role: case[role] for role in ROLES}
 
 
-@pytest.mark.parametrize("route", ALL)
-def test_methods_that_are_in_no_table_are_closed(world: World, route: str) -> None:
-    listed = [case for case in CASES if case["url"] == route]
-    is_open = any(case["anonymous"] != "login" for case in listed)
-    for method in sorted(METHODS - {case["method"] for case in listed}):
-        codes = [answer(world.client(role), method, world.address(route))[0] for role in ("anonymous", "stranger")]
-        assert codes[0] == (405 if is_open else "login")
-        assert codes[1] in (404, 405)
+def test_methods_that_are_in_no_table_are_closed(world: World) -> None:
+    wrong = []
+    for route in ALL:
+        listed = [case for case in CASES if case["url"] == route]
+        shut = "login" if all(case["anonymous"] == "login" for case in listed) else 405
+        taken = {"put"} if route in ("login/", "password/") else set()  # Django's form views take it as POST
+        for method in sorted(METHODS - taken - {case["method"] for case in listed}):
+            codes = [answer(world.client(role), method, world.address(route))[0] for role in ("anonymous", "stranger")]
+            if codes[0] != shut or codes[1] not in (404, 405):
+                wrong.append((method, route, codes))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("route", OF_A_PROJECT)
-def test_nothing_is_reached_through_another_project(world: World, route: str) -> None:
-    address, client = world.address(route, slug="theirs"), world.client("stranger")
-    for method in ("get", "post") if route in WITH_IDS else ("get",):
-        status, content = answer(client, method, address)
-        if route in WITH_IDS and "/nodes/" not in route:
-            assert status in (404, 405)
-        assert not any(secret in content for secret in SECRETS)
+def test_nothing_is_reached_through_another_project(world: World) -> None:
+    client, wrong = world.client("stranger"), []
+    for route in OF_A_PROJECT:
+        for method in ("get", "post") if route in WITH_IDS else ("get",):
+            status, content = answer(client, method, world.address(route, slug="theirs"))
+            reached = route in WITH_IDS and "/nodes/" not in route and status not in (404, 405)
+            if reached or any(secret in content for secret in SECRETS):
+                wrong.append((method, route, status))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("route", WITH_IDS)
-def test_an_id_beyond_any_column_is_404(world: World, route: str) -> None:
-    client = world.client("admin")
-    for changed in set(PARAMETER.findall(route)) - {"slug", "audience"}:
-        codes = {answer(client, method, world.address(route, **{changed: HUGE}))[0] for method in ("get", "post")}
-        assert {404} <= codes <= {404, 405}, changed
+def test_an_id_beyond_any_column_is_404(world: World) -> None:
+    client, wrong = world.client("admin"), []
+    for route in WITH_IDS:
+        for changed in sorted(set(PARAMETER.findall(route)) - {"slug", "audience"}):
+            address = world.address(route, **{changed: HUGE})
+            codes = {answer(client, method, address)[0] for method in ("get", "post")}
+            if not {404} <= codes <= {404, 405}:
+                wrong.append((route, changed, codes))
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
-    "values", [(HUGE, HUGE, HUGE, "\x00"), *(pytest.param((value,) * 4, marks=pytest.mark.slow) for value in ODD)]
+    ("values", "routes"),
+    [
+        ((HUGE, HUGE, HUGE, "\x00"), OF_A_PROJECT[::5]),
+        *(pytest.param((value,) * len(QUERIES), OF_A_PROJECT, marks=pytest.mark.slow) for value in ODD),
+    ],
+    ids=range(len(ODD) + 1),
 )
-@pytest.mark.parametrize("route", OF_A_PROJECT)
-def test_no_query_string_is_an_error_of_ours(world: World, route: str, values: tuple[str, ...]) -> None:
-    client, address = world.client("admin"), world.address(route)
-    for names, value in zip(QUERIES, values, strict=True):
-        status, _ = answer(client, "get", address, dict.fromkeys(names, value))
-        assert isinstance(status, int)
-        assert status < 500, f"{names} as {value!r}"
+def test_no_query_string_is_an_error_of_ours(world: World, values: tuple[str, ...], routes: list[str]) -> None:
+    client, wrong = world.client("admin"), []
+    for route in routes:
+        for names, value in zip(QUERIES, values, strict=True):
+            status, _ = answer(client, "get", world.address(route), dict.fromkeys(names, value))
+            if not isinstance(status, int) or status >= 500:
+                wrong.append((route, names, value))
+    assert wrong == []

@@ -5,7 +5,6 @@ import base64
 import hashlib
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cohort.audit import git_push
 from cohort.audit import services as audit
 from cohort.audit.check import check
-from cohort.audit.models import AuditEntry, LogCheckpoint, LogCosignature, LogPush
+from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
 from cohort.audit.push import push
 from cohort.audit.tasks import push as push_task
 from cohort.audit.tree import LogFault
@@ -26,7 +25,7 @@ from cohort.environment import environment
 from cohort.evidence.checkpoint import Checkpoint, parse
 from cohort.evidence.keys import generate, parse_vkey
 from cohort.evidence.merkle import verify_consistency
-from cohort.evidence.note import NoteError, open_note, sign_note
+from cohort.evidence.note import NoteError, open_note
 from tests.processes import wait_for
 from tests.web.governance.test_audit_check import as_owner
 
@@ -85,28 +84,21 @@ def test_a_history_that_was_rewritten_is_not_pushed(repository: Path) -> None:
     )
     grow(3)
     (told,) = push()
-    assert not told.good
-    assert "in the repository is of another history" in told.words
+    assert (told.good, "another history" in told.words) == (False, True)
     assert shown(repository) == before
 
 
 def test_a_repository_that_is_not_there_is_told_and_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(environment(), "log_git", str(tmp_path / "nowhere.git"))
     grow()
     push_task()
     row = LogPush.objects.get(target="git")
-    assert (row.size, row.pushed_at) == (None, None)
-    assert "nowhere.git" in row.error
-    assert "was not handed on" in caplog.text
-
-
-def test_an_address_that_reads_as_an_option_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert (row.size, row.pushed_at, "nowhere.git" in row.error) == (None, None, True)
     monkeypatch.setattr(environment(), "log_git", f"--upload-pack=touch {tmp_path / 'owned'}")
-    grow()
     assert not push()[0].good
-    assert not (tmp_path / "owned").exists()
+    assert not (tmp_path / "owned").exists(), "an address that reads as an option is none"
 
 
 def test_a_push_that_hangs_is_ended_with_what_it_started(
@@ -129,7 +121,7 @@ def test_a_push_that_hangs_is_ended_with_what_it_started(
 
     monkeypatch.setattr(git_push, "time", SimpleNamespace(monotonic=clock))
     grow()
-    assert "the push took longer than 120 s, and was ended at git ls-remote" in push()[0].words
+    assert "120 s, and was ended at git ls-remote" in push()[0].words
     hung = Path(f"/proc/{told.read_text().strip()}/stat")
 
     def ended() -> bool:
@@ -149,24 +141,28 @@ def test_a_folder_or_odd_bytes_in_the_place_of_the_checkpoint_are_told(repositor
         who = ["-c", "user.name=m", "-c", "user.email=m@localhost"]
         subprocess.run(["git", "-C", str(work), *who, *words], check=True, capture_output=True)
 
+    def pushed() -> str:
+        git("add", "--all")
+        git("commit", "--message", "changed")
+        git("push", "origin", "main")
+        return push()[0].words
+
     subprocess.run(["git", "clone", "--quiet", str(repository), str(work)], check=True, capture_output=True)
     git("checkout", "-b", "main")
     (work / "checkpoint").write_bytes(b"\xff\xfe\n")
-    git("add", ".")
-    git("commit", "--message", "odd bytes")
-    git("push", "origin", "main")
-    assert "is not of this log" in push()[0].words
+    assert "is not of this log" in pushed()
     (work / "checkpoint").unlink()
     (work / "checkpoint").mkdir()
     (work / "checkpoint" / "file").write_text("x")
-    git("add", "--all")
-    git("commit", "--message", "folder")
-    git("push", "origin", "main")
-    assert "a folder named checkpoint" in push()[0].words
+    assert "a folder named checkpoint" in pushed()
     assert LogPush.objects.get(target="git").failed_at is not None
 
 
 # ---------------------------------------------------------------------- witness
+
+
+MOMENT = 1_795_000_000
+"""At which the witness signs."""
 
 
 class Witness:
@@ -208,11 +204,10 @@ class Witness:
         if not self.seen and path:
             return 422, "text/plain", "a proof from nothing is empty\n"
         self.seen = now
-        at = int(time.time())
-        signature = self.private.sign(f"cosignature/v1\ntime {at}\n{text}".encode())
+        signature = self.private.sign(f"cosignature/v1\ntime {MOMENT}\n{text}".encode())
         if self.spoil:
             signature = bytes(64)
-        packed = base64.b64encode(self.key_id + at.to_bytes(8) + signature).decode()
+        packed = base64.b64encode(self.key_id + MOMENT.to_bytes(8) + signature).decode()
         return 200, "text/plain", f"— other.example {base64.b64encode(b'x' * 76).decode()}\n— {self.name} {packed}\n"
 
 
@@ -256,7 +251,7 @@ def test_the_witness_cosigns_each_checkpoint_after_the_one_it_saw(witness: Witne
         assert told.good, told.words
         cosignature = LogCosignature.objects.get(checkpoint=row)
         assert cosignature.line.startswith(f"— {witness.name} ")
-        assert abs(cosignature.at.timestamp() - time.time()) < 60
+        assert cosignature.at.timestamp() == MOMENT
     assert witness.asked == [0, *sizes[:-1]], "each from the size of the one before"
     assert any("3 cosignatures" in line for line in check())
     assert "has been cosigned" in push()[0].words
@@ -274,56 +269,40 @@ def test_a_witness_that_knows_more_than_we_remember_is_asked_from_there(witness:
     assert LogCosignature.objects.get().checkpoint == row
 
 
-def test_a_witness_that_saw_a_longer_log_shows_that_this_one_was_cut(witness: Witness) -> None:
-    row = grow(2)
-    key = audit.signing_key()
-    witness.seen = Checkpoint(key.name, row.size + 5, bytes(32))
+@pytest.mark.parametrize(
+    ("size", "said"), [(8, "holds another history"), (2, "422: the proof that")], ids=["longer", "another"]
+)
+def test_a_witness_that_saw_another_history_does_not_cosign(witness: Witness, size: int, said: str) -> None:
+    assert grow(2).size == 3
+    witness.seen = Checkpoint(audit.signing_key().name, size, bytes(32))
     (told,) = push()
-    assert not told.good
-    assert "holds another history of this log" in told.words
+    assert (told.good, said in told.words) == (False, True)
     assert not LogCosignature.objects.exists()
-
-
-def test_a_witness_that_saw_another_history_does_not_cosign(witness: Witness) -> None:
-    grow(2)
-    witness.seen = Checkpoint(audit.signing_key().name, 2, bytes(32))
-    (told,) = push()
-    assert not told.good
-    assert "422: the proof that this checkpoint follows from its last one does not hold" in told.words
 
 
 def test_a_cosignature_that_does_not_fit_is_not_kept(witness: Witness) -> None:
     grow(2)
     witness.spoil = True
-    (told,) = push()
-    assert "without a cosignature of witness.example/w1 that fits" in told.words
+    assert "without a cosignature of witness.example/w1" in push()[0].words
     assert not LogCosignature.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("vkeys", "said"),
-    [
-        (["other.example"], "404: it does not know this log"),
-        (["test.example/log"], "403: it knows this log, and none of the keys that signed"),
-    ],
-)
-def test_a_witness_that_does_not_know_us_says_so(witness: Witness, vkeys: list[str], said: str) -> None:
-    stranger = generate(vkeys[0]).vkey
+@pytest.mark.parametrize(("name", "status"), [("other.example", "404"), ("test.example/log", "403")])
+def test_a_witness_that_does_not_know_us_says_so(witness: Witness, name: str, status: str) -> None:
+    stranger = generate(name).vkey
     witness.log_vkeys = lambda: [stranger]
     grow()
-    (told,) = push()
-    assert said in told.words
+    assert f"{status}: it " in push()[0].words
     assert LogPush.objects.get(target="witness").failed_at is not None
 
 
 def test_a_witness_that_is_away_or_has_no_key_stops_nothing(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
     grow()
-    monkeypatch.setattr(environment(), "log_witness", "http://127.0.0.1:9/")
-    assert "cannot be reached" in push()[0].words
-    monkeypatch.setattr(environment(), "log_witness", "http://wit ness.example/")
-    assert "cannot be reached" in push()[0].words
+    for address in ("http://127.0.0.1:9/", "http://wit ness.example/"):
+        monkeypatch.setattr(environment(), "log_witness", address)
+        assert "cannot be reached" in push()[0].words
     monkeypatch.setattr(environment(), "log_witness_key", "")
-    assert "COHORT_LOG_WITNESS_KEY must hold" in push()[0].words
+    assert "COHORT_LOG_WITNESS_KEY" in push()[0].words
     monkeypatch.setattr(environment(), "log_witness_key", generate("w").vkey)
     assert "is no Ed25519 key of a witness" in push()[0].words
     push_task()
@@ -350,14 +329,3 @@ def test_a_stored_cosignature_that_was_changed_is_named(witness: Witness) -> Non
     as_owner("UPDATE audit_logcosignature SET at = at + interval '1 day'")
     with pytest.raises(LogFault, match="does not fit its checkpoint"):
         check()
-
-
-def test_the_witness_of_these_tests_is_strict(witness: Witness) -> None:
-    """So that its yes means something."""
-    row = grow(4)
-    stranger = generate("test.example/log")
-    text = open_note(row.note, [parse_vkey(audit.public_keys()[0][0])]).text
-    assert witness.answer(f"old 0\n\n{row.note}")[0] == 200
-    assert witness.answer(f"old 0\n\n{row.note}") == (409, "text/x.tlog.size", "5\n")
-    assert witness.answer(f"old 5\n\n{sign_note(text, [stranger])}")[0] == 403
-    assert AuditEntry.objects.count() == 5
