@@ -22,8 +22,9 @@ def test_right_password_leads_to_the_only_project(ours: Project, alice: User, ma
     assert sign_in(client, "alice", PASSWORD).url == "/"
     assert client.get("/").url == "/p/ours/"
     make_user("dora")
-    sign_in(client, "dora", PASSWORD)
-    assert client.get("/").url == "/projects/", "who belongs to none"
+    other = Client()
+    sign_in(other, "dora", PASSWORD)
+    assert other.get("/").url == "/projects/", "who belongs to none"
 
 
 def test_wrong_name_and_wrong_password_read_the_same(alice: User) -> None:

@@ -56,7 +56,7 @@ def old(draft: Run, maker: Maker) -> Run:
 def test_one_larger_than_20_points_is_taken_by_no_form(
     client_for: ClientFor, ours: Project, oscar: User, chosen: dict[str, str], text: str, taken: bool
 ) -> None:
-    client, suite = client_for(oscar), add_suite(ours, oscar)
+    client, suite = client_for(oscar), add_suite(ours, oscar, name="planets")
     sent: dict[str, str] = {f"suite.{suite.pk}": "true", f"suite.{suite.pk}.margin": text}
     answers = [client.post(NEW, {**chosen, **more, "action": "draft"}) for more in (sent, {"eval.margin": text})]
     answers.append(upload(client, ("items.jsonl", ITEMS), margin=text))

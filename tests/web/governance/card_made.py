@@ -70,6 +70,8 @@ class Log:
         self.nodes = Nodes()
         self.sizes = list(sizes)
         """Of the checkpoints of earlier cards."""
+        self.cards: list[dict[str, bytes]] = []
+        """For whoever keeps some."""
         for body in entries:
             self.append(body)
         for number in range(notes):

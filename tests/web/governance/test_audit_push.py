@@ -1,33 +1,31 @@
 """The newest checkpoint handed to those outside: a real git repository, and a real witness over HTTP that checks
-consistency before it cosigns."""
+consistency before it cosigns. Who answers a byte at a time holds no push: one deadline ends all of it."""
 
-import base64
-import hashlib
+import shutil
+import signal
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from cohort.audit import git_push
+from cohort.audit import git_push, witness_request
 from cohort.audit import services as audit
+from cohort.audit import witness as witness_module
 from cohort.audit.check import check
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
 from cohort.audit.push import push
 from cohort.audit.tasks import push as push_task
 from cohort.audit.tree import LogFault
+from cohort.audit.witness import WitnessFault, WitnessKey, cosigned
 from cohort.environment import environment
-from cohort.evidence.checkpoint import Checkpoint, parse
-from cohort.evidence.keys import generate, parse_vkey
-from cohort.evidence.merkle import verify_consistency
-from cohort.evidence.note import NoteError, open_note
+from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.keys import generate
 from tests.processes import wait_for
 from tests.web.governance.test_audit_check import as_owner
+from tests.web.governance.witness_server import DRIPS, MOMENT, NOTE, OK, OTHER_SIZE, VKEY, Witness, dripping, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,6 +34,12 @@ def grow(by: int = 1) -> LogCheckpoint:
     for number in range(by):
         audit.log(actor="platform", kind="thing_done", subject=f"thing:{number}")
     return audit.checkpoint()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 # ---------------------------------------------------------------------- git
@@ -161,85 +165,20 @@ def test_a_folder_or_odd_bytes_in_the_place_of_the_checkpoint_are_told(repositor
 # ---------------------------------------------------------------------- witness
 
 
-MOMENT = 1_795_000_000
-"""At which the witness signs."""
-
-
-class Witness:
-    """A witness as c2sp.org/tlog-witness has it, for one log."""
-
-    def __init__(self, log_vkeys: Callable[[], list[str]]) -> None:
-        self.private = Ed25519PrivateKey.generate()
-        self.name = "witness.example/w1"
-        public = self.private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.key_id = hashlib.sha256(self.name.encode() + b"\n\x04" + public).digest()[:4]
-        self.vkey = f"{self.name}+{self.key_id.hex()}+{base64.b64encode(bytes([4]) + public).decode()}"
-        self.log_vkeys = log_vkeys
-        self.seen: Checkpoint | None = None
-        self.asked: list[int] = []
-        self.spoil = False
-
-    def answer(self, body: str) -> tuple[int, str, str]:
-        """Status, content type, body."""
-        head, _, note = body.partition("\n\n")
-        old, *proof = head.split("\n")
-        size = int(old.removeprefix("old "))
-        self.asked.append(size)
-        keys = [parse_vkey(vkey) for vkey in self.log_vkeys()]
-        if note.split("\n")[0] not in {key.name for key in keys}:
-            return 404, "text/plain", "no such log\n"
-        try:
-            text = open_note(note, keys).text
-        except NoteError as error:
-            return 403, "text/plain", f"{error}\n"
-        now = parse(text)
-        if size > now.size:
-            return 400, "text/plain", "old is larger\n"
-        last = self.seen.size if self.seen else 0
-        if size != last:
-            return 409, "text/x.tlog.size", f"{last}\n"
-        path = [base64.b64decode(line) for line in proof]
-        if self.seen and not verify_consistency(size, now.size, path, self.seen.root, now.root):
-            return 422, "text/plain", "the proof does not hold\n"
-        if not self.seen and path:
-            return 422, "text/plain", "a proof from nothing is empty\n"
-        self.seen = now
-        signature = self.private.sign(f"cosignature/v1\ntime {MOMENT}\n{text}".encode())
-        if self.spoil:
-            signature = bytes(64)
-        packed = base64.b64encode(self.key_id + MOMENT.to_bytes(8) + signature).decode()
-        return 200, "text/plain", f"— other.example {base64.b64encode(b'x' * 76).decode()}\n— {self.name} {packed}\n"
-
-
 @pytest.fixture
 def witness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
     """One that listens, knows this log's keys, and is configured."""
-    made = Witness(lambda: made_keys)
-    made_keys: list[str] = []
+    vkeys = [audit.signing_key().vkey]
+    made = Witness(lambda: vkeys)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/w/add-checkpoint"
-            status, kind, body = made.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def answer(body: bytes) -> tuple[bytes, bytes]:
+        status, kind, text = made.answer(body.decode())
+        return f"HTTP/1.0 {status} X\r\nContent-Type: {kind}\r\n\r\n{text}".encode(), b""
 
-        def log_message(self, *_: object) -> None:
-            """Nothing on the tests' output."""
-
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setattr(environment(), "log_witness", f"http://127.0.0.1:{server.server_port}/w/")
+    with serving(answer) as url:
+        monkeypatch.setattr(environment(), "log_witness", f"{url}/w/")
         monkeypatch.setattr(environment(), "log_witness_key", made.vkey)
-        made_keys += [audit.signing_key().vkey]
         yield made
-        server.shutdown()
-        thread.join()
 
 
 def test_the_witness_cosigns_each_checkpoint_after_the_one_it_saw(witness: Witness) -> None:
@@ -329,3 +268,83 @@ def test_a_stored_cosignature_that_was_changed_is_named(witness: Witness) -> Non
     as_owner("UPDATE audit_logcosignature SET at = at + interval '1 day'")
     with pytest.raises(LogFault, match="does not fit its checkpoint"):
         check()
+
+
+# ---------------------------------------------------------------------- deadlines
+
+
+def ask(url: str, seconds: float) -> None:
+    cosigned(url, WitnessKey.parse(VKEY), NOTE, old=0, proof=lambda _: [], seconds=seconds)
+
+
+ANSWERS = {
+    "status line": (b"", b"HTTP/1.0 200 OK\r\nX-Long: " + b"x" * DRIPS),
+    "headers": (b"HTTP/1.0 200 OK\r\n", b"X: y\r\n" * (DRIPS // 6)),
+    "refusal": (b"HTTP/1.0 404 Not Found\r\n\r\n", b"x" * DRIPS),
+    "body": (OK, b"x" * DRIPS),
+}
+
+
+@pytest.mark.parametrize("part", ["body", *(pytest.param(one, marks=pytest.mark.slow) for one in [*ANSWERS][:3])])
+def test_a_witness_that_drips_is_left(part: str) -> None:
+    with dripping(ANSWERS[part]) as (url, _), pytest.raises(WitnessFault, match=r"took longer than 1\.5 s"):
+        ask(url, 1.5)
+
+
+def test_both_requests_have_one_deadline_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first takes 58 s by the clock and the second 3.6 s; each is within 60 s, and both are not."""
+    clock = iter([0.0, 58.0])
+    first = (OTHER_SIZE[:-6], OTHER_SIZE[-6:] + b"5\n")
+    second = (OK[:-36], OK[-36:])
+    with dripping(first, second) as (url, asked), monkeypatch.context() as patch:
+        patch.setattr(witness_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        with pytest.raises(WitnessFault, match=r"took longer than 60 s for its whole answer"):
+            ask(url, 60)
+        # Where a program takes long to start, the second is ended before its request is made.
+        assert [body.split(b"\n")[0] for body in asked] in ([b"old 0", b"old 5"], [b"old 0"])
+        assert next(clock, None) is None
+    with dripping(second) as (url, _), pytest.raises(WitnessFault, match="without a cosignature"):
+        ask(url, 60)  # by itself it is no fault of time
+
+
+def test_a_push_goes_on_to_the_others_and_tells(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    monkeypatch.setattr(witness_module, "SECONDS", 1)
+    monkeypatch.setattr(environment(), "log_witness_key", VKEY)
+    grow()
+    with dripping((OK, b"x" * DRIPS)) as (url, _):
+        monkeypatch.setattr(environment(), "log_witness", url)
+        told = {one.target: one for one in push()}
+    assert (told["git"].good, told["witness"].good) == (True, False)
+    assert "took longer than 1 s" in LogPush.objects.get(target="witness").error
+
+
+def test_the_request_ends_by_itself_when_nobody_waits_for_it() -> None:
+    """Who started it may have been killed."""
+    with dripping((OK, b"x" * DRIPS)) as (url, _):
+        words = [sys.executable, "-I", witness_request.__file__, f"{url}/add-checkpoint", "1.5"]
+        done = subprocess.run(words, input=b"old 0\n", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGALRM, b"")
+
+
+def test_a_request_that_was_killed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "killed.py"
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setattr(witness_request, "__file__", str(program))
+    with pytest.raises(WitnessFault, match=r"the request to http://127\.0\.0\.1:9 ended with status -9"):
+        ask("http://127.0.0.1:9", 30)
+
+
+@pytest.mark.slow
+def test_git_has_one_deadline_for_all_its_commands(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each takes 0.7 s and is well within the 3 s; all nine are not."""
+    real = shutil.which("git")
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nsleep 0.7\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(slow.parent), prepend=":")
+    monkeypatch.setattr(git_push, "SECONDS", 3)
+    grow()
+    assert "the push took longer than 3 s, and was ended at git" in push()[0].words
