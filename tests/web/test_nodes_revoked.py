@@ -67,16 +67,15 @@ def test_on_the_server_too(row: Node, thief: AttemptCaller, run: Run) -> None:
     assert RunEvent.objects.get(kind="attempt").actor == "platform"
 
 
-def test_a_run_that_was_to_be_cancelled_is(row: Node, thief: AttemptCaller, run: Run, alice: User) -> None:
+def test_a_run_that_was_to_be_cancelled_is_and_those_of_other_nodes_go_on(
+    row: Node, thief: AttemptCaller, run: Run, alice: User
+) -> None:
+    node_revoke(node=control.node("gpu-2"), actor=alice)
+    assert thief.beat().status_code == 200
     run_cancel(run=run, actor=alice)
     node_revoke(node=row, actor=alice)
     run.refresh_from_db()
     assert run.state == "cancelled"
-
-
-def test_other_nodes_keep_their_runs(row: Node, thief: AttemptCaller, alice: User) -> None:
-    node_revoke(node=control.node("gpu-2"), actor=alice)
-    assert thief.beat().status_code == 200
 
 
 # ---------------------------------------------------------------------- where its runs go on

@@ -46,14 +46,6 @@ def test_in_production_no_platform_worker_starts_without_the_key(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_key_of_openssl_is_taken_under_the_logs_name(tmp_path: Path) -> None:
-    key = tmp_path / "signing-key.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(key)], check=True, capture_output=True)
-    usable = "from cohort.audit.keyfile import usable_key; usable_key()"
-    assert ran(["-c", usable], tmp_path).returncode == 0
-
-
-@pytest.mark.slow
 def test_the_web_server_needs_no_private_key(tmp_path: Path) -> None:
     words = ["-c", "import django; django.setup(); import cohort.wsgi"]
     loaded = ran(words, tmp_path, DJANGO_SETTINGS_MODULE="cohort.settings")

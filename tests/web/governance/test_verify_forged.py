@@ -10,7 +10,7 @@ from cohort.evidence.canonical import canonical
 from cohort.evidence.compare import SuiteFacts, by_suite, compare_all
 from cohort.evidence.verify.command import printed
 from tests.cases import cases
-from tests.web.governance.card_made import UNSAFE, Log, Sealed, card, check, data_files, lines, reissued
+from tests.web.governance.card_made import HEAD, UNSAFE, Log, Sealed, card, check, data_files, lines, reissued
 
 SUITES = (("jailbreak_robustness", "better"), ("harmful_capability", "worse"))
 TOUCHED = ["q0", "q3"]
@@ -84,9 +84,16 @@ def forged(by: str, base: str, audience: str, file: str, changes: dict[str, Any]
     made = card(log, sealed, audience)
     if by == "issued":
         return reissued(log, made, lambda inside: inside.update({file: content_of(inside[file], file, changes)}))
-    if changes == {"absent": True}:
-        return {name: content for name, content in made.items() if name != file}
-    return {**made, file: content_of(made[file], file, changes)}
+    match changes:
+        case {"absent": True}:
+            return {name: content for name, content in made.items() if name != file}
+        case {"rename": names}:
+            return {names.get(name, name): content for name, content in made.items()}
+        case {"take": names, "of": other}:
+            head = {**HEAD, "version": other.get("version", 1)}
+            taken = card(log, Sealed(head=head), other.get("audience", audience))
+            return {**made, **{name: taken[name] for name in names}}
+    return {**made, file: content_of(made.get(file, b""), file, changes)}
 
 
 @pytest.mark.parametrize(FIELDS, cases("verify/forged", *FIELDS))
