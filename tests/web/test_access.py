@@ -98,6 +98,18 @@ class World:
         self.token = public_link_make(record=self.record, actor=admin).token
         audit.checkpoint()
 
+        self.pks = {"/models/": self.base_model.pk, "/datasets/": self.dataset.pk, "/suites/": self.suite.pk}
+        self.known = {
+            **FIXED,
+            "run_id": self.run.pk,
+            "membership_id": Membership.objects.get(user=self.users["viewer"]).pk,
+            "node_id": Node.objects.order_by("pk")[0].pk,
+            "entry_id": AuditEntry.objects.filter(project="ours")[0].pk,
+            "job_id": self.job.pk,
+            "group_id": self.run.groups.order_by("pk")[0].pk,
+            "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
+            "token": self.token,
+        }
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
 
     @staticmethod
@@ -114,20 +126,15 @@ class World:
 
     def address(self, route: str, **other: Any) -> str:
         """Of something that exists in `ours`."""
-        kinds = {"/models/": self.base_model, "/datasets/": self.dataset, "/suites/": self.suite}
-        known = {
-            **FIXED,
-            "run_id": (self.draft if route.endswith("/submit/") else self.run).pk,
-            "membership_id": Membership.objects.get(user=self.users["viewer"]).pk,
-            "node_id": Node.objects.order_by("pk")[0].pk,
-            "entry_id": AuditEntry.objects.filter(project="" if "server" in route else "ours")[0].pk,
-            "job_id": self.estimate.pk if "estimates" in route else self.job.pk,
-            "pk": next((row.pk for kind, row in kinds.items() if kind in route), self.version.verifier_id),
-            "group_id": self.run.groups.order_by("pk")[0].pk,
-            "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
-            "token": self.token,
-            **other,
-        }
+        known = {**self.known, **other}
+        if "pk" not in other:
+            known["pk"] = next((pk for kind, pk in self.pks.items() if kind in route), self.version.verifier_id)
+        if route.endswith("/submit/"):
+            known["run_id"] = other.get("run_id", self.draft.pk)
+        if "/estimates/" in route:
+            known["job_id"] = other.get("job_id", self.estimate.pk)
+        if "/server/" in route:
+            known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
         return "/" + PARAMETER.sub(lambda found: str(known[found[1]]), route)
 
 
