@@ -28,8 +28,7 @@ def repack(path: Path, files: dict[str, bytes]) -> Path:
     out = path.with_name("changed.zip")
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():
-            with archive.open(entry_info(name), "w") as entry:
-                entry.write(content)
+            archive.writestr(entry_info(name), content)
     return out
 
 

@@ -1,181 +1,235 @@
-"""Every address there is, found by walking the URLconf: none opens to people who are not signed in, and everything of
-a project is 404 to a stranger, as if it did not exist. A new view cannot forget this without failing here.
-"""
+"""Every address of the URLconf: who gets which answer, by tests/cases/access/ (an address in no table fails), and that
+nothing of a project is reached through another one, by ids beyond any column or by any query string."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.db import transaction
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
-from django.urls.converters import IntConverter, SlugConverter
+from django.urls import URLPattern, URLResolver, get_resolver
+from pytest_django import DjangoDbBlocker
 
-from cohort.accounts.models import Membership, Project, User
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.runs.models import Run
-from grpo_core.config import RunConfig
+from cohort.accounts.models import Membership, Role, User
+from cohort.accounts.services import membership_set, project_create, user_create
+from cohort.audit import services as audit
+from cohort.audit.models import AuditEntry
+from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
+from cohort.environment import environment
+from cohort.governance.life.public import public_link_make
+from cohort.lab.models import LabJob
+from cohort.runs.models import Checkpoint, Node
+from tests import sealed_run
+from tests.cases import FOLDER, cases
+from tests.web.conftest import PROBLEMS, R1_EXACT, write_safetensors
+from tests.web.lab_rows import sampled
+from tests.web.run_rows import Maker
 from tests.web.suite_rows import add_suite
 
-ClientFor = Callable[[User], Client]
-
-OPEN = {"login", "healthz", "verify_page", "verify_pyz", "log_page", "log_checkpoint", "log_checkpoints", "log_keys"}
-BY_TOKEN = {"public_card", "public_card_download"}
-"""Open to whoever has an address that cannot be guessed; 404 to everybody else, and never the sign-in page."""
-METHODS = ["get", "post", "put", "patch", "delete"]
-
-
-def routes(resolver: URLResolver, prefix: str = "", converters: dict[str, Any] | None = None) -> Iterator[Any]:
-    """(name, route, converters) of every address; the worker API brings its own tokens and is tested with them."""
-    for pattern in resolver.url_patterns:
-        route = prefix + str(pattern.pattern)
-        if route.startswith("api/worker/"):
-            continue
-        found = {**(converters or {}), **pattern.pattern.converters}
-        if isinstance(pattern, URLPattern):
-            yield pattern.name, route, found
-        else:
-            yield from routes(pattern, route, found)
-
-
-ALL = [route for route in routes(get_resolver()) if route[0] not in OPEN | BY_TOKEN]
-OF_A_PROJECT = [route for route in ALL if route[1].startswith("p/<slug:slug>/")]
-
-
-@pytest.fixture
-def run(
-    ours: Project, alice: User, base_model: BaseModel, dataset: PromptDataset, verifier_version: VerifierVersion
-) -> Run:
-    config = RunConfig.model_validate(
-        {
-            "model": {"path": base_model.path},
-            "data": {"path": "inputs/x.jsonl"},
-            "reward": verifier_version.spec,
-            "eval": {"before": False, "after": False},
-        }
-    )
-    return Run.objects.create(
-        project=ours,
-        name="secret run",
-        config=config.to_dict(),
-        config_digest=config.digest(),
-        base_model=base_model,
-        dataset=dataset,
-        verifier_version=verifier_version,
-        created_by=alice,
-    )
-
-
-def address(name: str, converters: dict[str, Any], run: Run) -> str:
-    """An address of something that exists in `ours`, where we know of it."""
-    ids = {
-        "run_id": run.pk,
-        "membership_id": Membership.objects.get(project=run.project).pk,
-        "pk": {
-            "base_model": run.base_model_id,
-            "dataset": run.dataset_id,
-            "verifier": run.verifier_version.verifier_id,
-            "suite": add_suite(run.project, run.created_by).suite_id,
-        }.get(name.removesuffix("_detail").split("_new")[0].split("_version")[0].split("_try")[0], run.pk),
-    }
-    kwargs: dict[str, Any] = {}
-    for key, converter in converters.items():
-        if key == "slug" and isinstance(converter, SlugConverter):
-            kwargs[key] = run.project.slug
-        else:
-            kwargs[key] = ids.get(key, 1 if isinstance(converter, IntConverter) else "x")
-    return reverse(name, kwargs=kwargs)
-
-
-def test_the_walk_finds_the_pages() -> None:
-    names = {name for name, _, _ in ALL}
-    assert {"home", "project_new", "member_remove", "dataset_detail", "verifier_try", "node_list", "run_list"} <= names
-    assert len(OF_A_PROJECT) >= 20
-    assert None not in names, "every address has a name"
-
-
-@pytest.mark.parametrize(("name", "route", "converters"), ALL, ids=[name for name, _, _ in ALL])
-def test_nothing_opens_without_signing_in(name: str, route: str, converters: dict[str, Any], run: Run) -> None:
-    target = address(name, converters, run)
-    for method in METHODS:
-        response = getattr(Client(), method)(target)
-        assert response.status_code == 302, f"{method} {target}"
-        assert response.url.startswith("/login/?next="), f"{method} {target}"
-
-
-def test_addresses_by_token_are_404_without_one_and_never_the_sign_in_page(run: Run) -> None:
-    found = {name: route for name, route, _ in routes(get_resolver()) if name in BY_TOKEN}
-    assert found.keys() == BY_TOKEN
-    for name in BY_TOKEN:
-        codes = {method: getattr(Client(), method)(reverse(name, args=["A" * 43])).status_code for method in METHODS}
-        assert codes == {"get": 404, "post": 405, "put": 405, "patch": 405, "delete": 405}, name
-
-
-@pytest.mark.parametrize(("name", "route", "converters"), OF_A_PROJECT, ids=[name for name, _, _ in OF_A_PROJECT])
-def test_a_stranger_gets_404(
-    client_for: ClientFor, charlie: User, name: str, route: str, converters: dict[str, Any], run: Run
-) -> None:
-    target = address(name, converters, run)
-    client = client_for(charlie)
-    answers = {method: getattr(client, method)(target) for method in METHODS}
-    codes = {method: response.status_code for method, response in answers.items()}
-    assert set(codes.values()) <= {404, 405}, f"{target}: {codes}"
-    assert 404 in codes.values(), f"{target}: {codes}"
-    for response in answers.values():
-        assert b"secret run" not in response.content
-        assert b"Our project" not in response.content
-
-
-@pytest.mark.parametrize(("name", "route", "converters"), OF_A_PROJECT, ids=[name for name, _, _ in OF_A_PROJECT])
-def test_what_lies_in_another_project_is_not_reached_through_ones_own(
-    client_for: ClientFor, charlie: User, name: str, route: str, converters: dict[str, Any], run: Run
-) -> None:
-    if set(converters) == {"slug"}:
-        target = reverse(name, kwargs={"slug": "theirs"})
-        response = client_for(charlie).get(target)
-        content = b"".join(response) if response.streaming else response.content
-        assert b"secret run" not in content
-        assert b"Our project" not in content
-        return
-    target = address(name, converters, run).replace("/p/ours/", "/p/theirs/")
-    for method in METHODS:
-        response = getattr(client_for(charlie), method)(target)
-        assert response.status_code in {404, 405}, f"{method} {target}"
-
-
-WITH_IDS = [route for route in OF_A_PROJECT if set(route[2]) != {"slug"}]
+ROLES = ("admin", "operator", "reviewer", "viewer", "stranger", "anonymous")
+FIELDS = ("url", "method", "kwargs", "data", *ROLES)
+TABLES = sorted(path.stem for path in (FOLDER / "access").glob("*.yaml"))
+CASES = [dict(zip(FIELDS, case.values, strict=True)) for table in TABLES for case in cases(f"access/{table}", *FIELDS)]
+METHODS = {"get", "post", "put", "delete"}
+SECRETS = (b"Our project", b"Two-digit addition")
 HUGE = "9" * 30
-ASKED = [
+FIXED = {"slug": "ours", "end": 1, "version": 1, "audience": "public", "index": 0, "at": 0, "attempt_id": 1} | {
+    "sha256": "0" * 64
+}
+ODD = (HUGE, "\x00", "9" * 18, "-1", "٣")
+QUERIES = (
     ("before", "after", "step", "from", "sample", "version"),
     ("clone",),
     ("record", "format", "signed", "verdict"),
     ("variant", "preset", "tab", "show", "state", "q", "v"),
-]
+)
+
+pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize(("name", "route", "converters"), WITH_IDS, ids=[name for name, _, _ in WITH_IDS])
-def test_an_id_beyond_any_column_is_404(
-    client_for: ClientFor, alice: User, name: str, route: str, converters: dict[str, Any], run: Run
-) -> None:
-    numbers = [key for key in converters if key != "slug"]
-    for changed in numbers:
-        target = reverse(name, kwargs={"slug": "ours", **{key: HUGE if key == changed else run.pk for key in numbers}})
-        codes = {getattr(client_for(alice), method)(target).status_code for method in ("get", "post")}
-        assert codes <= {404, 405}, target
-        assert 404 in codes, target
+def routes(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
+    """Every address of the URLconf, as p/<slug>/runs/<run_id>/."""
+    for pattern in resolver.url_patterns:
+        route = prefix + PARAMETER.sub(r"<\1>", str(pattern.pattern))
+        if isinstance(pattern, URLPattern):
+            yield route
+        else:
+            yield from routes(pattern, route)
 
 
-@pytest.mark.parametrize(("name", "route", "converters"), OF_A_PROJECT, ids=[name for name, _, _ in OF_A_PROJECT])
-def test_no_query_string_is_an_error_of_ours(
-    client_for: ClientFor, alice: User, name: str, route: str, converters: dict[str, Any], run: Run
-) -> None:
-    client, target = client_for(alice), address(name, converters, run)
-    for asked in ASKED:
-        for value in (HUGE, "9" * 18, "-1", "٣", "\x00"):
-            code = client.get(target, dict.fromkeys(asked, value)).status_code
-            assert code < 500, f"{target} with {asked} as {value!r}"
+PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
+ALL = list(routes(get_resolver()))
+OF_A_PROJECT = [route for route in ALL if route.startswith("p/<slug>/")]
+WITH_IDS = [route for route in OF_A_PROJECT if len(PARAMETER.findall(route)) > 1]
 
 
-def test_a_member_does_get_in(client_for: ClientFor, bob: User, run: Run) -> None:
-    """So that the 404s above mean something."""
-    for name in ("dataset_list", "base_model_list", "verifier_list", "member_list", "node_list"):
-        assert client_for(bob).get(reverse(name, kwargs={"slug": "ours"})).status_code == 200
+class World:
+    """A project `ours` with a sealed run and one of all else, people with each role, and a stranger's project."""
+
+    def __init__(self) -> None:
+        self.users = {role: user_create(username=role)[0] for role in ROLES[:-1]}
+        admin = self.users["admin"]
+        ours = project_create(slug="ours", name="Our project", owner=admin)
+        for role in (Role.OPERATOR, Role.REVIEWER, Role.VIEWER):
+            membership_set(project=ours, actor=admin, user=self.users[role], role=role)
+        project_create(slug="theirs", name="Their project", owner=self.users["stranger"])
+        given = {"project": ours, "actor": admin}
+        folder = environment().models_folder / "tiny"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_safetensors(folder / "model.safetensors", {"embed": [5, 4]})
+        (folder / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
+        self.base_model = base_model_register(**given, name="tiny", path="tiny")
+        self.dataset = dataset_create(**given, name="additions", format="jsonl", chunks=[PROBLEMS])
+        one = b'{"prompt": "what is 1 + 7?", "answer": "8"}\n'
+        heldout = dataset_create(**given, name="held out", format="jsonl", chunks=[one])
+        self.version = verifier_version_create(**given, name="r1 + exact", spec=R1_EXACT)
+        made = {**given, "base_model": self.base_model, "dataset": self.dataset, "verifier_version": self.version}
+        self.record = sealed_run.sealed(sealed_run.launch(**made, heldout=heldout))
+        self.run = self.record.run
+        self.draft = Maker(ours, admin, self.base_model, self.dataset, self.version).run("draft")
+        self.suite = add_suite(ours, admin).suite
+        self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
+        self.estimate = LabJob.objects.create(
+            project=ours, kind="estimate", spec=R1_EXACT, state="waiting", created_by=admin
+        )
+        self.token = public_link_make(record=self.record, actor=admin).token
+        audit.checkpoint()
+
+        self.pks = {"/models/": self.base_model.pk, "/datasets/": self.dataset.pk, "/suites/": self.suite.pk}
+        self.known = {
+            **FIXED,
+            "run_id": self.run.pk,
+            "membership_id": Membership.objects.get(user=self.users["viewer"]).pk,
+            "node_id": Node.objects.order_by("pk")[0].pk,
+            "entry_id": AuditEntry.objects.filter(project="ours")[0].pk,
+            "job_id": self.job.pk,
+            "group_id": self.run.groups.order_by("pk")[0].pk,
+            "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
+            "token": self.token,
+        }
+        self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
+
+    @staticmethod
+    def _signed_in(user: User) -> str:
+        client = Client()
+        client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+    def client(self, role: str) -> Client:
+        client = Client()
+        if role in self.sessions:
+            client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[role]
+        return client
+
+    def address(self, route: str, **other: Any) -> str:
+        """Of something that exists in `ours`."""
+        known = {**self.known, **other}
+        if "pk" not in other:
+            known["pk"] = next((pk for kind, pk in self.pks.items() if kind in route), self.version.verifier_id)
+        if route.endswith("/submit/"):
+            known["run_id"] = other.get("run_id", self.draft.pk)
+        if "/estimates/" in route:
+            known["job_id"] = other.get("job_id", self.estimate.pk)
+        if "/server/" in route:
+            known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
+        return "/" + PARAMETER.sub(lambda found: str(known[found[1]]), route)
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """What the block changes is taken back; as in Django's own test cases, durable blocks may lie inside."""
+    block = transaction.atomic()
+    block._from_testcase = True  # type: ignore[attr-defined]
+    with block:
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Made once; each test and each request is rolled back to it."""
+    with django_db_blocker.unblock(), rolled_back():
+        yield World()
+
+
+def answer(client: Client, method: str, address: str, data: Any = None) -> tuple[int | str, bytes]:
+    """(status, or "login" for the way to the sign-in page; what was sent). What it changed is taken back."""
+    with rolled_back():
+        response = getattr(client, method)(address, data or {})
+        content = b"".join(response) if response.streaming else response.content
+    to_sign_in = response.status_code == 302 and response.headers["Location"].startswith("/login/?next=")
+    return "login" if to_sign_in else response.status_code, content
+
+
+def test_every_address_is_in_a_table() -> None:
+    assert {case["url"] for case in CASES} == set(ALL)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']} {case['url']}")
+def test_who_gets_which_answer(world: World, case: dict[str, Any]) -> None:
+    address, found = world.address(case["url"], **case["kwargs"] or {}), {}
+    for role in ROLES:
+        found[role], content = answer(world.client(role), case["method"], address, case["data"])
+        if role in ("stranger", "anonymous") and not case["url"].startswith("c/"):
+            assert not any(secret in content for secret in SECRETS)
+    assert found == {role: case[role] for role in ROLES}
+
+
+def test_methods_that_are_in_no_table_are_closed(world: World) -> None:
+    wrong = []
+    for route in ALL:
+        listed = [case for case in CASES if case["url"] == route]
+        shut = "login" if all(case["anonymous"] == "login" for case in listed) else 405
+        taken = {"put"} if route == "login/" else set()  # Django's form views take it as POST
+        for method in sorted(METHODS - taken - {case["method"] for case in listed}):
+            code, _ = answer(world.client("anonymous"), method, world.address(route))
+            if code != shut:
+                wrong.append((method, route, code))
+            if route in OF_A_PROJECT:
+                code, _ = answer(world.client("stranger"), method, world.address(route))
+                if code not in (404, 405):
+                    wrong.append((method, route, code))
+    assert wrong == []
+
+
+def test_nothing_is_reached_through_another_project(world: World) -> None:
+    client, wrong = world.client("stranger"), []
+    for route in OF_A_PROJECT:
+        for method in ("get", "post") if route in WITH_IDS else ("get",):
+            status, content = answer(client, method, world.address(route, slug="theirs"))
+            reached = route in WITH_IDS and "/nodes/" not in route and status not in (404, 405)
+            if reached or any(secret in content for secret in SECRETS):
+                wrong.append((method, route, status))
+    assert wrong == []
+
+
+def test_an_id_beyond_any_column_is_404(world: World) -> None:
+    client, wrong = world.client("admin"), []
+    for route in WITH_IDS:
+        for changed in sorted(set(PARAMETER.findall(route)) - {"slug", "audience"}):
+            address = world.address(route, **{changed: HUGE})
+            codes = {answer(client, method, address)[0] for method in ("get", "post")}
+            if not {404} <= codes <= {404, 405}:
+                wrong.append((route, changed, codes))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("values", "routes"),
+    [
+        ((HUGE, HUGE, HUGE, "\x00"), OF_A_PROJECT[::7]),
+        *(pytest.param((value,) * len(QUERIES), OF_A_PROJECT, marks=pytest.mark.slow) for value in ODD),
+    ],
+    ids=range(len(ODD) + 1),
+)
+def test_no_query_string_is_an_error_of_ours(world: World, values: tuple[str, ...], routes: list[str]) -> None:
+    client, wrong = world.client("admin"), []
+    for route in routes:
+        for names, value in zip(QUERIES, values, strict=True):
+            status, _ = answer(client, "get", world.address(route), dict.fromkeys(names, value))
+            if not isinstance(status, int) or status >= 500:
+                wrong.append((route, names, value))
+    assert wrong == []

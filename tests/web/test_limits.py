@@ -69,27 +69,6 @@ def test_a_span_that_is_leaving_already_counts_with_what_is_left() -> None:
     assert falls_below([(1, began, began + 10 * HOUR)], 5, now=NOW) == NOW + HOUR
 
 
-class Weight(int):
-    """A weight that counts how often a sum was taken with it."""
-
-    sums = 0
-
-    def __add__(self, other: int) -> "Weight":
-        Weight.sums += 1
-        return Weight(int(self) + int(other))
-
-    __radd__ = __add__
-
-
-def test_the_work_grows_with_the_spans_and_not_with_their_square() -> None:
-    """600 attempts side by side, each begun an hour after the one before, all ended just now: the last of their hours
-    leaves in 30 days."""
-    Weight.sums = 0
-    spans = [(Weight(1), NOW - hours * HOUR, NOW) for hours in range(1, 601)]
-    assert falls_below(spans, 0, now=NOW) == NOW + DAYS_30
-    assert 0 < Weight.sums < 10 * 600
-
-
 @pytest.mark.django_db
 def test_what_ended_before_the_thirty_days_is_not_read(maker: Maker, ours: Project) -> None:
     for _ in range(3):

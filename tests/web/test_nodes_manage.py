@@ -7,19 +7,16 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
-from django.utils import timezone
 
-from cohort import __version__, cli
+from cohort import cli
 from cohort.access import keeps_nodes
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import membership_set
 from cohort.embedded import people
 from cohort.embedded.home import HomeError
 from cohort.runs import nodes
-from cohort.runs.models import Draining, Node, Run
-from cohort.runs.revoke import node_revoke
+from cohort.runs.models import Draining, Node
 from tests.web.run_rows import Maker
-from tests.web.sandbox_reports import BROKEN, WORKS
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 from tests.worker.making import NODE
 
@@ -27,8 +24,11 @@ pytestmark = pytest.mark.django_db
 ClientFor = Callable[[User], Client]
 
 
+Made = tuple[Node, str]
+
+
 @pytest.fixture
-def made(ours: Project) -> tuple[Node, str]:
+def made(ours: Project) -> Made:
     return nodes.node_create(name="gpu-1")
 
 
@@ -37,8 +37,6 @@ def here(token: str) -> Any:
 
 
 # ---------------------------------------------------------------------- who may
-
-CHANGES = ["drain/", "undrain/", "rotate/", "revoke/"]
 
 
 def test_admins_of_the_first_project_and_staff_may(ours: Project, alice: User, charlie: User, rita: User) -> None:
@@ -54,37 +52,13 @@ def test_admins_of_the_first_project_and_staff_may(ours: Project, alice: User, c
     assert not keeps_nodes(charlie)
 
 
-@pytest.mark.parametrize("name", ["bob", "rita", "oscar"])
-def test_others_look_and_change_nothing(
-    client_for: ClientFor, made: tuple[Node, str], request: pytest.FixtureRequest, name: str
+def test_admins_of_other_projects_change_nothing_and_staff_may_where_they_belong(
+    client_for: ClientFor, made: Made, charlie: User
 ) -> None:
-    client, (node, token) = client_for(request.getfixturevalue(name)), made
-    for path in ("", f"{node.pk}/"):
-        page = client.get(f"/p/ours/nodes/{path}")
-        assert page.status_code == 200
-        for button in ("Drain", "New token", "Revoke", "Add a node"):
-            assert button not in page.content.decode()
-    for path in ("new/", *(f"{node.pk}/{change}" for change in CHANGES)):
-        answer = client.post(f"/p/ours/nodes/{path}", {"name": "gpu-2"})
-        assert answer.status_code == 403
-        assert b"cohort user NAME --staff" in answer.content
-    assert client.get("/p/ours/nodes/new/").status_code == 403
-    node.refresh_from_db()
-    assert (node.draining, node.revoked_at, node.next_token_digest) == ("", None, None)
+    paths = ("new/", *(f"{made[0].pk}/{change}/" for change in ("drain", "undrain", "rotate", "revoke")))
+    for path in paths:
+        assert client_for(charlie).post(f"/p/theirs/nodes/{path}", {"name": "gpu-2"}).status_code == 403
     assert Node.objects.count() == 1
-    assert here(token).status_code == 204
-
-
-def test_an_admin_of_another_project_changes_nothing(
-    client_for: ClientFor, made: tuple[Node, str], charlie: User
-) -> None:
-    for change in CHANGES:
-        assert client_for(charlie).post(f"/p/theirs/nodes/{made[0].pk}/{change}").status_code == 403
-    assert client_for(charlie).post("/p/theirs/nodes/new/", {"name": "gpu-2"}).status_code == 403
-    assert Node.objects.count() == 1
-
-
-def test_staff_may_where_they_belong_only(client_for: ClientFor, made: tuple[Node, str], charlie: User) -> None:
     User.objects.filter(pk=charlie.pk).update(is_staff=True)
     assert client_for(charlie).post(f"/p/theirs/nodes/{made[0].pk}/drain/").status_code == 302
     assert client_for(charlie).post(f"/p/ours/nodes/{made[0].pk}/undrain/").status_code == 404
@@ -92,10 +66,28 @@ def test_staff_may_where_they_belong_only(client_for: ClientFor, made: tuple[Nod
 
 # ---------------------------------------------------------------------- tokens
 
+Act = Callable[..., Any]
 
-def shown(page: str) -> str:
+
+@pytest.fixture
+def act(client_for: ClientFor, alice: User, made: Made) -> Act:
+    """What the page answers when alice does this to the node."""
+    client = client_for(alice)
+    return lambda change, data=None, **more: client.post(f"/p/ours/nodes/{made[0].pk}/{change}/", data, **more)
+
+
+def accepted(*tokens: str) -> list[bool]:
+    """Whether the worker API takes each token; where it does not, it knows no such token."""
+    answers = [here(token) for token in tokens]
+    good = [answer.status_code == 204 for answer in answers]
+    assert all(ok or refused(answer) == (401, "unknown_token") for ok, answer in zip(good, answers, strict=True))
+    return good
+
+
+def shown(answer: Any) -> str:
     """The token on the page that shows it."""
-    return page.split('<pre class="text-box" id="token">')[1].split("</pre>")[0]
+    token: str = answer.content.decode().split('<pre class="text-box" id="token">')[1].split("</pre>")[0]
+    return token
 
 
 def test_a_node_is_made_and_its_token_shown_once(client_for: ClientFor, ours: Project, alice: User) -> None:
@@ -104,22 +96,17 @@ def test_a_node_is_made_and_its_token_shown_once(client_for: ClientFor, ours: Pr
     answer = client.post("/p/ours/nodes/new/", {"name": "gpu-7"})
     assert answer.status_code == 201
     assert "no-store" in answer.headers["Cache-Control"]
-    page = answer.content.decode()
-    token = shown(page)
-    assert f"export COHORT_NODE_TOKEN={token}\n" in page
-    assert here(token).status_code == 204
-    again = client.post("/p/ours/nodes/new/", {"name": "gpu-7"})
-    assert again.status_code == 422
-    assert "There is a node gpu-7 already" in again.content.decode()
-    node = Node.objects.get()
-    for path in ("", f"{node.pk}/"):
+    token = shown(answer)
+    assert f"export COHORT_NODE_TOKEN={token}\n" in answer.content.decode()
+    assert accepted(token) == [True]
+    for path in ("", f"{Node.objects.get().pk}/"):
         assert token not in client.get(f"/p/ours/nodes/{path}").content.decode()
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 81, "gpu\u202e1", "a\nb"])
-def test_a_name_must_be_one(client_for: ClientFor, ours: Project, alice: User, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "   ", "x" * 81, "gpu\u202e1", "a\nb", "gpu-1"], ids=ascii)
+def test_a_name_must_be_one_and_new(client_for: ClientFor, made: Made, alice: User, name: str) -> None:
     assert client_for(alice).post("/p/ours/nodes/new/", {"name": name}).status_code == 422
-    assert not Node.objects.exists()
+    assert Node.objects.count() == 1
     with pytest.raises(ValidationError):
         nodes.node_create(name=name)
 
@@ -132,169 +119,60 @@ def test_the_broker_s_password_is_not_shown(client_for: ClientFor, ours: Project
     assert "COHORT_HOME" not in page
 
 
-def test_both_tokens_count_until_the_new_one_is_used(
-    client_for: ClientFor, made: tuple[Node, str], alice: User
-) -> None:
+def test_both_tokens_count_until_the_new_one_is_used(act: Act, made: Made, maker: Maker) -> None:
     node, old = made
-    new = shown(client_for(alice).post(f"/p/ours/nodes/{node.pk}/rotate/").content.decode())
-    assert here(old).status_code == 204
-    assert "has not been used yet" in client_for(alice).get("/p/ours/nodes/").content.decode()
-    assert here(new).status_code == 204
-    assert refused(here(old)) == (401, "unknown_token")
-    assert here(new).status_code == 204
+    worker = AttemptCaller(claim(Caller(old), maker.run(state="queued")))
+    lost, new = (shown(act("rotate")) for _ in range(2))
+    assert accepted(lost, old, new, old, new) == [False, True, True, False, True]
     node.refresh_from_db()
     assert node.next_token_digest is None
+    assert worker.beat().status_code == 200, "an attempt that runs goes on"
 
 
-def test_a_new_token_that_was_lost_is_made_again(made: tuple[Node, str], alice: User) -> None:
+def test_revoking_refuses_every_token_and_a_new_one_lets_it_in_again(act: Act, made: Made, maker: Maker) -> None:
     node, old = made
-    lost = nodes.node_rotate(node=node, actor=alice)
-    new = nodes.node_rotate(node=node, actor=alice)
-    assert refused(here(lost)) == (401, "unknown_token")
-    assert here(old).status_code == 204
-    assert here(new).status_code == 204
-
-
-def test_rotation_leaves_a_running_attempt_alone(made: tuple[Node, str], maker: Maker, alice: User) -> None:
-    node, old = made
+    pending = shown(act("rotate"))
     worker = AttemptCaller(claim(Caller(old), maker.run(state="queued")))
-    here(nodes.node_rotate(node=node, actor=alice))
-    assert worker.beat().status_code == 200
-
-
-def test_revoking_refuses_every_token_and_a_new_one_lets_it_in_again(
-    client_for: ClientFor, made: tuple[Node, str], maker: Maker, alice: User
-) -> None:
-    (node, old), client = made, client_for(alice)
-    pending = nodes.node_rotate(node=node, actor=alice)
-    worker = AttemptCaller(claim(Caller(old), maker.run(state="queued")))
-    assert client.post(f"/p/ours/nodes/{node.pk}/revoke/").status_code == 302
-    for answer in (here(old), here(pending), worker.beat()):
-        assert refused(answer) == (401, "unknown_token")
-    page = client.get(f"/p/ours/nodes/{node.pk}/").content.decode()
-    assert "lets the machine in again" in page
-    assert "Drain" not in page
-    messages = client.post(f"/p/ours/nodes/{node.pk}/revoke/", follow=True).content.decode()
-    assert "gpu-1 is revoked already" in messages
-    new = shown(client.post(f"/p/ours/nodes/{node.pk}/rotate/").content.decode())
-    assert here(new).status_code == 204
-    assert refused(here(old)) == (401, "unknown_token")
-    assert refused(here(pending)) == (401, "unknown_token")
+    assert act("revoke").status_code == 302
+    assert accepted(old, pending) == [False, False]
+    assert refused(worker.beat()) == (401, "unknown_token")
+    page = act("revoke", follow=True).content
+    assert b"gpu-1 is revoked already" in page
+    assert b"Drain" not in page
+    node.refresh_from_db()
+    with pytest.raises(ValidationError, match="revoked"):
+        nodes.node_drain(node=node, actor=None, how=Draining.FINISH)
+    assert accepted(shown(act("rotate")), old, pending) == [True, False, False]
 
 
 # ---------------------------------------------------------------------- draining
 
 
-def test_a_draining_node_takes_nothing_until_it_is_undrained(
-    client_for: ClientFor, made: tuple[Node, str], maker: Maker, alice: User
-) -> None:
-    (node, token), client = made, client_for(alice)
-    run = maker.run(state="queued")
-    here(token)
-    assert client.post(f"/p/ours/nodes/{node.pk}/drain/").status_code == 302
-    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
-    assert refused(Caller(token).post("claim", body)) == (409, "not_waiting")
-    page = client.get("/p/ours/nodes/").content.decode()
-    assert "</span>draining</span>" in page
-    assert "What runs here ends here" in page
-    assert client.post(f"/p/ours/nodes/{node.pk}/undrain/").status_code == 302
-    assert Caller(token).post("claim", body).status_code == 201
-    again = client.post(f"/p/ours/nodes/{node.pk}/undrain/", follow=True).content.decode()
-    assert "gpu-1 is not draining" in again
+def test_a_draining_node_takes_nothing_until_it_is_undrained(act: Act, made: Made, maker: Maker) -> None:
+    body = {"run_id": maker.run(state="queued").pk, "node": NODE.model_dump(mode="json")}
+    worker = Caller(made[1])
+    assert act("drain", {"list": ""}, headers={"HX-Request": "true"}).headers["HX-Redirect"] == "/p/ours/nodes/"
+    assert refused(worker.post("claim", body)) == (409, "not_waiting")
+    answer = act("undrain", headers={"HX-Request": "true"})
+    assert answer.headers["HX-Redirect"] == f"/p/ours/nodes/{made[0].pk}/"
+    assert worker.post("claim", body).status_code == 201
+    assert b"gpu-1 is not draining" in act("undrain", follow=True).content
 
 
-def test_runs_are_moved_away(client_for: ClientFor, made: tuple[Node, str], maker: Maker, alice: User) -> None:
-    node, token = made
-    worker = AttemptCaller(claim(Caller(token), maker.run(state="queued")))
-    client_for(alice).post(f"/p/ours/nodes/{node.pk}/drain/", {"how": "move"})
+def test_runs_are_moved_away(act: Act, made: Made, maker: Maker) -> None:
+    worker = AttemptCaller(claim(Caller(made[1]), maker.run(state="queued")))
+    act("drain", {"how": "move"})
     assert worker.beat().json()["desired"] == "preempt"
-    assert "goes on elsewhere" in client_for(alice).get("/p/ours/nodes/").content.decode()
-
-
-def test_the_button_s_answer_takes_the_page_back(client_for: ClientFor, made: tuple[Node, str], alice: User) -> None:
-    node, client = made[0], client_for(alice)
-    answer = client.post(f"/p/ours/nodes/{node.pk}/drain/", {"list": ""}, headers={"HX-Request": "true"})
-    assert answer.headers["HX-Redirect"] == "/p/ours/nodes/"
-    answer = client.post(f"/p/ours/nodes/{node.pk}/undrain/", headers={"HX-Request": "true"})
-    assert answer.headers["HX-Redirect"] == f"/p/ours/nodes/{node.pk}/"
-
-
-def test_a_revoked_node_is_not_drained(made: tuple[Node, str], alice: User) -> None:
-    node_revoke(node=made[0], actor=alice)
-    with pytest.raises(ValidationError, match="revoked"):
-        nodes.node_drain(node=made[0], actor=alice, how=Draining.FINISH)
-
-
-# ---------------------------------------------------------------------- what the pages say
-
-
-def test_the_page_of_a_node_names_only_our_runs(
-    client_for: ClientFor, made: tuple[Node, str], maker: Maker, alice: User, charlie: User
-) -> None:
-    node, token = made
-    run = maker.run("secret run", state="queued")
-    worker = AttemptCaller(claim(Caller(token), run))
-    worker.post(f"{worker.at}/heartbeat", {"fence": 1, "spooled_bytes": 48_213, "free_bytes": 1_832_000_000_000})
-    ours = client_for(alice).get(f"/p/ours/nodes/{node.pk}/").content.decode()
-    for text in ("secret run", "1.83\u00a0TB", "48.2\u00a0kB wait to be sent", "showing 1 of 1", "Running"):
-        assert text in ours
-    theirs = client_for(charlie).get(f"/p/theirs/nodes/{node.pk}/").content.decode()
-    assert "secret run" not in theirs
-    assert "busy for another project" in theirs
-    assert "a run of another project" in theirs
-
-
-def test_devices_labels_sandbox_and_versions(client_for: ClientFor, made: tuple[Node, str], alice: User) -> None:
-    gpu = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_000_000_000}
-    told = NODE.model_copy(
-        update={
-            "devices": [gpu, gpu, {"kind": "cpu", "name": "EPYC", "memory_bytes": 8_000_000_000}],
-            "labels": ["h200"],
-            "sandbox": "bubblewrap 0.8.0",
-            "sandbox_report": WORKS,
-            "versions": {"cohort-grpo": __version__, "torch": "2.13.0"},
-        }
-    )
-    Caller(made[1]).post("node", told.model_dump(mode="json"))
-    page = client_for(alice).get("/p/ours/nodes/").content.decode()
-    for text in ("2 × NVIDIA H200", "150\u00a0GB each", "EPYC", "h200", "bubblewrap 0.8.0", "torch 2.13.0"):
-        assert text in page
-    assert "Install cohort-grpo" not in page
-    other = told.model_copy(update={"sandbox": "", "sandbox_report": BROKEN, "versions": {"cohort-grpo": "0.0.9"}})
-    Caller(made[1]).post("node", other.model_dump(mode="json"))
-    page = client_for(alice).get("/p/ours/nodes/").content.decode()
-    assert "code rewards cannot run here" in page
-    assert f"Install cohort-grpo {__version__} there and start the worker again" in page
-
-
-def test_a_worker_that_takes_no_run_says_why(client_for: ClientFor, made: tuple[Node, str], alice: User) -> None:
-    said = "It takes no run now: &lt;1 GiB free on its disk"
-    for refuses in ("<1 GiB free on its disk", ""):
-        told = NODE.model_copy(update={"refuses": refuses})
-        Caller(made[1]).post("node", told.model_dump(mode="json"))
-        assert (said in client_for(alice).get("/p/ours/nodes/").content.decode()) == bool(refuses)
-
-
-def test_what_a_machine_says_of_itself_breaks_no_page(
-    client_for: ClientFor, made: tuple[Node, str], alice: User
-) -> None:
-    odd: list[dict[str, Any]] = [
-        {"kind": None, "name": 7, "memory_bytes": "much"},
-        {"memory_bytes": -1},
-        {"name": ["x"], "memory_bytes": True},
-        {},
-    ]
-    told = NODE.model_copy(update={"devices": odd, "cpus": -3, "memory_bytes": -1, "labels": [""]})
-    assert Caller(made[1]).post("node", told.model_dump(mode="json")).status_code == 204
-    for path in ("", f"{made[0].pk}/"):
-        assert client_for(alice).get(f"/p/ours/nodes/{path}").status_code == 200
 
 
 # ---------------------------------------------------------------------- by command
 
 
+Command = Callable[..., tuple[int, str, str]]
+
+
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """`cohort node …` on the tests' database: status, and what it prints as answer and as complaint."""
     monkeypatch.setattr("cohort.embedded.visit.database", lambda home, purpose: nullcontext())
 
@@ -306,7 +184,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-def test_cohort_node_does_what_the_page_does(command: Callable[..., tuple[int, str, str]], maker: Maker) -> None:
+def test_cohort_node_does_what_the_page_does(command: Command, maker: Maker) -> None:
     def does(*words: str) -> str:
         status, out, complaint = command(*words)
         assert status == 0, complaint
@@ -314,12 +192,13 @@ def test_cohort_node_does_what_the_page_does(command: Callable[..., tuple[int, s
 
     assert "There is no node yet" in does("--list")
     token = does("gpu-1")
-    assert here(token).status_code == 204
-    assert does("gpu-1", "--drain") == "gpu-1 is draining. Takes no new run; what runs here ends here."
+    assert accepted(token) == [True]
+    does("gpu-1", "--drain")
     assert Node.objects.get().draining == "finish"
     does("gpu-1", "--drain", "--move")
     assert Node.objects.get().draining == "move"
-    assert does("gpu-1", "--undrain") == "gpu-1 takes runs again"
+    does("gpu-1", "--undrain")
+    assert Node.objects.get().draining == ""
     run = maker.run(state="queued")
     claim(Caller(token), run)
     does("gpu-2")
@@ -327,10 +206,9 @@ def test_cohort_node_does_what_the_page_does(command: Callable[..., tuple[int, s
     assert [line.split()[:2] for line in lines] == [["gpu-1", "working"], ["gpu-2", "never"]]
     assert lines[0].endswith(f"run {run.pk}, attempt 1")
     new = does("gpu-1", "--rotate")
-    assert here(new).status_code == 204
-    assert refused(here(token)) == (401, "unknown_token")
+    assert accepted(new, token) == [True, False]
     does("gpu-1", "--revoke")
-    assert refused(here(new)) == (401, "unknown_token")
+    assert accepted(new) == [False]
 
 
 @pytest.mark.parametrize(
@@ -344,17 +222,14 @@ def test_cohort_node_does_what_the_page_does(command: Callable[..., tuple[int, s
         (["gpu-1", "--list"], "--list alone"),
     ],
 )
-def test_what_cohort_node_cannot_do_is_said(
-    made: tuple[Node, str], command: Callable[..., tuple[int, str, str]], words: list[str], said: str
-) -> None:
+def test_what_cohort_node_cannot_do_is_said(made: Made, command: Command, words: list[str], said: str) -> None:
     status, _, complaint = command(*words)
     assert status != 0
     assert said in complaint
 
 
 def test_cohort_user_makes_staff(ours: Project) -> None:
-    lines = people.user_add(name="zoe", project=None, role=None, new_password=False, staff=True)
-    assert lines[-1] == "zoe may manage the server's nodes"
+    people.user_add(name="zoe", project=None, role=None, new_password=False, staff=True)
     zoe = User.objects.get(username="zoe")
     assert zoe.is_staff
     assert not zoe.is_superuser
@@ -365,11 +240,3 @@ def test_cohort_user_makes_staff(ours: Project) -> None:
     assert (zoe.is_staff, zoe.password) == (True, password)
     with pytest.raises(HomeError, match="is here already"):
         people.user_add(name="zoe", project=None, role=None, new_password=False)
-
-
-def test_nothing_runs_where_a_node_is_only_looked_at(client_for: ClientFor, made: tuple[Node, str], bob: User) -> None:
-    assert client_for(bob).get(f"/p/ours/nodes/{made[0].pk}/drain/").status_code == 405
-    assert client_for(bob).get("/p/ours/nodes/999999/").status_code == 404
-    assert not Run.objects.exists()
-    Node.objects.update(last_seen_at=timezone.now())
-    assert "</span>idle</span>" in client_for(bob).get("/p/ours/nodes/").content.decode()

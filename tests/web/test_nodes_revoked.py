@@ -53,10 +53,8 @@ def test_what_ran_there_is_in_the_queue_at_once_and_says_why(
     node_revoke(node=row, actor=alice)
     run.refresh_from_db()
     assert (run.state, run.error_code, run.retries) == ("queued", "node_revoked", 1)
-    assert run.reason == (
-        "gpu-1 was revoked by alice, so its worker may write nothing more. Everything it had sent is stored. "
-        "Goes back to the queue and tries again at once from the first step (1 of 5)"
-    )
+    assert run.reason.startswith("gpu-1 was revoked by alice")
+    assert run.reason.endswith("(1 of 5)")
     attempt = Attempt.objects.get()
     assert (attempt.state, attempt.end_code) == ("lost", "node_revoked")
     assert RunEvent.objects.get(kind="attempt").actor == "user:alice"
@@ -65,20 +63,19 @@ def test_what_ran_there_is_in_the_queue_at_once_and_says_why(
 def test_on_the_server_too(row: Node, thief: AttemptCaller, run: Run) -> None:
     people.node_revoke(name="gpu-1")
     run.refresh_from_db()
-    assert run.reason.startswith("gpu-1 was revoked on the server, so its worker")
+    assert run.reason.startswith("gpu-1 was revoked on the server")
     assert RunEvent.objects.get(kind="attempt").actor == "platform"
 
 
-def test_a_run_that_was_to_be_cancelled_is(row: Node, thief: AttemptCaller, run: Run, alice: User) -> None:
+def test_a_run_that_was_to_be_cancelled_is_and_those_of_other_nodes_go_on(
+    row: Node, thief: AttemptCaller, run: Run, alice: User
+) -> None:
+    node_revoke(node=control.node("gpu-2"), actor=alice)
+    assert thief.beat().status_code == 200
     run_cancel(run=run, actor=alice)
     node_revoke(node=row, actor=alice)
     run.refresh_from_db()
     assert run.state == "cancelled"
-
-
-def test_other_nodes_keep_their_runs(row: Node, thief: AttemptCaller, alice: User) -> None:
-    node_revoke(node=control.node("gpu-2"), actor=alice)
-    assert thief.beat().status_code == 200
 
 
 # ---------------------------------------------------------------------- where its runs go on
@@ -101,8 +98,8 @@ def test_a_run_waits_for_the_revoked_node_that_has_its_checkpoints(left: Run, ro
     Run.objects.update(queued_at=Now() - timedelta(hours=5))
     row.refresh_from_db()
     until = row.last_seen_at + timedelta(minutes=15)  # type: ignore[operator]
-    assert why(left) == f"waits until {until:%H:%M:%S} UTC for gpu-1, the only node that has a checkpoint of it"
-    with pytest.raises(NotWaiting, match="for gpu-1, the only node that has a checkpoint of it"):
+    assert why(left).startswith(f"waits until {until:%H:%M:%S} UTC for gpu-1")
+    with pytest.raises(NotWaiting, match="for gpu-1"):
         control.claim(other, left.pk)
     token = node_rotate(node=row, actor=alice)
     answer = claim(Caller(token), left)

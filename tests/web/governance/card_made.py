@@ -9,6 +9,7 @@ import copy
 import hashlib
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -34,6 +35,8 @@ from grpo_core.leaves import leaf
 from grpo_core.yaml_text import dump_yaml
 
 ORIGIN = "cohort.example/log"
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+"""What must not be printed of a card: it steers a terminal."""
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -52,16 +55,27 @@ def salt(*names: object) -> str:
 class Log:
     """The platform's log and keys, as its owner holds them."""
 
-    def __init__(self, seed: str = "first", entries: Iterable[bytes] = (), origin: str = ORIGIN) -> None:
+    def __init__(
+        self,
+        seed: str = "first",
+        entries: Iterable[bytes] = (),
+        origin: str = ORIGIN,
+        notes: int = 0,
+        sizes: Iterable[int] = (),
+    ) -> None:
         self.origin = origin
         self.keys = [key(seed, origin)]
         self.rotations: list[str] = []
         self.bodies: list[bytes] = []
         self.nodes = Nodes()
-        self.sizes: list[int] = []
+        self.sizes = list(sizes)
         """Of the checkpoints of earlier cards."""
+        self.cards: list[dict[str, bytes]] = []
+        """For whoever keeps some."""
         for body in entries:
             self.append(body)
+        for number in range(notes):
+            self.note(str(number))
 
     def append(self, body: bytes) -> int:
         self.bodies.append(body)
@@ -83,20 +97,9 @@ class Log:
 
 
 def entry(kind: str, subject: str, data: dict[str, Any]) -> bytes:
-    return canonical(
-        {
-            "at": "2026-11-22T10:00:00.000000Z",
-            "actor": "platform",
-            "kind": kind,
-            "subject": subject,
-            "project": "sums",
-            "before": None,
-            "after": None,
-            "reason": "",
-            "data": data,
-            "nonce": salt(kind, subject),
-        }
-    )
+    body = {"at": "2026-11-22T10:00:00.000000Z", "actor": "platform", "kind": kind, "subject": subject}
+    body |= {"project": "sums", "before": None, "after": None, "reason": "", "data": data}
+    return canonical(body | {"nonce": salt(kind, subject)})
 
 
 # ---------------------------------------------------------------------- the run
@@ -119,20 +122,20 @@ def lines(values: Iterable[Any]) -> bytes:
 
 def items(scores: Iterable[float]) -> bytes:
     return lines(
-        {"suite": "heldout", "problem_id": f"add-{n}", "slice": "", "cluster": "", "score": score, "truncated": n == 1,
-         "error": None, "tokens": 20}
+        {"suite": "heldout", "problem_id": f"add-{n}", "slice": "", "cluster": "", "score": score}
+        | {"truncated": n == 1, "error": None, "tokens": 20}
         for n, score in enumerate(scores)
-    )  # fmt: skip
+    )
 
 
 def group(step: int, index: int) -> dict[str, Any]:
     samples = [
-        {"index": at, "completion": f"<answer>{step + at}</answer> é", "tokens": 7, "finish_reason": "eos",
-         "reward": float(at), "advantage": 2.0 * at - 1, "salt": salt(step, index, at)}
+        {"index": at, "completion": f"<answer>{step + at}</answer> é", "tokens": 7, "finish_reason": "eos"}
+        | {"reward": float(at), "advantage": 2.0 * at - 1, "salt": salt(step, index, at)}
         for at in range(2)
-    ]  # fmt: skip
-    return {"step": step, "index": index, "problem_id": f"add-{index}", "prompt": "1 + 1?", "answer": "2",
-            "samples": samples}  # fmt: skip
+    ]
+    problem = {"problem_id": f"add-{index}", "prompt": "1 + 1?", "answer": "2"}
+    return {"step": step, "index": index, **problem, "samples": samples}
 
 
 def sample_content(line: dict[str, Any], at: int) -> dict[str, Any]:
@@ -214,16 +217,15 @@ def sections(files: dict[str, tuple[str, bytes]]) -> dict[str, dict[str, Any]]:
 
 # ---------------------------------------------------------------------- the card
 
+HEAD = {"title": "sums", "run": 7, "end": 1, "version": 1, "state": "succeeded", "sealed_at": "2026-11-22T10:00:00Z"}
+
 
 @dataclass
 class Sealed:
     """A record as it was sealed, and its files; `seal` makes its digests from them."""
 
     files: dict[str, tuple[str, bytes]] = field(default_factory=data_files)
-    head: dict[str, Any] = field(
-        default_factory=lambda: {"title": "sums", "run": 7, "end": 1, "version": 1, "state": "succeeded",
-                                 "sealed_at": "2026-11-22T10:00:00Z"}
-    )  # fmt: skip
+    head: dict[str, Any] = field(default_factory=lambda: dict(HEAD))
     change: Change | None = None
     """Done to the internal document before its digests are made."""
     document: dict[str, Any] = field(default_factory=dict)
@@ -341,32 +343,46 @@ def packed(files: dict[str, bytes], level: int = 6) -> bytes:
     return out.getvalue()
 
 
+Part = tuple[bytes, bytes, dict[str, int]]
+"""Head, packed content, and what both heads say of it."""
+
+
 class Packer:
     """Zips of a card with one file changed, quickly: what is unchanged is compressed once."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
-        self._parts = {name: self._part(name, content) for name, content in files.items()}
+        self._parts = {name: self.part(name, content) for name, content in files.items()}
 
     @staticmethod
-    def _part(name: str, content: bytes) -> tuple[bytes, bytes, dict[str, int]]:
-        packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-        body = packer.compress(content) + packer.flush()
-        facts = {"crc": zlib.crc32(content), "packed": len(body), "size": len(content)}
+    def part(name: str, content: bytes, body: bytes | None = None, **claimed: int) -> Part:
+        """The content deflated, or `body` in its place; heads that say what is `claimed`."""
+        body = deflate(content) if body is None else body
+        facts = {"crc": zlib.crc32(content), "packed": len(body), "size": len(content)} | claimed
         return zip_layout.local_head(name, **facts), body, facts
 
-    def zip(self, name: str, content: bytes) -> io.BytesIO:
+    def zip(self, name: str, content: bytes, body: bytes | None = None, **claimed: int) -> io.BytesIO:
         out, directory = io.BytesIO(), b""
-        parts = {**self._parts, name: self._part(name, content)}
-        for one, (head, body, facts) in parts.items():
+        parts = {**self._parts, name: self.part(name, content, body, **claimed)}
+        for one, (head, packed_content, facts) in parts.items():
             directory += zip_layout.central_entry(one, **facts, place=out.tell())
-            out.write(head + body)
+            out.write(head + packed_content)
         place = out.tell()
         out.write(directory + zip_layout.end_record(count=len(parts), length=len(directory), place=place))
         return out
 
 
+def deflate(content: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(content) + packer.flush()
+
+
+def check_zip(content: bytes | io.BytesIO, beside: Beside | None = None) -> Report:
+    handle = io.BytesIO(content) if isinstance(content, bytes) else content
+    return check_card(handle, "card.zip", beside or Beside())
+
+
 def check(files: dict[str, bytes], beside: Beside | None = None) -> Report:
-    return check_card(io.BytesIO(packed(files)), "card.zip", beside or Beside())
+    return check_zip(packed(files), beside)
 
 
 def faults(report: Report) -> dict[str, str]:

@@ -4,7 +4,8 @@ hand, only an older checkpoint shows."""
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from cohort.evidence.keys import KeyFault, generate, load, parse_vkey
 from cohort.evidence.merkle import leaf_hash, root
 from cohort.evidence.note import open_note
 from cohort.evidence.rotation import follow
+from tests.cases import cases
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,115 +63,38 @@ def body_as(number: int) -> bytes:
     return canonical(content | {"after": {"number": 1000}})
 
 
-def test_a_good_log_is_good(log_of_nine: list[str]) -> None:
+def test_a_good_log_is_good(request: pytest.FixtureRequest) -> None:
+    assert check()[0].startswith("0 entries")
+    request.getfixturevalue("log_of_nine")
     add(9)
     lines = check()
-    assert lines[0].startswith("9 entries")
-    assert "1 entries wait for their index" in lines
-    assert any(line.startswith("4 checkpoints") for line in lines)
-
-
-def test_an_empty_log_is_good() -> None:
-    assert check()[0].startswith("0 entries")
+    for start in ("9 entries", "1 entries wait", "4 checkpoints"):
+        assert any(line.startswith(start) for line in lines), lines
 
 
 LEAF_3 = "(SELECT entry_id FROM audit_auditleaf WHERE idx = 3)"
-CHANGES: dict[str, tuple[list[str], str]] = {
-    "an actor is another": (
-        [f"UPDATE audit_auditentry SET actor = 'user:mallory' WHERE id = {LEAF_3}"],
-        "entry 3: its column actor says 'user:mallory', and its bytes 'platform'",
-    ),
-    "a body is cut": (
-        [f"UPDATE audit_auditentry SET body = substr(body, 1, 20) WHERE id = {LEAF_3}"],
-        "entry 3: not JSON",
-    ),
-    "a body is spelt otherwise": (
-        [f"UPDATE audit_auditentry SET body = body || ' ' WHERE id = {LEAF_3}"],
-        "entry 3: its bytes are not canonical",
-    ),
-    "a time is another": (
-        [f"UPDATE audit_auditentry SET at = at + interval '1 hour' WHERE id = {LEAF_3}"],
-        "entry 3: its column at says",
-    ),
-    "a leaf is dropped": (["DELETE FROM audit_auditleaf WHERE idx = 3"], "entry 3 is missing: after index 2 comes 4"),
-    "an entry is dropped": ([f"DELETE FROM audit_auditentry WHERE id = {LEAF_3}"], "entry 3: its row is gone"),
-    "entry and leaf are dropped": (
-        [f"DELETE FROM audit_auditentry WHERE id = {LEAF_3}", "DELETE FROM audit_auditleaf WHERE idx = 3"],
-        "entry 3 is missing",
-    ),
-    "the first is dropped": (["DELETE FROM audit_auditleaf WHERE idx = 0"], "entry 0 is missing"),
-    "two change places": (
-        [
-            "UPDATE audit_auditleaf SET idx = -1 WHERE idx = 3",
-            "UPDATE audit_auditleaf SET idx = 3 WHERE idx = 5",
-            "UPDATE audit_auditleaf SET idx = 5 WHERE idx = -1",
-        ],
-        "checkpoint 4 was signed over other entries",
-    ),
-    "the log is cut": (
-        ["DELETE FROM audit_auditleaf WHERE idx > 6", "DELETE FROM audit_auditentry WHERE subject >= 'thing:7'"],
-        "the log was cut: 7 entries are left of the 9 of checkpoint 9",
-    ),
-    "the log is cut with its checkpoints": (
-        [
-            "DELETE FROM audit_auditleaf WHERE idx > 6",
-            "DELETE FROM audit_auditentry WHERE subject >= 'thing:7'",
-            "DELETE FROM audit_logcheckpoint WHERE size > 7",
-        ],
-        "the tree's head is not that of the entries",
-    ),
-    "an entry is slipped in": (
-        [
-            "INSERT INTO audit_auditentry (at, actor, kind, subject, project, body) "
-            f"SELECT at, actor, kind, subject, project, body FROM audit_auditentry WHERE id = {LEAF_3}"
-        ],
-        "has no index and does not wait for one",
-    ),
-    "a checkpoint is of another size": (
-        ["UPDATE audit_logcheckpoint SET size = 6 WHERE size = 7"],
-        "checkpoint 6 was signed over 7 entries",
-    ),
-    "a signature is spoilt": (
-        ["UPDATE audit_logcheckpoint SET note = replace(note, '4\n', '5\n') WHERE size = 4"],
-        "checkpoint 4: the signature of 'test.example/log'",
-    ),
-    "the head is another": (["UPDATE audit_treehead SET size = 8, peaks = substr(peaks, 1, 32)"], "the tree's head is"),
-    "the key is gone": (["DELETE FROM audit_logkey"], "checkpoint 1 is not of the key that signed"),
-}
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_was_done_to_the_rows_is_named(log_of_nine: list[str], name: str) -> None:
-    statements, said = CHANGES[name]
+@pytest.mark.parametrize(("statements", "names"), cases("audit/changed_rows", "statements", "names"))
+def test_what_was_done_to_the_rows_is_named(log_of_nine: list[str], statements: list[str], names: str) -> None:
     as_owner(*statements)
     with pytest.raises(LogFault) as fault:
         check()
-    assert said in str(fault.value)
+    assert names in str(fault.value)
 
 
-def test_a_changed_entry_with_columns_to_match_does_not_fit_its_leaf(log_of_nine: list[str]) -> None:
-    as_owner(f"UPDATE audit_auditentry SET body = '\\x{body_as(3).hex()}' WHERE id = {LEAF_3}")
-    with pytest.raises(LogFault, match="entry 3 was changed: its bytes are not those of its leaf"):
-        check()
-
-
-def test_a_changed_entry_with_its_leaf_does_not_fit_the_checkpoint(log_of_nine: list[str]) -> None:
+def test_a_changed_entry_does_not_fit_its_leaf_nor_a_changed_leaf_the_checkpoint(log_of_nine: list[str]) -> None:
     body = body_as(3)
-    as_owner(
-        f"UPDATE audit_auditentry SET body = '\\x{body.hex()}' WHERE id = {LEAF_3}",
-        f"UPDATE audit_auditleaf SET leaf = '\\x{leaf_hash(body).hex()}' WHERE idx = 3",
-    )
+    as_owner(f"UPDATE audit_auditentry SET body = '\\x{body.hex()}' WHERE id = {LEAF_3}")
+    with pytest.raises(LogFault, match="entry 3 was changed"):
+        check()
+    as_owner(f"UPDATE audit_auditleaf SET leaf = '\\x{leaf_hash(body).hex()}' WHERE idx = 3")
     with pytest.raises(LogFault, match="checkpoint 4 was signed over other entries"):
         check()
-
-
-def test_nothing_is_signed_over_a_tree_that_was_rewritten(log_of_nine: list[str]) -> None:
-    body = body_as(3)
-    as_owner(f"UPDATE audit_auditleaf SET leaf = '\\x{leaf_hash(body).hex()}' WHERE idx = 3")
     add(9)
-    with pytest.raises(LogFault, match="first 9 leaves are not those"):
+    with pytest.raises(LogFault, match="first 9 leaves"):
         audit.checkpoint()
-    assert LogCheckpoint.objects.count() == 4
+    assert LogCheckpoint.objects.count() == 4, "nothing is signed over a tree that was rewritten"
 
 
 def forge() -> None:
@@ -194,7 +119,7 @@ def test_a_log_forged_wholly_with_the_key_is_caught_by_an_older_checkpoint_alone
     assert check()[0].startswith("9 entries"), "nothing in the database tells"
     assert check([Kept("kept at 1", log_of_nine[0])]), "it was signed before what was rewritten"
     for note, size in zip(log_of_nine[1:], (4, 7, 9), strict=True):
-        with pytest.raises(LogFault, match=f"kept was signed over other entries: somewhere before index {size} "):
+        with pytest.raises(LogFault, match=f"somewhere before index {size} "):
             check([Kept("kept", note)])
 
 
@@ -229,7 +154,7 @@ def test_a_log_that_was_cut_is_caught_by_an_older_checkpoint(log_of_nine: list[s
 
 
 @pytest.fixture
-def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the tests' key, which a test may replace."""
     path = tmp_path / "key.pem"
     shutil.copy(environment().signing_key_path, path)
@@ -255,16 +180,12 @@ def test_the_next_checkpoint_is_signed_by_both_keys_and_the_ones_after_by_the_ne
     assert open_note(after.note, [new.public_key]).unknown == ()
     assert parse_checkpoint(open_note(after.note, [new.public_key]).text).origin == "test.example/log"
     assert AuditEntry.objects.filter(kind="log_key_rotated").count() == 1
-    assert "2 keys, each signed for by the one before" in check()
-
-
-def test_a_key_is_replaced_again_and_again(own_key: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         rotate.rotate()
         add(1)
         audit.checkpoint()
     assert LogKey.objects.count() == 4
-    assert check()
+    assert any(line.startswith("4 keys") for line in check())
 
 
 @pytest.mark.parametrize("cut", ["after the file", "after the statement", "after the old file", "after the new file"])
@@ -310,20 +231,42 @@ def test_a_log_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
         keys.origin()
 
 
-def test_keys_that_were_slipped_in_are_named(own_key: Path) -> None:
-    rotate.rotate()
-    as_owner("UPDATE audit_logkey SET rotation = '' WHERE since_size > 0")
-    with pytest.raises(LogFault, match="the log's keys: rotation 1"):
-        check()
-
-
-def test_a_checkpoint_of_the_old_key_after_the_new_one_is_named(own_key: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("UPDATE audit_logkey SET rotation = '' WHERE since_size > 0", "the log's keys: rotation 1"),
+        ("UPDATE audit_logcheckpoint SET key_id = (SELECT min(id) FROM audit_logkey)", "not of the key that signed"),
+    ],
+)
+def test_keys_and_checkpoints_of_other_keys_that_were_slipped_in(own_key: Path, statement: str, names: str) -> None:
     add(1)
     audit.checkpoint()
     rotate.rotate()
-    as_owner("UPDATE audit_logcheckpoint SET key_id = (SELECT min(id) FROM audit_logkey)")
-    with pytest.raises(LogFault, match="is not of the key that signed at its time"):
+    as_owner(statement)
+    with pytest.raises(LogFault, match=names):
         check()
+
+
+def test_a_key_replaced_between_numbering_and_signing_signs_nothing_before_its_own_entry(
+    own_key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries 0 and 1 are numbered, entry 1 is under no head; then the key changes before another process signs."""
+    audit.checkpoint()
+    add(1)
+    new = generate("test.example/log")
+    new.write(keys.coming(own_key))
+    numbered = audit.integrate
+
+    def replaced_after() -> int:
+        monkeypatch.setattr(audit, "integrate", numbered)
+        count = numbered()
+        audit.rotate_key(old=load(own_key), new=new)
+        return count
+
+    monkeypatch.setattr(audit, "integrate", replaced_after)
+    row = audit.checkpoint()
+    assert (row.size, row.key.since_size) == (3, 2)
+    assert check()
 
 
 # ---------------------------------------------------------------------- the command
@@ -332,11 +275,7 @@ def test_a_checkpoint_of_the_old_key_after_the_new_one_is_named(own_key: Path) -
 @pytest.fixture
 def cohort_audit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command on the tests' own database, which is reached without a home."""
-    from contextlib import nullcontext
-
-    from cohort.embedded import visit
-
-    monkeypatch.setattr(visit, "database", lambda *_: nullcontext())
+    monkeypatch.setattr("cohort.embedded.visit.database", lambda *_: nullcontext())
     return lambda *words: command.main([str(word) for word in words])
 
 
@@ -353,8 +292,8 @@ def test_the_command_checks_against_notes_proofs_and_cards(
         written.writestr("proof.tlog-proof", text)
     assert cohort_audit("check", "--against", note, "--against", alone, "--against", card) == 0
     out = capsys.readouterr().out
-    assert f"good  {note}: the log begins with the 4 entries it was signed over" in out
-    assert f"good  {card}: the log begins with the 9 entries" in out
+    for kept, size in ((note, 4), (alone, 9), (card, 9)):
+        assert f"good  {kept}: the log begins with the {size} entries" in out
     forge()
     with pytest.raises(LogFault) as fault:
         cohort_audit("check", "--against", card)

@@ -1,34 +1,31 @@
 """The newest checkpoint handed to those outside: a real git repository, and a real witness over HTTP that checks
-consistency before it cosigns."""
+consistency before it cosigns. Who answers a byte at a time holds no push: one deadline ends all of it."""
 
-import base64
-import hashlib
+import shutil
+import signal
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from cohort.audit import git_push
+from cohort.audit import git_push, witness_request
 from cohort.audit import services as audit
+from cohort.audit import witness as witness_module
 from cohort.audit.check import check
-from cohort.audit.models import AuditEntry, LogCheckpoint, LogCosignature, LogPush
+from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
 from cohort.audit.push import push
 from cohort.audit.tasks import push as push_task
 from cohort.audit.tree import LogFault
+from cohort.audit.witness import WitnessFault, WitnessKey, cosigned
 from cohort.environment import environment
-from cohort.evidence.checkpoint import Checkpoint, parse
-from cohort.evidence.keys import generate, parse_vkey
-from cohort.evidence.merkle import verify_consistency
-from cohort.evidence.note import NoteError, open_note, sign_note
+from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.keys import generate
 from tests.processes import wait_for
 from tests.web.governance.test_audit_check import as_owner
+from tests.web.governance.witness_server import DRIPS, MOMENT, NOTE, OK, OTHER_SIZE, VKEY, Witness, dripping, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,6 +34,12 @@ def grow(by: int = 1) -> LogCheckpoint:
     for number in range(by):
         audit.log(actor="platform", kind="thing_done", subject=f"thing:{number}")
     return audit.checkpoint()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 # ---------------------------------------------------------------------- git
@@ -85,28 +88,21 @@ def test_a_history_that_was_rewritten_is_not_pushed(repository: Path) -> None:
     )
     grow(3)
     (told,) = push()
-    assert not told.good
-    assert "in the repository is of another history" in told.words
+    assert (told.good, "another history" in told.words) == (False, True)
     assert shown(repository) == before
 
 
 def test_a_repository_that_is_not_there_is_told_and_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(environment(), "log_git", str(tmp_path / "nowhere.git"))
     grow()
     push_task()
     row = LogPush.objects.get(target="git")
-    assert (row.size, row.pushed_at) == (None, None)
-    assert "nowhere.git" in row.error
-    assert "was not handed on" in caplog.text
-
-
-def test_an_address_that_reads_as_an_option_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert (row.size, row.pushed_at, "nowhere.git" in row.error) == (None, None, True)
     monkeypatch.setattr(environment(), "log_git", f"--upload-pack=touch {tmp_path / 'owned'}")
-    grow()
     assert not push()[0].good
-    assert not (tmp_path / "owned").exists()
+    assert not (tmp_path / "owned").exists(), "an address that reads as an option is none"
 
 
 def test_a_push_that_hangs_is_ended_with_what_it_started(
@@ -129,7 +125,7 @@ def test_a_push_that_hangs_is_ended_with_what_it_started(
 
     monkeypatch.setattr(git_push, "time", SimpleNamespace(monotonic=clock))
     grow()
-    assert "the push took longer than 120 s, and was ended at git ls-remote" in push()[0].words
+    assert "120 s, and was ended at git ls-remote" in push()[0].words
     hung = Path(f"/proc/{told.read_text().strip()}/stat")
 
     def ended() -> bool:
@@ -149,102 +145,40 @@ def test_a_folder_or_odd_bytes_in_the_place_of_the_checkpoint_are_told(repositor
         who = ["-c", "user.name=m", "-c", "user.email=m@localhost"]
         subprocess.run(["git", "-C", str(work), *who, *words], check=True, capture_output=True)
 
+    def pushed() -> str:
+        git("add", "--all")
+        git("commit", "--message", "changed")
+        git("push", "origin", "main")
+        return push()[0].words
+
     subprocess.run(["git", "clone", "--quiet", str(repository), str(work)], check=True, capture_output=True)
     git("checkout", "-b", "main")
     (work / "checkpoint").write_bytes(b"\xff\xfe\n")
-    git("add", ".")
-    git("commit", "--message", "odd bytes")
-    git("push", "origin", "main")
-    assert "is not of this log" in push()[0].words
+    assert "is not of this log" in pushed()
     (work / "checkpoint").unlink()
     (work / "checkpoint").mkdir()
     (work / "checkpoint" / "file").write_text("x")
-    git("add", "--all")
-    git("commit", "--message", "folder")
-    git("push", "origin", "main")
-    assert "a folder named checkpoint" in push()[0].words
+    assert "a folder named checkpoint" in pushed()
     assert LogPush.objects.get(target="git").failed_at is not None
 
 
 # ---------------------------------------------------------------------- witness
 
 
-class Witness:
-    """A witness as c2sp.org/tlog-witness has it, for one log."""
-
-    def __init__(self, log_vkeys: Callable[[], list[str]]) -> None:
-        self.private = Ed25519PrivateKey.generate()
-        self.name = "witness.example/w1"
-        public = self.private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.key_id = hashlib.sha256(self.name.encode() + b"\n\x04" + public).digest()[:4]
-        self.vkey = f"{self.name}+{self.key_id.hex()}+{base64.b64encode(bytes([4]) + public).decode()}"
-        self.log_vkeys = log_vkeys
-        self.seen: Checkpoint | None = None
-        self.asked: list[int] = []
-        self.spoil = False
-
-    def answer(self, body: str) -> tuple[int, str, str]:
-        """Status, content type, body."""
-        head, _, note = body.partition("\n\n")
-        old, *proof = head.split("\n")
-        size = int(old.removeprefix("old "))
-        self.asked.append(size)
-        keys = [parse_vkey(vkey) for vkey in self.log_vkeys()]
-        if note.split("\n")[0] not in {key.name for key in keys}:
-            return 404, "text/plain", "no such log\n"
-        try:
-            text = open_note(note, keys).text
-        except NoteError as error:
-            return 403, "text/plain", f"{error}\n"
-        now = parse(text)
-        if size > now.size:
-            return 400, "text/plain", "old is larger\n"
-        last = self.seen.size if self.seen else 0
-        if size != last:
-            return 409, "text/x.tlog.size", f"{last}\n"
-        path = [base64.b64decode(line) for line in proof]
-        if self.seen and not verify_consistency(size, now.size, path, self.seen.root, now.root):
-            return 422, "text/plain", "the proof does not hold\n"
-        if not self.seen and path:
-            return 422, "text/plain", "a proof from nothing is empty\n"
-        self.seen = now
-        at = int(time.time())
-        signature = self.private.sign(f"cosignature/v1\ntime {at}\n{text}".encode())
-        if self.spoil:
-            signature = bytes(64)
-        packed = base64.b64encode(self.key_id + at.to_bytes(8) + signature).decode()
-        return 200, "text/plain", f"— other.example {base64.b64encode(b'x' * 76).decode()}\n— {self.name} {packed}\n"
-
-
 @pytest.fixture
 def witness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
     """One that listens, knows this log's keys, and is configured."""
-    made = Witness(lambda: made_keys)
-    made_keys: list[str] = []
+    vkeys = [audit.signing_key().vkey]
+    made = Witness(lambda: vkeys)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/w/add-checkpoint"
-            status, kind, body = made.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def answer(body: bytes) -> tuple[bytes, bytes]:
+        status, kind, text = made.answer(body.decode())
+        return f"HTTP/1.0 {status} X\r\nContent-Type: {kind}\r\n\r\n{text}".encode(), b""
 
-        def log_message(self, *_: object) -> None:
-            """Nothing on the tests' output."""
-
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setattr(environment(), "log_witness", f"http://127.0.0.1:{server.server_port}/w/")
+    with serving(answer) as url:
+        monkeypatch.setattr(environment(), "log_witness", f"{url}/w/")
         monkeypatch.setattr(environment(), "log_witness_key", made.vkey)
-        made_keys += [audit.signing_key().vkey]
         yield made
-        server.shutdown()
-        thread.join()
 
 
 def test_the_witness_cosigns_each_checkpoint_after_the_one_it_saw(witness: Witness) -> None:
@@ -256,7 +190,7 @@ def test_the_witness_cosigns_each_checkpoint_after_the_one_it_saw(witness: Witne
         assert told.good, told.words
         cosignature = LogCosignature.objects.get(checkpoint=row)
         assert cosignature.line.startswith(f"— {witness.name} ")
-        assert abs(cosignature.at.timestamp() - time.time()) < 60
+        assert cosignature.at.timestamp() == MOMENT
     assert witness.asked == [0, *sizes[:-1]], "each from the size of the one before"
     assert any("3 cosignatures" in line for line in check())
     assert "has been cosigned" in push()[0].words
@@ -274,56 +208,40 @@ def test_a_witness_that_knows_more_than_we_remember_is_asked_from_there(witness:
     assert LogCosignature.objects.get().checkpoint == row
 
 
-def test_a_witness_that_saw_a_longer_log_shows_that_this_one_was_cut(witness: Witness) -> None:
-    row = grow(2)
-    key = audit.signing_key()
-    witness.seen = Checkpoint(key.name, row.size + 5, bytes(32))
+@pytest.mark.parametrize(
+    ("size", "said"), [(8, "holds another history"), (2, "422: the proof that")], ids=["longer", "another"]
+)
+def test_a_witness_that_saw_another_history_does_not_cosign(witness: Witness, size: int, said: str) -> None:
+    assert grow(2).size == 3
+    witness.seen = Checkpoint(audit.signing_key().name, size, bytes(32))
     (told,) = push()
-    assert not told.good
-    assert "holds another history of this log" in told.words
+    assert (told.good, said in told.words) == (False, True)
     assert not LogCosignature.objects.exists()
-
-
-def test_a_witness_that_saw_another_history_does_not_cosign(witness: Witness) -> None:
-    grow(2)
-    witness.seen = Checkpoint(audit.signing_key().name, 2, bytes(32))
-    (told,) = push()
-    assert not told.good
-    assert "422: the proof that this checkpoint follows from its last one does not hold" in told.words
 
 
 def test_a_cosignature_that_does_not_fit_is_not_kept(witness: Witness) -> None:
     grow(2)
     witness.spoil = True
-    (told,) = push()
-    assert "without a cosignature of witness.example/w1 that fits" in told.words
+    assert "without a cosignature of witness.example/w1" in push()[0].words
     assert not LogCosignature.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("vkeys", "said"),
-    [
-        (["other.example"], "404: it does not know this log"),
-        (["test.example/log"], "403: it knows this log, and none of the keys that signed"),
-    ],
-)
-def test_a_witness_that_does_not_know_us_says_so(witness: Witness, vkeys: list[str], said: str) -> None:
-    stranger = generate(vkeys[0]).vkey
+@pytest.mark.parametrize(("name", "status"), [("other.example", "404"), ("test.example/log", "403")])
+def test_a_witness_that_does_not_know_us_says_so(witness: Witness, name: str, status: str) -> None:
+    stranger = generate(name).vkey
     witness.log_vkeys = lambda: [stranger]
     grow()
-    (told,) = push()
-    assert said in told.words
+    assert f"{status}: it " in push()[0].words
     assert LogPush.objects.get(target="witness").failed_at is not None
 
 
 def test_a_witness_that_is_away_or_has_no_key_stops_nothing(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
     grow()
-    monkeypatch.setattr(environment(), "log_witness", "http://127.0.0.1:9/")
-    assert "cannot be reached" in push()[0].words
-    monkeypatch.setattr(environment(), "log_witness", "http://wit ness.example/")
-    assert "cannot be reached" in push()[0].words
+    for address in ("http://127.0.0.1:9/", "http://wit ness.example/"):
+        monkeypatch.setattr(environment(), "log_witness", address)
+        assert "cannot be reached" in push()[0].words
     monkeypatch.setattr(environment(), "log_witness_key", "")
-    assert "COHORT_LOG_WITNESS_KEY must hold" in push()[0].words
+    assert "COHORT_LOG_WITNESS_KEY" in push()[0].words
     monkeypatch.setattr(environment(), "log_witness_key", generate("w").vkey)
     assert "is no Ed25519 key of a witness" in push()[0].words
     push_task()
@@ -352,12 +270,81 @@ def test_a_stored_cosignature_that_was_changed_is_named(witness: Witness) -> Non
         check()
 
 
-def test_the_witness_of_these_tests_is_strict(witness: Witness) -> None:
-    """So that its yes means something."""
-    row = grow(4)
-    stranger = generate("test.example/log")
-    text = open_note(row.note, [parse_vkey(audit.public_keys()[0][0])]).text
-    assert witness.answer(f"old 0\n\n{row.note}")[0] == 200
-    assert witness.answer(f"old 0\n\n{row.note}") == (409, "text/x.tlog.size", "5\n")
-    assert witness.answer(f"old 5\n\n{sign_note(text, [stranger])}")[0] == 403
-    assert AuditEntry.objects.count() == 5
+# ---------------------------------------------------------------------- deadlines
+
+
+def ask(url: str, seconds: float) -> None:
+    cosigned(url, WitnessKey.parse(VKEY), NOTE, old=0, proof=lambda _: [], seconds=seconds)
+
+
+ANSWERS = {
+    "status line": (b"", b"HTTP/1.0 200 OK\r\nX-Long: " + b"x" * DRIPS),
+    "headers": (b"HTTP/1.0 200 OK\r\n", b"X: y\r\n" * (DRIPS // 6)),
+    "refusal": (b"HTTP/1.0 404 Not Found\r\n\r\n", b"x" * DRIPS),
+    "body": (OK, b"x" * DRIPS),
+}
+
+
+@pytest.mark.parametrize("part", ["body", *(pytest.param(one, marks=pytest.mark.slow) for one in [*ANSWERS][:3])])
+def test_a_witness_that_drips_is_left(part: str) -> None:
+    with dripping(ANSWERS[part]) as (url, _), pytest.raises(WitnessFault, match=r"took longer than 1\.5 s"):
+        ask(url, 1.5)
+
+
+def test_both_requests_have_one_deadline_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first takes 58 s by the clock and the second 3.6 s; each is within 60 s, and both are not."""
+    clock = iter([0.0, 58.0])
+    first = (OTHER_SIZE[:-6], OTHER_SIZE[-6:] + b"5\n")
+    second = (OK[:-36], OK[-36:])
+    with dripping(first, second) as (url, asked), monkeypatch.context() as patch:
+        patch.setattr(witness_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        with pytest.raises(WitnessFault, match=r"took longer than 60 s for its whole answer"):
+            ask(url, 60)
+        # Where a program takes long to start, the second is ended before its request is made.
+        assert [body.split(b"\n")[0] for body in asked] in ([b"old 0", b"old 5"], [b"old 0"])
+        assert next(clock, None) is None
+    with dripping(second) as (url, _), pytest.raises(WitnessFault, match="without a cosignature"):
+        ask(url, 60)  # by itself it is no fault of time
+
+
+def test_a_push_goes_on_to_the_others_and_tells(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    monkeypatch.setattr(witness_module, "SECONDS", 1)
+    monkeypatch.setattr(environment(), "log_witness_key", VKEY)
+    grow()
+    with dripping((OK, b"x" * DRIPS)) as (url, _):
+        monkeypatch.setattr(environment(), "log_witness", url)
+        told = {one.target: one for one in push()}
+    assert (told["git"].good, told["witness"].good) == (True, False)
+    assert "took longer than 1 s" in LogPush.objects.get(target="witness").error
+
+
+def test_the_request_ends_by_itself_when_nobody_waits_for_it() -> None:
+    """Who started it may have been killed."""
+    with dripping((OK, b"x" * DRIPS)) as (url, _):
+        words = [sys.executable, "-I", witness_request.__file__, f"{url}/add-checkpoint", "1.5"]
+        done = subprocess.run(words, input=b"old 0\n", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGALRM, b"")
+
+
+def test_a_request_that_was_killed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "killed.py"
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setattr(witness_request, "__file__", str(program))
+    with pytest.raises(WitnessFault, match=r"the request to http://127\.0\.0\.1:9 ended with status -9"):
+        ask("http://127.0.0.1:9", 30)
+
+
+@pytest.mark.slow
+def test_git_has_one_deadline_for_all_its_commands(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each takes 0.7 s and is well within the 3 s; all nine are not."""
+    real = shutil.which("git")
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nsleep 0.7\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(slow.parent), prepend=":")
+    monkeypatch.setattr(git_push, "SECONDS", 3)
+    grow()
+    assert "the push took longer than 3 s, and was ended at git" in push()[0].words

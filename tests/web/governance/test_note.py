@@ -9,9 +9,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from cohort.evidence import keys, rotation
+from cohort.evidence import checkpoint, keys, rotation, tlog_proof
+from cohort.evidence.checkpoint import Checkpoint, CheckpointError
 from cohort.evidence.keys import KeyFault, parse_vkey
+from cohort.evidence.merkle import EMPTY_ROOT, leaf_hash
 from cohort.evidence.note import NoteError, open_note, sign_note
+from cohort.evidence.tlog_proof import ProofError
+from tests.cases import cases
 from tests.web.governance.card_made import key
 
 GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
@@ -22,12 +26,16 @@ GO_NOTE = (
     "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
 )
 """The example in the documentation of Go's package golang.org/x/mod/sumdb/note."""
+CHECKPOINT = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n"
+"""c2sp.org/tlog-checkpoint"""
+AT = "2026-11-22T10:00:00Z"
 
 FIRST, SECOND = key("one", "one.example/log"), key("two", "two.example/log")
+BOTH = [FIRST.public_key, SECOND.public_key]
 
 
 def every_flip(text: str, opened: Callable[[str], object]) -> None:
-    """No byte of `text` can change without `opened` refusing it, or giving something else."""
+    """No byte of `text` can change without `opened` refusing it."""
     content = text.encode()
     for place in range(len(content)):
         for bit in (0x01, 0x04, 0x20, 0x80):
@@ -37,14 +45,24 @@ def every_flip(text: str, opened: Callable[[str], object]) -> None:
                 changed = bytes(bent).decode()
             except UnicodeDecodeError:
                 continue  # no text at all
-            with pytest.raises(ValueError):
+            with pytest.raises((ValueError, KeyFault)):
                 opened(changed)
 
 
-def test_a_note_of_another_implementation() -> None:
-    opened = open_note(GO_NOTE, [parse_vkey(GO_VKEY)])
-    assert opened.text == GO_NOTE.partition("\n\n")[0] + "\n"
-    assert [one.vkey for one in opened.verified] == [GO_VKEY]
+def no_unknown(text: str) -> None:
+    if open_note(text, BOTH).unknown:
+        raise NoteError("a signature that nobody checks")
+
+
+def test_every_byte_matters() -> None:
+    every_flip(FIRST.vkey, parse_vkey)
+    every_flip(sign_note("a text − with\n\nlines\n", [FIRST]), lambda text: open_note(text, BOTH[:1]))
+    every_flip(sign_note("text\n", [FIRST, SECOND]), no_unknown)
+    moved = rotation.rotation(FIRST, SECOND.public_key, AT)
+    every_flip(moved, lambda text: rotation.parse_rotation(text, FIRST.public_key))
+
+
+# ---------------------------------------------------------------------- keys
 
 
 def test_key_id_by_its_definition() -> None:
@@ -55,17 +73,7 @@ def test_key_id_by_its_definition() -> None:
     assert parse_vkey(FIRST.vkey) == FIRST.public_key
 
 
-def test_every_byte_of_a_vkey_matters() -> None:
-    every_vkey = FIRST.vkey.encode()
-    for place in range(len(every_vkey)):
-        for bit in (1, 4, 32):
-            bent = bytearray(every_vkey)
-            bent[place] ^= bit
-            with pytest.raises(KeyFault):
-                parse_vkey(bent.decode())
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb", "a\u2028b", "\x1b[2J", "x" * 201, "\ud800"])
+@pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb", "a\u2028b", "\x1b[2J", "x" * 201, "\ud800"], ids=ascii)
 def test_names_that_no_key_can_have(name: str) -> None:
     with pytest.raises(KeyFault, match="cannot name a key"):
         keys.generate(name)
@@ -76,7 +84,7 @@ def test_a_key_keeps_its_name_in_its_file(tmp_path: Path) -> None:
     made.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert keys.load(path).vkey == keys.load(path, "cohort.example/log").vkey == made.vkey
-    with pytest.raises(KeyFault, match=r"holds the key named 'cohort\.example/log', not 'other'"):
+    with pytest.raises(KeyFault, match=r"'cohort\.example/log', not 'other'"):
         keys.load(path, "other")
     with pytest.raises(KeyFault, match="never written over"):
         made.write(path)
@@ -90,7 +98,7 @@ def test_a_key_keeps_its_name_in_its_file(tmp_path: Path) -> None:
 
 def test_files_that_hold_no_key(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
-    with pytest.raises(KeyFault, match="No such file"):
+    with pytest.raises(KeyFault, match="cannot read"):
         keys.load(path)
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for content in (b"", b"hello", other, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"):
@@ -99,64 +107,90 @@ def test_files_that_hold_no_key(tmp_path: Path) -> None:
             keys.load(path, "a")
 
 
-# ---------------------------------------------------------------------- notes
+# ---------------------------------------------------------------------- notes, checkpoints, proofs
 
 
-def test_note_signed_by_two_is_good_for_either() -> None:
+def test_a_note_of_another_implementation() -> None:
+    opened = open_note(GO_NOTE, [parse_vkey(GO_VKEY)])
+    assert opened.text == GO_NOTE.partition("\n\n")[0] + "\n"
+    assert [one.vkey for one in opened.verified] == [GO_VKEY]
+
+
+def test_a_note_signed_by_two_is_good_for_either() -> None:
     note = sign_note("text\n\nmore\n", [FIRST, SECOND])
-    assert open_note(note, [FIRST.public_key]).text == "text\n\nmore\n"
-    assert open_note(note, [SECOND.public_key]).unknown == (f"one.example/log+{FIRST.key_id}",)
-    assert open_note(note, [FIRST.public_key, SECOND.public_key]).unknown == ()
+    assert open_note(note, BOTH[:1]).text == "text\n\nmore\n"
+    assert open_note(note, BOTH[1:]).unknown == (f"one.example/log+{FIRST.key_id}",)
+    assert open_note(note, BOTH).unknown == ()
 
 
-def test_every_byte_of_a_note_matters() -> None:
-    note = sign_note("a text − with\n\nlines\n", [FIRST])
-    every_flip(note, lambda text: open_note(text, [FIRST.public_key]))
-    every_flip(sign_note("text\n", [FIRST, SECOND]), lambda text: _all(text, [FIRST.public_key, SECOND.public_key]))
+LINE = "— a AAAAAAAA\n"
+SHORT = {"text\n\n" + LINE * 17: "signatures", "x" * 70_000 + "\n\n" + LINE: "bytes", "\ud800\n\n" + LINE: "control"}
+PARSERS: dict[str, tuple[Callable[[str], object], type[ValueError]]] = {
+    "note": (lambda text: open_note(text, [FIRST.public_key]), NoteError),
+    "checkpoint": (checkpoint.parse, CheckpointError),
+    "proof": (tlog_proof.parse, ProofError),
+}
 
 
-def _all(text: str, known: list[keys.PublicKey]) -> None:
-    if open_note(text, known).unknown:
-        raise NoteError("a signature that nobody checks")
+@pytest.mark.parametrize(("parser", "text"), cases("evidence/not_parsed", "parser", "text"))
+def test_another_spelling_is_refused(parser: str, text: str) -> None:
+    parse, fault = PARSERS[parser]
+    with pytest.raises(fault):
+        parse(text)
 
 
-@pytest.mark.parametrize(
-    "note",
-    ["", "\n", "\n\n", "text", "text\n", "text\n\n", "text\n\nsignature\n", "text\n\n— a AAAAAAAA", "text\n\n— a AAA\n",
-     "text\n\n—  AAAAAAAA\n", "text\n\n- a AAAAAAAA\n", "text\n\n— a b AAAAAAAA\n", "te\x00xt\n\n— a AAAAAAAA\n",
-     "text\r\n\r\n— a AAAAAAAA\r\n", "text\n\n— a AAAAAAB=\n", "\n\n— a AAAAAAAA\n", "text\n\n" + "— a AAAAAAAA\n" * 17,
-     "x" * 70_000 + "\n\n— a AAAAAAAA\n", "\ud800\n\n— a AAAAAAAA\n"],
-)  # fmt: skip
-def test_what_is_no_note(note: str) -> None:
-    with pytest.raises(NoteError):
-        open_note(note, [FIRST.public_key])
+def test_what_is_too_long_is_refused() -> None:
+    for note, said in SHORT.items():
+        with pytest.raises(NoteError, match=said):
+            open_note(note, [FIRST.public_key])
+    hashes = "\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=" * 64
+    with pytest.raises(ProofError, match="hashes"):
+        tlog_proof.parse(f"c2sp.org/tlog-proof@v1\nindex 1{hashes}\n\n{GO_NOTE}")
 
 
 def test_unknown_and_wrong_signatures() -> None:
     note = sign_note("text\n", [FIRST])
-    with pytest.raises(NoteError, match="by no key that is known"):
-        open_note(note, [SECOND.public_key])
-    same_name = key("another", FIRST.name)
-    with pytest.raises(NoteError, match="by no key that is known"):
-        open_note(sign_note("text\n", [same_name]), [FIRST.public_key])
-    with pytest.raises(NoteError, match="does not fit its text"):
-        open_note(note.replace("text", "test"), [FIRST.public_key])
     line = note.partition("\n\n")[2]
-    with pytest.raises(NoteError, match="signed twice"):
-        open_note(note + line, [FIRST.public_key])
-    # one good signature does not make up for a bad one of another known key
     both = sign_note("text\n", [FIRST, SECOND])
-    bent = both.replace(both.splitlines()[-1], sign_note("else\n", [SECOND]).splitlines()[-1])
-    with pytest.raises(NoteError, match="does not fit its text"):
-        open_note(bent, [FIRST.public_key, SECOND.public_key])
+    spoilt = both.replace(both.splitlines()[-1], sign_note("else\n", [SECOND]).splitlines()[-1])
+    for given, known, said in (
+        (note, BOTH[1:], "by no key that is known"),
+        (sign_note("text\n", [key("another", FIRST.name)]), BOTH[:1], "by no key that is known"),
+        (note.replace("text", "test"), BOTH[:1], "does not fit its text"),
+        (note + line, BOTH[:1], "signed twice"),
+        (spoilt, BOTH, "does not fit its text"),  # one good signature does not make up for a bad one
+    ):
+        with pytest.raises(NoteError, match=said):
+            open_note(given, known)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "no end", "a\tb\n", "a\x00\n", "\x1b\n"])
+@pytest.mark.parametrize("text", ["", "\n", "no end", "a\tb\n", "a\x00\n", "\x1b\n"], ids=ascii)
 def test_texts_that_no_note_can_carry(text: str) -> None:
-    with pytest.raises(NoteError):
+    with pytest.raises(NoteError, match="control"):
         sign_note(text, [FIRST])
-    with pytest.raises(NoteError):
-        sign_note("text\n", [])
+    for signers in ([], [FIRST] * 17):
+        with pytest.raises(NoteError, match="1 to 16"):
+            sign_note("text\n", signers)
+
+
+def test_a_checkpoint_there_and_back() -> None:
+    found = checkpoint.parse(CHECKPOINT)
+    assert (found.origin, found.size, found.root.hex()[:8]) == ("example.com/behind-the-sofa", 20852163, "0ac5186a")
+    assert found.text() == CHECKPOINT
+    empty = Checkpoint("a", 0, EMPTY_ROOT)
+    assert checkpoint.parse(empty.text()) == empty
+    with pytest.raises(CheckpointError, match="empty log"):
+        checkpoint.parse(CHECKPOINT.replace("20852163", "0"))
+
+
+def test_a_proof_there_and_back() -> None:
+    path = [leaf_hash(b"a"), leaf_hash(b"b")]
+    text = tlog_proof.write(73894, path, GO_NOTE)
+    assert text.splitlines()[:2] == ["c2sp.org/tlog-proof@v1", "index 73894"]
+    assert tlog_proof.parse(text) == tlog_proof.Proof(73894, tuple(path), GO_NOTE, None)
+    with_extra = tlog_proof.write(0, [], GO_NOTE, b"opaque")
+    assert with_extra.splitlines()[1] == "extra b3BhcXVl"
+    assert tlog_proof.parse(with_extra) == tlog_proof.Proof(0, (), GO_NOTE, b"opaque")
 
 
 # ---------------------------------------------------------------------- rotation
@@ -164,31 +198,26 @@ def test_texts_that_no_note_can_carry(text: str) -> None:
 
 def test_rotations_lead_from_the_first_key_to_the_newest() -> None:
     third = key("three", FIRST.name)
-    chain = [
-        rotation.rotation(FIRST, SECOND.public_key, "2026-11-22T10:00:00Z"),
-        rotation.rotation(SECOND, third.public_key, "2026-11-23T10:00:00Z"),
-    ]
-    assert rotation.follow(FIRST.public_key, chain) == [FIRST.public_key, SECOND.public_key, third.public_key]
-    assert rotation.parse_rotation(chain[1], SECOND.public_key).at == "2026-11-23T10:00:00Z"
-    assert rotation.follow(SECOND.public_key, chain[1:]) == [SECOND.public_key, third.public_key]
+    chain = [rotation.rotation(FIRST, BOTH[1], AT), rotation.rotation(SECOND, third.public_key, "2026-11-23T10:00:00Z")]
+    assert rotation.follow(BOTH[0], chain) == [*BOTH, third.public_key]
+    assert rotation.parse_rotation(chain[1], BOTH[1]).at == "2026-11-23T10:00:00Z"
+    assert rotation.follow(BOTH[1], chain[1:]) == [BOTH[1], third.public_key]
     for wrong in (chain[::-1], chain[1:], [chain[0], chain[0]]):
-        with pytest.raises(rotation.RotationError):
-            rotation.follow(FIRST.public_key, wrong)
-    back = rotation.rotation(SECOND, FIRST.public_key, "2026-11-23T10:00:00Z")
+        with pytest.raises(rotation.RotationError, match=r"rotation [12]: "):
+            rotation.follow(BOTH[0], wrong)
     with pytest.raises(rotation.RotationError, match="leads back"):
-        rotation.follow(FIRST.public_key, [chain[0], back])
-    every_flip(chain[0], lambda text: rotation.parse_rotation(text, FIRST.public_key))
+        rotation.follow(BOTH[0], [chain[0], rotation.rotation(SECOND, BOTH[0], AT)])
 
 
 def test_a_note_that_says_something_else_is_no_rotation() -> None:
-    for text in ("hello\n", f"cohort key rotation v1\nold {SECOND.vkey}\nnew {FIRST.vkey}\nat 2026-11-22T10:00:00Z\n"):
+    for text in ("hello\n", f"cohort key rotation v1\nold {SECOND.vkey}\nnew {FIRST.vkey}\nat {AT}\n"):
         with pytest.raises(rotation.RotationError, match="is no statement"):
-            rotation.parse_rotation(sign_note(text, [FIRST]), FIRST.public_key)
+            rotation.parse_rotation(sign_note(text, [FIRST]), BOTH[0])
     with pytest.raises(rotation.RotationError, match="is the old one"):
-        rotation.rotation(FIRST, FIRST.public_key, "2026-11-22T10:00:00Z")
+        rotation.rotation(FIRST, BOTH[0], AT)
 
 
 @pytest.mark.parametrize("at", ["", "now", "2026-11-22", "2026-11-22T10:00:00+00:00", "2026-13-22T10:00:00Z"])
 def test_moments_that_are_none(at: str) -> None:
     with pytest.raises(rotation.RotationError, match="is not a moment"):
-        rotation.rotation(FIRST, SECOND.public_key, at)
+        rotation.rotation(FIRST, BOTH[1], at)

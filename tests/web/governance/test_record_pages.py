@@ -34,7 +34,8 @@ Launch = Callable[..., Run]
 def test_who_may_open_and_send_what(
     client_for: ClientFor, launch: Launch, alice: User, oscar: User, rita: User, bob: User, charlie: User
 ) -> None:
-    """tests/cases/access/governance.yaml; every request on the same sealed run, and undone after it."""
+    """tests/cases/records/access.yaml, for what needs a form: every request on the same sealed run, undone after it. All
+    addresses are in tests/cases/access/."""
     record = sealed_run.sealed(launch())
     sample = Sample.objects.select_related("group__run").get(group__step=1, index=0)
     statement_make(run=record.run, actor=rita, field="method.rationale", text="as in the demo")
@@ -43,15 +44,14 @@ def test_who_may_open_and_send_what(
     people = {"admin": alice, "operator": oscar, "reviewer": rita, "viewer": bob, "stranger": charlie}
     clients = {role: client_for(person) for role, person in people.items()} | {"anonymous": Client()}
     wrong = []
-    for case in cases("access/governance", "role", "method", "url", "status", "data"):
-        role, method, url, status, data = case.values
-        with transaction.atomic():
-            answer = getattr(clients[role], method)(url.format(**ids), data or {})
-            if answer.streaming:
-                list(answer)
-            transaction.set_rollback(True)
-        if answer.status_code != status:
-            wrong.append(f"{role} {method} {url} {data}: {answer.status_code}, not {status}")
+    for case in cases("records/access", "method", "url", "data", *clients):
+        method, url, data, *statuses = case.values
+        for (role, client), status in zip(clients.items(), statuses, strict=True):
+            with transaction.atomic():
+                answer = getattr(client, method)(url.format(**ids), data)
+                transaction.set_rollback(True)
+            if answer.status_code != status:
+                wrong.append(f"{role} {method} {url} {data}: {answer.status_code}, not {status}")
     assert wrong == []
 
 

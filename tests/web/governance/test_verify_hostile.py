@@ -1,15 +1,13 @@
-"""`cohort verify` on cards that somebody made to mislead, to crash or to exhaust it: rejected in plain words, also
-where the maker holds the platform's key and could make every digest and signature right."""
+"""`cohort verify` on zips and texts made to mislead, to crash or to exhaust it: rejected in plain words."""
 
 import io
 import json
 import random
-import re
 import struct
 import tracemalloc
+import warnings
 import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,24 @@ import pytest
 
 from cohort.evidence import limits
 from cohort.evidence.canonical import canonical, sha256
-from cohort.evidence.verify import check_card, main
-from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify import main
 from cohort.evidence.zip_layout import entry_info
 from tests.web.governance import card_made
-from tests.web.governance.card_made import Log, Sealed, card, check, faults, packed, reissued
+from tests.web.governance.card_made import (
+    UNSAFE,
+    Log,
+    Packer,
+    Sealed,
+    card,
+    check,
+    check_zip,
+    deflate,
+    faults,
+    packed,
+    reissued,
+)
+
+LARGE = 16 * 1024**2 + 1
 
 
 @pytest.fixture
@@ -38,60 +49,44 @@ def files(log: Log) -> dict[str, bytes]:
 def rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """What is printed of a card that must be rejected: nothing that steers a terminal, and no traceback."""
 
-    def check_and_read(content: dict[str, bytes] | bytes, status: int = 1) -> str:
+    def check_and_read(content: dict[str, bytes] | bytes | io.BytesIO) -> str:
         path = tmp_path / "bad.zip"
-        path.write_bytes(content if isinstance(content, bytes) else packed(content))
-        assert main([str(path)]) == status
+        content = packed(content) if isinstance(content, dict) else content
+        path.write_bytes(content.getvalue() if isinstance(content, io.BytesIO) else content)
+        assert main([str(path)]) == 1
         printed, errors = capsys.readouterr()
         assert errors == ""
-        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", printed)
-        assert printed.splitlines()[-1].startswith("rejected" if status == 1 else "cannot be checked")
+        assert not UNSAFE.search(printed)
+        assert printed.splitlines()[-1].startswith("rejected")
         return printed
 
     return check_and_read
 
 
+def layout_fault(content: bytes | io.BytesIO) -> str:
+    found = faults(check_zip(content))
+    assert list(found) == ["layout"]
+    return found["layout"]
+
+
 # ---------------------------------------------------------------------- the zip
 
 
-def raw_zip(contents: dict[str, bytes], sizes: dict[str, tuple[int, int]]) -> bytes:
-    """A zip laid out as a card is, with these compressed bytes; `sizes` gives (size, CRC) as its heads state them."""
-    body, directory = b"", b""
-    for name, content in contents.items():
-        size, crc = sizes[name]
-        shared = struct.pack("<HHHHLLLHH", 0, 8, 0, 33, crc, len(content), size, len(name), 0)
-        directory += b"PK\x01\x02" + struct.pack("<BBH", 20, 3, 20) + shared
-        directory += struct.pack("<HHHLL", 0, 0, 0, 0o644 << 16, len(body)) + name.encode()
-        body += b"PK\x03\x04" + struct.pack("<H", 20) + shared + name.encode() + content
-    count = len(contents)
-    return body + directory + b"PK\x05\x06" + struct.pack("<HHHHLLH", 0, 0, count, count, len(directory), len(body), 0)
-
-
-def deflate(content: bytes) -> bytes:
-    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return packer.compress(content) + packer.flush()
-
-
-def parts(files: dict[str, bytes]) -> tuple[dict[str, bytes], dict[str, tuple[int, int]]]:
-    return {n: deflate(c) for n, c in files.items()}, {n: (len(c), zlib.crc32(c)) for n, c in files.items()}
-
-
 def test_bytes_behind_the_end_of_a_content(files: dict[str, bytes], rejected: Callable[..., str]) -> None:
-    contents, sizes = parts(files)
-    assert check_card(io.BytesIO(raw_zip(contents, sizes)), "card.zip", Beside()).accepted
+    packer = Packer(files)
     for hidden in (b"\0", b"x" * 13_000, deflate(b"another end")):
         for name in ("CARD.md", "record.json", "evals/after.jsonl", "proof.tlog-proof"):
-            out = raw_zip({**contents, name: contents[name] + hidden}, sizes)
+            out = packer.zip(name, files[name], deflate(files[name]) + hidden)
             assert f"{name}: something follows its content" in rejected(out)
 
 
 def test_contents_that_are_not_what_the_heads_say(files: dict[str, bytes], rejected: Callable[..., str]) -> None:
-    contents, sizes = parts(files)
-    size, crc = sizes["CARD.md"]
-    for wrong in ((size - 1, crc), (size + 1, crc), (size, crc ^ 1), (0, crc), (2**31, crc)):
-        rejected(raw_zip(contents, {**sizes, "CARD.md": wrong}))
-    for content in (b"", contents["CARD.md"][:-1], b"\xff" * 50, b"\0\0\0\xff\xff" * 9):
-        rejected(raw_zip({**contents, "CARD.md": content}, sizes))
+    packer, content = Packer(files), files["CARD.md"]
+    size = len(content)
+    for claimed in ({"size": size - 1}, {"size": size + 1}, {"crc": 7}, {"size": 0}, {"size": 2**31 - 1}):
+        rejected(packer.zip("CARD.md", content, **claimed))
+    for body in (b"", deflate(content)[:-1], b"\xff" * 50, b"\0\0\0\xff\xff" * 9):
+        rejected(packer.zip("CARD.md", content, body))
 
 
 def test_sizes_beyond_32_bits(rejected: Callable[..., str]) -> None:
@@ -106,128 +101,144 @@ def test_sizes_beyond_32_bits(rejected: Callable[..., str]) -> None:
         archive._didModify = True  # type: ignore[attr-defined]
         archive.start_dir = out.tell()
         archive.close()
-        rejected(out.getvalue(), 1)
+        rejected(out)
 
 
-def test_a_content_longer_than_the_zip(files: dict[str, bytes], rejected: Callable[..., str]) -> None:
-    damaged = bytearray(packed(files))
-    (directory_at,) = struct.unpack("<L", damaged[-6:-2])
-    for place in (18, directory_at + 20):
-        damaged[place : place + 4] = b"\xff\xff\xff\xff"
-    assert "is longer than the zip" in rejected(bytes(damaged))
-
-
-def test_end_records_that_ask_for_more_than_is_there(files: dict[str, bytes], rejected: Callable[..., str]) -> None:
+def zips_that_are_none(files: dict[str, bytes]) -> Iterator[bytes | io.BytesIO]:
     whole = packed(files)
-    for count, length, place in ((65535, 0, 0), (1, 2**32 - 1, 0), (0, 0, 0), (65535, 2**31, 2**31), (12, 12, 12)):
-        rejected(whole[:-22] + b"PK\x05\x06" + struct.pack("<HHHHLLH", 0, 0, count, count, length, place, 0))
-
-
-def test_many_entries_are_refused_before_they_are_read() -> None:
+    ends = ((65535, 0, 0), (1, 2**32 - 1, 0), (0, 0, 0), (65535, 2**31, 2**31), (12, 12, 12))
+    for count, length, place in ends:
+        yield whole[:-22] + b"PK\x05\x06" + struct.pack("<HHHHLLH", 0, 0, count, count, length, place, 0)
+    yield from (whole[:10], whole[:100], whole[:5000])
+    yield from (whole + b"\0", whole[:-2] + struct.pack("<H", 3) + b"abc", whole + whole)
+    longer = bytearray(whole)
+    (directory_at,) = struct.unpack("<L", whole[-6:-2])
+    for place in (18, directory_at + 20):
+        longer[place : place + 4] = b"\xff\xff\xff\xff"
+    yield bytes(longer)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for number in range(limits.MAX_ENTRIES + 1):
-            archive.writestr(entry_info(f"{number}"), b"")
-    assert "more than 65,000 entries" in faults(check_card(out, "card.zip", Beside()))["layout"]
-
-
-def test_another_zip(rejected: Callable[..., str]) -> None:
+        for name, content in files.items():
+            info = entry_info(name)
+            info.comment = b"hidden" if name == "CARD.md" else b""
+            archive.writestr(info, content)
+    yield out
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("hello.txt", "hello")
-    rejected(out.getvalue())
-    assert "there is no record.json" in rejected({"hello.txt": b"hello"})
+    yield out
+    yield packed({"hello.txt": b"hello"})
+
+
+def test_zips_that_are_not_laid_out_as_a_card(files: dict[str, bytes]) -> None:
+    for content in zips_that_are_none(files):
+        layout_fault(content)
+
+
+def test_a_file_that_is_there_twice(files: dict[str, bytes]) -> None:
+    out = io.BytesIO(packed(files))
+    with zipfile.ZipFile(out, "a") as archive, warnings.catch_warnings(action="ignore"):
+        archive.writestr(entry_info("CARD.md"), b"another")
+    assert "'CARD.md' is there twice" in layout_fault(out)
+
+
+def test_any_flipped_byte_of_the_zip_outside_its_contents(files: dict[str, bytes]) -> None:
+    whole = packed(files)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        inside: set[int] = set()
+        for info in archive.infolist():
+            start = info.header_offset + 30 + len(info.filename)
+            inside |= set(range(start, start + info.compress_size))
+    for place in sorted(set(range(2, len(whole))) - inside):  # the first two say that it is a zip
+        bent = bytearray(whole)
+        bent[place] ^= 0x10
+        assert check_zip(bytes(bent)).exit_status == 1, place
+
+
+def test_repacking_unchanged_files_is_the_same_card(files: dict[str, bytes]) -> None:
+    for level in (0, 1, 9):
+        assert check_zip(packed(dict(reversed(files.items())), level)).accepted
 
 
 # ---------------------------------------------------------------------- bombs
 
 
-def test_a_bomb_is_not_unpacked(files: dict[str, bytes]) -> None:
-    huge = bytes(65 * 1024 * 1024)
+def test_too_many_entries_are_refused_before_they_are_read() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for number in range(limits.MAX_ENTRIES + 1):
+            archive.writestr(entry_info(f"{number}"), b"")
+    assert "more than 65,000 entries" in layout_fault(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("record.json", 16_777_216),
+        ("keys.json", 16_777_216),
+        ("proof.tlog-proof", 16_777_216),
+        ("config.yaml", 2_097_152),
+        ("evals/after.jsonl", 536_870_912),
+    ],
+)
+def test_what_is_larger_than_its_kind_is_refused_unread(files: dict[str, bytes], name: str, most: int) -> None:
+    out = Packer(files).zip(name, files[name], size=most + 1)
+    assert layout_fault(out) == f"{name}: larger than {most:,} bytes"
+
+
+def test_a_bomb_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    zipped = packed({**files, "record.json": bytes(LARGE)})
     tracemalloc.start()
-    for name, words in (
-        ("record.json", "larger than 16,777,216 bytes"),
-        ("keys.json", "larger than 16,777,216 bytes"),
-        ("proof.tlog-proof", "larger than 16,777,216 bytes"),
-        ("config.yaml", "larger than 2,097,152 bytes"),
-    ):
-        zipped = packed({**files, name: huge})
-        tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
-        assert faults(check_card(io.BytesIO(zipped), "card.zip", Beside()))["layout"] == f"{name}: {words}"
-        assert tracemalloc.get_traced_memory()[1] - before < 20 * 1024**2
+    layout_fault(zipped)
+    most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert most < 4 * 1024**2
+    monkeypatch.setattr("cohort.evidence.card_reader.MAX_CARD_BYTES", 1000)
+    assert "it would unpack to more than 1,000 bytes" in layout_fault(packed(files))
 
 
-def test_a_line_without_end_costs_no_memory(log: Log, files: dict[str, bytes]) -> None:
-    for name, step in (
-        ("evals/after.jsonl", "statistics"),
-        ("metrics.jsonl", "steps"),
-        ("commitments.jsonl", "completions"),
-    ):
-        bomb = packed(reissued(log, files, lambda inside, name=name: inside.update({name: bytes(100 * 1024**2)})))  # type: ignore[misc]
-        tracemalloc.start()
-        found = faults(check_card(io.BytesIO(bomb), "card.zip", Beside()))
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert found == {step: f"{name}, line 1: longer than 20,971,520 bytes"}
-        assert most < 60 * 1024**2
-
-
-def test_more_than_a_card_holds_is_refused_unread(files: dict[str, bytes]) -> None:
-    contents, sizes = parts(files)
-    wide = {**sizes, "evals/after.jsonl": (limits.MAX_LINES_BYTES + 1, 0)}
-    found = faults(check_card(io.BytesIO(raw_zip(contents, wide)), "card.zip", Beside()))
-    assert found == {"layout": "evals/after.jsonl: larger than 536,870,912 bytes"}
-    wide = {**sizes, "events.jsonl": (1_500_000_000, 0), "manifest.json": (1_500_000_000, 0)}
-    found = faults(check_card(io.BytesIO(raw_zip(contents, wide)), "card.zip", Beside()))
-    assert found == {"layout": "it would unpack to more than 2,000,000,000 bytes"}
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("evals/after.jsonl", "statistics"), ("metrics.jsonl", "steps"), ("commitments.jsonl", "completions")],
+)
+def test_a_line_without_end_costs_no_memory(
+    log: Log, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, name: str, step: str
+) -> None:
+    monkeypatch.setattr("cohort.evidence.card_reader.MAX_LINE_BYTES", 2 * 1024**2)
+    bomb = packed(reissued(log, files, lambda inside: inside.update({name: bytes(LARGE)})))
+    tracemalloc.start()
+    found = faults(check_zip(bomb))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == {step: f"{name}, line 1: longer than 2,097,152 bytes"}
+    assert most < 12 * 1024**2
 
 
 def test_more_items_or_suites_than_there_can_be(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cohort.evidence.items.MAX_ITEMS", 9)
-    assert faults(check(files))["statistics"] == "evals: more than 9 items"
-    monkeypatch.undo()
-    monkeypatch.setattr("cohort.evidence.verify.statistics.MAX_SUITES", 0)
-    assert faults(check(files))["statistics"] == "evals: more than 0 suites"
+    for limit, most in (("items.MAX_ITEMS", 9), ("verify.statistics.MAX_SUITES", 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"cohort.evidence.{limit}", most)
+            assert f"more than {most}" in faults(check(files))["statistics"]
 
 
 # ---------------------------------------------------------------------- numbers and text
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    ['"score":1' + "0" * 400, '"score":1e999', '"score":NaN', '"score":-1', '"score":2', '"score":"1"', '"score":true',
-     '"score":1' + "0" * 5000, '"score":' + "[" * 100_000, '"problem_id":"' + "x" * 1000 + '"', '"problem_id":5',
-     '"truncated":0', '"suite":"else"', '"slice":[]', '"cluster":{}'],
-)  # fmt: skip
-def test_items_no_evaluation_writes(
-    log: Log, files: dict[str, bytes], wrong: str, rejected: Callable[..., str]
-) -> None:
-    field = wrong.partition(":")[0]
-    rows = files["evals/after.jsonl"].decode().splitlines(keepends=True)
-    rows[5] = re.sub(rf"{field}:[^,}}]*", lambda _: wrong, rows[5])
-    forged = reissued(log, files, lambda inside: inside.update({"evals/after.jsonl": "".join(rows).encode()}))
-    assert "FAILED  statistics: evals" in rejected(forged)
-
-
-@pytest.mark.parametrize(
-    "rows", [b"nonsense\n", b"[1]\n", b"{}\n", b'{"suite":"heldout"}\n', b'{"no end":1}', b"5\n", b"\n"]
+    ("name", "content", "step"),
+    [
+        ("evals/after.jsonl", b'{"score":1' + b"0" * 5000 + b"}\n", "statistics"),
+        ("evals/after.jsonl", b'{"score":' + b"[" * 100_000 + b"}\n", "statistics"),
+        ("config.yaml", b"[" * 5000, "config"),
+        ("config.yaml", b"\xff", "config"),
+    ],
+    ids=["a long number", "deep items", "a deep config", "no text"],
 )
-def test_lines_that_are_no_items(log: Log, files: dict[str, bytes], rows: bytes, rejected: Callable[..., str]) -> None:
-    forged = reissued(log, files, lambda inside: inside.update({"evals/after.jsonl": rows}))
-    assert "FAILED  statistics: evals" in rejected(forged)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [b"!!bool foo", b"!!timestamp foo", b"!!int x", b"!!float x", b"!!binary x", b"!!set {a}", b"!!omap [a: 1]",
-     b"a: 2026-01-01", b"1: 2", b"a: .nan", b"a: 123456789012345678901234567890", b"[" * 5000, b"\xff", b"a: &x [*x]",
-     b"eval: {margin: \x1b[2J}", b'"\\ud800": 1', b"? [a]\n: 1", b"!!python/object:os.system x", b""],
-)  # fmt: skip
-def test_configs_no_run_has(log: Log, files: dict[str, bytes], config: bytes, rejected: Callable[..., str]) -> None:
-    printed = rejected(reissued(log, files, lambda inside: inside.update({"config.yaml": config})))
-    assert "FAILED  config: config.yaml: " in printed
+def test_contents_that_break_readers(
+    log: Log, files: dict[str, bytes], rejected: Callable[..., str], name: str, content: bytes, step: str
+) -> None:
+    printed = rejected(reissued(log, files, lambda inside: inside.update({name: content})))
+    assert f"FAILED  {step}: " in printed
 
 
 @pytest.mark.parametrize("suites", [5, "ab", {"a": 1}, [1], [{"name": ["heldout"]}], [{"name": {}, "margin": 1}]])
@@ -239,21 +250,6 @@ def test_suites_of_a_config_that_are_none(log: Log, suites: Any) -> None:
 
     files = {**card_made.data_files(), "config.yaml": ("downstream", config)}
     assert check(card(log, Sealed(files=files, change=named))).accepted
-
-
-@pytest.mark.parametrize("numbers", [[1, 3], [2, 3], [1, 1, 2, 3], [1, 3, 2], [1, 2, 3, 4], [3], [], ["1", 2, 3],
-                                     [True, 2, 3], [1.5, 2, 3], [None, 2, 3]], ids=repr)  # fmt: skip
-def test_every_step_has_its_line(log: Log, files: dict[str, bytes], numbers: list[Any]) -> None:
-    rows = card_made.lines({"step": number, "metrics": {"reward": 0.5}} for number in numbers)
-    found = faults(check(reissued(log, files, lambda inside: inside.update({"metrics.jsonl": rows}))))
-    assert set(found) == {"steps"}
-
-
-@pytest.mark.parametrize("first", [b"null\n", b"0\n", b"[]\n", b"{}\n", b'""\n'])
-def test_an_empty_first_line_is_not_passed_over(log: Log, files: dict[str, bytes], first: bytes) -> None:
-    rows = first + files["metrics.jsonl"]
-    found = faults(check(reissued(log, files, lambda inside: inside.update({"metrics.jsonl": rows}))))
-    assert found == {"steps": "metrics.jsonl, line 1: is not the line of step 1"}
 
 
 def test_text_out_of_a_card_does_not_steer_the_terminal(log: Log, rejected: Callable[..., str]) -> None:
@@ -268,23 +264,17 @@ def test_text_out_of_a_card_does_not_steer_the_terminal(log: Log, rejected: Call
     assert "\\x1b[2J" in printed
     assert not any(line.startswith(("accepted", "ok      seal: fine")) for line in printed.splitlines())
     document = json.loads(made["record.json"])
-    document[wipe] = 1  # the names of unknown fields are told too
-    assert "\\x1b" in rejected({**made, "record.json": canonical(document)})
-    document = json.loads(made["record.json"]) | {
-        "files": [{"path": wipe, "sha256": "0" * 64, "size": 1, "audience": "public"}]
-    }
-    rejected({**made, "record.json": canonical(document)})
+    listed = {"path": wipe, "sha256": "0" * 64, "size": 1, "audience": "public"}
+    for changed in ({**document, wipe: 1}, {**document, "files": [listed]}):
+        rejected({**made, "record.json": canonical(changed)})
 
 
-VALUES: list[Any] = [2**60, 10**400, -1, 1.5, "1", None, [], {}, True, 1e308, "\ud800"]
-
-
-@pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_numbers_of_the_record_that_are_none(files: dict[str, bytes], value: Any, rejected: Callable[..., str]) -> None:
-    for path in ("problems", "margin", "before.correct", "before.truncated", "change.mde", "change.fixed", "suite"):
+@pytest.mark.parametrize("value", [2**60, 10**400, -1, 1.5, "1", None, [], {}, True, 1e308, "\ud800"], ids=ascii)
+def test_numbers_of_the_record_that_are_none(files: dict[str, bytes], rejected: Callable[..., str], value: Any) -> None:
+    for path in ("problems", "margin", "before/correct", "before/truncated", "change/mde", "change/fixed", "suite"):
         document = json.loads(files["record.json"])
         here = document["sections"]["behaviour"]["performance"]["value"][0]
-        *way, last = path.split(".")
+        *way, last = path.split("/")
         for name in way:
             here = here[name]
         here[last] = value
@@ -292,61 +282,27 @@ def test_numbers_of_the_record_that_are_none(files: dict[str, bytes], value: Any
         rejected({**files, "record.json": content})
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"schema":"cohort-record/x"}', b'{"schema":2}',
-     b'{"schema":"cohort-record/2"}'],
-)  # fmt: skip
-def test_records_that_are_none(files: dict[str, bytes], content: bytes, rejected: Callable[..., str]) -> None:
-    assert "FAILED  record.json: record.json: " in rejected({**files, "record.json": content})
-
-
 @pytest.mark.parametrize("depth", [80, 300, 900, 50_000])
-def test_nested_values(log: Log, files: dict[str, bytes], depth: int, rejected: Callable[..., str]) -> None:
+def test_nested_values(files: dict[str, bytes], rejected: Callable[..., str], depth: int) -> None:
     deep = b"[" * depth + b"]" * depth
     changed = files["record.json"].replace(b'"value":null', b'"value":' + deep, 1)
     assert changed != files["record.json"]
     rejected({**files, "record.json": changed})
-    for name in ("keys.json", "log-entry.json", "consistency.json", "attestation.dsse.json"):
+    for name in ("record.json", "keys.json", "log-entry.json", "consistency.json", "attestation.dsse.json"):
         rejected({**files, name: deep})
+    rejected({**files, "record.json": deep[:depth]})
 
 
-def test_a_sealed_file_may_not_have_the_name_of_a_proof(log: Log) -> None:
+def test_sealed_files_with_names_of_proofs_or_in_disorder(log: Log) -> None:
+    def told(change: Callable[[list[Any]], list[Any]]) -> str:
+        changed = Sealed(change=lambda document: document.update(files=change(document["files"])))
+        return faults(check(card(log, changed)))["sealed files"]
+
     for name in ("record.json", "log-entry.json", "../evil", "a//b"):
-
-        def change(document: dict[str, Any], name: str = name) -> None:
-            document["files"] = sorted(
-                [*document["files"], {"path": name, "sha256": "0" * 64, "size": 0, "audience": "internal"}],
-                key=lambda one: one["path"],
-            )
-
-        assert "cannot be the name of a sealed file" in faults(check(card(log, Sealed(change=change))))["sealed files"]
-
-
-def test_lists_of_files_that_are_not_sorted_or_name_one_twice(log: Log) -> None:
-    for order in (lambda files: files[::-1], lambda files: [*files, files[-1]]):
-
-        def change(document: dict[str, Any], order: Any = order) -> None:
-            document["files"] = order(document["files"])
-
-        assert "is not sorted, or names one twice" in faults(check(card(log, Sealed(change=change))))["sealed files"]
-
-
-def test_fields_and_files_of_a_wider_audience(log: Log) -> None:
-    made = card_made.cards(log)
-    document = json.loads(made["public"]["record.json"])
-    inner = json.loads(made["internal"]["record.json"])["sections"]["handling"]["inventory"]
-    assert document["sections"]["handling"]["inventory"]["withheld"]
-    document["sections"]["handling"]["inventory"] = inner
-    found = faults(check({**made["public"], "record.json": canonical(document)}))
-    assert "handling.inventory is shown in a card for public, and is for internal" in found["record root"]
-    found = faults(check({**made["public"], "events.jsonl": made["internal"]["events.jsonl"]}))
-    assert "'events.jsonl' is in a card for public, and is for internal" in found["sealed files"]
-    document = json.loads(made["internal"]["record.json"])
-    public = document["sections"]["method"]["kl"]
-    document["sections"]["method"]["kl"] = {"withheld": "0" * 64, "audience": public["audience"]}
-    found = faults(check({**made["internal"], "record.json": canonical(document)}))
-    assert "method.kl is withheld in a card for internal" in found["record root"]
+        one = {"path": name, "sha256": "0" * 64, "size": 0, "audience": "internal"}
+        assert "cannot be the name" in told(lambda files, one=one: sorted([*files, one], key=lambda of: of["path"]))  # type: ignore[misc]
+    assert "not sorted" in told(lambda files: files[::-1])
+    assert "names one twice" in told(lambda files: [*files, files[-1]])
 
 
 # ---------------------------------------------------------------------- anything
@@ -369,19 +325,8 @@ def test_random_damage_is_always_told_plainly(files: dict[str, bytes], rejected:
                 bent[place:place] = dice.randbytes(length)
         if bytes(bent) == whole:
             continue
-        if check_card(io.BytesIO(bent), "card.zip", Beside()).accepted:  # a bit behind the last code of a stream
+        if check_zip(bytes(bent)).accepted:  # a bit behind the last code of a stream
             with zipfile.ZipFile(io.BytesIO(bent)) as archive:
                 assert {name: archive.read(name) for name in archive.namelist()} == files
         else:
             rejected(bytes(bent))
-
-
-def test_random_bytes_in_any_file(files: dict[str, bytes]) -> None:
-    dice = random.Random(20261122)
-    for _ in range(200):
-        name = dice.choice(sorted(files))
-        content = bytearray(files[name])
-        place = dice.randrange(len(content))
-        content[place : place + dice.choice((0, 1, 4))] = dice.randbytes(dice.choice((0, 1, 4)))
-        if bytes(content) != files[name]:
-            assert check({**files, name: bytes(content)}).exit_status in (1, 2), name

@@ -53,55 +53,37 @@ def run(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env={"PATH": ""})
 
 
-def test_the_environment_has_nothing_of_ours(python: Path, folder: Path) -> None:
-    for package in ("cohort", "grpo_core", "rfc8785", "yaml", "pydantic", "django"):
-        found = subprocess.run([python, "-I", "-c", f"import {package}"], capture_output=True, check=False)
-        assert found.returncode == 1, package
-
-
-def test_a_good_card(python: Path, folder: Path) -> None:
-    done = run(python, folder, "card.zip", "--against", "older.zip")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "accepted: the card is as it was issued" in done.stdout
-    assert "heldout: 30.0 % before, 70.0 % after of 10 problems" in done.stdout
-
-
-def test_a_changed_card(python: Path, folder: Path) -> None:
-    done = run(python, folder, "changed.zip")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "FAILED  sealed files: evals/after.jsonl: changed" in done.stdout
-    assert "FAILED  statistics: evals: heldout." in done.stdout
-
-
-def test_nothing_to_check_and_no_cryptography(python: Path, folder: Path, tmp_path: Path) -> None:
-    done = run(python, folder, "none.zip")
-    assert done.returncode == 2
-    assert done.stderr.startswith("verify.pyz: cannot read none.zip")
+def test_cards_are_checked(python: Path, folder: Path, tmp_path: Path) -> None:
+    good = run(python, folder, "card.zip", "--against", "older.zip")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "heldout: 30.0 % before, 70.0 % after of 10 problems" in good.stdout
+    changed = run(python, folder, "changed.zip")
+    assert (changed.returncode, changed.stderr) == (1, "")
+    assert "FAILED  sealed files: evals/after.jsonl" in changed.stdout
+    assert "FAILED  statistics: evals: heldout." in changed.stdout
+    missing = run(python, folder, "none.zip")
+    assert (missing.returncode, missing.stderr.split()[0]) == (2, "verify.pyz:")
     venv.create(tmp_path / "bare", with_pip=False)
-    done = run(tmp_path / "bare" / "bin" / "python", folder, "card.zip")
-    assert done.returncode == 2
-    assert "needs the package cryptography" in done.stderr
+    bare = run(tmp_path / "bare" / "bin" / "python", folder, "card.zip")
+    assert (bare.returncode, "needs the package cryptography" in bare.stderr) == (2, True)
 
 
 def test_its_bytes_are_the_same_each_time(tmp_path: Path) -> None:
     pyz.build.cache_clear()
     first = pyz.build()
-    pyz.build.cache_clear()
-    assert pyz.build() == first
-    command = [sys.executable, "-m", "cohort.evidence.pyz", str(tmp_path / "out.pyz")]
+    out = tmp_path / "out.pyz"
     environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "7"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out.pyz").read_bytes() == first
-    assert done.stdout.split() == [hashlib.sha256(first).hexdigest(), str(tmp_path / "out.pyz")]
+    command = [sys.executable, "-m", "cohort.evidence.pyz", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert out.read_bytes() == first
+    assert done.stdout.split() == [hashlib.sha256(first).hexdigest(), str(out)]
 
 
 def test_what_is_in_it(folder: Path) -> None:
     with zipfile.ZipFile(folder / "verify.pyz") as archive:
         names = archive.namelist()
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-        assert "Permission is hereby granted" in archive.read("licences/PyYAML.txt").decode()
-        assert "Apache License" in archive.read("licences/rfc8785.txt").decode()
+        assert {"licences/PyYAML.txt", "licences/rfc8785.txt"} < set(names)
     packages = {name.partition("/")[0] for name in names if "/" in name}
     assert packages == {"cohort", "grpo_core", "rfc8785", "yaml", "licences"}
     ours = {name for name in names if name.startswith("cohort/")}
@@ -112,5 +94,5 @@ def test_what_is_in_it(folder: Path) -> None:
 
 def test_a_module_that_imports_what_must_not_go_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyz, "_START", "cohort.governance.schema")
-    with pytest.raises(pyz.NotSelfContained, match="imports pydantic"):
+    with pytest.raises(pyz.NotSelfContained, match="pydantic"):
         pyz._imported()

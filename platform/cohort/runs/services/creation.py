@@ -16,7 +16,7 @@ from cohort.runs.services.columns import columns_missing
 from cohort.runs.services.engines_needed import engines_demanded
 from cohort.runs.services.sandbox_needed import sandbox_demanded
 from cohort.runs.services.suites import ChosenSuite, suite_part
-from cohort.runs.transitions import run_event, run_logged, run_move
+from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
 from grpo_core.broker import LABEL, LABEL_RULE
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
@@ -175,6 +175,8 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
     on.
     """
+    if run_lock(run=run).state != RunState.DRAFT:  # another state may become queued too, but not by being submitted
+        raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
     config_still_valid(run)
     if run.needs_sandbox:
         sandbox_demanded(what="this run")
