@@ -1,13 +1,16 @@
 """Asking for jobs of the reward lab by the service, and doing them over the worker API, as a worker's calls are."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.lab.models import LabJob
 from cohort.lab.services import job_ask
+from cohort.runs.nodes import node_create
 from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab.result import LabSample, result_of
@@ -37,12 +40,25 @@ class JobCaller(Caller):
         return self.post(f"{self.at}/finish", {"fence": fence or self.fence, "end": end, "seconds": 1.5, **more})
 
 
-def asking(project: Project, actor: User) -> Callable[..., LabJob]:
+@pytest.fixture
+def node(db: None) -> Caller:
+    return Caller(node_create(name="gpu-1")[1])
+
+
+@pytest.fixture
+def ask(ours: Project, alice: User) -> Callable[..., LabJob]:
+    """Asks for a job: a try of RIGHT on one text, unless something else is given."""
+
     def asked(kind: Any = "try", options: dict[str, Any] = TEXTS, **more: Any) -> LabJob:
         given = {"spec": RIGHT} if "version" not in more and "spec" not in more else {}
-        return job_ask(**{"project": project, "actor": actor, "kind": kind, "options": options, **given, **more})
+        return job_ask(**{"project": ours, "actor": alice, "kind": kind, "options": options, **given, **more})
 
     return asked
+
+
+def expire() -> None:
+    """The leases of all jobs are over."""
+    LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
 
 
 def claim(node: Caller, *, job_id: int = 1, claim_id: str = "", info: Any = NODE) -> Any:

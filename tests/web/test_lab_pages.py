@@ -1,8 +1,9 @@
-"""Pages of the reward lab: what is asked for there, what a job found, and who may see and ask."""
+"""Pages of the reward lab: what is asked for there, and what a job found. Who may is in tests/cases/access."""
 
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -16,8 +17,10 @@ from tests.web.lab_rows import claimed, failed, finished, format_only, lab_node,
 from tests.web.run_rows import HOSTILE_SHOWN
 
 ClientFor = Callable[[User], Client]
-OWN = "def verify(sample):\n    return 1.0\n"
-PYTHON = {"components": [{"name": "own", "kind": "python", "params": {"source": OWN}}]}
+PYTHON = {
+    "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
+}
+LAB = "/p/ours/lab"
 
 
 def text_of(page: str) -> str:
@@ -27,9 +30,12 @@ def text_of(page: str) -> str:
 
 
 @pytest.fixture
-def job(
-    ours: Project, oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
-) -> LabJob:
+def client(client_for: ClientFor, oscar: User) -> Client:
+    return client_for(oscar)
+
+
+@pytest.fixture
+def job(oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel) -> LabJob:
     """Four groups of four: all right, mixed, all wrong, and one with an error."""
     return sampled(verifier_version, oscar, dataset, base_model, groups=["rrrr", "rwxr", "xxxx", "rwwe"])
 
@@ -47,56 +53,35 @@ def job(
     ],
 )
 def test_a_pasted_completion_is_scored_at_once(
-    client_for: ClientFor,
-    oscar: User,
-    verifier_version: VerifierVersion,
-    completion: str,
-    reward: str,
-    verdicts: list[str],
+    client: Client, verifier_version: VerifierVersion, completion: str, reward: str, verdicts: list[str]
 ) -> None:
     data = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": completion}
     for headers in ({"HX-Request": "true"}, {}):
-        page = client_for(oscar).post("/p/ours/lab/try/", data, headers=headers).content.decode()
+        page = client.post(f"{LAB}/try/", data, headers=headers).content.decode()
         assert f"Reward <b>{reward}</b>" in page
         assert re.findall(r"</span>((?:not )?passed)</span>", page) == verdicts
         assert ("<html" in page) == (not headers)
     assert not LabJob.objects.exists()
 
 
-def test_a_draft_is_tried_before_it_is_saved(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    form = {
-        "name": "",
-        "on_error": "mask",
-        "component-0-kind": "exact",
-        "component-0-shown_kind": "exact",
-        "component-0-name": "answer",
-        "component-0-weight": "2",
-    }
-    client = client_for(oscar)
-    page = client.post("/p/ours/lab/draft/", form).content.decode()
-    assert "not saved" in page
+def test_a_draft_is_tried_before_it_is_saved(client: Client, ours: Project) -> None:
+    form = {"name": "", "on_error": "mask", "component-0-kind": "exact", "component-0-shown_kind": "exact"}
+    form |= {"component-0-name": "answer", "component-0-weight": "2"}
+    page = client.post(f"{LAB}/draft/", form).content.decode()
     spec = json.loads(re.search(r'name="spec" value="([^"]*)"', page)[1].replace("&quot;", '"'))  # type: ignore[index]
-    tried = {"spec": json.dumps(spec), "answer": "7", "completion": "<answer>7</answer>"}
-    assert "Reward <b>2</b>" in client.post("/p/ours/lab/try/", tried).content.decode()
+    sent = {"spec": json.dumps(spec), "answer": "7", "completion": "<answer>7</answer>"}
+    assert "Reward <b>2</b>" in client.post(f"{LAB}/try/", sent).content.decode()
     again = client.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
     assert 'name="component-0-weight" value="2.0"' in again
+    faulty = form | {"component-0-kind": "regex", "component-0-shown_kind": "regex", "component-0-p_pattern": "(a"}
+    assert client.post(f"{LAB}/draft/", faulty).status_code == 422
     assert not Verifier.objects.exists()
 
 
-def test_a_faulty_draft_goes_back_to_its_form(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    form = {"on_error": "mask", "component-0-kind": "regex", "component-0-shown_kind": "regex"}
-    form |= {"component-0-name": "a", "component-0-weight": "1", "component-0-p_pattern": "(a"}
-    response = client_for(oscar).post("/p/ours/lab/draft/", form)
-    assert response.status_code == 422
-    assert "missing )" in response.content.decode()
-
-
 @pytest.mark.parametrize("sent", [{"version": "999"}, {"version": "x"}, {"spec": "{"}, {"spec": "{}"}, {}])
-def test_what_no_page_of_ours_sends_is_404(
-    client_for: ClientFor, ours: Project, oscar: User, sent: dict[str, str]
-) -> None:
-    assert client_for(oscar).post("/p/ours/lab/try/", sent).status_code == 404
-    assert client_for(oscar).post("/p/ours/lab/ask/", sent | {"what": "probe"}).status_code == 404
+def test_what_no_page_of_ours_sends_is_404(client: Client, ours: Project, sent: dict[str, str]) -> None:
+    assert client.post(f"{LAB}/try/", sent).status_code == 404
+    assert client.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
 
 
 def test_another_project_s_version_is_404(
@@ -106,26 +91,22 @@ def test_another_project_s_version_is_404(
     assert client_for(charlie).post("/p/theirs/lab/try/", sent).status_code == 404
 
 
-def test_given_code_is_never_run_here_but_asked_for(client_for: ClientFor, ours: Project, oscar: User) -> None:
+def test_given_code_is_never_run_here_but_asked_for(client: Client, ours: Project, oscar: User) -> None:
     version = verifier_version_create(project=ours, actor=oscar, name="own", spec=PYTHON)
     sent = {"version": str(version.pk), "answer": "7", "completion": "7", "meta": '{"tests": [1]}'}
-    refused = client_for(oscar).post("/p/ours/lab/try/", sent)
-    assert refused.status_code == 422
-    assert "sandbox" in text_of(refused.content.decode()), "no node is there that could keep it apart"
+    assert client.post(f"{LAB}/try/", sent).status_code == 422, "no node is there that could keep it apart"
     lab_node()
-    answer = client_for(oscar).post("/p/ours/lab/try/", sent)
+    answer: Any = client.post(f"{LAB}/try/", sent)
     job = LabJob.objects.get()
-    assert answer.url == f"/p/ours/lab/jobs/{job.pk}/"
+    assert answer.url == f"{LAB}/jobs/{job.pk}/"
     assert (job.kind, job.needs_sandbox, job.created_by) == ("try", True, oscar)
     assert job.options["texts"] == [{"prompt": "", "answer": "7", "completion": "7", "meta": {"tests": [1]}}]
 
 
 @pytest.mark.parametrize("meta", ["{", "[1]", "[" * 9999])
-def test_further_fields_are_an_object(
-    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion, meta: str
-) -> None:
+def test_further_fields_are_an_object(client: Client, verifier_version: VerifierVersion, meta: str) -> None:
     sent = {"version": str(verifier_version.pk), "answer": "7", "completion": "7", "meta": meta}
-    response = client_for(oscar).post("/p/ours/lab/try/", sent, headers={"HX-Request": "true"})
+    response = client.post(f"{LAB}/try/", sent, headers={"HX-Request": "true"})
     assert 'id="id_meta_error"' in response.content.decode()
 
 
@@ -133,24 +114,19 @@ def test_further_fields_are_an_object(
 
 
 def test_samples_rows_and_a_probe_are_asked_for(
-    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
+    client: Client, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
-    client, ids = client_for(oscar), {"version": str(verifier_version.pk)}
+    ids = {"version": str(verifier_version.pk)}
     sample = {"sample-dataset": dataset.pk, "sample-base_model": base_model.pk, "sample-problems": 8}
     sample |= {"sample-group_size": 4, "sample-temperature": 0.7, "sample-top_p": 1, "sample-seed": 3}
     sample |= {"sample-max_completion_tokens": 64, "sample-template": "Q: {prompt}\nA:"}
-    client.post("/p/ours/lab/ask/", {**ids, "what": "sample", **sample})
-    client.post("/p/ours/lab/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
-    client.post("/p/ours/lab/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
+    client.post(f"{LAB}/ask/", {**ids, "what": "sample", **sample})
+    client.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
+    client.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
     made = {job.kind: job for job in LabJob.objects.all()}
     assert made["sample"].options == {
-        "problems": 8,
-        "group_size": 4,
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "max_completion_tokens": 64,
-        "template": "Q: {prompt}\nA:",
-        "seed": 3,
+        **{"problems": 8, "group_size": 4, "temperature": 0.7, "top_p": 1.0},
+        **{"max_completion_tokens": 64, "template": "Q: {prompt}\nA:", "seed": 3},
     }
     assert (made["sample"].base_model, made["sample"].dataset) == (base_model, dataset)
     assert (made["try"].options["rows"], made["try"].dataset) == (5, dataset)
@@ -159,13 +135,13 @@ def test_samples_rows_and_a_probe_are_asked_for(
 
 
 def test_what_cannot_be_asked_for_is_said_beside_its_field(
-    client_for: ClientFor, oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset
+    client: Client, verifier_version: VerifierVersion, dataset: PromptDataset
 ) -> None:
     sent = {"version": str(verifier_version.pk), "what": "rows", "rows-dataset": dataset.pk, "rows-rows": "999999"}
-    response = client_for(oscar).post("/p/ours/lab/ask/", sent)
+    response = client.post(f"{LAB}/ask/", sent)
     assert response.status_code == 422
     assert 'id="id_rows-rows_error"' in response.content.decode()
-    missing = client_for(oscar).post("/p/ours/lab/ask/", sent | {"what": "sample", "sample-problems": "many"})
+    missing = client.post(f"{LAB}/ask/", sent | {"what": "sample", "sample-problems": "many"})
     assert {"base_model", "dataset", "problems"} <= set(missing.context["sample_form"].errors)
     assert not LabJob.objects.exists()
 
@@ -173,82 +149,65 @@ def test_what_cannot_be_asked_for_is_said_beside_its_field(
 # ---------------------------------------------------------------- a job's page
 
 
-def test_a_waiting_job_says_so_and_can_be_called_off(
-    client_for: ClientFor, ours: Project, oscar: User, bob: User, verifier_version: VerifierVersion
+def test_a_waiting_job_polls_and_can_be_called_off(
+    client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
 ) -> None:
     job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
-    address = f"/p/ours/lab/jobs/{job.pk}/"
-    page = client_for(oscar).get(address).content.decode()
-    assert "Waits for a worker" in page
-    seen = re.search(r"live/\?v=([^\"]*)", page)
+    address = f"{LAB}/jobs/{job.pk}/"
+    seen = re.search(r"live/\?v=([^\"]*)", client.get(address).content.decode())
     assert seen is not None
-    client = client_for(oscar)
-    assert client.get(f"{address}live/?v={seen[1]}").status_code == 204
+    live = f"{address}live/?v={seen[1]}"
+    assert client.get(live).status_code == 204
     claimed(job)
-    running = client.get(f"{address}live/?v={seen[1]}")
-    assert running.status_code == 200
-    assert "running" in running.content.decode()
-    assert client_for(bob).post(f"{address}cancel/").status_code == 403
-    assert "being called off" in client.post(f"{address}cancel/", follow=True).content.decode()
+    assert client.get(live).status_code == 200
+    client.post(f"{address}cancel/")
     job.refresh_from_db()
     assert job.cancel_asked
 
 
-def test_a_job_that_has_ended_brings_the_page_anew(client_for: ClientFor, oscar: User, job: LabJob) -> None:
-    answer = client_for(oscar).get(f"/p/ours/lab/jobs/{job.pk}/live/?v=x")
+def test_a_job_that_has_ended_brings_the_page_anew(client: Client, job: LabJob) -> None:
+    answer = client.get(f"{LAB}/jobs/{job.pk}/live/?v=x")
     assert (answer.status_code, answer.headers["HX-Refresh"]) == (286, "true")
 
 
-def test_a_failed_job_says_why(
-    client_for: ClientFor, ours: Project, oscar: User, verifier_version: VerifierVersion
-) -> None:
-    job = failed(
-        job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={}),
-        "the folder tiny is not there: copy it",
-        "Traceback <b>",
-    )
-    page = client_for(oscar).get(f"/p/ours/lab/jobs/{job.pk}/").content.decode()
-    assert "the folder tiny is not there: copy it" in page
+def test_a_failed_job_says_why(client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion) -> None:
+    job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
+    failed(job, "the folder tiny is not there", "Traceback <b>")
+    page = client.get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    assert "the folder tiny is not there" in page
     assert "Traceback &lt;b&gt;" in page
 
 
 def test_what_a_base_model_answered(client_for: ClientFor, bob: User, job: LabJob) -> None:
     """Rewards by hand: rrrr 4 × 1.2; rwxr 1.2, 0.2, 0, 1.2; xxxx 0; rww 1.2, 0.2, 0.2 and one without: 9 × 1.2 is not
     there, but 7 × 1.2 + 3 × 0.2 = 9 over 15 samples: 0.6."""
-    page = client_for(bob).get(f"/p/ours/lab/jobs/{job.pk}/").content.decode()
-    said = text_of(page)
-    assert "2 of 4 prompts carry no signal at this G." in said
-    assert "all right 1" in said
-    assert "mixed 2" in said
-    assert "all wrong 1" in said
-    assert re.search(r"Mean reward 0\.600", said)
-    assert re.search(r"Without a reward 1 1 errors", said)
+    page = client_for(bob).get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    text = text_of(page)
+    for words in ("2 of 4 prompts", "all right 1", "mixed 2", "all wrong 1", "Mean reward 0.600", "Without a reward 1"):
+        assert words in text
     bars = re.findall(r"<title>(\S+) to (\S+): (\d+) samples</title>", page)
     assert sum(int(count) for _, _, count in bars) == 15
-    assert bars[0] == ("0", "0.0600", "5")
-    assert bars[-1][2] == "7"
-    shares = re.findall(
-        r'<td class="num">(\d+)\xa0%</td><td class="num">[\d.]+</td><td class="num">(\d+)\xa0%</td>', page
-    )
+    assert (bars[0], bars[-1][2]) == (("0", "0.0600", "5"), "7")
+    cell = r'<td class="num">(\d+)\xa0%</td>'
     # format passes 11 of 16, is paid 0.2 × 11/16 = 0.1375 in the mean; answer 7 of 15, 7/15 = 0.4667
-    assert shares == [("69", "23"), ("47", "77")]
-    assert "1 × its own code raised" in said
-    assert "looked at 18" in said
+    assert re.findall(rf'{cell}<td class="num">[\d.]+</td>{cell}', page) == [("69", "23"), ("47", "77")]
+    assert "1 × its own code raised" in text
+    assert "looked at 18" in text
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
 
 
 def test_a_group_s_samples_are_browsed(client_for: ClientFor, bob: User, job: LabJob) -> None:
-    client = client_for(bob)
-    page = client.get(f"/p/ours/lab/jobs/{job.pk}/groups/0/").content.decode()
+    client, address = client_for(bob), f"{LAB}/jobs/{job.pk}"
+    page = client.get(f"{address}/groups/0/").content.decode()
     assert page.count("<article") == 4
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
-    assert f"/p/ours/lab/jobs/{job.pk}/groups/1/" in page
-    assert client.get(f"/p/ours/lab/jobs/{job.pk}/groups/4/").status_code == 404
-    told = client.get(f"/p/ours/lab/jobs/{job.pk}/result.json")
-    assert told.json()["schema"] == "cohort-lab/1"
-    assert "attachment" in told.headers["Content-Disposition"]
+    assert f"{address}/groups/1/" in page
+    assert client.get(f"{address}/groups/4/").status_code == 404
+    result = client.get(f"{address}/result.json")
+    assert result.json()["schema"] == "cohort-lab/1"
+    assert "attachment" in result.headers["Content-Disposition"]
 
 
 def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
@@ -257,63 +216,20 @@ def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
     version = format_only(ours, oscar)
     probe = probed(version, oscar, dataset)
     assert probe.verdict == "pays_wrong"
-    page = client_for(bob).get(f"/p/ours/lab/jobs/{probe.job_id}/").content.decode()
-    said = text_of(page)
-    assert "It pays wrong answers. A run with it is held back" in said
-    for name in probe.pays_wrong:
-        assert f'id="class-{name}"' in page
+    page = client_for(bob).get(f"{LAB}/jobs/{probe.job_id}/").content.decode()
+    assert all(f'id="class-{name}"' in page for name in probe.pays_wrong)
     reward = client_for(bob).get(f"/p/ours/rewards/{version.verifier_id}/").content.decode()
-    assert "pays wrong answers" in text_of(reward)
-    assert f"/p/ours/lab/jobs/{probe.job_id}/" in reward
-    home = text_of(client_for(bob).get("/p/ours/lab/").content.decode())
-    assert "pays wrong answers" in home
+    assert f"{LAB}/jobs/{probe.job_id}/" in reward
+    for text in (reward, client_for(bob).get(f"{LAB}/").content.decode()):
+        assert "pays wrong answers" in text_of(text)
 
 
 def test_rows_without_groups_show_their_answers(
-    client_for: ClientFor, ours: Project, oscar: User, verifier_version: VerifierVersion, job: LabJob
+    client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion, job: LabJob
 ) -> None:
-    other = job_ask(
-        project=ours,
-        actor=oscar,
-        kind="try",
-        version=verifier_version,
-        options={"texts": [{"completion": "x", "answer": "7"}]},
-    )
-    told = dict(job.result or {}) | {"kind": "try", "no_signal": None, "group_size": None}
-    finished(other, told)
-    said = text_of(client_for(oscar).get(f"/p/ours/lab/jobs/{other.pk}/").content.decode())
-    assert "Answer scored" in said
-    assert "prompts carry no signal" not in said
-
-
-# ---------------------------------------------------------------- who may
-
-
-@pytest.mark.parametrize("who", ["bob", "rita"])
-def test_readers_see_what_was_tried_and_ask_for_nothing(
-    client_for: ClientFor, request: pytest.FixtureRequest, verifier_version: VerifierVersion, job: LabJob, who: str
-) -> None:
-    client = client_for(request.getfixturevalue(who))
-    page = client.get(f"/p/ours/rewards/{verifier_version.verifier_id}/lab/")
-    assert page.status_code == 200
-    assert f"/p/ours/lab/jobs/{job.pk}/" in page.content.decode()
-    assert b'id="ask-probe"' not in page.content
-    sent = {"version": str(verifier_version.pk), "what": "probe", "answer": "1", "completion": "1"}
-    for address in ("try", "ask", "draft"):
-        assert client.post(f"/p/ours/lab/{address}/", sent).status_code == 403
-
-
-def test_a_stranger_reaches_it_through_no_project(
-    client_for: ClientFor, charlie: User, verifier_version: VerifierVersion, job: LabJob
-) -> None:
-    client = client_for(charlie)
-    for slug in ("ours", "theirs"):
-        for address in (
-            f"jobs/{job.pk}/",
-            f"jobs/{job.pk}/live/",
-            f"jobs/{job.pk}/groups/0/",
-            f"jobs/{job.pk}/result.json",
-        ):
-            assert client.get(f"/p/{slug}/lab/{address}").status_code == 404
-        assert client.post(f"/p/{slug}/lab/jobs/{job.pk}/cancel/").status_code == 404
-        assert client.get(f"/p/{slug}/rewards/{verifier_version.verifier_id}/lab/").status_code == 404
+    options = {"texts": [{"completion": "x", "answer": "7"}]}
+    other = job_ask(project=ours, actor=oscar, kind="try", version=verifier_version, options=options)
+    finished(other, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
+    text = text_of(client.get(f"{LAB}/jobs/{other.pk}/").content.decode())
+    assert "Answer scored" in text
+    assert "no signal" not in text
