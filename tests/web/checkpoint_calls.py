@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from cohort import artifacts
 from cohort.runs.models import Attempt, Run
 from grpo_core import records
 from tests.web.run_rows import Maker
@@ -20,7 +21,10 @@ def sha(content: bytes) -> str:
 
 @pytest.fixture
 def run(maker: Maker) -> Run:
-    return maker.run(state="queued")
+    """Nothing is stored of it, also where an earlier test's run had the same number in a database of its own."""
+    run = maker.run(state="queued")
+    artifacts.remove_folder(f"checkpoints/run-{run.pk}")
+    return run
 
 
 @pytest.fixture

@@ -61,7 +61,9 @@ def test_what_is_asked_for_waits_and_is_logged_and_told(ask: Ask, django_capture
     assert take_all(LAB_QUEUE) == [[job.pk]]
 
 
-def test_faults_are_told_at_their_fields(ask: Ask, dataset: PromptDataset, base_model: BaseModel, charlie: User) -> None:
+def test_faults_are_told_at_their_fields(
+    ask: Ask, dataset: PromptDataset, base_model: BaseModel, charlie: User
+) -> None:
     wrong = copy.deepcopy(RIGHT)
     wrong["components"][0]["params"] = {"extract": "nowhere"}
     assert faults(lambda: ask(spec=wrong)) == ["components.0.params.extract"]

@@ -1,7 +1,10 @@
-"""Whose turn it is: between projects and inside one, by label, GPUs and limits; and what the page of the queue says of
-it. Where the checkpoints are is in test_schedule_kept."""
+"""Whose turn it is: between projects and inside one, by label, GPUs and limits, and where a run's checkpoints are; and
+what the page of the queue says of it."""
 
+import re
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -10,34 +13,60 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 import cohort
-from cohort.accounts.models import Project, User
-from cohort.accounts.services import project_create
-from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
+from cohort.accounts.models import Project
 from cohort.runs.attempts import NotWaiting, OtherVersion, attempt_claim
-from cohort.runs.models import Attempt, Node, Run
+from cohort.runs.models import Attempt, Checkpoint, Node, Run
 from cohort.runs.schedule import queue, seats, takeable
 from cohort.runs.selectors.queue import waiting_rows
-from tests.web.conftest import PROBLEMS, R1_EXACT
-from tests.web.control import beat, claim, finish, gpu1, info, node, rows, waiting, why
+from tests.web.control import (
+    beat,
+    checkpoint,
+    claim,
+    database_now,
+    finish,
+    gpu1,
+    info,
+    let_pass,
+    node,
+    resumed,
+    rows,
+    steps,
+    train,
+    waiting,
+    why,
+)
 from tests.web.run_rows import Maker
 
 __all__ = ["gpu1"]  # fixture
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
+AT_ONCE = "a node takes it within seconds"
 
 
 @pytest.fixture
-def other(alice: User, tiny_model_folder: str) -> Maker:
-    """A second project."""
-    project = project_create(slug="other", name="Another project", owner=alice)
-    return Maker(
-        project,
-        alice,
-        base_model_register(project=project, actor=alice, name="tiny", path=tiny_model_folder),
-        dataset_create(project=project, actor=alice, name="d", format="jsonl", chunks=[PROBLEMS], source="tests"),
-        verifier_version_create(project=project, actor=alice, name="r", spec=R1_EXACT),
-    )
+def other(maker: Maker) -> Callable[[float], Run]:
+    """A waiting run of a second project."""
+    theirs = Project.objects.get(slug="theirs")
+
+    def make(minutes: float = 0) -> Run:
+        return waiting(maker, minutes, project=theirs)
+
+    return make
+
+
+def refused(on: Node, run: Run, words: str) -> None:
+    """What a claim is told is what the page of the queue says."""
+    with pytest.raises(NotWaiting, match=re.escape(words)):
+        claim(on, run.pk)
+
+
+def turns(*runs: Run) -> None:
+    assert [row.run.pk for row in waiting_rows()] == [run.pk for run in runs]
+
+
+def update(on: Node, **fields: Any) -> None:
+    Node.objects.filter(pk=on.pk).update(**fields)
 
 
 # ---------------------------------------------------------------------- order
@@ -46,40 +75,40 @@ def other(alice: User, tiny_model_folder: str) -> Maker:
 def test_inside_a_project_priority_comes_first_and_then_the_longest_wait(maker: Maker, gpu1: Node) -> None:
     late, early = waiting(maker, 1), waiting(maker, 9)
     low, high = waiting(maker, 99, priority=-10), waiting(maker, 0, priority=10)
-    turns = [high, early, late, low]
-    assert [row.run.pk for row in waiting_rows()] == [run.pk for run in turns]
+    order = [high, early, late, low]
+    turns(*order)
     assert [row.place for row in waiting_rows()] == [1, 2, 3, 4]
-    assert [claim(gpu1, low.pk).run_id for _ in turns] == [run.pk for run in turns], "the message is a hint"
+    assert [claim(gpu1, low.pk).run_id for _ in order] == [run.pk for run in order], "the message is a hint"
 
 
-def test_projects_take_turns_by_what_they_have_running(maker: Maker, other: Maker, gpu1: Node) -> None:
+def test_projects_take_turns_by_what_they_have_running(maker: Maker, other: Callable[..., Run], gpu1: Node) -> None:
     """Ours has one running, for an hour, and two that wait for long; theirs has three that came late. Theirs has none
     running, so it is first; then both have one, and theirs used less; then ours has one and theirs two; and so on."""
     claim(gpu1, waiting(maker, 200).pk)
     ours = [waiting(maker, 100), waiting(maker, 90)]
-    theirs = [waiting(other, 3), waiting(other, 2), waiting(other, 1)]
+    theirs = [other(3), other(2), other(1)]
     Attempt.objects.update(claimed_at=Now() - HOUR)
-    turns = [theirs[0], theirs[1], ours[0], theirs[2], ours[1]]
-    assert [row.run.pk for row in waiting_rows()] == [run.pk for run in turns]
-    assert [claim(gpu1).run_id for _ in turns] == [run.pk for run in turns]
+    order = [theirs[0], theirs[1], ours[0], theirs[2], ours[1]]
+    turns(*order)
+    assert [claim(gpu1).run_id for _ in order] == [run.pk for run in order]
 
 
 def test_of_two_projects_with_as_many_running_the_one_that_used_less_is_first(
-    maker: Maker, other: Maker, gpu1: Node
+    maker: Maker, other: Callable[..., Run], gpu1: Node
 ) -> None:
     finish(claim(gpu1, waiting(maker, 50).pk), "cancelled")
-    Attempt.objects.update(claimed_at=F("ended_at") - HOUR, ended_at=F("ended_at"))
-    first, second = waiting(maker, 30), waiting(other, 1)
-    assert [row.run.pk for row in waiting_rows()] == [second.pk, first.pk]
+    Attempt.objects.update(claimed_at=F("ended_at") - HOUR)
+    first, second = waiting(maker, 30), other(1)
+    turns(second, first)
     assert claim(gpu1).run_id == second.pk
 
 
-def test_the_row_of_one_run_is_that_among_all(maker: Maker, other: Maker, gpu1: Node) -> None:
-    first, mine = waiting(other, 9), waiting(maker, 1)
+def test_the_row_of_one_run_is_that_among_all(maker: Maker, other: Callable[..., Run], gpu1: Node) -> None:
+    first, mine = other(9), waiting(maker, 1)
     waiting(maker, 0)
     (row,) = waiting_rows(only=mine)
     assert (row.run.pk, row.place, row.since) == (mine.pk, 2, mine.queued_at)
-    assert row.why == rows()[mine.pk].why == "behind 1 other run"
+    assert row.why == why(mine) == "behind 1 other run"
     claim(gpu1, first.pk)
     assert waiting_rows(only=Run.objects.get(pk=first.pk)) == [], "it no longer waits"
 
@@ -96,23 +125,20 @@ def test_label_and_gpus_decide_where_a_run_goes(maker: Maker, gpu1: Node) -> Non
         "a node with the label a100",
         "2 GPUs on a node with the label a100",
     ]
+    assert why(labelled) == "no node that is here has the label a100 (gpu-1: no label)"
     assert claim(gpu1).run_id == plain.pk
-    with pytest.raises(NotWaiting, match=r"run \d+ waits: no node that is here has 2 GPUs \(gpu-1 has none\)"):
-        claim(gpu1, two.pk)
-    one_gpu = node("gpu-2", gpus=1, labels=("a100", "fast"))
-    assert claim(one_gpu).run_id == labelled.pk
+    refused(gpu1, two, f"run {two.pk} waits: no node that is here has 2 GPUs (gpu-1 has none)")
+    assert claim(node("gpu-2", gpus=1, labels=("l4", "a100"))).run_id == labelled.pk
     assert why(both) == "no node with the label a100 that is here has 2 GPUs (gpu-2 has 1)"
     assert why(two) == "no node that is here has 2 GPUs (gpu-1 has none; gpu-2 has 1)"
+    Run.objects.filter(pk=both.pk).update(node_label="b200")
+    assert why(both) == "no node that is here has the label b200 (gpu-1: no label; gpu-2: a100, l4)"
+    Run.objects.filter(pk=both.pk).update(node_label="a100")
     assert claim(node("gpu-3", gpus=2)).run_id == two.pk
     assert claim(node("gpu-4", gpus=8, labels=("a100",))).run_id == both.pk
-
-
-def test_what_nobody_here_is_called_is_said_with_what_they_are(maker: Maker, gpu1: Node) -> None:
-    node("gpu-2", labels=("l4", "fast"))
-    run = waiting(maker, node_label="a100")
-    assert why(run) == "no node that is here has the label a100 (gpu-1: no label; gpu-2: fast, l4)"
+    late = waiting(maker)
     Node.objects.update(last_seen_at=Now() - HOUR)
-    assert why(run) == "no node is here"
+    assert why(late) == "no node is here"
 
 
 @pytest.mark.parametrize(
@@ -132,24 +158,21 @@ def test_an_attempt_holds_the_gpus_that_it_uses(maker: Maker, engine: dict[str, 
 
 def test_a_draining_node_takes_nothing_and_gives_back_what_it_has(maker: Maker, gpu1: Node) -> None:
     attempt = claim(gpu1, waiting(maker).pk)
-    Node.objects.filter(pk=gpu1.pk).update(draining="finish")
-    assert beat(attempt)[0] == "run"
-    Node.objects.filter(pk=gpu1.pk).update(draining="move")
-    assert beat(attempt)[0] == "preempt"
+    for how, desired in (("finish", "run"), ("move", "preempt")):
+        update(gpu1, draining=how)
+        assert beat(attempt)[0] == desired
     Run.objects.update(desired="cancel")
-    assert beat(attempt)[0] == "cancel"
+    assert beat(attempt)[0] == "cancel", "a person's word counts for more"
     run = waiting(maker)
-    with pytest.raises(NotWaiting, match="gpu-1 is draining and takes no new run"):
-        claim(gpu1, run.pk)
+    refused(gpu1, run, why(run))
     assert why(run) == "gpu-1 is draining and takes no new run"
     assert claim(node("gpu-2")).run_id == run.pk
 
 
 def test_a_worker_of_another_version_gets_nothing(maker: Maker, gpu1: Node) -> None:
     run = waiting(maker)
-    other = info(versions={"cohort-grpo": "9.9"})
     with pytest.raises(OtherVersion, match=f"of version 9.9 and the platform of {cohort.__version__}"):
-        attempt_claim(run_id=run.pk, node=gpu1, info=other)
+        attempt_claim(run_id=run.pk, node=gpu1, info=info(versions={"cohort-grpo": "9.9"}))
     gpu1.refresh_from_db()
     assert gpu1.info["versions"] == {"cohort-grpo": "9.9"}, "the page of nodes says why it stands idle"
     same = info(versions={"cohort-grpo": cohort.__version__})
@@ -157,30 +180,24 @@ def test_a_worker_of_another_version_gets_nothing(maker: Maker, gpu1: Node) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reports", "words"),
     [
         ({"versions": {"cohort-grpo": "0.0.0"}}, f"gpu-1 is of version 0.0.0, not {cohort.__version__}"),
-        ({"refuses": "1.2 GiB free on its disk"}, "gpu-1 refuses: 1.2 GiB free on its disk"),
+        ({"refuses": "the disk is full"}, "gpu-1 refuses: the disk is full"),
     ],
 )
-def test_a_node_that_takes_no_run_is_no_place_for_one(
-    maker: Maker, gpu1: Node, told: dict[str, object], words: str
+def test_a_node_that_takes_no_run_is_none_to_wait_for(
+    maker: Maker, gpu1: Node, reports: dict[str, object], words: str
 ) -> None:
-    Node.objects.update(info=info(**told).model_dump(mode="json"))
+    update(gpu1, info=info(**reports).model_dump(mode="json"))
     run = waiting(maker)
     assert why(run) == words
     assert takeable(queue(), seats()) == [], "no message is sent for nobody"
+    with pytest.raises((NotWaiting, OtherVersion)):
+        attempt_claim(run_id=run.pk, node=gpu1, info=info(**reports))
     node("gpu-2")
-    assert why(run) == "a node takes it within seconds"
+    assert why(run) == AT_ONCE
     assert takeable(queue(), seats()) == [run]
-
-
-def test_a_worker_that_refuses_gets_nothing(maker: Maker, gpu1: Node) -> None:
-    run = waiting(maker)
-    with pytest.raises(NotWaiting, match="the worker on gpu-1 takes no run now: the disk is full"):
-        attempt_claim(run_id=run.pk, node=gpu1, info=info(refuses="the disk is full"))
-    assert why(run) == "gpu-1 refuses: the disk is full"
-    assert attempt_claim(run_id=run.pk, node=gpu1, info=info()).attempt.run_id == run.pk
 
 
 def test_a_hint_of_no_run_is_an_error_only_when_nothing_waits(maker: Maker, gpu1: Node) -> None:
@@ -193,15 +210,14 @@ def test_a_hint_of_no_run_is_an_error_only_when_nothing_waits(maker: Maker, gpu1
 # ---------------------------------------------------------------------- limits
 
 
-def test_a_project_runs_no_more_than_its_limit(maker: Maker, other: Maker, gpu1: Node) -> None:
+def test_a_project_runs_no_more_than_its_limit(maker: Maker, other: Callable[..., Run], gpu1: Node) -> None:
     Project.objects.filter(pk=maker.project.pk).update(max_running=2)
-    mine = [waiting(maker, 9 - place) for place in range(3)]
+    mine = [waiting(maker, 9 - at) for at in range(3)]
     for run in mine[:2]:
         assert claim(gpu1, run.pk).run_id == run.pk
     assert why(mine[2]) == "the project's limit of running runs is reached (2 of 2 run)"
-    with pytest.raises(NotWaiting, match="limit of running runs is reached"):
-        claim(gpu1, mine[2].pk)
-    theirs = waiting(other)
+    refused(gpu1, mine[2], why(mine[2]))
+    theirs = other()
     assert claim(gpu1, mine[2].pk).run_id == theirs.pk
     finish(Attempt.objects.get(run=mine[0]), "cancelled")
     assert claim(gpu1).run_id == mine[2].pk
@@ -213,34 +229,22 @@ def test_a_project_that_used_its_hours_waits_until_old_ones_no_longer_count(make
     finish(claim(gpu1, waiting(maker).pk), "cancelled")
     Attempt.objects.update(ended_at=Now() - timedelta(days=20), claimed_at=Now() - timedelta(days=20, hours=120))
     run = waiting(maker)
-    attempt = Attempt.objects.get()
-    free = attempt.claimed_at + timedelta(days=30, hours=20)
+    free = Attempt.objects.get().claimed_at + timedelta(days=30, hours=20)
     frees = f"frees at {free:%Y-%m-%d %H:%M} UTC if nothing more is used"
     assert why(run) == f"the project's GPU-hours are used up (120 of 100 in 30 days; {frees})"
-    with pytest.raises(NotWaiting, match="GPU-hours are used up"):
-        claim(gpu1, run.pk)
-    Project.objects.filter(pk=maker.project.pk).update(gpu_hours_limit=121)
-    assert claim(gpu1).run_id == run.pk
-
-
-def test_a_long_queue_of_a_project_out_of_hours_is_read_once(maker: Maker, gpu1: Node) -> None:
-    """Six queries for the queue, one for the nodes, one for when the hours are free."""
-    Project.objects.filter(pk=maker.project.pk).update(gpu_hours_limit=1)
-    finish(claim(gpu1, waiting(maker).pk), "cancelled")
-    Attempt.objects.update(ended_at=Now(), claimed_at=Now() - 2 * HOUR)
-    run = waiting(maker)
+    refused(gpu1, run, why(run))
     with CaptureQueriesContext(connection) as short:
         waiting_rows()
-    for _ in range(29):
+    for _ in range(9):
         waiting(maker)
     with CaptureQueriesContext(connection) as long:
-        found = waiting_rows()
-    with CaptureQueriesContext(connection) as one:
+        whole = waiting_rows()
+    with CaptureQueriesContext(connection) as single:
         waiting_rows(only=run)
-    assert len(found) == 30
-    assert {row.why for row in found} == {rows()[run.pk].why}
-    assert "GPU-hours are used up" in found[0].why
-    assert len(short) == len(long) == len(one) <= 8
+    assert {row.why for row in whole} == {why(run)}
+    assert len(short) == len(long) == len(single) <= 8, "the queue, the nodes, and when the hours are free"
+    Project.objects.filter(pk=maker.project.pk).update(gpu_hours_limit=121)
+    assert claim(gpu1).run_id == run.pk
 
 
 # ---------------------------------------------------------------------- busy
@@ -248,32 +252,160 @@ def test_a_long_queue_of_a_project_out_of_hours_is_read_once(maker: Maker, gpu1:
 
 def test_who_is_busy_and_who_is_before_is_said(maker: Maker, gpu1: Node) -> None:
     gpu2 = node("gpu-2")
-    first, second, third = (waiting(maker, 9 - place) for place in range(3))
-    assert [why(run) for run in (first, second, third)] == [
-        "a node takes it within seconds",
-        "a node takes it within seconds",
-        "behind 2 other runs",
-    ]
+    first, second, third = (waiting(maker, 9 - at) for at in range(3))
+    assert [why(run) for run in (first, second, third)] == [AT_ONCE, AT_ONCE, "behind 2 other runs"]
     claim(gpu1)
-    assert (why(second), why(third)) == ("a node takes it within seconds", "behind 1 other run")
+    assert (why(second), why(third)) == (AT_ONCE, "behind 1 other run")
     claim(gpu2)
     assert why(third) == "all 2 nodes that could take it are busy"
     fourth = waiting(maker)
     assert why(fourth) == "all 2 nodes that could take it are busy; behind 1 other run"
     Run.objects.filter(pk=fourth.pk).update(node_label="a100")
-    node("gpu-3", labels=("a100",))
-    claim(Node.objects.get(name="gpu-3"))
-    fifth = waiting(maker, node_label="a100")
-    assert why(fifth).startswith("gpu-3, the only node that could take it, is busy")
+    claim(node("gpu-3", labels=("a100",)))
+    assert why(waiting(maker, node_label="a100")).startswith("gpu-3, the only node that could take it, is busy")
 
 
 def test_only_those_before_that_a_node_of_its_own_may_take_are_counted(maker: Maker, gpu1: Node) -> None:
     """gpu-1 may take any run without a label, gpu-2 those with a100 as well; nobody here takes b200."""
     node("gpu-2", labels=("a100",))
     labels = ("", "a100", "b200", "a100", "", "a100")
-    found = [waiting(maker, 9 - place, node_label=label) for place, label in enumerate(labels)]
-    said = [why(run) for run in found]
-    assert said[0] == "a node takes it within seconds"
-    assert said[1] == "behind 1 other run", "gpu-2 may take the first"
-    assert said[2].startswith("no node that is here has the label b200")
-    assert said[3:] == ["behind 2 other runs", "behind 3 other runs", "behind 4 other runs"]
+    reasons = [why(run) for run in [waiting(maker, 9 - at, node_label=label) for at, label in enumerate(labels)]]
+    assert reasons.pop(2).startswith("no node that is here has the label b200")
+    behind = ["behind 1 other run", *(f"behind {count} other runs" for count in (2, 3, 4))]
+    assert reasons == [AT_ONCE, *behind], "gpu-2 may take the first too"
+
+
+# ---------------------------------------------------------------------- where the checkpoints are
+
+
+@pytest.fixture
+def came_back(maker: Maker, gpu1: Node) -> Run:
+    """A run that gpu-1 had to give back with a checkpoint at step 4 (and, before it, one at 2)."""
+    attempt = train(claim(gpu1, waiting(maker).pk), checkpoint(2), *steps(1, 4), checkpoint(4))
+    return finish(attempt, "preempted", "worker_shutdown")
+
+
+@pytest.fixture
+def gpu2(came_back: Run) -> Node:
+    return node("gpu-2")
+
+
+def store(step: int) -> None:
+    """The checkpoint is on the platform."""
+    Checkpoint.objects.filter(step=step).update(stored_at=Now())
+
+
+def queued(run: Run, **ago: float) -> None:
+    Run.objects.filter(pk=run.pk).update(queued_at=Now() - timedelta(**ago))
+
+
+def test_a_run_waits_for_its_next_try(came_back: Run, gpu1: Node) -> None:
+    Run.objects.update(retries=2, not_before=Now() + timedelta(seconds=30))
+    came_back.refresh_from_db()
+    assert why(came_back) == f"waits until {came_back.not_before:%H:%M:%S} UTC after a failure (try 2 of 5)"
+    refused(gpu1, came_back, why(came_back))
+    let_pass(came_back)
+    assert claim(gpu1).run_id == came_back.pk
+
+
+def test_a_run_is_kept_for_the_node_that_has_its_newest_checkpoint(came_back: Run, gpu1: Node, gpu2: Node) -> None:
+    """An older one is on the platform, so after a minute another node may go on from that."""
+    store(2)
+    assert why(came_back) == AT_ONCE, "gpu-1 may come at once"
+    assert came_back.queued_at is not None
+    asked = database_now()
+    with pytest.raises(NotWaiting, match="kept for gpu-1, which has its newest checkpoint, for another") as kept:
+        claim(gpu2, came_back.pk)
+    seconds = re.search(r"for another (\d+) s$", str(kept.value))
+    assert seconds is not None
+    most, least = (60 - (moment - came_back.queued_at).total_seconds() for moment in (asked, database_now()))
+    assert round(least) <= int(seconds[1]) <= round(most) <= 60
+    queued(came_back, seconds=61)
+    assert claim(gpu2).run_id == came_back.pk
+
+
+NOT_KEPT: dict[str, Callable[[Node], object]] = {
+    "the clock was set back": lambda _: (store(2), Run.objects.update(queued_at=Now() + HOUR)),
+    "the newest is on the platform": lambda _: store(4),
+    "nobody has it": lambda on: update(on, last_seen_at=Now() - HOUR),
+    "it begins anew": lambda on: (update(on, draining="move"), Run.objects.update(from_start=True)),
+}
+
+
+@pytest.mark.parametrize("because", NOT_KEPT)
+def test_a_run_is_not_kept_in_vain(came_back: Run, gpu1: Node, gpu2: Node, because: str) -> None:
+    NOT_KEPT[because](gpu1)
+    assert claim(gpu2).run_id == came_back.pk
+
+
+def test_the_node_that_has_it_may_come_at_once(came_back: Run, gpu1: Node, gpu2: Node) -> None:
+    assert why(came_back) == AT_ONCE
+    assert claim(gpu1).run_id == came_back.pk
+
+
+def test_a_node_that_can_have_no_checkpoint_leaves_the_run_to_those_that_may_come_back(
+    came_back: Run, gpu1: Node, gpu2: Node
+) -> None:
+    """For a quarter of an hour after they were last heard of, however long the run has waited; then it takes the run
+    and fails for that reason, instead of nobody ever saying so."""
+    update(gpu1, last_seen_at=Now() - timedelta(minutes=14))
+    queued(came_back, hours=5)
+    gpu1.refresh_from_db()
+    until = gpu1.last_seen_at + timedelta(minutes=15)  # type: ignore[operator]
+    assert why(came_back) == f"waits until {until:%H:%M:%S} UTC for gpu-1, the only node that has a checkpoint of it"
+    refused(gpu2, came_back, "the only node that has a checkpoint of it")
+    update(gpu1, last_seen_at=Now() - timedelta(minutes=16))
+    assert claim(gpu2).run_id == came_back.pk
+
+
+def test_a_run_waits_as_long_as_the_node_that_has_its_checkpoints_is_busy(
+    maker: Maker, came_back: Run, gpu1: Node, gpu2: Node
+) -> None:
+    """Nobody fails it for want of a checkpoint that is there."""
+    busy_with = claim(gpu1, waiting(maker, priority=10).pk)
+    assert busy_with.run_id != came_back.pk
+    queued(came_back, hours=5)
+    assert why(came_back) == "gpu-1, the only node that could take it, is busy"
+    refused(gpu2, came_back, "waits for gpu-1, the only node that has a checkpoint of it")
+    finish(busy_with, "cancelled")
+    assert claim(gpu1).run_id == came_back.pk
+
+
+@pytest.mark.parametrize("how", ["finish", "move"])
+def test_a_run_whose_only_checkpoint_is_on_a_draining_node_says_what_to_do(
+    came_back: Run, gpu1: Node, gpu2: Node, how: str
+) -> None:
+    update(gpu1, draining=how)
+    queued(came_back, hours=5)
+    assert why(came_back).startswith("its only checkpoint is on gpu-1, which is being drained: undrain it, or cancel")
+    for asking in (gpu1, gpu2):
+        refused(asking, came_back, why(came_back))
+    Node.objects.update(draining="")
+    assert claim(gpu1).run_id == came_back.pk
+
+
+def test_nodes_that_share_the_folder_of_runs_have_each_other_s_checkpoints(
+    came_back: Run, gpu1: Node, gpu2: Node
+) -> None:
+    """gpu-2 shares gpu-1's folder, so that it need not wait for gpu-1, here or gone; gpu-3 has another one."""
+    gpu3 = node("gpu-3")
+    for one, folder in ((gpu1, "net:1"), (gpu2, "net:1"), (gpu3, "disk:3")):
+        update(one, info=info(runs_id=folder).model_dump(mode="json"))
+    for one in (gpu1, gpu2, gpu3):
+        one.refresh_from_db()
+    refused(gpu3, came_back, "kept for gpu-1 or gpu-2, which have its newest checkpoint")
+    update(gpu1, revoked_at=Now())
+    queued(came_back, hours=5)
+    refused(gpu3, came_back, "waits for gpu-2, the only node that has a checkpoint of it")
+    assert claim(gpu2).run_id == came_back.pk
+
+
+def test_a_node_that_has_an_older_checkpoint_takes_it_after_a_minute(came_back: Run, gpu1: Node, gpu2: Node) -> None:
+    update(gpu1, last_seen_at=Now() - timedelta(minutes=16))
+    again = train(claim(gpu2), resumed(4), *steps(5, 6), checkpoint(6))
+    update(gpu1, last_seen_at=Now())
+    run = finish(again, "preempted", "worker_shutdown")
+    assert why(run) == AT_ONCE
+    refused(gpu1, run, "kept for gpu-2")
+    queued(run, seconds=61)
+    assert claim(gpu1).run_id == run.pk

@@ -147,9 +147,7 @@ def test_limits_are_part_of_the_reward_only_where_they_differ(client: Client) ->
     assert b'<details class="fold" open>' in wrong.content
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "names"), cases("catalog/reward_form_faults", "change", "field", "names")
-)
+@pytest.mark.parametrize(("change", "field", "names"), cases("catalog/reward_form_faults", "change", "field", "names"))
 def test_a_fault_stands_beside_its_field(client: Client, change: dict[str, str], field: str, names: str) -> None:
     response = client.post(NEW, FORM | change)
     assert response.status_code == 422
