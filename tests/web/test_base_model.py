@@ -180,25 +180,6 @@ def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
     assert "<script>alert" not in shown
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"path": "nothing"}, "path"),
-        ({"path": "../../etc"}, "path"),
-        ({"path": HUB, "revision": "main"}, "revision"),
-        ({"path": "https://x/y/z", "revision": COMMIT}, "path"),
-        ({"path": "tiny", "name": ""}, "name"),
-    ],
-)
-def test_a_fault_stands_beside_its_field(
-    client_for: ClientFor, ours: Project, oscar: User, given: dict[str, str], field: str
-) -> None:
-    response = client_for(oscar).post("/p/ours/models/new/", {"name": "m", "revision": "", **given})
-    assert response.status_code == 422
-    assert list(response.context["form"].errors) == [field]
-    assert not BaseModel.objects.exists()
-
-
 def test_more_folders_than_are_shown_are_counted(
     client_for: ClientFor, ours: Project, oscar: User, good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

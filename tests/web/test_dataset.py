@@ -1,6 +1,7 @@
-"""Adding a dataset: every line is read first, and a bad one stores nothing and is named."""
+"""Adding a dataset: every line is read first, and a bad one stores nothing and is named; or made by a task of
+reasoning-gym, through the real generator in its own process.
+"""
 
-import gzip
 import hashlib
 import json
 import re
@@ -10,21 +11,33 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db.models import Model
 from django.test import Client
 
 from cohort import artifacts
 from cohort.accounts.models import Project, User
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import BaseModel, EvalSuite, PromptDataset
 from cohort.catalog.services import dataset_create
+from cohort.catalog.tasks import dataset_from_task, task_reward
+from tests.cases import cases
+from tests.needs import needs
+from tests.web.suite_rows import ITEMS
+from tests.web.suite_rows import upload as suite_upload
 
 ClientFor = Callable[[User], Client]
 GOOD = b'{"prompt": "what is 1 + 1?", "answer": "2"}\n{"prompt": "what is 1 + 22?", "answer": 23}\n'
 NEW = "/p/ours/datasets/new/"
+MODELS = "/p/ours/models/new/"
 
 
 def upload(client: Client, content: bytes, **more: str) -> Any:
     file = SimpleUploadedFile("problems.jsonl", content)
     return client.post(NEW, {"name": "set", "format": "jsonl", "file": file, **more})
+
+
+@pytest.fixture
+def client(client_for: ClientFor, ours: Project, oscar: User) -> Client:
+    return client_for(oscar)
 
 
 def signed_in(user: User) -> Client:
@@ -34,8 +47,7 @@ def signed_in(user: User) -> Client:
     return client
 
 
-def test_operator_uploads_and_sees_it(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    client = client_for(oscar)
+def test_operator_uploads_and_sees_it(client: Client, ours: Project, oscar: User) -> None:
     response = upload(client, GOOD, source="made by hand")
     dataset = PromptDataset.objects.get(project=ours)
     assert response.url == f"/p/ours/datasets/{dataset.pk}/"
@@ -51,9 +63,9 @@ def test_operator_uploads_and_sees_it(client_for: ClientFor, ours: Project, osca
     assert all(part in page for part in (dataset.sha256, "made by hand", "showing 2 of 2"))
 
 
-def test_pasted_lines_are_taken_too(client_for: ClientFor, ours: Project, oscar: User) -> None:
+def test_pasted_lines_are_taken_too(client: Client) -> None:
     data = {"name": "set", "format": "gsm8k", "lines": '{"question": "3 * 4?", "answer": "12\\n#### 12"}'}
-    client_for(oscar).post(NEW, data)
+    client.post(NEW, data)
     assert PromptDataset.objects.get().preview[0]["answer"] == "12"
 
 
@@ -63,30 +75,39 @@ def test_cuts_between_chunks_do_not_matter(ours: Project, alice: User) -> None:
     assert (dataset.sha256, dataset.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
 
 
-@pytest.mark.parametrize(
-    ("content", "names"),
-    [
-        (GOOD + b"not json\n", "problems.jsonl, line 3: is not JSON"),
-        (GOOD + b'{"prompt": "x"}\n', "problems.jsonl, line 3: has no field"),
-        (GOOD + b"[1]\n", "problems.jsonl, line 3"),
-        (GOOD + b"\xff\n", "problems.jsonl, line 3: is not UTF-8"),
-        (GOOD + b'{"prompt": "a\\u0000b", "answer": "1"}\n', "problems.jsonl, line 3"),
-        (GOOD + b'{"prompt": "' + b"x" * (1 << 20) + b'", "answer": "1"}\n', "line 3: is longer"),
-        (b"", "holds no problems"),
-        (b"\n\n", "holds no problems"),
-        (gzip.compress(GOOD, mtime=0), "gzip"),
-        (b"PAR1xxxx", "Parquet"),
-    ],
-    ids=["text", "field", "list", "bytes", "nul", "long", "empty", "blank", "gzip", "parquet"],
-)
+BAD = ("page", "good_lines_first", "text", "content", "names")
+PAGES: dict[str, tuple[Any, bytes, type[Model]]] = {
+    "datasets": (upload, GOOD, PromptDataset),
+    "suites": (lambda client, content: suite_upload(client, ("items.jsonl", content)), ITEMS, EvalSuite),
+}
+LONG = b'{"prompt": "' + b"x" * (1 << 20) + b'", "answer": "1"}\n'
+
+
+@pytest.mark.parametrize(BAD, cases("catalog/bad_uploads", *BAD))
 def test_a_bad_file_stores_nothing_and_says_where(
-    client_for: ClientFor, ours: Project, oscar: User, content: bytes, names: str
+    client: Client, page: str, good_lines_first: bool | None, text: str | None, content: bytes | None, names: str
 ) -> None:
-    response = upload(client_for(oscar), content)
+    send_to, good, model = PAGES[page]
+    bad = LONG if text == "LONG" else content or (text or "").encode()
+    whole = good + bad if good_lines_first else bad
+    response = send_to(client, whole)
     assert response.status_code == 422
-    assert names in str(response.context["form"].errors["file"])
-    assert not PromptDataset.objects.exists()
-    assert not artifacts.exists(f"datasets/{hashlib.sha256(content).hexdigest()}")
+    (errors,) = response.context["form"].errors.values()
+    assert names in str(errors)
+    assert not model._default_manager.exists()
+    assert not artifacts.exists(f"{page}/{hashlib.sha256(whole).hexdigest()}")
+
+
+@pytest.mark.parametrize(("page", "given", "field"), cases("catalog/form_faults", "page", "given", "field"))
+def test_a_fault_of_a_suite_or_model_stands_beside_its_field(
+    client: Client, page: str, given: dict[str, str], field: str
+) -> None:
+    suite = page == "suites"
+    response: Any = suite_upload(client, ("items.jsonl", ITEMS), **given) if suite else client.post(MODELS, given)
+    assert response.status_code == 422
+    assert list(response.context["form"].errors) == [field]
+    assert f'id="id_{field}_error"' in response.content.decode()
+    assert not (EvalSuite if suite else BaseModel)._default_manager.exists()
 
 
 def test_limits_of_size_and_problems(settings: Any, ours: Project, alice: User) -> None:
@@ -135,17 +156,13 @@ def test_a_large_body_is_refused_unread_wherever_there_is_no_upload(address: str
 
 
 @pytest.mark.parametrize("length", ["1050001", "9" * 40, "0" * 20 + "1050001", "-1", "٣"])
-def test_an_upload_over_the_limit_is_refused_unread(
-    settings: Any, client_for: ClientFor, ours: Project, oscar: User, length: str
-) -> None:
+def test_an_upload_over_the_limit_is_refused_unread(settings: Any, client: Client, length: str) -> None:
     settings.COHORT_MAX_DATASET_BYTES = 1_050_000 - 1024 * 1024
-    assert send(client_for(oscar), NEW, length).status_code == 413
+    assert send(client, NEW, length).status_code == 413
 
 
-def test_no_upload_is_read_without_its_length_or_before_the_role_is_checked(
-    client_for: ClientFor, ours: Project, oscar: User, bob: User
-) -> None:
-    assert send(client_for(oscar), NEW, "", HTTP_TRANSFER_ENCODING="chunked").status_code == 411
+def test_no_upload_is_read_without_its_length_or_before_the_role_is_checked(client: Client, bob: User) -> None:
+    assert send(client, NEW, "", HTTP_TRANSFER_ENCODING="chunked").status_code == 411
     assert send(Client(enforce_csrf_checks=True), NEW, "1000").status_code == 302
     assert send(signed_in(bob), NEW, "1000").status_code == 403
 
@@ -166,9 +183,8 @@ def test_the_workers_calls_keep_their_own_limits() -> None:
 
 
 def test_neither_or_both_sources_unknown_format_and_used_name(
-    client_for: ClientFor, ours: Project, oscar: User, dataset: PromptDataset
+    client: Client, ours: Project, oscar: User, dataset: PromptDataset
 ) -> None:
-    client = client_for(oscar)
     for response in (upload(client, GOOD, lines="{}"), client.post(NEW, {"name": "set", "format": "jsonl"})):
         assert "one of the two" in response.content.decode()
     for name, format_, match in (("x", "csv", "not a format"), ("additions", "jsonl", "already")):
@@ -192,3 +208,48 @@ def test_hostile_problems_are_shown_escaped(client_for: ClientFor, ours: Project
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 4
     assert "\u202e" not in page
     assert ">\\u202e</span>" in page
+
+
+def test_operator_makes_one_by_name(client: Client, ours: Project) -> None:
+    needs("reasoning-gym")
+    response: Any = client.post("/p/ours/datasets/task/", {"task": "chain_sum", "size": "12", "seed": "3"})
+    dataset = PromptDataset.objects.get(project=ours)
+    assert response.url == f"/p/ours/datasets/{dataset.pk}/"
+    assert dataset.made is not None
+    assert {key: dataset.made[key] for key in ("task", "size", "seed")} == {"task": "chain_sum", "size": 12, "seed": 3}
+    assert dataset.columns == {"task": 12}
+    line = json.loads(b"".join(artifacts.read_chunks(dataset.artifact)).splitlines()[0])
+    # The task asks for a sum; worked out here from the expression that it shows.
+    shown = line["prompt"].partition(":")[2].rstrip("= ")
+    numbers = shown.replace("- ", "-").replace("+ ", "").split()
+    assert str(sum(map(int, numbers))) == line["answer"]
+
+
+def test_the_same_again_is_the_same_dataset_and_a_taken_name_gets_a_number(ours: Project, alice: User) -> None:
+    needs("reasoning-gym")
+    first = dataset_from_task(project=ours, actor=alice, task="gcd", size=3, seed=0)
+    assert dataset_from_task(project=ours, actor=alice, task="gcd", size=3, seed=0) == first
+    PromptDataset.objects.update(name="gcd, 3 problems, seed 1")
+    other = dataset_from_task(project=ours, actor=alice, task="gcd", size=3, seed=1)
+    assert other.sha256 != first.sha256
+    assert other.name == "gcd, 3 problems, seed 1 (2)"
+
+
+FAULTS = ("task", "size", "seed", "field", "names")
+
+
+@pytest.mark.parametrize(FAULTS, cases("catalog/task_faults", *FAULTS))
+def test_what_cannot_be_made_is_said_beside_its_field(
+    ours: Project, alice: User, task: str, size: int, seed: int, field: str, names: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        dataset_from_task(project=ours, actor=alice, task=task, size=size, seed=seed)
+    assert list(caught.value.message_dict) == [field]
+    assert names in caught.value.message_dict[field][0]
+    assert not PromptDataset.objects.exists()
+
+
+def test_the_reward_is_made_once(ours: Project, alice: User) -> None:
+    version = task_reward(project=ours, actor=alice)
+    assert version.spec["components"][0]["kind"] == "reasoning_gym"
+    assert task_reward(project=ours, actor=alice) == version

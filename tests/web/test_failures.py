@@ -1,5 +1,4 @@
-"""What becomes of a run whose attempt ended: by cause, by how often, by what it came to. The rules alone are in
-test_retry."""
+"""What becomes of a run whose attempt ended: by cause, by how often, by what it came to."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,20 +6,20 @@ from typing import Any
 import pytest
 
 from cohort.runs import reconcile
-from cohort.runs.attempts import StaleFence, attempts_released
+from cohort.runs.attempts import StaleFence
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.reconcile import attempts_lost, queued_republish
-from grpo_core.wire import LostAttempt, LostAttempts
+from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
+from grpo_core import errors
+from tests.cases import cases
 from tests.web.control import (
     age,
     beat,
     checkpoint,
     claim,
-    claimed,
     finish,
     gpu1,
     let_pass,
-    node,
     queue_at,
     resumed,
     steps,
@@ -30,7 +29,7 @@ from tests.web.control import (
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
-__all__ = ["gpu1"]  # fixture
+__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
@@ -45,27 +44,17 @@ def attempt(run: Run, gpu1: Node) -> Attempt:
     return train(claim(gpu1), checkpoint(0), *steps(1, 40), checkpoint(40))
 
 
-QUEUED = ("queued", [1], [])
-ENDED = ("failed", [], [1])
-
-
 @pytest.mark.parametrize(
-    ("end", "code", "follows", "error_code", "retries"),
+    ("end", "code", "follows"),
     [
-        ("failed", "trainer_killed", QUEUED, "trainer_killed", 1),
-        ("failed", "out_of_memory", ENDED, "out_of_memory", 0),
-        ("preempted", "worker_shutdown", QUEUED, "", 0),
-        ("preempted", "drained", QUEUED, "", 0),
+        ("failed", "trainer_killed", ("queued", "trainer_killed", 1)),
+        ("failed", "out_of_memory", ("failed", "out_of_memory", 0)),
+        ("preempted", "worker_shutdown", ("queued", "", 0)),
+        ("preempted", "drained", ("queued", "", 0)),
     ],
 )
 def test_a_run_goes_on_or_is_recorded(
-    attempt: Attempt,
-    end: str,
-    code: str,
-    follows: tuple[str, list[int], list[int]],
-    error_code: str,
-    retries: int,
-    django_capture_on_commit_callbacks: Any,
+    attempt: Attempt, end: str, code: str, follows: Any, django_capture_on_commit_callbacks: Any
 ) -> None:
     """A run that goes on is published at once and has no record yet; one that ended is asked a record for."""
     queues = ("train", "platform.seal")
@@ -73,11 +62,12 @@ def test_a_run_goes_on_or_is_recorded(
         take_all(queue)
     with django_capture_on_commit_callbacks(execute=True):
         run = finish(attempt, end, code, "That is why")
-    published = [[1] if [run.pk] in take_all(queue) else [] for queue in queues]
-    assert (run.state, *published) == follows
-    assert (run.error_code, run.retries, run.barren, run.not_before) == (error_code, retries, 0, None)
+    goes_on = run.state == "queued"
+    assert [[run.pk] in take_all(queue) for queue in queues] == [goes_on, not goes_on]
+    assert (run.state, run.error_code, run.retries) == follows
+    assert (run.barren, run.not_before) == (0, None)
     assert run.reason.startswith("That is why")
-    assert ("step 40" in run.reason) == (run.state == "queued")
+    assert ("step 40" in run.reason) == goes_on
 
 
 def test_five_tries_with_longer_and_longer_waits(attempt: Attempt, gpu1: Node) -> None:
@@ -154,20 +144,32 @@ def test_a_beat_that_comes_late_and_first_keeps_the_run(attempt: Attempt) -> Non
     assert attempts_lost() == []
 
 
-def test_a_worker_that_starts_again_gives_back_what_it_had(attempt: Attempt, maker: Maker, gpu1: Node) -> None:
-    other = claim(node("gpu-2"), maker.run(state="queued").pk)
-    ended = claim(gpu1, maker.run(state="queued").pk)
-    finish(ended, "cancelled")
-    lost = [LostAttempt(attempt_id=one.pk, fence=one.fence) for one in (attempt, other, ended)]
-    wrong = [LostAttempt(attempt_id=attempt.pk, fence=attempt.fence + 1)]
-    for named, released in ((wrong, []), (lost, [attempt.run_id]), (lost, [])):
-        assert attempts_released(node=gpu1, lost=LostAttempts(attempts=named)) == released
-    assert Run.objects.get(pk=attempt.run_id).state == "queued"
-    assert Run.objects.get(pk=other.run_id).state == "starting"
+AGAIN = {"worker_lost", "platform_unreachable", "not_answered", "worker_error", "trainer_killed", "node_revoked"}
+AGAIN |= {"trainer_crashed", "interrupted", "device_error", "nccl_error"}
 
 
-def test_the_next_attempt_is_offered_what_stands(attempt: Attempt, gpu1: Node) -> None:
-    finish(attempt, "failed", "worker_lost")
-    again = claimed(gpu1)
-    assert [(offer.step, offer.fence) for offer in again.resume] == [(40, 1), (0, 1)]
-    assert (again.attempt.fence, again.attempt.run.state) == (2, "starting")
+def codes_of(root: type[errors.GrpoError]) -> set[str]:
+    return {root.code}.union(*(codes_of(child) for child in root.__subclasses__()))
+
+
+@pytest.mark.parametrize(("before", "follows"), cases("runs/retries", "before", "follows"))
+def test_what_follows_a_failure(before: dict[str, Any], follows: dict[str, Any]) -> None:
+    """Tried again after `seconds` as the `number`th try, or ended; `words` is what the run then says."""
+    decision = decide(**before)
+    found = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
+    if isinstance(decision, Again):
+        found |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
+    assert found == follows
+
+
+def test_only_causes_that_may_not_come_again_are_tried_again() -> None:
+    """The list is written out: a new error class that is tried again must be put into it."""
+    assert set(AUTOMATIC) == AGAIN
+    for code in codes_of(errors.GrpoError) | {"no_outcome", "trainer_died", "checkpoint_missing", "", "x"}:
+        decision = decide(code=code, retries=0, barren=0, advanced=True)
+        assert isinstance(decision, Again) == (code in AGAIN), code
+
+
+@pytest.mark.parametrize(("message", "words"), [("Lost!", "Lost! Why."), (" Lost ", "Lost. Why."), ("", "Why.")])
+def test_sentences_are_joined_by_one_full_stop(message: str, words: str) -> None:
+    assert told(End("Why.", 3), message=message, place="") == words

@@ -1,5 +1,6 @@
 """Jobs of the reward lab: who may ask for what, who may take one, what its token opens, and how they end, as
-docs/worker-protocol.md promises."""
+docs/worker-protocol.md promises.
+"""
 
 import copy
 from collections.abc import Callable
@@ -8,14 +9,13 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
-from django.test import Client
 
-from cohort.accounts.models import User
+from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.lab import jobs
 from cohort.lab.models import JobState, LabJob, VerifierProbe
-from cohort.lab.services import MAX_OPEN, JobOver, job_cancel, jobs_expire, jobs_republish
+from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel, jobs_expire, jobs_republish
 from cohort.lab.waiting import why_waits
 from cohort.runs.models import Draining, Node
 from cohort.runs.nodes import node_create, node_drain, node_present, node_rotate, token_digest
@@ -24,21 +24,95 @@ from grpo_core.broker import LAB_QUEUE
 from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import Job
-from grpo_core.lab.result import MAX_RESULT_BYTES
+from grpo_core.lab.result import MAX_RESULT_BYTES, LabSample, result_of
 from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
+from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
+from grpo_core.wire import JobGiven
 from tests.web.conftest import PROBLEMS, R1_EXACT
 from tests.web.control import stop_clock
-from tests.web.lab_calls import PYTHON, RIGHT, SAMPLING, JobCaller, ask, claim, expire, faults, node, result, taken
 from tests.web.sandbox_reports import BROKEN, WORKS, node_info
-from tests.web.worker_calls import API, Caller, refused
+from tests.web.worker_calls import Caller, refused
 from tests.worker.making import NODE
 from tests.worker.queues import take_all
 
-__all__ = ["ask", "node"]  # fixtures
-
 pytestmark = pytest.mark.django_db
+
+RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
+PYTHON = {
+    "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
+}
+TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
+SAMPLING = {"problems": 4, "group_size": 2}
+
+
+class JobCaller(Caller):
+    def __init__(self, given: JobGiven) -> None:
+        super().__init__(given.token)
+        self.at, self.fence = f"jobs/{given.job_id}", given.fence
+
+    def beat(self, fence: int | None = None, **more: Any) -> Any:
+        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, **more})
+
+    def finish(self, end: str, *, fence: int | None = None, **more: Any) -> Any:
+        return self.post(f"{self.at}/finish", {"fence": fence or self.fence, "end": end, "seconds": 1.5, **more})
+
+
+@pytest.fixture
+def node(db: None) -> Caller:
+    return Caller(node_create(name="gpu-1")[1])
+
+
+@pytest.fixture
+def ask(ours: Project, alice: User) -> Callable[..., LabJob]:
+    """Asks for a job: a try of RIGHT on one text, unless something else is given."""
+
+    def asked(kind: Any = "try", options: dict[str, Any] = TEXTS, **more: Any) -> LabJob:
+        given = {"spec": RIGHT} if "version" not in more and "spec" not in more else {}
+        return job_ask(**{"project": ours, "actor": alice, "kind": kind, "options": options, **given, **more})
+
+    return asked
+
+
+def expire() -> None:
+    """The leases of all jobs are over."""
+    LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
+
+
+def claim(node: Caller, *, job_id: int = 1, claim_id: str = "", info: Any = NODE) -> Any:
+    return node.post("jobs/claim", {"job_id": job_id, "claim_id": claim_id, "node": info.model_dump(mode="json")})
+
+
+def taken(node: Caller, **more: Any) -> JobGiven:
+    answer = claim(node, **more)
+    assert answer.status_code == 201, answer.content
+    return JobGiven.model_validate_json(answer.content)
+
+
+def result(spec: dict[str, Any] = RIGHT, *, completion: str = "2", count: int = 1) -> dict[str, Any]:
+    rubric = Rubric(RewardConfig.model_validate(spec))
+    sample = LabSample(
+        problem_id="text-1",
+        prompt="1+1",
+        answer="2",
+        completion=completion,
+        reward=1.0,
+        components={"right": ComponentScore(value=1.0, passed=True)},
+        group=0,
+    )
+    made = result_of(
+        kind="try", rubric_digest=rubric.digest, weights={"right": 1.0}, samples=[sample] * count, seconds=0.5
+    )
+    return made.model_dump(mode="json", by_alias=True)
+
+
+def faults(asked: Callable[[], object]) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        asked()
+    return [problem.path for problem in error.value.problems]
+
+
 Ask = Callable[..., LabJob]
 
 
@@ -152,8 +226,6 @@ def test_a_claim_whose_answer_was_lost_gives_the_same_job(ask: Ask, node: Caller
 
 def test_who_may_take_no_job(ask: Ask, node: Caller, alice: User) -> None:
     ask()
-    assert refused(Caller("nonsense").post("jobs/claim", {})) == (401, "unknown_token")
-    assert refused(node.post("jobs/claim", {"job_id": "x"})) == (422, "bad_request")
     other = NODE.model_copy(update={"versions": {"cohort-grpo": "0.0.9"}})
     assert refused(claim(node, info=other)) == (409, "other_version")
     full = NODE.model_copy(update={"refuses": "the disk is full"})
@@ -163,27 +235,6 @@ def test_who_may_take_no_job(ask: Ask, node: Caller, alice: User) -> None:
 
 
 # ---------------------------------------------------------------------- tokens and fences
-
-
-def test_a_jobs_token_opens_that_job_alone(ask: Ask, node: Caller, dataset: PromptDataset) -> None:
-    for _ in range(2):
-        ask(options={"rows": 2}, dataset=dataset)
-    first, other = taken(node), f"jobs/{taken(node).job_id}"
-    mine, info = JobCaller(first), NODE.model_dump(mode="json")
-    for call in (
-        mine.post(f"{other}/heartbeat", {"fence": 1}),
-        mine.post(f"{other}/finish", {"fence": 1, "end": "cancelled"}),
-        mine.get(f"{other}/files/{dataset.sha256}"),
-        mine.post("jobs/claim", {"job_id": 1, "node": info}),
-        mine.post("node", info),
-        mine.post("claim", {"run_id": 1, "node": info}),
-        mine.post(f"attempts/{first.job_id}/heartbeat", {"fence": 1}),
-        node.post(f"{mine.at}/heartbeat", {"fence": 1}),
-        Client().post(f"{API}/{mine.at}/heartbeat", {"fence": 1}, content_type="application/json"),
-    ):
-        assert refused(call) == (401, "unknown_token")
-    assert LabJob.objects.filter(state=JobState.RUNNING).count() == 2
-    assert mine.beat().status_code == 200
 
 
 def test_a_stale_fence_writes_nothing(ask: Ask, node: Caller) -> None:

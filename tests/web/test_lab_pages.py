@@ -1,4 +1,6 @@
-"""Pages of the reward lab: what is asked for there, and what a job found. Who may is in tests/cases/access."""
+"""Pages of the reward lab: what is asked for there, what a job found, what they draw and compare, and the hold-back: a
+reward known to pay wrong answers launches only for a reason. Who may is in tests/cases/access.
+"""
 
 import json
 import re
@@ -6,15 +8,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import DatabaseError, transaction
 from django.test import Client
 
 from cohort.accounts.models import Project, User
+from cohort.audit.models import AuditEntry
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
+from cohort.catalog.reward_versions import difference, source_lines
 from cohort.catalog.services import verifier_version_create
-from cohort.lab.models import LabJob
+from cohort.lab.charts import histogram_drawn, interval_drawn
+from cohort.lab.gate import gate, launch_of
+from cohort.lab.models import LabJob, LaunchProbe, VerifierProbe
 from cohort.lab.services import job_ask
+from cohort.runs.models import Run
+from cohort.runs.services import run_create, run_submit
+from cohort.templatetags.lab import call_time
+from grpo_core.errors import ConfigError
+from tests.cases import cases
 from tests.web.lab_rows import claimed, failed, finished, format_only, lab_node, probed, sampled
-from tests.web.run_rows import HOSTILE_SHOWN
+from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
 
 ClientFor = Callable[[User], Client]
 PYTHON = {
@@ -125,8 +137,13 @@ def test_samples_rows_and_a_probe_are_asked_for(
     client.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
     made = {job.kind: job for job in LabJob.objects.all()}
     assert made["sample"].options == {
-        **{"problems": 8, "group_size": 4, "temperature": 0.7, "top_p": 1.0},
-        **{"max_completion_tokens": 64, "template": "Q: {prompt}\nA:", "seed": 3},
+        "problems": 8,
+        "group_size": 4,
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "max_completion_tokens": 64,
+        "template": "Q: {prompt}\nA:",
+        "seed": 3,
     }
     assert (made["sample"].base_model, made["sample"].dataset) == (base_model, dataset)
     assert (made["try"].options["rows"], made["try"].dataset) == (5, dataset)
@@ -163,11 +180,6 @@ def test_a_waiting_job_polls_and_can_be_called_off(
     client.post(f"{address}cancel/")
     job.refresh_from_db()
     assert job.cancel_asked
-
-
-def test_a_job_that_has_ended_brings_the_page_anew(client: Client, job: LabJob) -> None:
-    answer = client.get(f"{LAB}/jobs/{job.pk}/live/?v=x")
-    assert (answer.status_code, answer.headers["HX-Refresh"]) == (286, "true")
 
 
 def test_a_failed_job_says_why(client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion) -> None:
@@ -233,3 +245,230 @@ def test_rows_without_groups_show_their_answers(
     text = text_of(client.get(f"{LAB}/jobs/{other.pk}/").content.decode())
     assert "Answer scored" in text
     assert "no signal" not in text
+
+
+CHECK = "/p/ours/rewards/check/"
+SOURCE = "def verify(sample):\n    return 1.0\n"
+
+
+def test_bars_are_as_high_as_their_counts() -> None:
+    drawn = histogram_drawn([0.0, 0.5, 1.0], [3, 4])
+    assert drawn is not None
+    assert [tick.text for tick in drawn.up] == ["0", "2", "4"]
+    assert [tick.text for tick in drawn.across] == ["0", "0.250", "0.500", "0.750", "1.00"]
+    low, high = drawn.bars
+    assert (low.height / high.height, high.y) == (0.75, 8)
+    assert low.y + low.height == high.y + high.height == drawn.base
+    equal = histogram_drawn([1.0, 1.0], [7])
+    assert equal is not None
+    assert (len(equal.bars), len(equal.across), equal.up[-1].text) == (1, 1, "10")
+    assert histogram_drawn([], []) is None
+
+
+def test_an_interval_stands_where_its_bounds_are() -> None:
+    drawn = interval_drawn(0.25, (0.1, 0.5))
+    assert drawn is not None
+    assert (drawn.low, drawn.width, drawn.at) == (12.0, 48.0, 30.0)
+    assert interval_drawn(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 µs"), (3.2e-6, "3 µs"), (0.0004, "400 µs"), (0.0021, "2.1 ms"), (1.5, "1.5 s"), (190, "3 min 10 s")],
+)
+def test_a_call_s_time_is_told_from_microseconds_on(seconds: float, words: str) -> None:
+    assert call_time(seconds).replace("\xa0", " ") == words
+
+
+def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
+    lines = source_lines("\n".join("abcdefgh"), "\n".join("abcdEfghi"))
+    assert [(line.sign, line.before, line.after, line.text) for line in lines] == [
+        ("…", None, None, ""),
+        *((" ", number, number, text) for number, text in ((2, "b"), (3, "c"), (4, "d"))),
+        ("−", 5, None, "e"),
+        ("+", None, 5, "E"),
+        *((" ", number, number, text) for number, text in ((6, "f"), (7, "g"), (8, "h"))),
+        ("+", None, 9, "i"),
+    ]
+
+
+def test_versions_are_compared_component_by_component(
+    client_for: ClientFor, ours: Project, oscar: User, bob: User
+) -> None:
+    python = {"name": "own", "kind": "python", "weight": 1.0, "params": {"source": SOURCE}}
+    changed = python | {"weight": 0.5, "params": {"source": SOURCE + "# more\n", "memory_mb": 64}}
+    specs = (
+        {"components": [python]},
+        {"components": [{"name": "form", "kind": "r1_format"}, changed], "on_error": "zero"},
+    )
+    first, second = (verifier_version_create(project=ours, actor=oscar, name="own", spec=spec) for spec in specs)
+    found = difference(first, second)
+    assert [(field.name, field.before, field.after) for field in found.head] == [("on_error", "mask", "zero")]
+    components = {component.name: component for component in found.components}
+    assert components["form"].change == "added"
+    own = components["own"]
+    assert [(field.name, field.before, field.after, field.has_before) for field in own.settings] == [
+        ("weight", 1.0, 0.5, True),
+        ("memory_mb", None, 64, False),
+    ]
+    assert [line.text for line in own.sources[0][1] if line.sign == "+"] == ["# more"]
+    assert difference(second, second).none
+    page = client_for(bob).get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
+    assert "# more" in page
+
+
+# ---------------------------------------------------------------- source as one types
+
+
+def check(client: Client, source: str, **more: str) -> str:
+    sent = {"row": "0", "component-0-kind": "python", "component-0-shown_kind": "python"}
+    sent |= {"component-0-p_source": source, **{f"component-0-p_{name}": text for name, text in more.items()}}
+    return client.post(CHECK, sent).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "names"),
+    [*cases("catalog/source_faults", "source", "line", "names"), ("(" * 5000, "1", ""), ("#" * 70_001, "1", "bytes")],
+)
+def test_what_is_wrong_is_said_with_its_line(client: Client, source: str, line: str, names: str) -> None:
+    page = check(client, source)
+    assert f'data-lines="{line} ' in page
+    assert names in page
+
+
+def test_packages_that_are_chosen_may_be_imported(client: Client) -> None:
+    source = f"import numpy\n{SOURCE}"
+    assert 'data-lines="1 ' in check(client, source)
+    assert "It parses" in check(client, source, packages="numpy")
+
+
+def test_source_is_shown_escaped(client: Client) -> None:
+    page = check(client, "<script>alert(1)</script>")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
+def test_a_row_that_no_page_sends_is_harmless(client: Client, row: str) -> None:
+    for address in (CHECK, "/p/ours/rewards/component/"):
+        assert client.post(address, {"row": row}).status_code == 200
+
+
+REASON = "Only the form is to be learned in this warm-up."
+NEW = "/p/ours/runs/new/"
+
+
+@pytest.fixture
+def held(ours: Project, oscar: User) -> VerifierProbe:
+    """Of a version that pays the form alone."""
+    return probed(format_only(ours, oscar), oscar)
+
+
+def draft(maker: Maker, version: VerifierVersion) -> Run:
+    return run_create(**{**maker._named("draft"), "verifier_version": version}, settings={"eval": {"holdout": 4}})
+
+
+def entry(kind: str) -> Any:
+    (found,) = [json.loads(bytes(row.body)) for row in AuditEntry.objects.filter(kind=kind)]
+    return found
+
+
+def noted(run: Run) -> LaunchProbe:
+    launch = launch_of(run)
+    assert launch is not None
+    return launch
+
+
+def test_a_probe_on_the_same_dataset_counts_more_than_a_newer_one(
+    ours: Project, oscar: User, dataset: PromptDataset, heldout: PromptDataset, verifier_version: VerifierVersion
+) -> None:
+    assert gate(verifier_version, dataset).state == "unprobed"
+    other = probed(verifier_version, oscar, heldout)
+    assert gate(verifier_version, dataset).probe == other, "the newest, where there is none of the dataset"
+    mine = probed(verifier_version, oscar, dataset)
+    probed(verifier_version, oscar, heldout)
+    assert gate(verifier_version, dataset).probe == mine
+    newest = probed(verifier_version, oscar, dataset)
+    assert gate(verifier_version, dataset).probe == newest
+    assert gate(format_only(ours, oscar), dataset).state == "unprobed", "nothing is known of another version"
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "because", "  too short", "x" * 5_001])
+def test_without_a_reason_of_fit_length_nothing_is_launched(maker: Maker, held: VerifierProbe, reason: str) -> None:
+    run = draft(maker, held.version)
+    with pytest.raises(ConfigError) as refused:
+        run_submit(run=run, actor=maker.actor, probe_override=reason)
+    assert [fault.path for fault in refused.value.problems] == ["probe_override"]
+    run.refresh_from_db()
+    assert run.state == "draft"
+    assert not LaunchProbe.objects.exists()
+    assert not AuditEntry.objects.filter(kind__in=["run_submitted", "hold_back_overridden"]).exists()
+
+
+def test_a_reason_is_kept_with_what_was_known(maker: Maker, held: VerifierProbe) -> None:
+    run = draft(maker, held.version)
+    run_submit(run=run, actor=maker.actor, probe_override=f"  {REASON} ")
+    run.refresh_from_db()
+    launch = noted(run)
+    assert run.state == "queued"
+    assert (launch.probe, launch.state, launch.overridden, launch.reason) == (held, "pays_wrong", True, REASON)
+    assert (launch.by, launch.pays_wrong) == (maker.actor, held.pays_wrong)
+    logged = entry("hold_back_overridden")
+    assert (logged["reason"], logged["subject"], logged["actor"]) == (REASON, f"run:{run.pk}", "user:alice")
+    known = {"state": "pays_wrong", "pays_wrong": held.pays_wrong, "probe": {"id": held.pk, "digest": held.digest}}
+    assert logged["data"] == {"config_digest": run.config_digest, **known}
+    assert entry("run_submitted")["data"]["reward_probe"] == known
+
+
+def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_version: VerifierVersion) -> None:
+    run = draft(maker, verifier_version)
+    run_submit(run=run, actor=maker.actor, probe_override=REASON)
+    launch = noted(run)
+    assert (launch.probe, launch.state) == (None, "unprobed")
+    assert (launch.overridden, launch.reason) == (False, ""), "nothing asked for a reason"
+    assert entry("run_submitted")["data"]["reward_probe"] == {"state": "unprobed", "pays_wrong": [], "probe": None}
+    assert not AuditEntry.objects.filter(kind="hold_back_overridden").exists()
+    with pytest.raises(DatabaseError), transaction.atomic():
+        LaunchProbe.objects.update(reason="another")
+
+
+# ---------------------------------------------------------------- the form and the pages
+
+
+def test_the_form_launches_for_a_reason_that_every_page_tells(
+    client_for: ClientFor, oscar: User, bob: User, chosen: dict[str, str], held: VerifierProbe
+) -> None:
+    client, form = client_for(oscar), chosen | {"verifier_version": str(held.version_id)}
+    assert 'id="reward-gate"' in client.post(NEW, form | {"action": "check"}).content.decode()
+    refused = client.post(NEW, form | {"action": "launch", "probe_override": "because"})
+    assert refused.status_code == 422
+    assert ">\nbecause</textarea>" in refused.content.decode(), "what was typed stays"
+    assert not Run.objects.exists()
+    assert client.post(NEW, form | {"action": "draft"}).status_code == 302, "a draft needs no reason"
+    answer: Any = client.post(NEW, form | {"action": "launch", "probe_override": f"{REASON} {HOSTILE}"})
+    assert answer.url == f"/p/ours/runs/{Run.objects.latest('pk').pk}/"
+    for address in (answer.url, f"/p/ours/rewards/{held.version.verifier_id}/"):
+        page = client_for(bob).get(address).content.decode()
+        assert all(part in page for part in (REASON, HOSTILE_SHOWN, "oscar"))
+        assert "<script>alert(1)" not in page
+
+
+def test_a_draft_of_it_asks_for_the_reason_at_its_launch(
+    client_for: ClientFor, oscar: User, maker: Maker, held: VerifierProbe
+) -> None:
+    run = draft(maker, held.version)
+    client, address = client_for(oscar), f"/p/ours/runs/{run.pk}/submit/"
+    for reason in ({}, {"probe_override": "because"}):
+        asked = client.post(address, reason)
+        assert asked.status_code == 409
+        assert 'name="probe_override"' in asked.content.decode()
+    assert client.post(address, {"probe_override": REASON}).status_code == 302
+    run.refresh_from_db()
+    assert run.state == "queued"
+
+
+def test_unprobed_is_said_in_plain_sight(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+    client = client_for(oscar)
+    assert "never probed" in client.post(NEW, chosen | {"action": "check"}).content.decode()
+    client.post(NEW, chosen | {"action": "launch"})
+    assert "not probed" in client.get(f"/p/ours/runs/{Run.objects.get().pk}/").content.decode()

@@ -344,7 +344,7 @@ def walk(world: World, *, steps: int, first_seed: int) -> int:
     """At least so many steps, in walks of 100; how many it were."""
     machine: Any = type("Lease", (Lease,), {"world": world, "steps": 0})
     chosen = settings(
-        max_examples=10,
+        max_examples=min(10, -(-steps // 100)),
         stateful_step_count=100,
         deadline=None,
         database=None,

@@ -1,23 +1,32 @@
-"""The reconciler against faults of its own, silence of the trainer, and messages that were lost."""
+"""The reconciler against faults of its own, silence of the trainer and lost messages; and the platform's own outages,
+which are not its workers', with a database's clock that is set back.
+"""
 
-from datetime import timedelta
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.db.models.functions import Now
 
-from cohort.runs import reconcile
+from cohort.runs import outages, reconcile
 from cohort.runs.models import Attempt, Node, Run, RunEvent, ServiceBeat
-from cohort.runs.outages import leases_count
+from cohort.runs.outages import leases_capped, leases_count, tries_capped
+from cohort.runs.pulse import pulse
 from grpo_core import records
+from tests.cases import cases
 from tests.sealed_run import ingest
-from tests.web.control import age, beat, claim, finish, gpu1, node, queue_at, steps, stop_clock, train
+from tests.web.control import age, beat, claim, database_now, finish, gpu1, node, queue_at, steps, stop_clock, train
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
-__all__ = ["gpu1"]  # fixture
+__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
+
 HOUR = timedelta(hours=1)
 
 
@@ -151,3 +160,143 @@ def test_when_a_node_becomes_free_the_next_run_is_told(
     with django_capture_on_commit_callbacks(execute=True):
         finish(attempt, "failed", "reward_error")
     assert take_all("train") == [[waiting.pk]]
+
+
+def in_a_minute() -> datetime:
+    return database_now() + timedelta(seconds=60)
+
+
+class Platform:
+    """The platform's parts, one attempt, and the steps of tests/cases/runs/outages.yaml, each by its first word."""
+
+    def __init__(self, attempt: Attempt, maker: Maker) -> None:
+        self.attempt, self.maker = attempt, maker
+
+    def away(self, name: str, seconds: float) -> None:
+        """This part of the platform is away for so many seconds."""
+        ServiceBeat.objects.filter(name=name).update(beat_at=F("beat_at") - timedelta(seconds=seconds))
+        self.pass_(name, seconds)
+
+    def pass_(self, name: str, seconds: float) -> None:
+        """So many seconds go by, in which it is there."""
+        ServiceBeat.objects.filter(name=name).update(grace_until=F("grace_until") - timedelta(seconds=seconds))
+
+    def steady(self) -> None:
+        leases_count()
+        ServiceBeat.objects.update(grace_until=None)
+        pulse()
+        assert leases_count()
+
+    def pulse(self) -> None:
+        pulse()
+
+    def count(self, counts: bool) -> None:
+        assert leases_count() is counts
+
+    def round(self, state: str) -> None:
+        reconcile.reconcile()
+        assert Attempt.objects.get(pk=self.attempt.pk).state == state
+
+    def beat(self, desired: str) -> None:
+        assert beat(self.attempt)[0] == desired
+
+    def silent(self) -> None:
+        """Its worker was last heard a while ago."""
+        age(self.attempt, 90, "lease_until")
+        Attempt.objects.filter(pk=self.attempt.pk).update(heartbeat_at=None)
+        Node.objects.update(last_seen_at=Now() - timedelta(minutes=2))
+
+    def lease(self, what: float | str, *_: str) -> None:
+        """It ages by so many seconds, or is a minute at most."""
+        if isinstance(what, str):
+            assert Attempt.objects.get(pk=self.attempt.pk).lease_until <= in_a_minute()
+        else:
+            age(self.attempt, what, "lease_until", "claimed_at")
+
+    def grace(self, *_: str) -> None:
+        """Is a minute at most."""
+        assert ServiceBeat.objects.get(name="reconciler").grace_until <= in_a_minute()  # type: ignore[operator]
+
+    def another(self, *_: str) -> None:
+        self.maker.run(state="queued")
+        self.second = claim(node("gpu-2"))
+
+    def other(self, does: str) -> None:
+        if does == "beats":
+            beat(self.second)
+        else:
+            Node.objects.filter(name="gpu-2").update(last_seen_at=Now())
+
+
+@pytest.mark.parametrize(("steps", "logged"), cases("runs/outages", "steps", "logged"))
+def test_whose_leases_end(
+    attempt: Attempt,
+    maker: Maker,
+    steps: list[str | dict[str, Any]],
+    logged: int | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_clock(monkeypatch, outages)
+    platform = Platform(attempt, maker)
+    for step in steps:
+        name, *values = step.split() if isinstance(step, str) else [next(iter(step)), *step.values()]
+        getattr(platform, name.replace("pass", "pass_"))(*values)
+    if logged:
+        (message,) = [record.getMessage() for record in caplog.records if record.name == "cohort.runs.outages"]
+        assert "cohort.gunicorn" in message, "why leases do not end is logged once"
+
+
+def test_the_first_round_of_a_new_platform_may_end_leases() -> None:
+    assert leases_count()
+    assert leases_count()
+
+
+AWAY = """
+import importlib, os, django
+django.setup()
+import cohort.settings
+from cohort.environment import environment
+from cohort.runs import outages
+from django.conf import settings
+for os.environ["COHORT_LEASE_SECONDS"] in ("240", "60", "24", "3"):
+    environment.cache_clear()
+    other = importlib.reload(cohort.settings)
+    settings.COHORT_ROUND_SECONDS = other.COHORT_ROUND_SECONDS
+    settings.COHORT_PULSE_SECONDS = other.COHORT_PULSE_SECONDS
+    importlib.reload(outages)
+    print(outages.AWAY.total_seconds(), outages.WEB_AWAY.total_seconds())
+"""
+
+
+def test_what_counts_as_an_outage_is_short_beside_the_lease() -> None:
+    """In a process with other settings. About half the lease is left to beat again; a lease of less than 20 s, which is
+    for tests, gets what a busy machine can keep."""
+    variables = {**os.environ, "COHORT_HEARTBEAT_SECONDS": "1"}
+    done = subprocess.run([sys.executable, "-c", AWAY], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["20.0 30.0", "20.0 30.0", "12.0 15.0", "10.0 15.0"]
+
+
+def test_a_lease_is_brought_back_only_from_where_no_beat_puts_it(attempt: Attempt) -> None:
+    """A lease is 60 s here; one of up to two may be of a platform that gave longer ones."""
+    beat(attempt)
+    before = Attempt.objects.get().lease_until
+    assert leases_capped() == 0
+    age(attempt, -50, "lease_until")
+    assert leases_capped() == 0
+    assert Attempt.objects.get().lease_until == before + timedelta(seconds=50)
+    age(attempt, -50, "lease_until")
+    assert leases_capped() == 1
+    assert before <= Attempt.objects.get().lease_until <= in_a_minute()
+
+
+def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(
+    maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third try waits 30 s."""
+    run, now = maker.run(state="queued"), stop_clock(monkeypatch, outages)
+    for seconds, capped in ((30, 0), (3630, 1)):
+        Run.objects.update(retries=3, not_before=now + timedelta(seconds=seconds))
+        assert tries_capped() == capped
+        run.refresh_from_db()
+        assert run.not_before == now + timedelta(seconds=30)

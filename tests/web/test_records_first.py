@@ -34,9 +34,15 @@ def path(attempt: Attempt) -> str:
 def call(path: str, body: bytes, *, method: str = "POST", **more: Any) -> tuple[int, dict[str, str], bytes]:
     """Through the web server's entry point, as gunicorn calls it."""
     environ: dict[str, Any] = {
-        **{"REQUEST_METHOD": method, "PATH_INFO": path, "SERVER_NAME": "testserver", "SERVER_PORT": "80"},
-        **{"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body), "wsgi.url_scheme": "http"},
-        **{"wsgi.errors": sys.stderr, **more},
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "SERVER_NAME": "testserver",
+        "SERVER_PORT": "80",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.url_scheme": "http",
+        "wsgi.errors": sys.stderr,
+        **more,
     }
     begun: list[tuple[str, list[tuple[str, str]]]] = []
     content = b"".join(application(environ, lambda status, headers: begun.append((status, headers))))

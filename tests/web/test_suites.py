@@ -1,11 +1,14 @@
-"""Uploading a suite: every item is read first, a bad one stores nothing and is named; a version never changes. And the
-starter suites: added once, each as it comes with Cohort, and never over a suite of the project's own."""
+"""Suites of evaluations: uploaded, added as starters, chosen in the run form with a margin, lossless through clone and
+YAML, locked, handed to workers.
+"""
 
-import gzip
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +22,17 @@ from cohort.audit.models import AuditEntry
 from cohort.catalog import suites
 from cohort.catalog.models import EvalSuite, EvalSuiteVersion
 from cohort.catalog.suites import starters_add
-from cohort.runs.services import suite_path
+from cohort.runs.attempts import attempt_inputs
+from cohort.runs.models import Run
+from cohort.runs.services import ChosenSuite, run_create, suite_path
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError
 from grpo_core.evaluate.attacks import ATTACKS
-from grpo_core.evaluate.suites import starters
+from grpo_core.evaluate.suites import load_suites, starters
 from tests.cases import cases
+from tests.web.form_page import as_browser, error, value
 from tests.web.run_page import words
+from tests.web.run_rows import Maker
 from tests.web.suite_rows import CHOICES, HARMFUL, ITEMS, add_suite, upload
 
 ClientFor = Callable[[User], Client]
@@ -57,32 +66,6 @@ def test_operator_uploads_and_sees_it(client: Client, oscar: User) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "names"),
-    [
-        (ITEMS + ITEMS, "items.jsonl, line 4: the id"),
-        (ITEMS + b'{"id": "x", "prompt": "y"}\n', "line 4: item"),
-        (ITEMS + b'{"id": "x", "prompt": "y", "target": ""}\n', "line 4: item"),
-        (ITEMS + b"\xff\xfe\n", "line 4: is not UTF-8"),
-        (ITEMS + b"not json\n", "line 4: is not JSON"),
-        (ITEMS + b'{"id": "x", "prompt": "y", "target": "z", "attack": "nuke"}\n', "line 4"),
-        (b"", "items.jsonl"),
-        (b"\n\n", "items.jsonl"),
-        (gzip.compress(ITEMS, mtime=0), "line 1: is not UTF-8"),
-    ],
-    ids=["id twice", "no answer", "empty answer", "bytes", "text", "attack", "empty", "blank", "gzip"],
-)
-def test_a_bad_file_stores_nothing_and_says_where(client: Client, content: bytes, names: str) -> None:
-    response = upload(client, ("items.jsonl", content))
-    page = response.content.decode()
-    assert response.status_code == 422
-    assert 'id="id_upload_error"' in page
-    assert names in page
-    assert not EvalSuite.objects.exists()
-    assert not artifacts.exists(f"suites/{hashlib.sha256(content).hexdigest()}")
-    assert not AuditEntry.objects.filter(kind="suite_version_added").exists()
-
-
-@pytest.mark.parametrize(
     ("limit", "most", "names"),
     [("MAX_SUITE_ITEMS", 3, "more than 3 items"), ("MAX_SUITE_BYTES", len(ITEMS), "The items made of it are")],
 )
@@ -95,26 +78,6 @@ def test_what_is_made_of_a_file_is_bounded_too(
     assert names in response.content.decode()
     assert not EvalSuite.objects.exists()
     assert upload(client, ("items.jsonl", ITEMS)).status_code == 302
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"name": "Capitals!"}, "name"),
-        ({"name": "heldout"}, "name"),
-        ({"scorer": ""}, "scorer"),
-        ({"category": ""}, "category"),
-        ({"params": "no_such: 1"}, "params"),
-        ({"params": "- a"}, "params"),
-        ({"margin": "1.5"}, "margin"),
-        ({"title": ""}, "title"),
-    ],
-)
-def test_a_wrong_word_is_named_beside_its_field(client: Client, given: dict[str, str], field: str) -> None:
-    response = upload(client, ("items.jsonl", ITEMS), **given)
-    assert response.status_code == 422
-    assert f'id="id_{field}_error"' in response.content.decode()
-    assert not EvalSuite.objects.exists()
 
 
 PUBLIC = ("name", "files", "expected", "targets")
@@ -233,3 +196,185 @@ def test_a_newer_cohort_brings_a_new_version(monkeypatch: pytest.MonkeyPatch, ou
     assert (new.suite_id, new.number, new.items) == (old.suite_id, 2, old.items - 1)
     assert suite_path(new) == f"inputs/{new.sha256}.jsonl", "these are not the bytes that this Cohort brings"
     assert suite_path(old) == "builtin:format"
+
+
+NEW = "/p/ours/runs/new/"
+MORE = ITEMS + b'{"id": "p", "prompt": "Peru?", "target": "Lima"}\n'
+
+
+@pytest.fixture
+def capitals(ours: Project, alice: User) -> EvalSuiteVersion:
+    return add_suite(ours, alice)
+
+
+@pytest.fixture
+def locks(ours: Project, alice: User) -> EvalSuiteVersion:
+    return add_suite(ours, alice, "locks", spec=HARMFUL, content=CHOICES)
+
+
+def choosing(version: EvalSuiteVersion, **parts: str) -> dict[str, str]:
+    return {f"suite.{version.pk}": "true", **{f"suite.{version.pk}.{part}": text for part, text in parts.items()}}
+
+
+def with_suites(maker: Maker, *suites: ChosenSuite) -> Run:
+    return run_create(**maker._named("x"), settings={"eval": {"holdout": 4}}, suites=suites)
+
+
+def test_none_is_chosen_until_somebody_does(client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion) -> None:
+    page = client.get(NEW).content.decode()
+    assert f'name="suite.{capitals.pk}" value="true" aria' in page
+    assert value(page, f"suite.{capitals.pk}.margin") == "0.1", "the version's own, to be edited"
+    client.post(NEW, as_browser(page) | chosen | {"action": "draft"})
+    run = Run.objects.get()
+    assert run.config["eval"]["suites"] == []
+    assert not run.suites.exists()
+
+
+def test_a_run_locks_the_margin_and_keeps_the_version(
+    client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, locks: EvalSuiteVersion
+) -> None:
+    data = chosen | choosing(locks, margin="0.02", limit="2") | choosing(capitals, margin="")
+    check = words(client.post(NEW, data | {"action": "check"}).content.decode())
+    assert "5 items: 10 more completions" in check, "3 + 2 items, before and after"
+    more = {"action": "check", "eval.samples_per_problem": "4", "eval.after": "false"}
+    assert "5 items: 20 more completions" in words(client.post(NEW, data | more).content.decode())
+    assert client.post(NEW, data | {"action": "launch"}).status_code == 302
+    run = Run.objects.get()
+    first, second = run.config["eval"]["suites"]
+    assert first == {
+        "name": "capitals",
+        "title": "Capitals",
+        "version": 1,
+        "sha256": capitals.sha256,
+        "path": f"inputs/{capitals.sha256}.jsonl",
+        "category": "hallucination",
+        "scorer": {"kind": "contains", "params": {}},
+        "higher_is": "better",
+        "sensitive": False,
+        "margin": None,
+        "limit": None,
+        "max_completion_tokens": None,
+        "template": None,
+    }
+    assert {key: second[key] for key in ("name", "path", "higher_is", "sensitive", "margin", "limit")} == {
+        "name": "locks",
+        "path": f"inputs/{locks.sha256}.jsonl",
+        "higher_is": "worse",
+        "sensitive": True,
+        "margin": 0.02,
+        "limit": 2,
+    }
+    assert set(run.suites.all()) == {capitals, locks}
+    used = client.get(f"/p/ours/suites/{locks.suite_id}/").content.decode()
+    assert f'href="/p/ours/runs/{run.pk}/"' in used
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ("margin", "2"),
+        ("margin", "soon"),
+        ("limit", "0"),
+        ("max_completion_tokens", "x"),
+        ("template", "no place"),
+    ],
+)
+def test_a_fault_stands_beside_its_input(
+    client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, part: str, text: str
+) -> None:
+    response = client.post(NEW, chosen | choosing(capitals, **{part: text}) | {"action": "launch"})
+    page = response.content.decode()
+    assert response.status_code == 422
+    where = f"f-suite-{capitals.pk}" + ("" if part == "template" else f"-{part.replace('_', '-')}")
+    assert "must" in error(page, where)
+    assert value(page, f"suite.{capitals.pk}.margin") == (text if part == "margin" else "0.1")
+    assert not Run.objects.exists()
+
+
+def test_suites_that_a_run_cannot_take_are_refused(
+    client: Client, charlie: User, oscar: User, chosen: dict[str, str], maker: Maker, capitals: EvalSuiteVersion
+) -> None:
+    second = add_suite(maker.project, oscar, content=MORE)
+    theirs = add_suite(Project.objects.get(slug="theirs"), charlie)
+    page = client.get(NEW).content.decode()
+    assert f'name="suite.{second.pk}"' in page
+    assert f'name="suite.{capitals.pk}"' not in page, "only the newest is offered"
+    for data, says in (
+        (choosing(capitals) | choosing(second), "A run takes one of them"),
+        (choosing(theirs), f"suite.{theirs.pk} is not a field"),
+    ):
+        response = client.post(NEW, chosen | data | {"action": "launch"})
+        assert response.status_code == 422
+        assert says in response.content.decode()
+    with pytest.raises(ConfigError) as caught:
+        with_suites(maker, ChosenSuite(theirs))
+    assert [problem.path for problem in caught.value.problems] == ["eval.suites.0"]
+    with pytest.raises(ConfigError, match=r"eval\.suites: is decided by the suites"):
+        maker.run(eval={"holdout": 4, "suites": [{"path": "builtin:performance"}]})
+
+
+def test_a_clone_and_copied_yaml_are_the_same_run_again(
+    client: Client, oscar: User, chosen: dict[str, str], ours: Project, capitals: EvalSuiteVersion
+) -> None:
+    parts = {"margin": "0.025", "limit": "2", "max_completion_tokens": "9", "template": "\nQ: {prompt}\r\nA:"}
+    client.post(NEW, chosen | choosing(capitals, **parts) | {"action": "draft"})
+    first = Run.objects.get()
+    assert first.config["eval"]["suites"][0]["template"] == "\nQ: {prompt}\nA:"
+    add_suite(ours, oscar, content=MORE)
+
+    page = client.get(NEW, {"clone": first.pk}).content.decode()
+    assert f'name="suite.{capitals.pk}" value="true" checked' in page, "the version that it was, not the newest"
+    client.post(NEW, as_browser(page) | {"action": "draft"})
+    clone = Run.objects.exclude(pk=first.pk).get()
+    assert clone.config_digest == first.config_digest
+    assert list(clone.suites.all()) == [capitals]
+
+    copied = client.post(NEW, as_browser(page) | {"action": "yaml"}).content.decode()
+    text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
+    assert text is not None
+    page = client.post(NEW, {"action": "import", "yaml": unescape(text[1])}).content.decode()
+    client.post(NEW, as_browser(page) | {"action": "draft"})
+    assert Run.objects.latest("pk").config_digest == first.config_digest
+
+    config: dict[str, Any] = json.loads(json.dumps(first.config))
+    config["eval"]["suites"][0]["sha256"] = "0" * 64
+    response = client.post(NEW, {"action": "import", "yaml": RunConfig.from_dict(config).to_yaml()})
+    assert response.status_code == 422
+    assert "no suite of this project is capitals" in response.content.decode()
+
+
+def test_the_trainer_takes_what_a_worker_is_given(
+    tmp_path: Path, maker: Maker, ours: Project, oscar: User, capitals: EvalSuiteVersion
+) -> None:
+    """The run's config with its files laid as the worker lays them: the trainer's own loader reads every suite. A
+    starter suite is there with the worker already."""
+    starters = starters_add(project=ours, actor=oscar).added
+    assert suite_path(starters[0]) == f"builtin:{starters[0].builtin}"
+    run = with_suites(maker, ChosenSuite(capitals, limit=2), *map(ChosenSuite, starters))
+    inputs = attempt_inputs(run=run)
+    assert [(file.path, file.sha256, file.size) for _, file in inputs] == [
+        (f"inputs/{row.sha256}.jsonl", row.sha256, row.size) for row in (maker.dataset, capitals)
+    ]
+    for row, file in inputs:
+        path = tmp_path / file.path
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"".join(artifacts.read_chunks(row.artifact)))
+    loaded = load_suites(RunConfig.from_whole(run.config).eval.suites, base=tmp_path)
+    assert [(suite.config.name, len(suite.items), suite.sha256) for suite in loaded] == [
+        ("capitals", 2, capitals.sha256),
+        *((one.suite.name, one.items, one.sha256) for one in starters),
+    ]
+
+
+def test_starter_suites_are_one_click_away_and_nothing_is_lost(
+    client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion
+) -> None:
+    data = chosen | choosing(capitals, margin="0.03") | {"seed": "7", "action": "starters"}
+    page = client.post(NEW, data).content.decode()
+    assert (value(page, "seed"), value(page, f"suite.{capitals.pk}.margin")) == ("7", "0.03")
+    assert f'name="suite.{capitals.pk}" value="true" checked' in page
+    added = EvalSuiteVersion.objects.exclude(builtin="")
+    assert added.exists()
+    for version in added:
+        assert f'name="suite.{version.pk}" value="true" aria' in page, "offered, not chosen"
+    assert 'value="starters"' not in page
