@@ -210,7 +210,7 @@ def test_hostile_problems_are_shown_escaped(client_for: ClientFor, ours: Project
     assert ">\\u202e</span>" in page
 
 
-def test_operator_makes_one_by_name(client: Client, ours: Project) -> None:
+def test_operator_makes_one_by_name(client: Client, ours: Project, oscar: User) -> None:
     needs("reasoning-gym")
     response: Any = client.post("/p/ours/datasets/task/", {"task": "chain_sum", "size": "12", "seed": "3"})
     dataset = PromptDataset.objects.get(project=ours)
@@ -223,16 +223,11 @@ def test_operator_makes_one_by_name(client: Client, ours: Project) -> None:
     shown = line["prompt"].partition(":")[2].rstrip("= ")
     numbers = shown.replace("- ", "-").replace("+ ", "").split()
     assert str(sum(map(int, numbers))) == line["answer"]
-
-
-def test_the_same_again_is_the_same_dataset_and_a_taken_name_gets_a_number(ours: Project, alice: User) -> None:
-    needs("reasoning-gym")
-    first = dataset_from_task(project=ours, actor=alice, task="gcd", size=3, seed=0)
-    assert dataset_from_task(project=ours, actor=alice, task="gcd", size=3, seed=0) == first
-    PromptDataset.objects.update(name="gcd, 3 problems, seed 1")
-    other = dataset_from_task(project=ours, actor=alice, task="gcd", size=3, seed=1)
-    assert other.sha256 != first.sha256
-    assert other.name == "gcd, 3 problems, seed 1 (2)"
+    given = {"project": ours, "actor": oscar, "task": "chain_sum", "size": 12}
+    assert dataset_from_task(**given, seed=3) == dataset, "the same again"
+    PromptDataset.objects.update(name="chain_sum, 12 problems, seed 4")
+    other = dataset_from_task(**given, seed=4)
+    assert (other.name, other.sha256 == dataset.sha256) == ("chain_sum, 12 problems, seed 4 (2)", False)
 
 
 FAULTS = ("task", "size", "seed", "field", "names")

@@ -124,7 +124,7 @@ def test_one_bad_line_stores_nothing_of_the_batch(
     assert attempt.acked_seq == 0
 
 
-@pytest.mark.parametrize("kind", sorted(OWN_KINDS))
+@pytest.mark.parametrize("kind", sorted(OWN_KINDS | {"phase", "resumed", "sealed"}))
 def test_a_trainer_writes_no_event_of_the_platform_s_own_kinds(attempt: Attempt, kind: str) -> None:
     forged = records.Event(type=kind, message="Extended by 5 steps", data={"to": "succeeded"})
     assert refused(attempt, *envelopes([phase("training"), forged])).code == "own_kind"

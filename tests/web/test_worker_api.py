@@ -1,6 +1,7 @@
 """The worker API by HTTP: who may call what, and every answer that docs/worker-protocol.md promises. What follows for
 the run is in test_failures, test_schedule and test_reconcile."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
@@ -129,68 +130,72 @@ def test_files_are_those_of_the_claim(worker: AttemptCaller, dataset: PromptData
 # ---------------------------------------------------------------------- tokens
 
 
+@dataclass
 class World:
-    """All that is called, in the hands of one who may."""
+    """Callers by name, each in possession of what it may call, and what the tables' placeholders stand for."""
 
-    def __init__(self, run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> None:
-        registered = records.FileEntry(size=7, sha256=sha256(b"weights").hexdigest())
-        path = "checkpoints/step-000001"
-        manifest = records.CheckpointManifest(step=1, path=path, files={"weights.safetensors": registered}, seconds=0.1)
-        assert worker.records(packed(envelopes([phase("training"), step(1), manifest]))).json() == {"acked_seq": 3}
-        other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other")))
-        for _ in range(2):
-            job_ask(
-                project=run.project,
-                actor=maker.actor,
-                kind="try",
-                spec=R1_EXACT,
-                options={"rows": 1},
-                dataset=run.dataset,
-            )
-        job, other_job = (node.post("jobs/claim", {"job_id": 1, "node": INFO}).json() for _ in range(2))
-        self.callers = {"node": node, "worker": worker, "other": other, "nobody": Caller("guess")}
-        self.callers |= {"job": Caller(job["token"]), "person": Caller("")}
-        self.callers["person"].client = Client()
-        self.callers["person"].client.force_login(maker.actor, backend="django.contrib.auth.backends.ModelBackend")
-        self.names = {"{run}": run.pk, "{info}": INFO, "weights": b"weights", "not json": b"not json"}
-        ids = {
-            "attempt": worker.at,
-            "other": other.at,
-            "job": f"/{job['job_id']}",
-            "other_job": f"/{other_job['job_id']}",
-        }
-        self.ids = {name: at.rpartition("/")[2] for name, at in ids.items()}
-        self.ids |= {"weights": registered.sha256, "zeros": "0" * 64}
+    callers: dict[str, Caller]
+    ids: dict[str, Any]
+    bodies: dict[str, Any]
 
     def body(self, body: Any) -> Any:
         if isinstance(body, dict):
             return {key: self.body(value) for key, value in body.items()}
-        return self.names.get(body, body) if isinstance(body, str) else body
+        return self.bodies.get(body, body) if isinstance(body, str) else body
+
+
+@pytest.fixture
+def world(run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> World:
+    weights = records.FileEntry(size=7, sha256=sha256(b"weights").hexdigest())
+    path, files = "checkpoints/step-000001", {"weights.safetensors": weights}
+    manifest = records.CheckpointManifest(step=1, path=path, files=files, seconds=0.1)
+    assert worker.records(packed(envelopes([phase("training"), step(1), manifest]))).json() == {"acked_seq": 3}
+    other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other")))
+    of = {"project": run.project, "actor": maker.actor, "dataset": run.dataset}
+    for _ in range(2):
+        job_ask(kind="try", spec=R1_EXACT, options={"rows": 1}, **of)
+    job, other_job = (node.post("jobs/claim", {"job_id": 1, "node": INFO}).json() for _ in range(2))
+    person = Caller("")
+    person.client = Client()
+    person.client.force_login(maker.actor, backend="django.contrib.auth.backends.ModelBackend")
+    ids = {name: caller.at.rpartition("/")[2] for name, caller in (("attempt", worker), ("other", other))}
+    return World(
+        callers={
+            "node": node,
+            "worker": worker,
+            "other": other,
+            "job": Caller(job["token"]),
+            "person": person,
+            "nobody": Caller("guess"),
+        },
+        ids={
+            **ids,
+            "job": job["job_id"],
+            "other_job": other_job["job_id"],
+            "weights": weights.sha256,
+            "zeros": "0" * 64,
+        },
+        bodies={"{run}": run.pk, "{info}": INFO, "weights": b"weights", "not json": b"not json"},
+    )
 
 
 CALL = ("caller", "method", "path", "body", "headers", "status", "code")
 
 
-@pytest.fixture
-def world(run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> World:
-    return World(run, node, worker, maker)
+@pytest.mark.parametrize(CALL, cases("worker_api/refusals", *CALL))
+def test_calls_that_no_worker_of_ours_makes(
+    world: World, caller: str, method: str, path: str, body: Any, headers: Any, status: int, code: str | None
+) -> None:
+    before, call, address = _rows(), world.callers[caller], path.format(**world.ids)
+    answer = call.get(address) if method == "get" else call.post(address, world.body(body), **(headers or {}))
+    assert answer.status_code == status
+    if code:
+        assert refused(answer) == (status, code)
+    assert _rows() == before
 
 
-@pytest.mark.parametrize(
-    "call", [dict(zip(CALL, case.values, strict=True)) for case in cases("worker_api/refusals", *CALL)]
-)
-def test_calls_that_no_worker_of_ours_makes(world: World, call: dict[str, Any]) -> None:
-    before = list(Attempt.objects.values_list("acked_seq", "state")), list(LabJob.objects.values_list("state"))
-    caller, path = world.callers[call["caller"]], call["path"].format(**world.ids)
-    if call["method"] == "get":
-        answer = caller.get(path)
-    else:
-        answer = caller.post(path, world.body(call["body"]), **(call["headers"] or {}))
-    assert answer.status_code == call["status"]
-    if call["code"]:
-        assert refused(answer) == (call["status"], call["code"])
-    after = list(Attempt.objects.values_list("acked_seq", "state")), list(LabJob.objects.values_list("state"))
-    assert after == before
+def _rows() -> list[Any]:
+    return [*Attempt.objects.values_list("acked_seq", "state"), *LabJob.objects.values_list("state")]
 
 
 def test_a_revoked_node_loses_its_attempts_too(run: Run, node: Caller, worker: AttemptCaller) -> None:
