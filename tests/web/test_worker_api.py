@@ -150,7 +150,7 @@ def world(run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> World:
     path, files = "checkpoints/step-000001", {"weights.safetensors": weights}
     manifest = records.CheckpointManifest(step=1, path=path, files=files, seconds=0.1)
     assert worker.records(packed(envelopes([phase("training"), step(1), manifest]))).json() == {"acked_seq": 3}
-    other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other")))
+    other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other", eval={"holdout": 5})))
     of = {"project": run.project, "actor": maker.actor, "dataset": run.dataset}
     for _ in range(2):
         job_ask(kind="try", spec=R1_EXACT, options={"rows": 1}, **of)
