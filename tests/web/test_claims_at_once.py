@@ -7,40 +7,36 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, transaction
 
-from cohort.accounts.models import Project, User
-from cohort.accounts.services import project_create, user_create
+from cohort.accounts.models import Project
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Attempt, Node, Run
 from tests.processes import DEADLINE
-from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT
+from tests.web.conftest import PROBLEMS, R1_EXACT
 from tests.web.control import claim, finish, node
 from tests.web.run_rows import Maker
 
-CLAIMERS, RUNS = 8, 30
+pytestmark = pytest.mark.django_db(transaction=True)
+CLAIMERS, RUNS = 8, 12
+"""Runs of each of two projects, one of which may have three at once."""
 
 
 @pytest.fixture
-def makers(transactional_db: None, tiny_model_folder: str) -> list[Maker]:
-    """Two projects; the second may have three runs at once."""
-    alice = user_create(username="alice", password=PASSWORD)[0]
-    made = [_maker(alice, slug, tiny_model_folder) for slug in ("free", "limited")]
-    Project.objects.filter(pk=made[1].project.pk).update(max_running=3)
-    return made
-
-
-def _maker(user: User, slug: str, folder: str) -> Maker:
-    project = project_create(slug=slug, name=slug, owner=user)
+def limited(tiny_model_folder: str) -> Maker:
+    project = Project.objects.get(slug="theirs")
+    user = project.memberships.get().user
+    Project.objects.filter(pk=project.pk).update(max_running=3)
+    what = {"project": project, "actor": user}
     return Maker(
         project,
         user,
-        base_model_register(project=project, actor=user, name="tiny", path=folder),
-        dataset_create(project=project, actor=user, name="d", format="jsonl", chunks=[PROBLEMS], source="tests"),
-        verifier_version_create(project=project, actor=user, name="r", spec=R1_EXACT),
+        base_model_register(**what, name="tiny", path=tiny_model_folder),
+        dataset_create(**what, name="d", format="jsonl", chunks=[PROBLEMS]),
+        verifier_version_create(**what, name="r", spec=R1_EXACT),
     )
 
 
-def _work(on: Node, begin: threading.Barrier, most: list[int], limited: int, *, ends: bool) -> list[int]:
+def work(on: Node, begin: threading.Barrier, most: list[int], *, ends: bool) -> list[int]:
     """Claim until nothing is to be had; what was claimed, in order."""
     taken = []
     try:
@@ -51,7 +47,7 @@ def _work(on: Node, begin: threading.Barrier, most: list[int], limited: int, *, 
             except (NotWaiting, Run.DoesNotExist):
                 return taken
             taken.append(attempt.run_id)
-            most.append(Attempt.objects.filter(state="running", run__project=limited).count())
+            most.append(Attempt.objects.filter(state="running", run__project__slug="theirs").count())
             if ends:
                 finish(attempt, "failed", "reward_error")
     finally:
@@ -59,31 +55,28 @@ def _work(on: Node, begin: threading.Barrier, most: list[int], limited: int, *, 
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_thirty_runs_and_eight_claimers(makers: list[Maker], ends: bool) -> None:
-    free, limited = makers
-    for maker in makers:
-        for _ in range(RUNS // 2):
-            maker.run(state="queued")
-    nodes = [node(f"gpu-{number}") for number in range(CLAIMERS)]
+def test_no_run_is_given_twice_and_no_limit_is_passed(maker: Maker, limited: Maker, ends: bool) -> None:
+    for one in (maker, limited):
+        for _ in range(RUNS):
+            one.run(state="queued")
     begin, most = threading.Barrier(CLAIMERS), [0]
+    nodes = [node(f"gpu-{number}") for number in range(CLAIMERS)]
     with ThreadPoolExecutor(CLAIMERS) as pool:
-        jobs = [pool.submit(_work, one, begin, most, limited.project.pk, ends=ends) for one in nodes]
-        taken = [run_id for job in jobs for run_id in job.result()]
-    assert [count for count in Counter(taken).values() if count > 1] == []
+        jobs = [pool.submit(work, one, begin, most, ends=ends) for one in nodes]
+        taken = Counter(run_id for job in jobs for run_id in job.result())
+    assert set(taken.values()) == {1}
     # Without ends, three of the limited project's run and the rest of it waits. With ends, a claimer that found the
     # limit reached has gone home, but the last one to finish a run of it goes on.
     given = Run.objects.exclude(state="queued")
-    assert given.filter(project=free.project).count() == RUNS // 2
-    assert given.filter(project=limited.project).count() == (RUNS // 2 if ends else 3)
+    assert given.filter(project=maker.project).count() == RUNS
+    assert given.filter(project=limited.project).count() == (RUNS if ends else 3)
     assert Attempt.objects.count() == len(taken) == given.count()
     assert max(most) <= 3
     assert set(Attempt.objects.values_list("fence", flat=True)) == {1}
 
 
-def test_a_limit_holds_while_a_person_holds_the_run(makers: list[Maker]) -> None:
-    """A claim waits for whoever holds the row, and then sees what they did."""
-    run = makers[0].run(state="queued")
-    on = node("gpu-1")
+def test_a_claim_waits_for_a_person_who_holds_the_run_and_sees_what_they_did(maker: Maker) -> None:
+    run, on = maker.run(state="queued"), node("gpu-1")
     held, free = threading.Event(), threading.Event()
 
     def person() -> None:
@@ -96,27 +89,25 @@ def test_a_limit_holds_while_a_person_holds_the_run(makers: list[Maker]) -> None
         finally:
             connection.close()
 
-    def worker() -> str:
+    def worker() -> None:
         try:
-            claim(on, run.pk)
-        except NotWaiting as why:
-            return str(why)
+            with pytest.raises(NotWaiting, match="is paused, not queued"):
+                claim(on, run.pk)
         finally:
             connection.close()
-        return "claimed"
 
     with ThreadPoolExecutor(2) as pool:
         pausing = pool.submit(person)
         assert held.wait(timeout=DEADLINE)
         claiming = pool.submit(worker)
-        while not _someone_waits():
+        while not someone_waits():
             assert not claiming.done()
         free.set()
         pausing.result()
-        assert claiming.result() == f"run {run.pk} is paused, not queued, and no other waits for gpu-1"
+        claiming.result()
 
 
-def _someone_waits() -> bool:
+def someone_waits() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-        return cursor.fetchone()[0] > 0
+        return bool(cursor.fetchone()[0])

@@ -1,32 +1,53 @@
-"""Adding a dataset: every line is read first, and a bad one stores nothing and is named."""
+"""Adding a dataset: every line is read first, and a bad one stores nothing and is named; or made by a task of
+reasoning-gym, through the real generator in its own process.
+"""
 
-import gzip
 import hashlib
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db.models import Model
 from django.test import Client
 
 from cohort import artifacts
 from cohort.accounts.models import Project, User
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import BaseModel, EvalSuite, PromptDataset
 from cohort.catalog.services import dataset_create
+from cohort.catalog.tasks import dataset_from_task, task_reward
+from tests.cases import cases
+from tests.needs import needs
+from tests.web.suite_rows import ITEMS
+from tests.web.suite_rows import upload as suite_upload
 
 ClientFor = Callable[[User], Client]
 GOOD = b'{"prompt": "what is 1 + 1?", "answer": "2"}\n{"prompt": "what is 1 + 22?", "answer": 23}\n'
+NEW = "/p/ours/datasets/new/"
+MODELS = "/p/ours/models/new/"
 
 
-def upload(client: Client, content: bytes, **more: str) -> object:
+def upload(client: Client, content: bytes, **more: str) -> Any:
     file = SimpleUploadedFile("problems.jsonl", content)
-    return client.post("/p/ours/datasets/new/", {"name": "set", "format": "jsonl", "file": file, **more})
+    return client.post(NEW, {"name": "set", "format": "jsonl", "file": file, **more})
 
 
-def test_operator_uploads_and_sees_it(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    client = client_for(oscar)
+@pytest.fixture
+def client(client_for: ClientFor, ours: Project, oscar: User) -> Client:
+    return client_for(oscar)
+
+
+def signed_in(user: User) -> Client:
+    """A browser whose CSRF token is checked."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def test_operator_uploads_and_sees_it(client: Client, ours: Project, oscar: User) -> None:
     response = upload(client, GOOD, source="made by hand")
     dataset = PromptDataset.objects.get(project=ours)
     assert response.url == f"/p/ours/datasets/{dataset.pk}/"
@@ -39,64 +60,68 @@ def test_operator_uploads_and_sees_it(client_for: ClientFor, ours: Project, osca
     ]
     assert b"".join(artifacts.read_chunks(dataset.artifact)) == GOOD
     page = client.get(response.url).content.decode()
-    assert dataset.sha256 in page
-    assert "made by hand" in page
-    assert "showing 2 of 2" in page
+    assert all(part in page for part in (dataset.sha256, "made by hand", "showing 2 of 2"))
 
 
-def test_pasted_lines_are_taken_too(client_for: ClientFor, ours: Project, oscar: User) -> None:
+def test_pasted_lines_are_taken_too(client: Client) -> None:
     data = {"name": "set", "format": "gsm8k", "lines": '{"question": "3 * 4?", "answer": "12\\n#### 12"}'}
-    client_for(oscar).post("/p/ours/datasets/new/", data)
+    client.post(NEW, data)
     assert PromptDataset.objects.get().preview[0]["answer"] == "12"
 
 
 def test_cuts_between_chunks_do_not_matter(ours: Project, alice: User) -> None:
-    chunks = [GOOD[place : place + 7] for place in range(0, len(GOOD), 7)]
+    chunks = [GOOD[at : at + 7] for at in range(0, len(GOOD), 7)]
     dataset = dataset_create(project=ours, actor=alice, name="cut", format="jsonl", chunks=chunks)
-    assert dataset.sha256 == hashlib.sha256(GOOD).hexdigest()
-    assert dataset.problems == 2
+    assert (dataset.sha256, dataset.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (GOOD + b"not json\n", "problems.jsonl, line 3: is not JSON"),
-        (GOOD + b'{"prompt": "x"}\n', "problems.jsonl, line 3: has no field &#x27;answer&#x27;"),
-        (GOOD + b"[1]\n", "problems.jsonl, line 3"),
-        (GOOD + b"\xff\n", "problems.jsonl, line 3: is not UTF-8"),
-        (GOOD + b'{"prompt": "a\\u0000b", "answer": "1"}\n', "problems.jsonl, line 3"),
-        (GOOD + b'{"prompt": "' + b"x" * (1 << 20) + b'", "answer": "1"}\n', "line 3: is longer than 1,048,576 bytes"),
-        (b"", "holds no problems"),
-        (b"\n\n", "holds no problems"),
-        (gzip.compress(GOOD, mtime=0), "This is a gzip file"),
-        (b"PAR1xxxx", "This is a Parquet file"),
-    ],
-)
+BAD = ("page", "good_lines_first", "text", "content", "names")
+PAGES: dict[str, tuple[Any, bytes, type[Model]]] = {
+    "datasets": (upload, GOOD, PromptDataset),
+    "suites": (lambda client, content: suite_upload(client, ("items.jsonl", content)), ITEMS, EvalSuite),
+}
+LONG = b'{"prompt": "' + b"x" * (1 << 20) + b'", "answer": "1"}\n'
+
+
+@pytest.mark.parametrize(BAD, cases("catalog/bad_uploads", *BAD))
 def test_a_bad_file_stores_nothing_and_says_where(
-    client_for: ClientFor, ours: Project, oscar: User, content: bytes, said: str
+    client: Client, page: str, good_lines_first: bool | None, text: str | None, content: bytes | None, names: str
 ) -> None:
-    response = upload(client_for(oscar), content)
+    send_to, good, model = PAGES[page]
+    bad = LONG if text == "LONG" else content or (text or "").encode()
+    whole = good + bad if good_lines_first else bad
+    response = send_to(client, whole)
     assert response.status_code == 422
-    page = response.content.decode()
-    assert said in page
-    assert 'id="id_file_error"' in page
-    assert not PromptDataset.objects.exists()
-    assert not artifacts.exists(f"datasets/{hashlib.sha256(content).hexdigest()}")
+    (errors,) = response.context["form"].errors.values()
+    assert names in str(errors)
+    assert not model._default_manager.exists()
+    assert not artifacts.exists(f"{page}/{hashlib.sha256(whole).hexdigest()}")
 
 
-def test_too_large_a_file_is_refused(settings, ours: Project, alice: User) -> None:
+@pytest.mark.parametrize(("page", "given", "field"), cases("catalog/form_faults", "page", "given", "field"))
+def test_a_fault_of_a_suite_or_model_stands_beside_its_field(
+    client: Client, page: str, given: dict[str, str], field: str
+) -> None:
+    suite = page == "suites"
+    response: Any = suite_upload(client, ("items.jsonl", ITEMS), **given) if suite else client.post(MODELS, given)
+    assert response.status_code == 422
+    assert list(response.context["form"].errors) == [field]
+    assert f'id="id_{field}_error"' in response.content.decode()
+    assert not (EvalSuite if suite else BaseModel)._default_manager.exists()
+
+
+def test_limits_of_size_and_problems(settings: Any, ours: Project, alice: User) -> None:
+    def create() -> PromptDataset:
+        return dataset_create(project=ours, actor=alice, name="large", format="jsonl", chunks=[GOOD])
+
     settings.COHORT_MAX_DATASET_BYTES = len(GOOD) - 1
     with pytest.raises(ValidationError, match=f"larger than {len(GOOD) - 1} bytes"):
-        dataset_create(project=ours, actor=alice, name="large", format="jsonl", chunks=[GOOD])
-
-
-def test_too_many_problems_are_refused(settings, client_for: ClientFor, ours: Project, oscar: User) -> None:
-    settings.COHORT_MAX_DATASET_PROBLEMS = 1
-    page = upload(client_for(oscar), GOOD)
-    assert page.status_code == 422
-    assert b"problems.jsonl holds more than 1 problems. Split it" in page.content
+        create()
+    settings.COHORT_MAX_DATASET_BYTES, settings.COHORT_MAX_DATASET_PROBLEMS = len(GOOD), 1
+    with pytest.raises(ValidationError, match="more than 1 problems"):
+        create()
     settings.COHORT_MAX_DATASET_PROBLEMS = 2
-    assert upload(client_for(oscar), GOOD).status_code == 302
+    assert create().problems == 2
 
 
 # ---------------------------------------------------------------- what is refused before it is read
@@ -111,7 +136,7 @@ class Unread:
     readline = read
 
 
-def send(client: Client, address: str, length: str, **more: str) -> object:
+def send(client: Client, address: str, length: str, **more: str) -> Any:
     """A form's body of which only the length is sent, by somebody who holds a CSRF cookie."""
     client.get("/login/")
     return client.generic(
@@ -127,63 +152,44 @@ def send(client: Client, address: str, length: str, **more: str) -> object:
 @pytest.mark.django_db
 @pytest.mark.parametrize("address", ["/login/", "/projects/new/", "/p/ours/models/new/", "/nowhere/"])
 def test_a_large_body_is_refused_unread_wherever_there_is_no_upload(address: str) -> None:
-    response = send(Client(enforce_csrf_checks=True), address, str(1024 * 1024 + 1))
-    assert response.status_code == 413
-    assert b"at most 1,048,576 bytes" in response.content
+    assert send(Client(enforce_csrf_checks=True), address, str(1024 * 1024 + 1)).status_code == 413
 
 
 @pytest.mark.parametrize("length", ["1050001", "9" * 40, "0" * 20 + "1050001", "-1", "٣"])
-def test_an_upload_over_the_limit_is_refused_unread(
-    settings, client_for: ClientFor, ours: Project, oscar: User, length: str
-) -> None:
+def test_an_upload_over_the_limit_is_refused_unread(settings: Any, client: Client, length: str) -> None:
     settings.COHORT_MAX_DATASET_BYTES = 1_050_000 - 1024 * 1024
-    response = send(client_for(oscar), "/p/ours/datasets/new/", length)
-    assert response.status_code == 413
-    assert b"at most 1,050,000 bytes" in response.content
+    assert send(client, NEW, length).status_code == 413
 
 
-def test_a_body_without_its_length_is_refused(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    response = send(client_for(oscar), "/p/ours/datasets/new/", "", HTTP_TRANSFER_ENCODING="chunked")
-    assert response.status_code == 411
-
-
-def test_an_upload_is_not_read_before_the_role_is_checked(client_for: ClientFor, ours: Project, bob: User) -> None:
-    address = "/p/ours/datasets/new/"
-    assert send(Client(enforce_csrf_checks=True), address, "1000").status_code == 302
-    viewer = Client(enforce_csrf_checks=True)
-    viewer.force_login(bob, backend="django.contrib.auth.backends.ModelBackend")
-    assert send(viewer, address, "1000").status_code == 403
+def test_no_upload_is_read_without_its_length_or_before_the_role_is_checked(client: Client, bob: User) -> None:
+    assert send(client, NEW, "", HTTP_TRANSFER_ENCODING="chunked").status_code == 411
+    assert send(Client(enforce_csrf_checks=True), NEW, "1000").status_code == 302
+    assert send(signed_in(bob), NEW, "1000").status_code == 403
 
 
 def test_a_forged_upload_is_refused(ours: Project, oscar: User) -> None:
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(oscar, backend="django.contrib.auth.backends.ModelBackend")
-    response = upload(client, GOOD)
-    assert response.status_code == 403
-    assert b"This form is out of date" in response.content
+    client = signed_in(oscar)
+    assert upload(client, GOOD).status_code == 403
     assert not PromptDataset.objects.exists()
-    token = re.search(rb'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/p/ours/datasets/new/").content)
+    token = re.search(rb'name="csrfmiddlewaretoken" value="(\w+)"', client.get(NEW).content)
     assert token is not None
     assert upload(client, GOOD, csrfmiddlewaretoken=token[1].decode()).status_code == 302
 
 
+@pytest.mark.django_db
 def test_the_workers_calls_keep_their_own_limits() -> None:
     response = Client().generic("POST", "/api/worker/v1/claim", b"x" * (1024 * 1024 + 1))
     assert response.status_code in {401, 403, 422}
 
 
-def test_neither_or_both_sources_are_refused(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    client = client_for(oscar)
-    assert "one of the two" in upload(client, GOOD, lines="{}").content.decode()
-    neither = client.post("/p/ours/datasets/new/", {"name": "set", "format": "jsonl"})
-    assert "one of the two" in neither.content.decode()
-
-
-def test_unknown_format_and_used_name(ours: Project, alice: User, dataset: PromptDataset) -> None:
-    with pytest.raises(ValidationError, match="'csv' is not a format; there are jsonl, gsm8k"):
-        dataset_create(project=ours, actor=alice, name="x", format="csv", chunks=[GOOD])
-    with pytest.raises(ValidationError, match="named additions already"):
-        dataset_create(project=ours, actor=alice, name="additions", format="jsonl", chunks=[GOOD])
+def test_neither_or_both_sources_unknown_format_and_used_name(
+    client: Client, ours: Project, oscar: User, dataset: PromptDataset
+) -> None:
+    for response in (upload(client, GOOD, lines="{}"), client.post(NEW, {"name": "set", "format": "jsonl"})):
+        assert "one of the two" in response.content.decode()
+    for name, format_, match in (("x", "csv", "not a format"), ("additions", "jsonl", "already")):
+        with pytest.raises(ValidationError, match=match):
+            dataset_create(project=ours, actor=oscar, name=name, format=format_, chunks=[GOOD])
 
 
 def test_preview_is_the_first_five_and_cuts_long_text(ours: Project, alice: User) -> None:
@@ -204,24 +210,41 @@ def test_hostile_problems_are_shown_escaped(client_for: ClientFor, ours: Project
     assert ">\\u202e</span>" in page
 
 
-@pytest.mark.parametrize("who", ["bob", "rita"])
-def test_readers_look_and_do_not_add(
-    client_for: ClientFor, request: pytest.FixtureRequest, dataset: PromptDataset, who: str
+def test_operator_makes_one_by_name(client: Client, ours: Project, oscar: User) -> None:
+    needs("reasoning-gym")
+    response: Any = client.post("/p/ours/datasets/task/", {"task": "chain_sum", "size": "12", "seed": "3"})
+    dataset = PromptDataset.objects.get(project=ours)
+    assert response.url == f"/p/ours/datasets/{dataset.pk}/"
+    assert dataset.made is not None
+    assert {key: dataset.made[key] for key in ("task", "size", "seed")} == {"task": "chain_sum", "size": 12, "seed": 3}
+    assert dataset.columns == {"task": 12}
+    line = json.loads(b"".join(artifacts.read_chunks(dataset.artifact)).splitlines()[0])
+    # The task asks for a sum; worked out here from the expression that it shows.
+    shown = line["prompt"].partition(":")[2].rstrip("= ")
+    numbers = shown.replace("- ", "-").replace("+ ", "").split()
+    assert str(sum(map(int, numbers))) == line["answer"]
+    given = {"project": ours, "actor": oscar, "task": "chain_sum", "size": 12}
+    assert dataset_from_task(**given, seed=3) == dataset, "the same again"
+    PromptDataset.objects.update(name="chain_sum, 12 problems, seed 4")
+    other = dataset_from_task(**given, seed=4)
+    assert (other.name, other.sha256 == dataset.sha256) == ("chain_sum, 12 problems, seed 4 (2)", False)
+
+
+FAULTS = ("task", "size", "seed", "field", "names")
+
+
+@pytest.mark.parametrize(FAULTS, cases("catalog/task_faults", *FAULTS))
+def test_what_cannot_be_made_is_said_beside_its_field(
+    ours: Project, alice: User, task: str, size: int, seed: int, field: str, names: str
 ) -> None:
-    client = client_for(request.getfixturevalue(who))
-    assert client.get("/p/ours/datasets/").status_code == 200
-    assert client.get(f"/p/ours/datasets/{dataset.pk}/").status_code == 200
-    assert client.get("/p/ours/datasets/new/").status_code == 403
-    assert upload(client, GOOD).status_code == 403
-    assert PromptDataset.objects.count() == 1
+    with pytest.raises(ValidationError) as caught:
+        dataset_from_task(project=ours, actor=alice, task=task, size=size, seed=seed)
+    assert list(caught.value.message_dict) == [field]
+    assert names in caught.value.message_dict[field][0]
+    assert not PromptDataset.objects.exists()
 
 
-def test_stranger_reaches_it_through_no_project(client_for: ClientFor, charlie: User, dataset: PromptDataset) -> None:
-    for slug in ("ours", "theirs"):
-        assert client_for(charlie).get(f"/p/{slug}/datasets/{dataset.pk}/").status_code == 404
-    assert upload(client_for(charlie), GOOD).status_code == 404
-
-
-def test_wrong_method(client_for: ClientFor, alice: User, dataset: PromptDataset) -> None:
-    assert client_for(alice).post("/p/ours/datasets/").status_code == 405
-    assert client_for(alice).delete(f"/p/ours/datasets/{dataset.pk}/").status_code == 405
+def test_the_reward_is_made_once(ours: Project, alice: User) -> None:
+    version = task_reward(project=ours, actor=alice)
+    assert version.spec["components"][0]["kind"] == "reasoning_gym"
+    assert task_reward(project=ours, actor=alice) == version

@@ -1,4 +1,4 @@
-"""What becomes of a run whose attempt failed: by cause, by how often, by what it came to; told in words."""
+"""What becomes of a run whose attempt ended: by cause, by how often, by what it came to."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from cohort.runs import reconcile
-from cohort.runs.attempts import StaleFence, attempts_released
+from cohort.runs.attempts import StaleFence
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.reconcile import attempts_lost, queued_republish
-from grpo_core.wire import LostAttempt, LostAttempts
+from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
+from grpo_core import errors
+from tests.cases import cases
 from tests.web.control import (
     age,
     beat,
     checkpoint,
     claim,
-    claimed,
     finish,
     gpu1,
     let_pass,
-    node,
     queue_at,
     resumed,
     steps,
@@ -29,7 +29,7 @@ from tests.web.control import (
 from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
-__all__ = ["gpu1"]  # fixture
+__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
@@ -45,108 +45,57 @@ def attempt(run: Run, gpu1: Node) -> Attempt:
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("end", "code", "follows"),
     [
-        "worker_lost",
-        "platform_unreachable",
-        "not_answered",
-        "worker_error",
-        "trainer_killed",
-        "trainer_crashed",
-        "device_error",
-        "nccl_error",
+        ("failed", "trainer_killed", ("queued", "trainer_killed", 1)),
+        ("failed", "out_of_memory", ("failed", "out_of_memory", 0)),
+        ("preempted", "worker_shutdown", ("queued", "", 0)),
+        ("preempted", "drained", ("queued", "", 0)),
     ],
 )
-def test_what_may_not_come_again_is_tried_again(
-    attempt: Attempt, code: str, django_capture_on_commit_callbacks: Any
+def test_a_run_goes_on_or_is_recorded(
+    attempt: Attempt, end: str, code: str, follows: Any, django_capture_on_commit_callbacks: Any
 ) -> None:
-    take_all("train")
-    take_all("platform.seal")
+    """A run that goes on is published at once and has no record yet; one that ended is asked a record for."""
+    queues = ("train", "platform.seal")
+    for queue in queues:
+        take_all(queue)
     with django_capture_on_commit_callbacks(execute=True):
-        run = finish(attempt, "failed", code, "The trainer died")
-    assert run.state == "queued"
-    assert run.reason == ("The trainer died. Goes back to the queue and tries again at once from step 40 (1 of 5)")
-    assert (run.error_code, run.retries, run.not_before) == (code, 1, None)
-    assert take_all("train")[0] == [run.pk]
-    assert take_all("platform.seal") == [], "a run that goes on has no record yet"
+        run = finish(attempt, end, code, "That is why")
+    goes_on = run.state == "queued"
+    assert [[run.pk] in take_all(queue) for queue in queues] == [goes_on, not goes_on]
+    assert (run.state, run.error_code, run.retries) == follows
+    assert (run.barren, run.not_before) == (0, None)
+    assert run.reason.startswith("That is why")
+    assert ("step 40" in run.reason) == goes_on
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "config_error",
-        "out_of_memory",
-        "not_finite",
-        "reward_error",
-        "data_error",
-        "sandbox_error",
-        "internal_error",
-        "checkpoint_missing",
-        "trainer_died",
-    ],
-)
-def test_what_would_come_again_ends_the_run(
-    attempt: Attempt, code: str, django_capture_on_commit_callbacks: Any
-) -> None:
-    take_all("train")
-    take_all("platform.seal")
-    with django_capture_on_commit_callbacks(execute=True):
-        run = finish(attempt, "failed", code, "That is why")
-    assert (run.state, run.reason, run.error_code, run.retries) == ("failed", "That is why", code, 0)
-    assert (take_all("train"), take_all("platform.seal")) == ([], [[run.pk]])
-
-
-def test_five_tries_with_longer_and_longer_waits(attempt: Attempt, run: Run, gpu1: Node) -> None:
-    """Each attempt comes ten steps further, so only the number of tries ends it."""
+def test_five_tries_with_longer_and_longer_waits(attempt: Attempt, gpu1: Node) -> None:
+    """Each attempt comes a step further, so only the number of tries ends it."""
     for number, seconds in enumerate((0, 10, 30, 60, 120), start=1):
-        run = finish(attempt, "failed", "device_error", "The GPU fell off the bus")
-        wait = "at once" if seconds == 0 else f"in {seconds} s"
-        here = 30 + 10 * number
-        assert run.reason.endswith(f"tries again {wait} from step {here} ({number} of 5)")
+        run = finish(attempt, "failed", "device_error")
+        here = 39 + number
+        assert run.reason.endswith(f"from step {here} ({number} of 5)")
         assert run.not_before == (run.queued_at + timedelta(seconds=seconds) if seconds else None)  # type: ignore[operator]
         let_pass(run)
-        attempt = train(claim(gpu1), resumed(here), *steps(here + 1, here + 10), checkpoint(here + 10))
-    run = finish(attempt, "failed", "device_error", "The GPU fell off the bus")
-    assert run.state == "failed"
-    assert run.reason == ("The GPU fell off the bus. It is not tried again: it failed 6 times, and 5 tries are made.")
+        attempt = train(claim(gpu1), resumed(here), *steps(here + 1, here + 1), checkpoint(here + 1))
+    run = finish(attempt, "failed", "device_error")
+    assert (run.state, run.retries) == ("failed", 5)
 
 
 def test_three_failures_without_a_newer_step_end_it(attempt: Attempt, gpu1: Node) -> None:
-    """The first came to step 40; the next three repeat steps 41 to 43 at most, and 41 to 43 are new only once."""
+    """The first came to step 40; the next three repeat steps 41 to 43 at most, and 41 to 43 are new only once. A
+    failure that came further begins the count anew."""
     run = finish(attempt, "failed", "trainer_crashed")
     assert run.barren == 0
-    run = finish(train(claim(gpu1), resumed(40), *steps(41, 43)), "failed", "trainer_crashed")
-    assert run.barren == 0
-    for barren in (1, 2):
+    for last, barren in ((43, 0), (43, 1), (43, 2), (44, 0)):
         let_pass(run)
-        run = finish(train(claim(gpu1), resumed(40), *steps(41, 43)), "failed", "trainer_crashed")
+        run = finish(train(claim(gpu1), resumed(40), *steps(41, last)), "failed", "trainer_crashed")
         assert (run.state, run.barren) == ("queued", barren)
+    Run.objects.update(retries=0, barren=2)
     let_pass(run)
-    run = finish(claim(gpu1), "failed", "trainer_crashed", "SIGSEGV")
+    run = finish(claim(gpu1), "failed", "trainer_crashed")
     assert (run.state, run.barren) == ("failed", 3)
-    assert run.reason == "SIGSEGV. It is not tried again: 3 failures in a row brought no newer step."
-
-
-def test_a_failure_that_came_further_begins_the_count_anew(attempt: Attempt, gpu1: Node) -> None:
-    run = finish(attempt, "failed", "trainer_crashed")
-    for _ in range(2):
-        run = finish(claim(gpu1), "failed", "trainer_crashed")
-        let_pass(run)
-    assert run.barren == 2
-    run = finish(train(claim(gpu1), resumed(40), *steps(41, 41)), "failed", "trainer_crashed")
-    assert (run.state, run.barren, run.retries) == ("queued", 0, 4)
-
-
-@pytest.mark.parametrize("code", ["worker_shutdown", "drained"])
-def test_a_preempted_run_goes_back_at_once_and_it_is_no_failure(
-    attempt: Attempt, code: str, django_capture_on_commit_callbacks: Any
-) -> None:
-    take_all("train")
-    with django_capture_on_commit_callbacks(execute=True):
-        run = finish(attempt, "preempted", code, "The worker was shut down")
-    assert (run.state, run.retries, run.barren, run.not_before, run.error_code) == ("queued", 0, 0, None, "")
-    assert run.reason == "The worker was shut down. Goes on from step 40"
-    assert take_all("train")[0] == [run.pk]
 
 
 def test_a_run_that_waits_for_its_next_try_is_published_when_that_has_come(
@@ -158,28 +107,35 @@ def test_a_run_that_waits_for_its_next_try_is_published_when_that_has_come(
         run = finish(train(claim(gpu1), resumed(40), *steps(41, 42)), "failed", "nccl_error")
     assert take_all("train") == []
     assert run.not_before is not None
-    queue_at(monkeypatch, run.not_before - timedelta(seconds=1))
-    with django_capture_on_commit_callbacks(execute=True):
-        assert queued_republish() == []
-    queue_at(monkeypatch, run.not_before)
-    with django_capture_on_commit_callbacks(execute=True):
-        assert queued_republish() == [run.pk]
+    for early, published in ((1, []), (0, [run.pk])):
+        queue_at(monkeypatch, run.not_before - timedelta(seconds=early))
+        with django_capture_on_commit_callbacks(execute=True):
+            assert queued_republish() == published
     assert take_all("train") == [[run.pk]]
 
 
+@pytest.mark.parametrize(
+    ("field", "seconds", "words"), [("claimed_at", 61, "61 seconds"), ("heartbeat_at", 300, "5 m")]
+)
 def test_a_lost_worker_is_a_failure_like_any_other(
-    attempt: Attempt, gpu1: Node, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch, field: str, seconds: int, words: str
 ) -> None:
+    """Whether it never beat or fell silent later."""
+    assert attempts_lost() == []
     now = stop_clock(monkeypatch, reconcile)
-    Attempt.objects.update(claimed_at=now - timedelta(seconds=61), lease_until=now - timedelta(seconds=1))
+    Attempt.objects.update(lease_until=now - timedelta(seconds=1), **{field: now - timedelta(seconds=seconds)})
     assert attempts_lost() == [attempt.run_id]
+    assert attempts_lost() == []
     attempt.refresh_from_db()
-    assert (attempt.state, attempt.end_code) == ("lost", "worker_lost")
     run = Run.objects.get()
-    assert run.reason.startswith("The worker gpu-1 was last heard of 61 seconds ago.")
-    assert run.reason.endswith("Goes back to the queue and tries again at once from step 40 (1 of 5)")
+    assert (attempt.state, attempt.end_code, run.state, run.retries) == ("lost", "worker_lost", "queued", 1)
+    assert attempt.ended_at is not None
+    assert f"gpu-1 was last heard of {words}" in run.reason
     ended = RunEvent.objects.get(kind="attempt")
     assert (ended.actor, ended.data["code"], ended.data["end"]) == ("platform", "worker_lost", "lost")
+    for late in (lambda: beat(attempt), lambda: finish(attempt, "finished")):
+        with pytest.raises(StaleFence):
+            late()
 
 
 def test_a_beat_that_comes_late_and_first_keeps_the_run(attempt: Attempt) -> None:
@@ -188,33 +144,32 @@ def test_a_beat_that_comes_late_and_first_keeps_the_run(attempt: Attempt) -> Non
     assert attempts_lost() == []
 
 
-def test_what_was_ended_beats_no_more(attempt: Attempt) -> None:
-    age(attempt, 61, "lease_until")
-    attempts_lost()
-    with pytest.raises(StaleFence, match="no longer owns the run"):
-        beat(attempt)
-    with pytest.raises(StaleFence):
-        finish(attempt, "finished")
+AGAIN = {"worker_lost", "platform_unreachable", "not_answered", "worker_error", "trainer_killed", "node_revoked"}
+AGAIN |= {"trainer_crashed", "interrupted", "device_error", "nccl_error"}
 
 
-def test_a_worker_that_starts_again_gives_back_what_it_had(attempt: Attempt, maker: Maker, gpu1: Node) -> None:
-    other = claim(node("gpu-2"), maker.run(state="queued").pk)
-    ended = claim(gpu1, maker.run(state="queued").pk)
-    finish(ended, "cancelled")
-    told = [attempt, other, ended]
-    lost = [LostAttempt(attempt_id=one.pk, fence=one.fence) for one in told]
-    wrong = LostAttempt(attempt_id=attempt.pk, fence=attempt.fence + 1)
-    assert attempts_released(node=gpu1, lost=LostAttempts(attempts=[wrong])) == []
-    assert attempts_released(node=gpu1, lost=LostAttempts(attempts=lost)) == [attempt.run_id]
-    assert attempts_released(node=gpu1, lost=LostAttempts(attempts=lost)) == []
-    run = Run.objects.get(pk=attempt.run_id)
-    assert run.state == "queued"
-    assert run.reason.startswith("The worker on gpu-1 ended in the middle of the run and found its processes gone.")
-    assert Run.objects.get(pk=other.run_id).state == "starting"
+def codes_of(root: type[errors.GrpoError]) -> set[str]:
+    return {root.code}.union(*(codes_of(child) for child in root.__subclasses__()))
 
 
-def test_the_next_attempt_is_offered_what_stands(attempt: Attempt, gpu1: Node) -> None:
-    finish(attempt, "failed", "worker_lost")
-    again = claimed(gpu1)
-    assert [(offer.step, offer.fence) for offer in again.resume] == [(40, 1), (0, 1)]
-    assert (again.attempt.fence, again.attempt.run.state) == (2, "starting")
+@pytest.mark.parametrize(("before", "follows"), cases("runs/retries", "before", "follows"))
+def test_what_follows_a_failure(before: dict[str, Any], follows: dict[str, Any]) -> None:
+    """Tried again after `seconds` as the `number`th try, or ended; `words` is what the run then says."""
+    decision = decide(**before)
+    found = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
+    if isinstance(decision, Again):
+        found |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
+    assert found == follows
+
+
+def test_only_causes_that_may_not_come_again_are_tried_again() -> None:
+    """The list is written out: a new error class that is tried again must be put into it."""
+    assert set(AUTOMATIC) == AGAIN
+    for code in codes_of(errors.GrpoError) | {"no_outcome", "trainer_died", "checkpoint_missing", "", "x"}:
+        decision = decide(code=code, retries=0, barren=0, advanced=True)
+        assert isinstance(decision, Again) == (code in AGAIN), code
+
+
+@pytest.mark.parametrize(("message", "words"), [("Lost!", "Lost! Why."), (" Lost ", "Lost. Why."), ("", "Why.")])
+def test_sentences_are_joined_by_one_full_stop(message: str, words: str) -> None:
+    assert told(End("Why.", 3), message=message, place="") == words

@@ -1,54 +1,59 @@
-"""From a batch of bytes to rows: once each, in order, all or nothing, whatever the bytes are."""
+"""From a batch of bytes to rows: once each, in order, all or nothing, whatever the bytes are; and when an attempt goes
+on from a checkpoint: what stands and what is superseded."""
 
 import json
 import random
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
+from django.utils import timezone
 
-from cohort.review.models import Group, Sample
-from cohort.runs import transitions
+from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import StaleFence, attempt_finish
 from cohort.runs.ingest import MAX_BATCH_BYTES, BadRecord, records_ingest
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.selectors.series import current_steps
 from cohort.runs.transitions import OWN_KINDS
 from grpo_core import records
+from grpo_core.commitments import commit, sample_content
+from grpo_core.leaves import leaf
 from grpo_core.wire import Finish
-from tests.web.batches import attempt, run, send
-from tests.worker.making import BEGAN, WHOLE_RUN, envelopes, group, packed, phase, step
+from tests.cases import cases
+from tests.web.batches import attempt, follow, resumed, run, saved, send
+from tests.worker.making import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 
 __all__ = ["attempt", "run"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
-TABLES: tuple[type[Model], ...] = (StepMetric, Group, Sample, EvalItem, EvalResult, Checkpoint)
+TABLES: tuple[type[Model], ...] = (StepMetric, Group, Sample, EvalItem, EvalResult, Checkpoint, StepCommitments)
 
 
-def rows() -> dict[str, int]:
-    counts = {table.__name__: table._default_manager.count() for table in TABLES}
-    return {**counts, "trainer events": RunEvent.objects.exclude(attempt=None).count()}
+def rows() -> list[int]:
+    """Rows of each table, and events of trainers."""
+    counts = [table._default_manager.count() for table in TABLES]
+    return [*counts, RunEvent.objects.exclude(attempt=None).count()]
 
 
-def test_every_kind_finds_its_table_and_the_run_follows(attempt: Attempt, run: Run) -> None:
+def refused(attempt: Attempt, *lines: records.Envelope | bytes) -> BadRecord:
+    """Nothing of the batch is stored."""
+    before = rows()
+    with pytest.raises(BadRecord) as caught:
+        send(attempt, *lines)
+    assert rows() == before
+    return caught.value
+
+
+def test_every_kind_has_its_table_and_the_run_follows(attempt: Attempt, run: Run) -> None:
     assert send(attempt, *envelopes(WHOLE_RUN)) == 17
-    assert rows() == {
-        "StepMetric": 2,
-        "Group": 2,
-        "Sample": 4,
-        "EvalItem": 2,
-        "EvalResult": 2,
-        "Checkpoint": 1,
-        "trainer events": 6,  # five phases and one event
-    }
+    assert rows() == [2, 2, 4, 2, 2, 1, 0, 6], "events: five phases and one of its own"
     run.refresh_from_db()
     assert (run.state, run.phase, run.step, run.steps_total) == ("evaluating", "saving", 2, 2)
     assert (run.first_metrics, run.latest_metrics) == ({"reward": 0.25}, {"reward": 0.75})
-    assert run.seconds_per_step == 2.0  # median of 1 and 3
+    assert run.seconds_per_step == 2.0, "the median of 1 and 3"
     moves = RunEvent.objects.filter(run=run, kind="state").values_list("data__to", "actor")
     assert list(moves)[2:] == [("evaluating", "trainer"), ("training", "trainer"), ("evaluating", "trainer")]
     attempt.refresh_from_db()
@@ -78,9 +83,8 @@ def test_a_batch_sent_again_changes_nothing(attempt: Attempt, run: Run) -> None:
 
 def test_the_database_itself_refuses_a_record_stored_twice(attempt: Attempt) -> None:
     """Were ingest ever to lose count: an acknowledgement cannot fall, and no seq has a second row."""
-    batch = envelopes([phase("training", 5), step(1), group(1), step(2)])
-    send(attempt, *batch)
-    with pytest.raises(IntegrityError, match="acknowledged records stay so"), transaction.atomic():
+    send(attempt, *envelopes([phase("training", 5), step(1), group(1), step(2)]))
+    with pytest.raises(IntegrityError, match="acknowledged"), transaction.atomic():
         Attempt.objects.update(acked_seq=0)
     held = StepMetric.objects.get(seq=2)
     with pytest.raises(IntegrityError, match="step_seq_once"), transaction.atomic():
@@ -107,60 +111,23 @@ def test_speed_is_the_median_of_the_newest_twenty(attempt: Attempt, run: Run) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (b"{", "line 2 of the batch is not JSON"),
-        (b"", "line 2 of the batch is not JSON"),
-        (b"\xff\xfe", "line 2 of the batch is not JSON"),
-        (b'{"seq": 2, "half": "\xed\xa0\x80"}', "line 2 of the batch is not JSON"),  # a surrogate as it is, not UTF-8
-        ('{"seq": 2}'.encode("utf-16"), "line 2 of the batch is not JSON"),
-        (envelopes([phase("training", 3_000_000_000)], first=2)[0].model_dump_json().encode(), "record 2.*steps_total"),
-        (envelopes([phase("training", -1)], first=2)[0].model_dump_json().encode(), "record 2.*steps_total"),
-        (b"[" * 100_000, "line 2 of the batch is not JSON"),
-        (b'{"seq": 2, "at": "2026-11-21T12:00:00Z", "record": {"kind": "strange"}}', "record 2 is not valid"),
-        (b'{"seq": 2, "at": "2026-11-21T12:00:00", "record": {"kind": "phase", "phase": "training"}}', "record 2"),
-        (b'{"seq": 2, "at": "2026-11-21T12:00:00Z", "record": {"kind": "step", "step": 0, "metrics": {}}}', "step"),
-        (
-            b'{"seq": 2, "at": "2026-11-21T12:00:00Z", "record": {"kind": "step", "step": 1, "metrics": {"kl": NaN}}}',
-            "NaN is not a finite number",
-        ),
-        (
-            b'{"seq": 2, "at": "2026-11-21T12:00:00Z", "record": '
-            b'{"kind": "event", "type": "x", "message": "", "data": {"a": 1e999}}}',
-            "1e999 is not a finite number",
-        ),
-        (envelopes([step(2**40)], first=2)[0].model_dump_json().encode(), "record 2 is not valid: step"),
-        (
-            envelopes([records.Event(type="x" * 41, message="")], first=2)[0].model_dump_json().encode(),
-            "record 2 is not valid: kind",
-        ),
-    ],
+    ("line", "hex_", "times", "code", "names"), cases("ingest/bad_lines", "line", "hex", "times", "code", "names")
 )
-def test_one_bad_line_stores_nothing_of_the_batch(attempt: Attempt, line: bytes, says: str) -> None:
-    with pytest.raises(BadRecord, match=says):
-        send(attempt, envelopes([phase("training")])[0], line)
+def test_one_bad_line_stores_nothing_of_the_batch(
+    attempt: Attempt, line: str | None, hex_: str | None, times: int | None, code: str, names: str | None
+) -> None:
+    content = bytes.fromhex(hex_) if hex_ else (line or "").encode() * (times or 1)
+    error = refused(attempt, envelopes([phase("training")])[0], content)
+    assert error.code == code
+    assert (names or "line 2") in str(error)
     attempt.refresh_from_db()
     assert attempt.acked_seq == 0
-    assert rows()["trainer events"] == 0
 
 
-@pytest.mark.parametrize("kind", sorted(OWN_KINDS))
+@pytest.mark.parametrize("kind", sorted(OWN_KINDS | {"phase", "resumed", "sealed"}))
 def test_a_trainer_writes_no_event_of_the_platform_s_own_kinds(attempt: Attempt, kind: str) -> None:
     forged = records.Event(type=kind, message="Extended by 5 steps", data={"to": "succeeded"})
-    with pytest.raises(BadRecord, match=f"record 2 is not valid: type: '{kind}' is of the platform's own events"):
-        send(attempt, *envelopes([phase("training"), forged]))
-    assert rows()["trainer events"] == 0
-
-
-def test_the_kinds_of_the_platform_s_own_events_are_all_listed() -> None:
-    """By the code that writes them: a kind in quotes, as an argument or in steering's table of what is asked."""
-    platform = Path(transitions.__file__).parents[1]
-    files = [*(platform / "runs").rglob("*.py"), *(platform / "governance").rglob("*.py")]
-    text = "".join(file.read_text() for file in files)
-    calls = "".join(re.findall(r"(?:run_event|RunEvent\.objects\.create)\((?:[^()]|\([^()]*\))*\)", text))
-    written = set(re.findall(r'kind="(\w+)"', calls)) | set(re.findall(r'"(\w+_asked)"', text))
-    written |= {"checkpoint_pinned", "checkpoint_unpinned"} | set(re.findall(r'_event\(place, envelope, "(\w+)"', text))
-    assert written == OWN_KINDS
+    assert refused(attempt, *envelopes([phase("training"), forged])).code == "own_kind"
 
 
 def test_what_trainers_tell_today_is_taken(attempt: Attempt) -> None:
@@ -171,33 +138,35 @@ def test_what_trainers_tell_today_is_taken(attempt: Attempt) -> None:
 
 def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:
     good = group(1, completions=("yes", "no"))
-    twice = good.model_copy(update={"samples": (good.samples[0], good.samples[0])})
-    with pytest.raises(BadRecord, match="record 2 is not valid: samples: two of them have the same index"):
-        send(attempt, *envelopes([phase("training", 9), twice]))
-    large = good.model_copy(update={"samples": (good.samples[0].model_copy(update={"tokens": 2**31}),)})
-    with pytest.raises(BadRecord, match="record 2 is not valid: tokens: 2147483648 is not from 0 to 2147483647"):
-        send(attempt, *envelopes([phase("training", 9), large]))
-    assert not any(rows().values())
+    first = good.samples[0]
+    for samples, code, names in (
+        ((first, first), "same_index", "samples"),
+        ((first.model_copy(update={"tokens": 2**31}),), "number_out_of_range", "tokens"),
+    ):
+        error = refused(attempt, *envelopes([phase("training", 9), good.model_copy(update={"samples": samples})]))
+        assert error.code == code
+        assert f"record 2 is not valid: {names}" in str(error)
 
 
-def test_bytes_that_are_not_zstd(attempt: Attempt) -> None:
-    with pytest.raises(BadRecord, match="not zstd"):
-        records_ingest(attempt=attempt, fence=1, body=b"plain text")
+def noise() -> bytes:
+    """A batch that cannot be compressed, some 800 kB, so that half of the bytes hold whole blocks and end in a line."""
+    letters = random.Random(0).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=400_000)
+    return packed(envelopes([records.Event(type="x", message="".join(letters)) for _ in range(2)]))
 
 
-def test_a_batch_that_was_cut(attempt: Attempt) -> None:
-    """Incompressible text of some 800 kB, so that half of the bytes hold whole blocks and end inside a line."""
-    noise = random.Random(0).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=400_000)
-    whole = packed(envelopes([records.Event(type="x", message="".join(noise)) for _ in range(2)]))
-    with pytest.raises(BadRecord, match="cut on the way"):
-        records_ingest(attempt=attempt, fence=1, body=whole[: len(whole) // 2])
-
-
-def test_a_bomb_is_not_unpacked(attempt: Attempt) -> None:
-    bomb = zstandard.ZstdCompressor().compress(b"\n" * (MAX_BATCH_BYTES + 1))
-    assert len(bomb) < 10_000
-    with pytest.raises(BadRecord, match="larger than"):
-        records_ingest(attempt=attempt, fence=1, body=bomb)
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (lambda: b"plain text", "not_zstd"),
+        (lambda: noise()[: len(noise()) // 2], "cut"),
+        (lambda: zstandard.ZstdCompressor().compress(b"\n" * (MAX_BATCH_BYTES + 1)), "batch_too_large"),
+    ],
+    ids=["plain", "cut", "bomb"],
+)
+def test_a_body_that_is_no_batch(attempt: Attempt, body: Any, code: str) -> None:
+    with pytest.raises(BadRecord) as caught:
+        records_ingest(attempt=attempt, fence=1, body=body())
+    assert caught.value.code == code
 
 
 def test_text_that_postgresql_cannot_hold_is_shown_as_replaced(attempt: Attempt) -> None:
@@ -210,27 +179,27 @@ def test_text_that_postgresql_cannot_hold_is_shown_as_replaced(attempt: Attempt)
     event["record"]["data"] = {"k\x00": ["\udfff"]}
     assert send(attempt, json.dumps(raw).encode(), json.dumps(event).encode()) == 2
     sample = Sample.objects.get(index=0)
-    assert sample.completion == "a�b�c�d\U0001f600e"
-    assert sample.components["answer"]["detail"] == "�"
+    assert sample.completion == "a\ufffdb\ufffdc\ufffdd\U0001f600e"
+    assert sample.components["answer"]["detail"] == "\ufffd"
     assert Group.objects.get().prompt == r"\u0000 as six letters"
-    assert RunEvent.objects.get(kind="x").data == {"k�": ["�"]}
+    assert RunEvent.objects.get(kind="x").data == {"k\ufffd": ["\ufffd"]}
 
 
-def test_a_stale_fence_writes_nothing(attempt: Attempt, run: Run) -> None:
+def test_a_stale_fence_writes_nothing(attempt: Attempt) -> None:
     batch = packed(envelopes(WHOLE_RUN))
     with pytest.raises(StaleFence):
         records_ingest(attempt=attempt, fence=attempt.fence + 1, body=batch)
     Run.objects.update(fence=2)  # as a newer attempt's claim does
     with pytest.raises(StaleFence):
         records_ingest(attempt=attempt, fence=attempt.fence, body=batch)
-    assert not any(rows().values())
+    assert not any(rows())
 
 
 def test_an_ended_attempt_writes_nothing(attempt: Attempt) -> None:
     attempt_finish(attempt=attempt, finish=Finish(fence=1, end="failed", code="error", message="", last_seq=0))
     with pytest.raises(StaleFence):
         send(attempt, *envelopes(WHOLE_RUN))
-    assert not any(rows().values())
+    assert not any(rows())
 
 
 def test_rows_and_count_go_together(attempt: Attempt, monkeypatch: Any) -> None:
@@ -243,45 +212,187 @@ def test_rows_and_count_go_together(attempt: Attempt, monkeypatch: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         send(attempt, *envelopes(WHOLE_RUN))
     monkeypatch.undo()
-    assert not any(rows().values())
+    assert not any(rows())
     assert send(attempt, *envelopes(WHOLE_RUN)) == 17
-
-
-# ---------------------------------------------------------------------- what a batch costs
-
-
-def test_a_batch_reads_no_more_of_a_long_run(attempt: Attempt, run: Run) -> None:
-    """Rows that the database reads for one batch, by its own count: a few dozen with 40 steps stored and with 4,000.
-    How many exactly is its planner's choice, which may read a table of a few rows from its beginning."""
-    assert send(attempt, *envelopes([phase("training", 9_000)])) == 1
-
-    def read_by(first: int, last: int) -> int:
-        with connection.cursor() as cursor:
-            counted = (
-                "SELECT sum(seq_tup_read), sum(idx_tup_fetch) FROM pg_stat_xact_user_tables "
-                "WHERE relname IN ('runs_stepmetric', 'runs_bucket', 'runs_run', 'runs_attempt', 'review_group')"
-            )
-            cursor.execute(counted)
-            before = cursor.fetchone()
-            send(attempt, *envelopes([step(number) for number in range(first, last + 1)], first=first + 1))
-            cursor.execute(counted)
-            after = cursor.fetchone()
-        return int(sum(after) - sum(before))
-
-    read_by(1, 40)
-    short = read_by(41, 72)
-    read_by(73, 4_008)
-    with connection.cursor() as cursor:  # as autovacuum does; a plan made when it found the table empty is made anew
-        cursor.execute("ANALYZE runs_stepmetric, runs_bucket")
-    assert 0 < short < 300
-    assert 0 < read_by(4_009, 4_040) < 300
 
 
 def test_what_is_held_is_not_even_read(attempt: Attempt) -> None:
     """A batch sent again is skipped line by line; were they read, the broken ones among them would be refused."""
-    batch = [*envelopes([phase("training", 9), step(1)]), b'{"seq":3,"at":"2026-11-21T12:00:00Z","record":{}}']
-    assert send(attempt, *batch[:2]) == 2
-    broken = [b'{"seq":1,"at":"x"}', b'{"seq":2,']
-    assert send(attempt, *broken, *envelopes([step(2)], first=3)) == 3
-    with pytest.raises(BadRecord, match="line 1 of the batch is not JSON"):
-        send(attempt, b'{ "seq":1,')
+    assert send(attempt, *envelopes([phase("training", 9), step(1)])) == 2
+    assert send(attempt, b'{"seq":1,"at":"x"}', b'{"seq":2,', *envelopes([step(2)], first=3)) == 3
+    assert refused(attempt, b'{ "seq":1,').code == "not_json"
+
+
+def test_a_batch_reads_no_more_of_a_long_run(attempt: Attempt) -> None:
+    """Rows that the database reads for one batch, by its own count: a few dozen with 40 steps stored and with 2,000.
+    How many exactly is its planner's choice, which may read a table of a few rows from its beginning."""
+    assert send(attempt, *envelopes([phase("training", 9_000)])) == 1
+
+    def read_by(first: int, last: int) -> int:
+        counted = (
+            "SELECT sum(seq_tup_read) + sum(idx_tup_fetch) FROM pg_stat_xact_user_tables "
+            "WHERE relname IN ('runs_stepmetric', 'runs_bucket', 'runs_run', 'runs_attempt', 'review_group')"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(counted)
+            before = cursor.fetchone()[0]
+            send(attempt, *envelopes([step(number) for number in range(first, last + 1)], first=first + 1))
+            cursor.execute(counted)
+            return int(cursor.fetchone()[0] - before)
+
+    read_by(1, 40)
+    assert 0 < read_by(41, 72) < 300
+    read_by(73, 2_008)
+    with connection.cursor() as cursor:  # as autovacuum does; a plan made when it found the table empty is made anew
+        cursor.execute("ANALYZE runs_stepmetric, runs_bucket")
+    assert 0 < read_by(2_009, 2_040) < 300
+
+
+# ---------------------------------------------------------------------- commitments and items of suites
+
+
+def committed(number: int) -> list[records.Record]:
+    """A step, its commitments and its one group."""
+    salted, commitments = commit([group(number)])
+    return [step(number), commitments, *salted]
+
+
+def test_stored_leaves_are_those_of_what_is_read_back(attempt: Attempt) -> None:
+    salted, commitments = commit([group(1)])
+    send(attempt, *envelopes([*WHOLE_RUN[:7], step(1), commitments, *salted]))
+    stored = StepCommitments.objects.get()
+    assert (stored.attempt_id, stored.step, stored.count) == (attempt.pk, 1, 2)
+    for sample in Sample.objects.all():
+        one = salted[0].samples[sample.index].model_copy(update={"completion": sample.completion})
+        found = leaf(bytes.fromhex(sample.salt), sample_content(salted[0], one))
+        assert found == bytes(stored.leaves)[32 * sample.index : 32 * sample.index + 32]
+
+
+def test_a_step_is_committed_to_once_and_after_it(attempt: Attempt) -> None:
+    first, second = committed(1), committed(2)
+    assert refused(attempt, *envelopes([*WHOLE_RUN[:7], first[0], second[1]])).code == "other_step_committed"
+    batch = envelopes([*WHOLE_RUN[:7], *first, first[1]])
+    send(attempt, *batch[:10])
+    assert refused(attempt, batch[10]).code == "committed_before"
+
+
+def item(problem: str, **more: str) -> records.EvalItem:
+    answered = {"prompt": "p", "answer": "a", "completion": "c", "score": 1.0, "truncated": False, "tokens": 3}
+    fields = {"phase": "before", "suite": "mgsm", "problem_id": problem, **answered, **more}
+    return records.EvalItem.model_validate(fields)
+
+
+def test_items_of_suites_keep_slice_and_cluster(attempt: Attempt) -> None:
+    assert refused(attempt, *envelopes([item("de-1"), item("de-1")])).code == "answered_before"
+    assert refused(attempt, *envelopes([item("de-1", slice="x" * 201)])).code == "text_too_long"
+    send(attempt, *envelopes([item("de-1", slice="de", cluster="1"), item("plain")]))
+    stored = EvalItem.objects.order_by("seq").values_list("problem_id", "slice", "cluster")
+    assert list(stored) == [("de-1", "de", "1"), ("plain", "", "")]
+
+
+@pytest.fixture
+def second(attempt: Attempt, run: Run) -> Attempt:
+    """The first attempt wrote a checkpoint at step 2, went on to step 4 and was lost; this one is running."""
+    send(attempt, *envelopes([phase("training", 9), step(1, reward=0.1), step(2, reward=0.2), saved(2), group(3)]))
+    send(attempt, *envelopes([step(3, reward=0.3), step(4, reward=0.4)], first=6))
+    return follow(attempt, run)
+
+
+def rewards(run: Run) -> list[float]:
+    return [row.metrics["reward"] for row in current_steps(run)]
+
+
+def test_what_came_after_the_checkpoint_is_superseded(attempt: Attempt, second: Attempt, run: Run) -> None:
+    assert send(second, *envelopes([manifest(), resumed(2)])) == 2
+    run.refresh_from_db()
+    assert (run.step, run.first_metrics, run.latest_metrics) == (2, {"reward": 0.1}, {"reward": 0.2})
+    assert send(second, *envelopes([phase("training", 9), step(3, reward=0.9)], first=3)) == 4
+    for row in (attempt, second, run):
+        row.refresh_from_db()
+    assert (attempt.valid_through, second.resumed_step, second.valid_through) == (2, 2, None)
+    assert (run.state, run.step) == ("training", 3)
+    assert (run.first_metrics, run.latest_metrics) == ({"reward": 0.1}, {"reward": 0.9})
+    assert rewards(run) == [0.1, 0.2, 0.9]
+    assert StepMetric.objects.count() == 5, "nothing is deleted"
+    event = RunEvent.objects.get(kind="resumed")
+    assert (event.attempt, event.actor, event.data["step"]) == (second, "trainer", 2)
+    assert "checkpoints/step-000003 was passed over: one byte is wrong" in event.message
+
+
+def test_a_later_resume_from_further_back_takes_both_back(second: Attempt, run: Run) -> None:
+    """1 2 | 3 4 superseded; then 3 of the second is superseded by the third, which goes on from 2 as well."""
+    send(second, *envelopes([resumed(2), phase("training", 9), step(3, reward=0.9), saved(3)]))
+    third = follow(second, run)
+    send(third, *envelopes([resumed(2), step(3, reward=0.7)]))
+    run.refresh_from_db()
+    assert list(Attempt.objects.order_by("fence").values_list("valid_through", flat=True)) == [2, 2, None]
+    assert rewards(run) == [0.1, 0.2, 0.7]
+
+
+def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attempt, run: Run) -> None:
+    """As its claim leaves the run when there is no checkpoint to offer."""
+    Attempt.objects.filter(fence=1).update(valid_through=-1)
+    Run.objects.filter(pk=run.pk).update(step=0)
+    send(second, *envelopes([phase("training", 9), step(1, reward=0.6)]))
+    run.refresh_from_db()
+    assert (run.step, run.first_metrics, run.latest_metrics) == (1, {"reward": 0.6}, {"reward": 0.6})
+    assert rewards(run) == [0.6]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "code", "names"),
+    [
+        ([resumed(3)], "no_such_checkpoint", "record 1"),
+        ([resumed(2), resumed(2)], "begun_before", "record 2"),
+        ([step(5), resumed(2)], "resumed_late", "record 2"),
+        ([resumed(2), step(2)], "step_not_newer", "record 2"),
+        ([step(4)], "step_not_newer", "record 1"),
+    ],
+)
+def test_what_contradicts_the_run_is_refused(
+    second: Attempt, run: Run, bodies: list[Any], code: str, names: str
+) -> None:
+    """Of an attempt that only says that it went on, or begins where it should not, nothing is superseded."""
+    with pytest.raises(BadRecord, match=names) as caught:
+        send(second, *envelopes(bodies))
+    assert caught.value.code == code
+    run.refresh_from_db()
+    assert run.step == 4
+    assert set(Attempt.objects.values_list("resumed_step", "valid_through")) == {(None, None)}
+
+
+def test_a_checkpoint_that_no_longer_stands_is_none_to_go_on_from(second: Attempt) -> None:
+    Attempt.objects.filter(fence=1).update(valid_through=1)
+    with pytest.raises(BadRecord) as caught:
+        send(second, *envelopes([resumed(2)]))
+    assert caught.value.code == "no_such_checkpoint"
+
+
+def test_one_checkpoint_is_the_best_and_one_that_made_room_says_so(attempt: Attempt) -> None:
+    gone = records.CheckpointRemoved(step=1, path="checkpoints/step-000001")
+    send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2, best=True), gone]))
+    stored = {row.step: row for row in Checkpoint.objects.all()}
+    assert {number: row.best for number, row in stored.items()} == {1: False, 2: True}
+    assert (stored[1].removed_at is None, stored[2].removed_at, stored[2].seconds) == (False, None, 0.5)
+
+
+def test_going_back_before_the_best_checkpoint_makes_the_one_before_it_the_best_again(
+    attempt: Attempt, run: Run
+) -> None:
+    send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2), step(3)]))
+    send(attempt, *envelopes([saved(3, best=True)], first=7))
+    back = records.Resumed(step=2, checkpoint="checkpoints/step-000002", best=1)
+    send(follow(attempt, run), *envelopes([back, phase("training", 9)]))
+    assert [row.step for row in Checkpoint.objects.filter(best=True)] == [1]
+
+
+def test_records_are_progress(attempt: Attempt, run: Run) -> None:
+    """Any record says that something moves; so a stall that was seen before is over."""
+    for bodies, first in (([records.Event(type="x", message="")], 1), ([phase("training", 9), step(1)], 2)):
+        Attempt.objects.filter(pk=attempt.pk).update(progress_at=None)
+        Run.objects.filter(pk=run.pk).update(stalled_at=timezone.now())
+        send(attempt, *envelopes(bodies, first=first))
+        attempt.refresh_from_db()
+        run.refresh_from_db()
+        assert attempt.progress_at is not None
+        assert run.stalled_at is None

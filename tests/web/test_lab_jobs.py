@@ -1,5 +1,6 @@
-"""Jobs of the reward lab: who may ask for what, who may take one, and what its token opens, as docs/worker-protocol.md
-promises."""
+"""Jobs of the reward lab: who may ask for what, who may take one, what its token opens, and how they end, as
+docs/worker-protocol.md promises.
+"""
 
 import copy
 from collections.abc import Callable
@@ -8,14 +9,14 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
-from django.test import Client
 
 from cohort.accounts.models import Project, User
-from cohort.accounts.services import project_create
 from cohort.audit.models import AuditEntry
-from cohort.catalog.models import BaseModel, PromptDataset
-from cohort.lab.models import JobState, LabJob
-from cohort.lab.services import MAX_OPEN, job_cancel, jobs_expire
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.lab import jobs
+from cohort.lab.models import JobState, LabJob, VerifierProbe
+from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel, jobs_expire, jobs_republish
+from cohort.lab.waiting import why_waits
 from cohort.runs.models import Draining, Node
 from cohort.runs.nodes import node_create, node_drain, node_present, node_rotate, token_digest
 from cohort.runs.revoke import node_revoke
@@ -23,15 +24,39 @@ from grpo_core.broker import LAB_QUEUE
 from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import Job
-from grpo_core.rewards import Rubric
-from tests.web.conftest import PROBLEMS
-from tests.web.lab_calls import PYTHON, RIGHT, SAMPLING, JobCaller, asking, claim, faults, result, taken
+from grpo_core.lab.result import MAX_RESULT_BYTES, LabSample, result_of
+from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.run import probe_rubric
+from grpo_core.records import ComponentScore
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.wire import JobGiven
+from tests.web.conftest import PROBLEMS, R1_EXACT
+from tests.web.control import stop_clock
 from tests.web.sandbox_reports import BROKEN, WORKS, node_info
-from tests.web.worker_calls import API, Caller, refused
+from tests.web.worker_calls import Caller, refused
 from tests.worker.making import NODE
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
+
+RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
+PYTHON = {
+    "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
+}
+TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
+SAMPLING = {"problems": 4, "group_size": 2}
+
+
+class JobCaller(Caller):
+    def __init__(self, given: JobGiven) -> None:
+        super().__init__(given.token)
+        self.at, self.fence = f"jobs/{given.job_id}", given.fence
+
+    def beat(self, fence: int | None = None, **more: Any) -> Any:
+        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, **more})
+
+    def finish(self, end: str, *, fence: int | None = None, **more: Any) -> Any:
+        return self.post(f"{self.at}/finish", {"fence": fence or self.fence, "end": end, "seconds": 1.5, **more})
 
 
 @pytest.fixture
@@ -41,15 +66,65 @@ def node(db: None) -> Caller:
 
 @pytest.fixture
 def ask(ours: Project, alice: User) -> Callable[..., LabJob]:
-    return asking(ours, alice)
+    """Asks for a job: a try of RIGHT on one text, unless something else is given."""
+
+    def asked(kind: Any = "try", options: dict[str, Any] = TEXTS, **more: Any) -> LabJob:
+        given = {"spec": RIGHT} if "version" not in more and "spec" not in more else {}
+        return job_ask(**{"project": ours, "actor": alice, "kind": kind, "options": options, **given, **more})
+
+    return asked
+
+
+def expire() -> None:
+    """The leases of all jobs are over."""
+    LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
+
+
+def claim(node: Caller, *, job_id: int = 1, claim_id: str = "", info: Any = NODE) -> Any:
+    return node.post("jobs/claim", {"job_id": job_id, "claim_id": claim_id, "node": info.model_dump(mode="json")})
+
+
+def taken(node: Caller, **more: Any) -> JobGiven:
+    answer = claim(node, **more)
+    assert answer.status_code == 201, answer.content
+    return JobGiven.model_validate_json(answer.content)
+
+
+def result(spec: dict[str, Any] = RIGHT, *, completion: str = "2", count: int = 1) -> dict[str, Any]:
+    rubric = Rubric(RewardConfig.model_validate(spec))
+    sample = LabSample(
+        problem_id="text-1",
+        prompt="1+1",
+        answer="2",
+        completion=completion,
+        reward=1.0,
+        components={"right": ComponentScore(value=1.0, passed=True)},
+        group=0,
+    )
+    made = result_of(
+        kind="try", rubric_digest=rubric.digest, weights={"right": 1.0}, samples=[sample] * count, seconds=0.5
+    )
+    return made.model_dump(mode="json", by_alias=True)
+
+
+def faults(asked: Callable[[], object]) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        asked()
+    return [problem.path for problem in error.value.problems]
+
+
+Ask = Callable[..., LabJob]
+
+
+def fresh(job: LabJob) -> LabJob:
+    job.refresh_from_db()
+    return job
 
 
 # ---------------------------------------------------------------------- asking
 
 
-def test_what_is_asked_for_waits_and_is_logged_and_told(
-    ask: Callable[..., LabJob], django_capture_on_commit_callbacks: Any
-) -> None:
+def test_what_is_asked_for_waits_and_is_logged_and_told(ask: Ask, django_capture_on_commit_callbacks: Any) -> None:
     take_all(LAB_QUEUE)
     with django_capture_on_commit_callbacks(execute=True):
         job = ask()
@@ -61,7 +136,7 @@ def test_what_is_asked_for_waits_and_is_logged_and_told(
 
 
 def test_faults_are_told_at_their_fields(
-    ask: Callable[..., LabJob], dataset: PromptDataset, base_model: BaseModel, alice: User
+    ask: Ask, dataset: PromptDataset, base_model: BaseModel, charlie: User
 ) -> None:
     wrong = copy.deepcopy(RIGHT)
     wrong["components"][0]["params"] = {"extract": "nowhere"}
@@ -72,49 +147,43 @@ def test_faults_are_told_at_their_fields(
     assert faults(lambda: ask("sample", SAMPLING)) == ["dataset", "base_model"]
     many = {"problems": 256, "group_size": 64}
     assert faults(lambda: ask("sample", many, dataset=dataset, base_model=base_model)) == ["options"]
-    foreign = project_create(slug="other", name="Other", owner=alice)
-    assert faults(lambda: ask(project=foreign, options={"rows": 2}, dataset=dataset)) == ["dataset"]
+    theirs = charlie.memberships.get().project
+    assert faults(lambda: ask(project=theirs, options={"rows": 2}, dataset=dataset)) == ["dataset"]
     with pytest.raises(ValueError, match="either a spec or a version"):
         ask(spec=None)
     assert not LabJob.objects.exists()
 
 
-def test_a_dataset_without_the_field_that_the_reward_reads(ask: Callable[..., LabJob], dataset: PromptDataset) -> None:
+def test_a_dataset_without_the_field_that_the_reward_reads(ask: Ask, dataset: PromptDataset) -> None:
     spec = copy.deepcopy(PYTHON)
     spec["components"][0]["params"]["columns"] = ["tests"]  # type: ignore[index]
     node_present(node=node_create(name="gpu-9")[0], info=node_info(WORKS))
-    PromptDataset.objects.update(columns={"level": 20})
-    dataset.refresh_from_db()
+    dataset.columns = {"level": 20}
     assert faults(lambda: ask(options={"rows": 2}, spec=spec, dataset=dataset)) == ["dataset"]
-    PromptDataset.objects.update(columns={"tests": 20})
-    dataset.refresh_from_db()
+    dataset.columns = {"tests": 20}
     ask(options={"rows": 2}, spec=spec, dataset=dataset)
 
 
-def test_not_more_than_twenty_at_once(ask: Callable[..., LabJob], alice: User) -> None:
+def test_not_more_than_twenty_at_once(ask: Ask, alice: User) -> None:
     first, *_ = [ask() for _ in range(MAX_OPEN)]
-    with pytest.raises(ConfigError, match="which is the most"):
+    with pytest.raises(ConfigError, match="the most"):
         ask()
     job_cancel(job=first, actor=alice)
     ask()
 
 
-def test_code_is_tried_only_where_a_sandbox_works(ask: Callable[..., LabJob], node: Caller) -> None:
+def test_code_is_tried_only_where_a_sandbox_works(ask: Ask, node: Caller) -> None:
     row = Node.objects.get()
-    with pytest.raises(ConfigError) as error:
-        ask(spec=PYTHON)
-    assert "gpu-1: its worker has not said" in str(error.value.problems[0])
+    assert faults(lambda: ask(spec=PYTHON)) == ["reward"]
     node_present(node=row, info=node_info(BROKEN))
     with pytest.raises(ConfigError) as error:
         ask(spec=PYTHON)
-    assert "apparmor_restrict_unprivileged_userns=0" in error.value.problems[0].message
+    assert "apparmor_restrict_unprivileged_userns=0" in error.value.problems[0].message, "the fix is told"
     node_present(node=row, info=node_info(WORKS))
     job = ask(spec=PYTHON)
     assert job.needs_sandbox
     for info in (node_info(BROKEN), node_info(None), node_info({"level": "perfect"})):
-        answer = claim(node, job_id=job.pk, info=info)
-        assert refused(answer) == (409, "not_waiting")
-        assert "sandbox of gpu-1 does not work" in answer.json()["message"]
+        assert refused(claim(node, job_id=job.pk, info=info)) == (409, "not_waiting")
     plain = ask()
     assert taken(node, info=node_info(BROKEN)).job_id == plain.pk, "what needs none is not held up"
     assert taken(node, info=node_info(WORKS)).job_id == job.pk
@@ -124,7 +193,7 @@ def test_code_is_tried_only_where_a_sandbox_works(ask: Callable[..., LabJob], no
 
 
 def test_a_claim_gives_all_that_the_job_needs(
-    ask: Callable[..., LabJob], node: Caller, dataset: PromptDataset, base_model: BaseModel
+    ask: Ask, node: Caller, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
     job = ask("sample", SAMPLING, dataset=dataset, base_model=base_model)
     given = taken(node)
@@ -136,20 +205,18 @@ def test_a_claim_gives_all_that_the_job_needs(
     assert read.device == "cpu", "the worker's to say"
     job.refresh_from_db()
     assert (job.state, job.node, job.token_digest) == (JobState.RUNNING, Node.objects.get(), token_digest(given.token))
-    assert job.lease_until is not None
-    assert job.started_at is not None
-    assert job.lease_until - job.started_at == timedelta(seconds=60)
-    fetched = JobCaller(given).get(f"jobs/{job.pk}/files/{dataset.sha256}")
+    assert job.lease_until - job.started_at == timedelta(seconds=60)  # type: ignore[operator]
+    worker = JobCaller(given)
+    fetched = worker.get(f"{worker.at}/files/{dataset.sha256}")
     assert b"".join(fetched.streaming_content) == PROBLEMS
-    assert refused(JobCaller(given).get(f"jobs/{job.pk}/files/{'0' * 64}")) == (404, "unknown_file")
+    assert refused(worker.get(f"{worker.at}/files/{'0' * 64}")) == (404, "unknown_file")
     assert refused(claim(node)) == (409, "not_waiting"), "a doubled message finds nothing"
 
 
-def test_a_claim_whose_answer_was_lost_gives_the_same_job(ask: Callable[..., LabJob], node: Caller) -> None:
+def test_a_claim_whose_answer_was_lost_gives_the_same_job(ask: Ask, node: Caller) -> None:
     ask()
     second = ask()
-    first = taken(node, claim_id="c" * 32)
-    again = taken(node, claim_id="c" * 32)
+    first, again = taken(node, claim_id="c" * 32), taken(node, claim_id="c" * 32)
     assert (again.job_id, again.fence, again.token) == (first.job_id, first.fence, first.token)
     assert JobCaller(again).beat().status_code == 200
     assert taken(node, claim_id="d" * 32).job_id == second.pk
@@ -157,85 +224,222 @@ def test_a_claim_whose_answer_was_lost_gives_the_same_job(ask: Callable[..., Lab
     assert refused(claim(stranger, claim_id="c" * 32)) == (409, "not_waiting"), "another node's id is its own"
 
 
-def test_who_may_take_no_job(ask: Callable[..., LabJob], node: Caller, alice: User) -> None:
+def test_who_may_take_no_job(ask: Ask, node: Caller, alice: User) -> None:
     ask()
-    assert refused(Caller("nonsense").post("jobs/claim", {})) == (401, "unknown_token")
     other = NODE.model_copy(update={"versions": {"cohort-grpo": "0.0.9"}})
     assert refused(claim(node, info=other)) == (409, "other_version")
     full = NODE.model_copy(update={"refuses": "the disk is full"})
     assert refused(claim(node, info=full)) == (409, "not_waiting")
     node_drain(node=Node.objects.get(), actor=alice, how=Draining.FINISH)
     assert refused(claim(node)) == (409, "not_waiting")
-    assert refused(claim(node, job_id=10**6)) == (409, "not_waiting")
-    assert refused(node.post("jobs/claim", {"job_id": "x"})) == (422, "bad_request")
 
 
 # ---------------------------------------------------------------------- tokens and fences
 
 
-def test_a_jobs_token_opens_that_job_alone(ask: Callable[..., LabJob], node: Caller, dataset: PromptDataset) -> None:
-    ask(options={"rows": 2}, dataset=dataset)
-    ask(options={"rows": 2}, dataset=dataset)
-    one, two = taken(node), taken(node)
-    mine = JobCaller(one)
-    for call in (
-        mine.post(f"jobs/{two.job_id}/heartbeat", {"fence": 1}),
-        mine.post(f"jobs/{two.job_id}/finish", {"fence": 1, "end": "cancelled"}),
-        mine.get(f"jobs/{two.job_id}/files/{dataset.sha256}"),
-        mine.post("jobs/claim", {"job_id": 1, "node": NODE.model_dump(mode="json")}),
-        mine.post("node", NODE.model_dump(mode="json")),
-        mine.post("claim", {"run_id": 1, "node": NODE.model_dump(mode="json")}),
-        mine.post(f"attempts/{one.job_id}/heartbeat", {"fence": 1}),
-        node.post(f"jobs/{one.job_id}/heartbeat", {"fence": 1}),
-        Client().post(f"{API}/jobs/{one.job_id}/heartbeat", {"fence": 1}, content_type="application/json"),
-    ):
-        assert refused(call) == (401, "unknown_token")
-    assert LabJob.objects.filter(state=JobState.RUNNING).count() == 2
-    assert mine.beat().status_code == 200
-
-
-def test_a_stale_fence_writes_nothing(ask: Callable[..., LabJob], node: Caller) -> None:
+def test_a_stale_fence_writes_nothing(ask: Ask, node: Caller) -> None:
     job = ask()
     first = JobCaller(taken(node))
     assert refused(first.beat(fence=2)) == (409, "stale_fence")
-    LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
+    expire()
     assert first.beat().status_code == 200, "late, but nobody has taken it away yet"
     assert jobs_expire() == []
-    LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
+    expire()
     assert jobs_expire() == [job.pk]
-    assert refused(first.beat()) == (401, "unknown_token")
     second = JobCaller(taken(node))
     assert second.fence == 2
     for call in (first.beat(), first.finish("done", result=result())):
         assert refused(call) == (401, "unknown_token")
     assert refused(second.finish("done", fence=1, result=result())) == (409, "stale_fence")
-    job.refresh_from_db()
-    assert (job.state, job.result) == (JobState.RUNNING, None)
+    assert (fresh(job).state, job.result) == (JobState.RUNNING, None)
     assert second.finish("done", result=result()).status_code == 204
     assert refused(second.beat()) == (409, "stale_fence")
     assert refused(second.finish("failed", code="x")) == (409, "stale_fence")
-    job.refresh_from_db()
-    assert (job.state, job.error_code, job.error, job.seconds) == (JobState.DONE, "", "", 1.5)
+    assert (fresh(job).state, job.error_code, job.error, job.seconds) == (JobState.DONE, "", "", 1.5)
 
 
-def test_a_finish_whose_answer_was_lost_changes_nothing(ask: Callable[..., LabJob], node: Caller) -> None:
-    job = ask()
-    worker = JobCaller(taken(node))
+def test_a_finish_whose_answer_was_lost_changes_nothing(ask: Ask, node: Caller) -> None:
+    job, worker = ask(), JobCaller(taken(node))
     assert worker.finish("done", result=result()).status_code == 204
-    job.refresh_from_db()
-    before = job.finished_at
+    before = fresh(job).finished_at
     assert worker.finish("done", result=result(completion="another")).status_code == 204
-    job.refresh_from_db()
-    assert (job.finished_at, (job.result or {})["samples"][0]["completion"]) == (before, "2")
+    assert (fresh(job).finished_at, (job.result or {})["samples"][0]["completion"]) == (before, "2")
 
 
-def test_a_revoked_node_loses_its_job_for_good(ask: Callable[..., LabJob], node: Caller, alice: User) -> None:
-    job = ask()
-    worker = JobCaller(taken(node))
-    row = Node.objects.get()
+def test_a_revoked_node_loses_its_job_for_good(ask: Ask, node: Caller, alice: User) -> None:
+    job, worker, row = ask(), JobCaller(taken(node)), Node.objects.get()
     node_revoke(node=row, actor=alice)
-    job.refresh_from_db()
-    assert job.state == JobState.WAITING
+    assert fresh(job).state == JobState.WAITING
     assert refused(worker.beat()) == (401, "unknown_token")
     node_rotate(node=row, actor=alice)
     assert refused(worker.beat()) == (401, "unknown_token"), "let in again, the old token stays dead"
+
+
+# ---------------------------------------------------------------------- the end
+
+
+def test_progress_and_a_persons_wish_come_with_beats(ask: Ask, node: Caller, alice: User) -> None:
+    job, worker = ask(), JobCaller(taken(node))
+    progress = {"phase": "scoring", "done": 3, "total": 9}
+    assert worker.beat(progress=progress).json()["desired"] == "run"
+    assert fresh(job).progress == progress
+    for _ in range(2):
+        job_cancel(job=job, actor=alice)
+    assert job.state == JobState.RUNNING
+    assert worker.beat().json()["desired"] == "cancel"
+    assert worker.finish("cancelled").status_code == 204
+    assert fresh(job).state == JobState.CANCELLED
+    assert AuditEntry.objects.filter(kind="lab_job_cancelled").count() == 1
+    with pytest.raises(JobOver):
+        job_cancel(job=job, actor=alice)
+
+
+def test_a_called_off_job_that_waits_is_lost_or_is_given_back_is_over(ask: Ask, node: Caller, alice: User) -> None:
+    lost, released, waiting = ask(), ask(), ask()
+    workers = [JobCaller(taken(node)), JobCaller(taken(node))]
+    for job in (lost, released, waiting):
+        job_cancel(job=job, actor=alice)
+    assert refused(claim(node)) == (409, "not_waiting")
+    assert workers[1].finish("released").status_code == 204
+    expire()
+    assert jobs_expire() == [lost.pk]
+    assert {job.state for job in LabJob.objects.all()} == {JobState.CANCELLED}
+
+
+def test_a_failure_is_kept_with_what_cannot_be_stored_replaced(ask: Ask, node: Caller) -> None:
+    job, worker = ask(), JobCaller(taken(node))
+    end = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
+    assert worker.finish("failed", **end).status_code == 204
+    assert (fresh(job).state, job.error_code) == (JobState.FAILED, "model_error")
+    assert (job.error, job.log_tail) == ("no such\ufffd model", "last\ufffd line")
+    other = ask()
+    assert JobCaller(taken(node)).finish("done", result=result(completion="a\x00b\ud800c")).status_code == 204
+    assert (fresh(other).result or {})["samples"][0]["completion"] == "a\ufffdb\ufffdc"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        {},
+        {"schema": "cohort-lab/1"},
+        *(
+            {**result(), **broken}
+            for broken in (
+                *({"kind": "both"}, {"rubric_digest": "0" * 64}, {"seconds": "long"}),
+                *({"surprise": 1}, {"cost": {"big": 2**60}}),
+            )
+        ),
+    ],
+    ids=["none", "empty", "schema alone", "kind", "digest", "seconds", "surprise", "large number"],
+)
+def test_what_is_no_result_is_refused_and_not_stored(ask: Ask, node: Caller, sent: dict[str, Any] | None) -> None:
+    job, worker = ask(), JobCaller(taken(node))
+    assert refused(worker.finish("done", result=sent)) == (422, "bad_result")
+    assert (fresh(job).state, job.result) == (JobState.RUNNING, None)
+    assert worker.finish("failed", code="bad_result", message="so").status_code == 204
+
+
+def test_a_result_that_is_too_large(ask: Ask, node: Caller) -> None:
+    ask()
+    worker = JobCaller(taken(node))
+    for count, answer in ((9, (422, "bad_result")), (40, (413, "too_large"))):
+        large = result(completion="x" * (MAX_RESULT_BYTES // 8), count=count)
+        assert refused(worker.finish("done", result=large)) == answer
+    assert LabJob.objects.get().result is None
+    assert worker.finish("done", result=result(completion="x" * 1_000_000)).status_code == 204
+
+
+# ---------------------------------------------------------------------- probes
+
+
+def probed(spec: dict[str, Any]) -> dict[str, Any]:
+    rubric = Rubric(RewardConfig.model_validate(spec))
+    with Runner(rubric) as runner:
+        return probe_rubric(rubric, list(problems_builtin(rubric)), runner=runner, limit=2, source="builtin").to_json()
+
+
+def test_a_probe_of_a_version_is_kept_and_one_of_a_draft_is_not(
+    ask: Ask, node: Caller, verifier_version: VerifierVersion
+) -> None:
+    draft = ask("probe", {"problems": 2}, spec=R1_EXACT)
+    report = probed(R1_EXACT)
+    assert JobCaller(taken(node)).finish("done", result=report).status_code == 204
+    assert fresh(draft).state == JobState.DONE
+    assert not VerifierProbe.objects.exists()
+    job = ask("probe", {"problems": 2}, version=verifier_version)
+    worker = JobCaller(taken(node))
+    for other in (result(), probed(RIGHT)):
+        assert refused(worker.finish("done", result=other)) == (422, "bad_result"), "no report, or of another reward"
+    for _ in range(2):
+        assert worker.finish("done", result=report).status_code == 204
+    kept = VerifierProbe.objects.get()
+    assert (kept.version, kept.job, kept.dataset, kept.by) == (verifier_version, job, None, job.created_by)
+    assert (kept.verdict, kept.pays_wrong) == (report["verdict"], report["pays_wrong"])
+    entry = AuditEntry.objects.get(kind="verifier_probed")
+    assert (entry.actor, entry.subject) == ("node:gpu-1", f"verifier:{verifier_version.verifier_id}")
+
+
+# ---------------------------------------------------------------------- the reconciler
+
+
+def test_lost_once_it_waits_again_lost_twice_it_fails(
+    ask: Ask, node: Caller, django_capture_on_commit_callbacks: Any
+) -> None:
+    job = ask()
+    take_all(LAB_QUEUE)
+    taken(node)
+    expire()
+    with django_capture_on_commit_callbacks(execute=True):
+        assert jobs_expire() == [job.pk]
+    assert take_all(LAB_QUEUE) == [[job.pk]]
+    assert (fresh(job).state, job.error_code) == (JobState.WAITING, "worker_lost")
+    assert JobCaller(taken(node)).finish("released").status_code == 204, "a worker that is shut down loses nothing"
+    taken(node)
+    expire()
+    assert jobs_expire() == [job.pk]
+    assert (fresh(job).state, job.error_code) == (JobState.FAILED, "worker_lost")
+    assert "lost twice, the last time on gpu-1" in job.error
+
+
+def test_what_waits_long_is_told_again_but_never_on_top_of_a_message(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_published", {})
+    asked = stop_clock(monkeypatch, jobs)
+    both = [ask().pk, ask().pk]
+    take_all(LAB_QUEUE)
+    LabJob.objects.update(created_at=asked - timedelta(seconds=9))
+    assert jobs_republish(clock=lambda: 1000) == [], "they wait for a moment only"
+    LabJob.objects.update(created_at=asked - timedelta(seconds=11))
+    assert jobs_republish(clock=lambda: 1000) == both
+    assert jobs_republish(clock=lambda: 1029) == []
+    assert jobs_republish(clock=lambda: 1031) == [], "their messages lie there still"
+    assert sorted(take_all(LAB_QUEUE)) == [[pk] for pk in both], "within one millisecond their order is open"
+    assert jobs_republish(clock=lambda: 1062) == both
+    take_all(LAB_QUEUE)
+
+
+def test_a_lease_of_before_the_clock_was_set_back_is_no_longer_than_any(ask: Ask, node: Caller) -> None:
+    ask()
+    taken(node)
+    LabJob.objects.update(lease_until=Now() + timedelta(days=1))
+    assert jobs_expire() == []
+    assert LabJob.objects.filter(lease_until__lt=Now() + timedelta(seconds=61)).exists()
+
+
+def test_why_it_waits(ask: Ask, node: Caller, alice: User) -> None:
+    first = ask()
+    assert "no node is here" in why_waits(first)
+    row = Node.objects.get()
+    node_present(node=row, info=node_info(WORKS))
+    assert "within seconds" in why_waits(first)
+    code = ask(spec=PYTHON)
+    assert why_waits(code).startswith("1 other before it")
+    LabJob.objects.filter(pk=first.pk).update(created_at=Now() - timedelta(minutes=1))
+    assert "worker --queues lab" in why_waits(first)
+    taken(node)
+    assert why_waits(code).startswith("the lab's workers do 1 other")
+    node_present(node=row, info=node_info(BROKEN))
+    assert "gpu-1: Ubuntu's AppArmor" in why_waits(code)
+    node_drain(node=row, actor=alice, how=Draining.FINISH)
+    assert why_waits(fresh(first)) == "", "it runs"
+    assert "draining" in why_waits(ask())

@@ -1,30 +1,45 @@
-"""The worker API by HTTP: who may call what, and every answer that docs/worker-protocol.md promises until an attempt
-ends (test_worker_api_ends.py has the rest)."""
+"""The worker API by HTTP: who may call what, and every answer that docs/worker-protocol.md promises. What follows for
+the run is in test_failures, test_schedule and test_reconcile."""
 
+from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
+from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
 from cohort import __version__
-from cohort.accounts.models import Project, User
+from cohort.accounts.models import User
 from cohort.catalog.models import PromptDataset
 from cohort.environment import environment
+from cohort.governance.models import Record
+from cohort.governance.tasks import seal
+from cohort.lab.models import LabJob
+from cohort.lab.services import job_ask
+from cohort.runs import reconcile
 from cohort.runs.models import Attempt, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.nodes import node_create
-from cohort.runs.reconcile import attempts_lost
-from cohort.runs.services import run_cancel
+from cohort.runs.reconcile import attempts_lost, seals_republish, span
+from cohort.runs.services import run_cancel, run_sealed
+from grpo_core import records
 from grpo_core.config import RunConfig
-from grpo_core.wire import BeatReply, ClaimReply, IngestReply
-from tests.web.conftest import PROBLEMS
-from tests.web.run_rows import add_checkpoint
-from tests.web.worker_calls import API, AttemptCaller, Caller, claim, node, refused, run, worker
-from tests.worker.making import NODE, WHOLE_RUN, envelopes, packed, phase, step
+from grpo_core.wire import BeatReply, ClaimReply
+from tests.cases import cases
+from tests.web.conftest import PROBLEMS, R1_EXACT
+from tests.web.run_rows import Maker, add_checkpoint
+from tests.web.worker_calls import AttemptCaller, Caller, claim, node, refused, run, worker
+from tests.worker.making import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 
 __all__ = ["node", "run", "worker"]  # fixtures
 
 pytestmark = pytest.mark.django_db
+INFO = NODE.model_dump(mode="json")
+
+
+def claims(caller: Caller, run: Run, **more: Any) -> Any:
+    return caller.post("claim", {"run_id": run.pk, "node": INFO, **more})
 
 
 # ---------------------------------------------------------------------- claim and files
@@ -44,34 +59,33 @@ def test_claim_gives_one_attempt_with_all_it_needs(run: Run, node: Caller, datas
     assert (run.state, run.fence) == (RunState.STARTING, 1)
     assert Node.objects.get().info["hostname"] == "host"
     assert RunEvent.objects.get(data__to="starting").actor == "node:gpu-1"
+    assert refused(claims(node, run)) == (409, "not_waiting")
+    assert refused(claims(node, run, run_id=10**6)) == (404, "unknown_run")
+    assert Attempt.objects.count() == 1
 
 
-def test_a_node_says_that_it_is_here(node: Caller, worker: AttemptCaller) -> None:
-    Node.objects.update(last_seen_at=None, info={})
-    assert node.post("node", NODE.model_dump(mode="json")).status_code == 204
+def test_a_node_says_that_it_is_here(node: Caller) -> None:
+    assert node.post("node", INFO).status_code == 204
     row = Node.objects.get()
     assert row.last_seen_at is not None
     assert row.info["hostname"] == NODE.hostname
-    assert worker.post("node", NODE.model_dump(mode="json")).status_code == 401, "an attempt is not a node"
 
 
-def test_a_worker_of_another_version_is_told_so(run: Run, node: Caller) -> None:
-    other = NODE.model_copy(update={"versions": {"cohort-grpo": "0.0.9"}})
-    answer = node.post("claim", {"run_id": run.pk, "node": other.model_dump(mode="json")})
-    assert refused(answer) == (409, "other_version")
-    assert f"install cohort-grpo=={__version__}" in answer.json()["message"]
+@pytest.mark.parametrize(
+    ("info", "code"),
+    [({"versions": {"cohort-grpo": "0.0.9"}}, "other_version"), ({"refuses": "the disk is full"}, "not_waiting")],
+)
+def test_a_worker_that_cannot_take_the_run_gets_none(run: Run, node: Caller, info: dict[str, Any], code: str) -> None:
+    assert refused(claims(node, run, node=INFO | info)) == (409, code)
     assert not Attempt.objects.exists()
-    same = NODE.model_copy(update={"versions": {"cohort-grpo": __version__}})
-    answer = node.post("claim", {"run_id": run.pk, "node": same.model_dump(mode="json")})
-    assert answer.status_code == 201
+    assert claims(node, run, node=INFO | {"versions": {"cohort-grpo": __version__}}).status_code == 201
 
 
-def test_a_claim_whose_answer_was_lost_gets_the_same_attempt_again(run: Run, node: Caller, ours: Project) -> None:
+def test_a_claim_whose_answer_was_lost_gets_the_same_attempt_again(run: Run, node: Caller) -> None:
     """No attempt is left that nobody runs, and the token of the lost answer opens nothing."""
-    body = {"run_id": run.pk, "claim_id": "one-claim", "node": NODE.model_dump(mode="json")}
-    lost = ClaimReply.model_validate_json(node.post("claim", body).content)
+    lost = ClaimReply.model_validate_json(claims(node, run, claim_id="one-claim").content)
     Attempt.objects.update(lease_until=Now())
-    again = ClaimReply.model_validate_json(node.post("claim", body).content)
+    again = ClaimReply.model_validate_json(claims(node, run, claim_id="one-claim").content)
     assert lost.model_dump(exclude={"token"}) == again.model_dump(exclude={"token"})
     attempt = Attempt.objects.get()
     assert (attempt.pk, attempt.fence, attempt.state, attempt.claim_id) == (again.attempt_id, 1, "running", "one-claim")
@@ -79,116 +93,121 @@ def test_a_claim_whose_answer_was_lost_gets_the_same_attempt_again(run: Run, nod
     assert RunEvent.objects.filter(data__to="starting").count() == 1
     assert AttemptCaller(lost).beat().status_code == 401
     assert AttemptCaller(again).beat().status_code == 200
-    assert refused(node.post("claim", body)) == (409, "not_waiting"), "it was heard of, so it has its worker"
+    assert refused(claims(node, run, claim_id="one-claim")) == (409, "not_waiting"), "it was heard of"
 
 
 @pytest.mark.parametrize("other", ["", "another"])
 def test_another_claim_is_another_attempt(run: Run, node: Caller, other: str) -> None:
-    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
-    assert node.post("claim", {**body, "claim_id": other and "one-claim"}).status_code == 201
-    assert refused(node.post("claim", {**body, "claim_id": other})) == (409, "not_waiting")
-    second = Caller(node_create(name="gpu-2")[1])
-    assert refused(second.post("claim", {**body, "claim_id": other and "one-claim"})) == (409, "not_waiting")
+    first = other and "one-claim"
+    assert claims(node, run, claim_id=first).status_code == 201
+    assert refused(claims(node, run, claim_id=other)) == (409, "not_waiting")
+    assert refused(claims(Caller(node_create(name="gpu-2")[1]), run, claim_id=first)) == (409, "not_waiting")
 
 
 def test_a_claim_that_comes_again_after_its_attempt_was_ended_is_a_new_one(run: Run, node: Caller) -> None:
-    body = {"run_id": run.pk, "claim_id": "one-claim", "node": NODE.model_dump(mode="json")}
-    first = ClaimReply.model_validate_json(node.post("claim", body).content)
+    first = ClaimReply.model_validate_json(claims(node, run, claim_id="one-claim").content)
     Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
     assert attempts_lost() == [run.pk]
-    second = ClaimReply.model_validate_json(node.post("claim", body).content)
+    second = ClaimReply.model_validate_json(claims(node, run, claim_id="one-claim").content)
     assert (first.fence, second.fence) == (1, 2)
 
 
-@pytest.mark.parametrize("claim_id", ["x" * 65, "a b", "\0"])
-def test_a_claim_id_that_cannot_be_stored_is_refused(run: Run, node: Caller, claim_id: str) -> None:
-    body = {"run_id": run.pk, "claim_id": claim_id, "node": NODE.model_dump(mode="json")}
-    assert node.post("claim", body).status_code == 422
-    assert not Attempt.objects.exists()
-
-
-def test_a_worker_that_refuses_runs_is_given_none(run: Run, node: Caller) -> None:
-    full = NODE.model_copy(update={"refuses": "1.2 GiB free, 2 GiB needed"})
-    answer = node.post("claim", {"run_id": run.pk, "node": full.model_dump(mode="json")})
-    assert refused(answer) == (409, "not_waiting")
-    assert "takes no run now: 1.2 GiB free, 2 GiB needed" in answer.json()["message"]
-
-
-def test_a_draining_node_is_given_nothing(run: Run, node: Caller) -> None:
-    Node.objects.update(draining="finish")
-    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
-    assert refused(node.post("claim", body)) == (409, "not_waiting")
-    Node.objects.update(draining="")
-    assert node.post("claim", body).status_code == 201
-
-
-def test_a_second_claim_is_refused(run: Run, node: Caller) -> None:
-    claim(node, run)
-    body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
-    assert refused(node.post("claim", body)) == (409, "not_waiting")
-    assert Attempt.objects.count() == 1
-    assert refused(node.post("claim", {**body, "run_id": 10**6})) == (404, "unknown_run")
-
-
 def test_files_are_those_of_the_claim(worker: AttemptCaller, dataset: PromptDataset) -> None:
-    answer = worker.get(f"{worker.at}/files/{dataset.sha256}")
+    address = f"{worker.at}/files/{dataset.sha256}"
+    answer = worker.get(address)
     assert b"".join(answer.streaming_content) == PROBLEMS
     assert answer.headers["Content-Length"] == str(len(PROBLEMS))
     assert refused(worker.get(f"{worker.at}/files/{'0' * 64}")) == (404, "unknown_file")
-
-
-def test_a_file_that_is_gone_is_said_before_the_answer(worker: AttemptCaller, dataset: PromptDataset) -> None:
-    """Once an answer has begun, a worker can only take its end for a broken line."""
     store = environment().home_folder / "artifacts" / dataset.artifact
     away = store.rename(store.with_suffix(".away"))
     try:
-        answer = worker.get(f"{worker.at}/files/{dataset.sha256}")
+        answer = worker.get(address)
     finally:
         away.rename(store)
-    assert refused(answer) == (404, "file_missing")
-    assert "the file of the dataset additions cannot be read" in answer.json()["message"]
+    assert refused(answer) == (404, "file_missing"), "said before the answer begins"
 
 
 # ---------------------------------------------------------------------- tokens
 
 
-def test_each_token_opens_only_its_own(run: Run, node: Caller, worker: AttemptCaller, alice: User) -> None:
-    claim_body = {"run_id": run.pk, "node": NODE.model_dump(mode="json")}
-    assert refused(worker.post("claim", claim_body)) == (401, "unknown_token")
-    assert refused(node.post(f"{worker.at}/heartbeat", {"fence": 1})) == (401, "unknown_token")
-    assert refused(worker.post("attempts/999999/heartbeat", {"fence": 1})) == (401, "unknown_token")
-    nobody = Caller("guess")
-    for call in ("claim", f"{worker.at}/heartbeat", f"{worker.at}/records", f"{worker.at}/finish"):
-        assert refused(nobody.post(call, {}, **{"X-Cohort-Fence": "1"})) == (401, "unknown_token")
-    assert refused(nobody.get(f"{worker.at}/files/{'0' * 64}")) == (401, "unknown_token")
-    signed_in = Client()
-    signed_in.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
-    assert signed_in.post(f"{API}/claim", claim_body, content_type="application/json").status_code == 401
+@dataclass
+class World:
+    """Callers by name, each in possession of what it may call, and what the tables' placeholders stand for."""
+
+    callers: dict[str, Caller]
+    ids: dict[str, Any]
+    bodies: dict[str, Any]
+
+    def body(self, body: Any) -> Any:
+        if isinstance(body, dict):
+            return {key: self.body(value) for key, value in body.items()}
+        return self.bodies.get(body, body) if isinstance(body, str) else body
 
 
-def test_a_revoked_node_loses_its_attempts_too(worker: AttemptCaller, node: Caller, run: Run) -> None:
+@pytest.fixture
+def world(run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> World:
+    weights = records.FileEntry(size=7, sha256=sha256(b"weights").hexdigest())
+    path, files = "checkpoints/step-000001", {"weights.safetensors": weights}
+    manifest = records.CheckpointManifest(step=1, path=path, files=files, seconds=0.1)
+    assert worker.records(packed(envelopes([phase("training"), step(1), manifest]))).json() == {"acked_seq": 3}
+    other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other", eval={"holdout": 5})))
+    of = {"project": run.project, "actor": maker.actor, "dataset": run.dataset}
+    for _ in range(2):
+        job_ask(kind="try", spec=R1_EXACT, options={"rows": 1}, **of)
+    job, other_job = (node.post("jobs/claim", {"job_id": 1, "node": INFO}).json() for _ in range(2))
+    person = Caller("")
+    person.client = Client()
+    person.client.force_login(maker.actor, backend="django.contrib.auth.backends.ModelBackend")
+    ids = {name: caller.at.rpartition("/")[2] for name, caller in (("attempt", worker), ("other", other))}
+    return World(
+        callers={
+            "node": node,
+            "worker": worker,
+            "other": other,
+            "job": Caller(job["token"]),
+            "person": person,
+            "nobody": Caller("guess"),
+        },
+        ids={
+            **ids,
+            "job": job["job_id"],
+            "other_job": other_job["job_id"],
+            "weights": weights.sha256,
+            "zeros": "0" * 64,
+        },
+        bodies={"{run}": run.pk, "{info}": INFO, "weights": b"weights", "not json": b"not json"},
+    )
+
+
+CALL = ("caller", "method", "path", "body", "headers", "status", "code")
+
+
+@pytest.mark.parametrize(CALL, cases("worker_api/refusals", *CALL))
+def test_calls_that_no_worker_of_ours_makes(
+    world: World, caller: str, method: str, path: str, body: Any, headers: Any, status: int, code: str | None
+) -> None:
+    before, call, address = _rows(), world.callers[caller], path.format(**world.ids)
+    answer = call.get(address) if method == "get" else call.post(address, world.body(body), **(headers or {}))
+    assert answer.status_code == status
+    if code:
+        assert refused(answer) == (status, code)
+    assert _rows() == before
+
+
+def _rows() -> list[Any]:
+    return [*Attempt.objects.values_list("acked_seq", "state"), *LabJob.objects.values_list("state")]
+
+
+def test_a_revoked_node_loses_its_attempts_too(run: Run, node: Caller, worker: AttemptCaller) -> None:
     Node.objects.update(revoked_at=Now())
-    assert refused(worker.beat()) == (401, "unknown_token")
-    assert refused(node.post("claim", {"run_id": run.pk, "node": {}})) == (401, "unknown_token")
+    for answer in (worker.beat(), claims(node, run)):
+        assert refused(answer) == (401, "unknown_token")
 
 
-def test_a_body_of_the_wrong_shape_is_named(node: Caller, worker: AttemptCaller) -> None:
-    answer = node.post("claim", {"run_id": "seven", "node": NODE.model_dump(mode="json")})
-    assert refused(answer) == (422, "bad_request")
-    assert "run_id" in answer.json()["message"]
-    assert refused(node.post("claim", b"not json")) == (400, "bad_request")
-    assert refused(worker.post(f"{worker.at}/records", b"", **{"X-Cohort-Fence": "x"})) == (422, "bad_request")
+# ---------------------------------------------------------------------- heartbeat and records
 
 
-def test_no_documentation_is_served(node: Caller) -> None:
-    for path in ("docs", "openapi.json", ""):
-        assert node.get(path).status_code == 404
-
-
-# ---------------------------------------------------------------------- heartbeat
-
-
-def test_beat_extends_the_lease_and_says_what_is_wanted(worker: AttemptCaller, run: Run, alice: User) -> None:
+def test_a_beat_extends_the_lease_and_says_what_is_wanted(worker: AttemptCaller, run: Run, alice: User) -> None:
     Attempt.objects.update(lease_until=Now() + timedelta(seconds=3))
     reply = BeatReply.model_validate_json(worker.beat().content)
     assert (reply.desired, reply.lease_seconds) == ("run", 60)
@@ -200,50 +219,138 @@ def test_beat_extends_the_lease_and_says_what_is_wanted(worker: AttemptCaller, r
     assert worker.beat().json()["desired"] == "cancel"
 
 
-def test_beat_says_when_the_run_is_to_go_on_elsewhere(worker: AttemptCaller, run: Run, alice: User) -> None:
-    Node.objects.update(draining="finish")
-    assert worker.beat().json()["desired"] == "run", "what runs there ends there"
-    Node.objects.update(draining="move")
-    assert worker.beat().json()["desired"] == "preempt"
-    run_cancel(run=run, actor=alice)
-    assert worker.beat().json()["desired"] == "cancel", "a person's word counts for more"
-
-
-def test_beat_says_which_checkpoints_stay(worker: AttemptCaller) -> None:
+def test_a_beat_tells_how_far_the_trainer_is_and_which_checkpoints_stay(worker: AttemptCaller) -> None:
     attempt = Attempt.objects.select_related("run").get()
     for number in (1, 2, 3):
         add_checkpoint(attempt, number, pinned=number != 2)
     add_checkpoint(attempt, 4, pinned=True, final=True)
-    assert worker.beat().json()["pinned"] == [1, 3]
-
-
-def test_beat_says_how_far_the_trainer_is(worker: AttemptCaller) -> None:
-    told = {"fence": 1, "free_bytes": 5_000_000_000, "progress": {"phase": "training", "done": 3, "total": 9}}
-    assert worker.post(f"{worker.at}/heartbeat", told).status_code == 200
-    attempt = Attempt.objects.get()
-    assert (attempt.free_bytes, attempt.progress) == (5_000_000_000, told["progress"])
-
-
-def test_a_stale_fence_may_not_even_beat(worker: AttemptCaller) -> None:
-    assert refused(worker.beat(fence=2)) == (409, "stale_fence")
-    assert Attempt.objects.get().heartbeat_at is None
-
-
-# ---------------------------------------------------------------------- records
+    body = {"fence": 1, "free_bytes": 5_000_000_000, "progress": {"phase": "training", "done": 3, "total": 9}}
+    assert worker.post(f"{worker.at}/heartbeat", body).json()["pinned"] == [1, 3]
+    attempt.refresh_from_db()
+    assert (attempt.free_bytes, attempt.progress) == (5_000_000_000, body["progress"])
 
 
 def test_records_are_acknowledged_in_order(worker: AttemptCaller) -> None:
     batch = envelopes(WHOLE_RUN)
-    answer = worker.records(packed(batch[:5]))
-    assert IngestReply.model_validate_json(answer.content).acked_seq == 5
-    assert worker.records(packed(batch[6:])).json() == {"acked_seq": 5}
-    assert worker.records(packed(batch)).json() == {"acked_seq": 17}
+    for sent, acked in ((batch[:5], 5), (batch[6:], 5), (batch, 17)):
+        assert worker.records(packed(sent)).json() == {"acked_seq": acked}
 
 
-def test_bad_and_stale_batches_store_nothing(worker: AttemptCaller) -> None:
+def test_a_bad_batch_stores_nothing(worker: AttemptCaller) -> None:
     answer = worker.records(packed([*envelopes([phase("training"), step(1)]), b'{"seq": 3}']))
     assert refused(answer) == (422, "bad_record")
     assert "record 3" in answer.json()["message"]
-    assert refused(worker.records(packed(envelopes(WHOLE_RUN)), fence=2)) == (409, "stale_fence")
     assert StepMetric.objects.count() == 0
-    assert Attempt.objects.get().acked_seq == 0
+    attempt = Attempt.objects.get()
+    assert (attempt.acked_seq, attempt.heartbeat_at) == (0, None)
+
+
+# ---------------------------------------------------------------------- finish
+
+
+def test_finished_waits_for_all_records_and_then_for_its_record(worker: AttemptCaller, run: Run) -> None:
+    batch = envelopes(WHOLE_RUN)
+    worker.records(packed(batch[:16]))
+    assert refused(worker.finish("finished", last_seq=17)) == (409, "records_missing")
+    worker.records(packed(batch))
+    for _ in range(2):  # the second time because its answer was lost
+        assert worker.finish("finished", last_seq=17, log_tail="the last line").status_code == 204
+    run.refresh_from_db()
+    assert (run.state, run.ended_at) == (RunState.SEALING, None)
+    assert refused(worker.finish("failed", last_seq=17)) == (409, "stale_fence")
+    assert refused(worker.beat()) == (409, "stale_fence")
+    assert RunEvent.objects.filter(run=run, data__to="sealing").count() == 1
+    run_sealed(run=run)
+    run.refresh_from_db()
+    assert (run.state, run.log_tail) == (RunState.SUCCEEDED, "the last line")
+
+
+def test_success_without_an_outcome_is_no_success(worker: AttemptCaller, run: Run) -> None:
+    worker.records(packed(envelopes([phase("training"), outcome("failed")])))
+    worker.finish("finished", last_seq=2)
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (RunState.FAILED, "no_outcome")
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "code"), [("failed", "failed", "trainer_died"), ("cancelled", "cancelled", "")]
+)
+def test_other_ends_carry_their_reason(worker: AttemptCaller, run: Run, end: str, state: str, code: str) -> None:
+    more = {"code": "trainer_died", "message": "killed\x00", "log_tail": "last\x00line"}
+    assert worker.finish(end, last_seq=0, **more).status_code == 204
+    run.refresh_from_db()
+    assert (run.state, run.error_code) == (state, code)
+    assert (run.reason, run.log_tail) == ("killed\ufffd", "last\ufffdline")
+    assert run.ended_at is not None
+    assert Attempt.objects.get().state == end
+
+
+@pytest.mark.parametrize(("reason", "words"), [("wrong data", ": wrong data"), ("", "")])
+def test_a_cancelled_run_says_by_whom_and_when(
+    worker: AttemptCaller, run: Run, alice: User, reason: str, words: str
+) -> None:
+    worker.records(packed(envelopes([phase("training"), step(1), step(2)])))
+    run_cancel(run=run, actor=alice, reason=reason)
+    worker.finish("cancelled", last_seq=3, message="the worker's own words")
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, f"Stopped by alice after 2 steps{words}")
+
+
+def test_a_node_that_was_restarted_gives_its_dead_attempts_back(worker: AttemptCaller, node: Caller, run: Run) -> None:
+    attempt = Attempt.objects.get()
+    body = {"attempts": [{"attempt_id": attempt.pk, "fence": 1}, {"attempt_id": 10**6, "fence": 1}]}
+    for caller, state in ((Caller(node_create(name="gpu-2")[1]), "running"), (node, "lost"), (node, "lost")):
+        assert caller.post("node/lost", body).status_code == 204
+        attempt.refresh_from_db()
+        assert attempt.state == state, "only its own; a second time because the answer was lost"
+    run.refresh_from_db()
+    assert (run.state, attempt.end_code) == (RunState.QUEUED, "worker_lost")
+    assert refused(worker.beat()) == (409, "stale_fence")
+
+
+# ---------------------------------------------------------------------- records that did not come
+
+
+@pytest.fixture
+def unsealed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The reconciler's clock; it remembers no run of another test."""
+    clock = [0.0]
+    monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(reconcile, "_seals_asked", {})
+    return clock
+
+
+def test_a_record_that_the_platform_was_killed_over_is_asked_for(
+    worker: AttemptCaller, run: Run, unsealed: list[float]
+) -> None:
+    worker.records(packed(envelopes(WHOLE_RUN)))
+    worker.finish("finished", last_seq=17)
+    assert seals_republish() == []
+    Attempt.objects.update(ended_at=Now() - timedelta(seconds=61))
+    run.refresh_from_db(fields=["fence", "ends"])
+    made = {"schema_version": "1", "document": "{}", "fields_stated": 1, "fields_total": 1, "sealed_at": Now()}
+    Record.objects.create(run=run, end=run.ends, fence=run.fence, seal="cd" * 32, record_root="ab" * 32, **made)
+    assert seals_republish() == [run.pk], "the run was not told of it"
+    seal(run.pk)
+    run.refresh_from_db()
+    assert run.state == RunState.SUCCEEDED
+    assert seals_republish() == []
+
+
+def test_a_seal_that_fails_is_asked_for_more_and_more_rarely(worker: AttemptCaller, unsealed: list[float]) -> None:
+    worker.finish("failed", last_seq=0)
+    Attempt.objects.update(ended_at=Now() - timedelta(hours=1))
+    asked = []
+    for minutes in range(190):
+        unsealed[0] = 60.0 * minutes
+        if seals_republish():
+            asked.append(unsealed[0] / 60)
+    assert asked == [0, 2, 6, 14, 30, 62, 122, 182]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 seconds"), (119, "119 seconds"), (120, "2 minutes"), (7199, "119 minutes"), (7200, "2 hours")],
+)
+def test_spans_in_words(seconds: int, words: str) -> None:
+    assert span(timedelta(seconds=seconds)) == words

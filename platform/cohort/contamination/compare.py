@@ -6,6 +6,7 @@ from typing import Any
 from cohort import artifacts
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.contamination.models import DataOverlap
+from cohort.refusals import Refused
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.lines import lines_of
 from grpo_core.data.loaders import scan_problems
@@ -16,8 +17,10 @@ EXAMPLES = 5
 EXAMPLE_CHARS = 2000
 
 
-class NotComparable(Exception):
+class NotComparable(Refused):
     """A file is not stored any more, or cannot be read. The message says which."""
+
+    code = "not_comparable"
 
 
 def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -23,6 +23,7 @@ from cohort.governance.facts import Facts, State, collect
 from cohort.governance.models import Card, Record, Statement
 from cohort.governance.schema import SCHEMA, Document
 from cohort.governance.traces.under_way import redactions_awaited
+from cohort.refusals import Refused
 from cohort.runs.dispatch import seal_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_sealed
@@ -52,16 +53,22 @@ log = logging.getLogger(__name__)
 _WITH = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by", "cloned_from")
 
 
-class NotEnded(Exception):
+class NotEnded(Refused):
     """The run still goes on; there is nothing to seal yet."""
 
+    code = "not_ended"
 
-class BeingSealed(Exception):
+
+class BeingSealed(Refused):
     """Another process seals this record at this moment."""
 
+    code = "being_sealed"
 
-class NothingNew(Exception):
+
+class NothingNew(Refused):
     """Nothing was stated since the newest version was sealed."""
+
+    code = "nothing_new"
 
 
 def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Record:

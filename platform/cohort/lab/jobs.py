@@ -25,6 +25,7 @@ from cohort.audit import services as audit
 from cohort.lab.dispatch import job_on_commit, publish
 from cohort.lab.estimates import hindrance
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe
+from cohort.refusals import Refused
 from cohort.runs import schedule
 from cohort.runs.attempts import NotWaiting, OtherVersion, StaleFence
 from cohort.runs.dispatch import waiting_messages
@@ -52,8 +53,10 @@ _published: dict[int, float] = {}
 log = logging.getLogger(__name__)
 
 
-class BadResult(Exception):
+class BadResult(Refused):
     """What the worker sent is not what such a job finds. Nothing of it is stored."""
+
+    code = "bad_result"
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,9 @@ def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") ->
     if before is not None:
         return Given(before, token, _config(before), job_files(before))
     if node.draining:
-        raise NotWaiting(f"{node.name} is draining and takes no new job")
+        raise NotWaiting(f"{node.name} is draining and takes no new job", code="draining")
     if info.refuses:
-        raise NotWaiting(f"the worker on {node.name} takes no job now: {info.refuses}")
+        raise NotWaiting(f"the worker on {node.name} takes no job now: {info.refuses}", code="worker_refuses")
     waiting = LabJob.objects.filter(state=JobState.WAITING)
     if not _keeps_apart(info):
         waiting = waiting.filter(needs_sandbox=False)
@@ -235,7 +238,7 @@ _STATES = {"done": JobState.DONE, "failed": JobState.FAILED, "cancelled": JobSta
 def _checked(job: LabJob, told: dict[str, Any] | None) -> dict[str, Any]:
     """Raises BadResult."""
     if told is None:
-        raise BadResult("a job that is done has a result, and this one came without")
+        raise BadResult("a job that is done has a result, and this one came without", code="no_result")
     result: dict[str, Any] = _stored(told)
     try:
         if job.kind == JobKind.PROBE:
@@ -247,19 +250,26 @@ def _checked(job: LabJob, told: dict[str, Any] | None) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(piece) for piece in first["loc"])
-        raise BadResult(f"the result of a job of the kind {job.kind} is not valid: {where}: {first['msg']}") from None
+        raise BadResult(
+            f"the result of a job of the kind {job.kind} is not valid: {where}: {first['msg']}", code="not_valid"
+        ) from None
     if isinstance(found, Estimate):
         if found.config_digest != job.config_digest:
-            raise BadResult(f"the result is of the config {found.config_digest}, and the job of {job.config_digest}")
+            raise BadResult(
+                f"the result is of the config {found.config_digest}, and the job of {job.config_digest}",
+                code="other_config",
+            )
     elif found.rubric_digest != job.spec_digest:
-        raise BadResult(f"the result is of the reward {found.rubric_digest}, and the job of {job.spec_digest}")
+        raise BadResult(
+            f"the result is of the reward {found.rubric_digest}, and the job of {job.spec_digest}", code="other_reward"
+        )
     content = found.model_dump(mode="json", by_alias=True)
     try:
         size = len(rfc8785.dumps(content))
     except rfc8785.CanonicalizationError as error:
-        raise BadResult(f"the result holds what canonical JSON cannot: {error}") from None
+        raise BadResult(f"the result holds what canonical JSON cannot: {error}", code="not_canonical") from None
     if size > MAX_RESULT_BYTES:
-        raise BadResult(f"the result has {size:,} bytes; {MAX_RESULT_BYTES:,} are taken")
+        raise BadResult(f"the result has {size:,} bytes; {MAX_RESULT_BYTES:,} are taken", code="too_large")
     return content
 
 

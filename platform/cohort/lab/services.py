@@ -17,6 +17,7 @@ from cohort.lab.dispatch import job_on_commit
 from cohort.lab.jobs import job_beat, job_claim, job_finish, jobs_expire, jobs_republish, jobs_revoked
 from cohort.lab.models import JobKind, JobState, LabJob
 from cohort.lab.selectors_pages import OPEN
+from cohort.refusals import Refused
 from cohort.runs.services.sandbox_needed import sandbox_demanded
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
@@ -38,8 +39,10 @@ MAX_OPEN = 20
 """Jobs of one project that wait or run."""
 
 
-class JobOver(Exception):
+class JobOver(Refused):
     """The job has ended already."""
+
+    code = "job_over"
 
 
 def room_demanded(project: Project) -> None:

@@ -14,6 +14,7 @@ from django.db.models.functions import Coalesce, Least, Now
 
 import cohort
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from cohort.refusals import Refused
 from cohort.runs import dispatch, retry, schedule
 from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Draining, Node, Run, RunState, StepMetric
@@ -29,20 +30,28 @@ from grpo_core.wire import Beat, CheckpointOffer, Finish, InputFile, LostAttempt
 _ALL_STORED = "Everything it had sent is stored."
 
 
-class NotWaiting(Exception):
+class NotWaiting(Refused):
     """No run is to be had on this node now. The message says why."""
 
+    code = "not_waiting"
 
-class OtherVersion(Exception):
+
+class OtherVersion(Refused):
     """The worker is not of the platform's version."""
 
+    code = "other_version"
 
-class StaleFence(Exception):
+
+class StaleFence(Refused):
     """The attempt has ended or a newer one has taken its place; it may write nothing."""
 
+    code = "stale_fence"
 
-class RecordsMissing(Exception):
+
+class RecordsMissing(Refused):
     """The platform holds fewer records than the attempt wrote."""
+
+    code = "records_missing"
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = ""
         if (before := _claimed_before(node, claim_id)) is not None:
             return before
         if info.refuses:
-            raise NotWaiting(f"the worker on {node.name} takes no run now: {info.refuses}")
+            raise NotWaiting(f"the worker on {node.name} takes no run now: {info.refuses}", code="worker_refuses")
         run = schedule.turn(node=node)
         if run is None:
             raise NotWaiting(_why_none(run_id, node))

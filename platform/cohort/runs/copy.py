@@ -10,9 +10,13 @@ from typing import Any
 import psycopg
 from django.db import connection, models
 
+from cohort.refusals import Refused
 
-class RowFault(Exception):
+
+class RowFault(Refused):
     """A record whose values no column can hold, or that contradicts what is stored. The message names its seq."""
+
+    code = "bad_record"
 
 
 class Table:
@@ -37,10 +41,16 @@ class Table:
         """Raise RowFault for a text longer, or a number larger, than its column."""
         for at, name, longest in self._texts:
             if len(row[at]) > longest:
-                raise RowFault(f"record {seq} is not valid: {name}: has {len(row[at])} characters, at most {longest}")
+                raise RowFault(
+                    f"record {seq} is not valid: {name}: has {len(row[at])} characters, at most {longest}",
+                    code="text_too_long",
+                )
         for at, name, least, most in self._numbers:
             if row[at] is not None and not least <= row[at] <= most:
-                raise RowFault(f"record {seq} is not valid: {name}: {row[at]} is not from {least} to {most}")
+                raise RowFault(
+                    f"record {seq} is not valid: {name}: {row[at]} is not from {least} to {most}",
+                    code="number_out_of_range",
+                )
 
     def write(self, cursor: "psycopg.Cursor[Any]", rows: Iterable[Sequence[Any]]) -> None:
         with cursor.copy(self._copy) as copy:

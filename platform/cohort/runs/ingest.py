@@ -15,6 +15,7 @@ import zstandard
 from django.db import connection, transaction
 from pydantic import ValidationError
 
+from cohort.refusals import Refused
 from cohort.runs.attempts import StaleFence
 from cohort.runs.copy import RowFault, server_cursor
 from cohort.runs.models import Attempt, AttemptState
@@ -45,12 +46,16 @@ _LOCK = """
 """
 
 
-class BadRecord(Exception):
+class BadRecord(Refused):
     """A batch that cannot be stored. The message names the record."""
 
+    code = "bad_record"
 
-class UnknownToken(Exception):
+
+class UnknownToken(Refused):
     """The token is not the attempt's, or its node's tokens were revoked."""
+
+    code = "unknown_token"
 
 
 def records_ingest(*, attempt: Attempt, fence: int, body: bytes) -> int:
@@ -87,7 +92,7 @@ def _ingest(attempt_id: int, digest: str | None, fence: int, body: bytes) -> int
                 store(cursor, Place(attempt_id, run_id, own, step, unbegun, stalled), fresh)
             return int(held) + len(fresh)
     except RowFault as fault:
-        raise BadRecord(str(fault)) from None
+        raise BadRecord(str(fault), code=fault.code) from None
 
 
 def batch_read(body: bytes, *, held: int = 0) -> list[Envelope]:
@@ -96,11 +101,14 @@ def batch_read(body: bytes, *, held: int = 0) -> list[Envelope]:
         with zstandard.ZstdDecompressor(max_window_size=MAX_BATCH_BYTES).stream_reader(io.BytesIO(body)) as reader:
             text = reader.read(MAX_BATCH_BYTES + 1)
     except zstandard.ZstdError as error:
-        raise BadRecord(f"the batch is not zstd: {error}") from None
+        raise BadRecord(f"the batch is not zstd: {error}", code="not_zstd") from None
     if len(text) > MAX_BATCH_BYTES:
-        raise BadRecord(f"the batch is larger than {MAX_BATCH_BYTES} bytes after decompression; send fewer records")
+        raise BadRecord(
+            f"the batch is larger than {MAX_BATCH_BYTES} bytes after decompression; send fewer records",
+            code="batch_too_large",
+        )
     if text and not text.endswith(b"\n"):
-        raise BadRecord("the batch ends in the middle of a line; it was cut on the way")
+        raise BadRecord("the batch ends in the middle of a line; it was cut on the way", code="cut")
     fresh: list[Envelope] = []
     start = place = 0
     while start < len(text):
@@ -119,7 +127,10 @@ def batch_read(body: bytes, *, held: int = 0) -> list[Envelope]:
 
 def _envelope(line: bytes, place: int) -> Envelope:
     if len(line) > MAX_RECORD_BYTES:
-        raise BadRecord(f"line {place} of the batch is {len(line)} bytes; a record has at most {MAX_RECORD_BYTES}")
+        raise BadRecord(
+            f"line {place} of the batch is {len(line)} bytes; a record has at most {MAX_RECORD_BYTES}",
+            code="record_too_large",
+        )
     escaped = b"\\u" in line and _ESCAPED.search(line) is not None
     if not escaped:
         try:
@@ -137,7 +148,7 @@ def _slowly(line: bytes, place: int, *, escaped: bool) -> Envelope:
         # Decoded first: of bytes, json takes other encodings too, and halves of surrogate pairs written as they are.
         content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise BadRecord(f"line {place} of the batch is not JSON: {error}") from None
+        raise BadRecord(f"line {place} of the batch is not JSON: {error}", code="not_json") from None
     if escaped:
         content = _cleaned(content)
     try:
@@ -147,7 +158,7 @@ def _slowly(line: bytes, place: int, *, escaped: bool) -> Envelope:
         where = ".".join(str(piece) for piece in fault["loc"])
         seq = content.get("seq") if isinstance(content, dict) else None
         name = f"record {seq}" if isinstance(seq, int) else f"line {place} of the batch"
-        raise BadRecord(f"{name} is not valid: {where}: {fault['msg']}") from None
+        raise BadRecord(f"{name} is not valid: {where}: {fault['msg']}", code="not_a_record") from None
 
 
 def _cleaned(content: Any) -> Any:

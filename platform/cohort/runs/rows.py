@@ -166,7 +166,9 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
         match record:
             case records.StepMetrics():
                 if record.step <= step:
-                    raise RowFault(f"record {seq} is not valid: step: {record.step} comes after step {step}")
+                    raise RowFault(
+                        f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_newer"
+                    )
                 step, parts = record.step, (to_json(record.metrics).decode(), to_json(record.seconds).decode())
                 row = (place.attempt_id, place.run_id, seq, record.step, envelope.at, *parts)
                 _STEPS.fit(seq, row)
@@ -175,7 +177,10 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                 rows.groups.append((seq, record))
             case records.Commitments():
                 if record.step != step:
-                    raise RowFault(f"record {seq} is not valid: step: {record.step} is committed to after step {step}")
+                    raise RowFault(
+                        f"record {seq} is not valid: step: {record.step} is committed to after step {step}",
+                        code="other_step_committed",
+                    )
                 leaves = b64decode(record.leaves)
                 committed = (place.attempt_id, place.run_id, seq, record.step, record.count, leaves)
                 _COMMITMENTS.fit(seq, committed)
@@ -186,7 +191,8 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                 if record.type in OWN_KINDS:
                     raise RowFault(
                         f"record {seq} is not valid: type: {record.type!r} is of the platform's own events; a trainer "
-                        "names its events otherwise"
+                        "names its events otherwise",
+                        code="own_kind",
                     )
                 rows.events.append(_event(place, envelope, record.type, record.message, record.data))
             case records.PhaseStarted():
@@ -195,7 +201,10 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                 few.append(envelope)
             case records.Resumed():
                 if step > place.step:
-                    raise RowFault(f"record {seq} is not valid: the attempt has trained a step before it was resumed")
+                    raise RowFault(
+                        f"record {seq} is not valid: the attempt has trained a step before it was resumed",
+                        code="resumed_late",
+                    )
                 step = record.step
                 told = record.model_dump(mode="json", exclude={"kind"})
                 rows.events.append(_event(place, envelope, "resumed", _resumed_words(record), told))
@@ -247,7 +256,7 @@ def _store_groups(cursor: "psycopg.Cursor[Any]", place: Place, groups: list[tupl
             _SAMPLES.fit(seq, sample)
             samples.append(sample)
         if len(indexes) < len(group.samples):
-            raise RowFault(f"record {seq} is not valid: samples: two of them have the same index")
+            raise RowFault(f"record {seq} is not valid: samples: two of them have the same index", code="same_index")
     _GROUPS.write(cursor, made)
     _SAMPLES.write(cursor, samples)
 
@@ -257,7 +266,9 @@ def _store_commitments(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]
         _COMMITMENTS.write(cursor, rows)
     except psycopg.errors.UniqueViolation:
         _, _, seq, step, *_ = rows[-1]
-        raise RowFault(f"record {seq} is not valid: step: the attempt has committed to step {step} before") from None
+        raise RowFault(
+            f"record {seq} is not valid: step: the attempt has committed to step {step} before", code="committed_before"
+        ) from None
 
 
 def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> None:
@@ -267,7 +278,8 @@ def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> 
         _, _, seq, phase, suite, *_ = rows[0]
         raise RowFault(
             f"record {seq} is not valid, or one after it: problem_id: the attempt has answered it {phase} training in "
-            f"{suite} already"
+            f"{suite} already",
+            code="answered_before",
         ) from None
 
 
@@ -333,12 +345,13 @@ def _resumed(place: Place, seq: int, record: records.Resumed) -> None:
     if not standing(earlier).exists():
         raise RowFault(
             f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
-            "go on from"
+            "go on from",
+            code="no_such_checkpoint",
         )
     begun = StepMetric.objects.filter(attempt=place.attempt_id, seq__lt=seq).exists()
     own = Attempt.objects.filter(pk=place.attempt_id, resumed_step=None)
     if begun or not own.update(resumed_step=record.step):
-        raise RowFault(f"record {seq} is not valid: the attempt has begun or been resumed before")
+        raise RowFault(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
     Attempt.objects.filter(run=place.run_id, fence__lt=place.fence).update(
         valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
     )

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.audit import services as audit
+from cohort.refusals import Refused
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
 
@@ -52,8 +53,10 @@ OWN_KINDS = frozenset(
 on runs code that nobody vouches for, and people and records read these as what the platform saw."""
 
 
-class IllegalTransition(Exception):
+class IllegalTransition(Refused):
     """A state change that the table does not know. `state` is the one the run is in."""
+
+    code = "illegal_transition"
 
     def __init__(self, run_id: int, state: RunState, to: RunState) -> None:
         self.state, self.to = state, to

@@ -16,6 +16,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from cohort import artifacts
+from cohort.refusals import Refused
 from cohort.runs.attempts import StaleFence, attempt_lock
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, CheckpointFile, Run
 from cohort.runs.selectors.standing import standing
@@ -30,20 +31,28 @@ MAX_FILE_BYTES = 1 << 50
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class UnknownFile(Exception):
+class UnknownFile(Refused):
     """No checkpoint that the attempt registered has this file."""
 
+    code = "unknown_file"
 
-class WrongOffset(Exception):
+
+class WrongOffset(Refused):
     """A part that does not begin where the former ended. An empty part asks where that is."""
 
+    code = "wrong_offset"
 
-class BadFile(Exception):
+
+class BadFile(Refused):
     """The file is not what the checkpoint's manifest says. Nothing of it is held any more."""
 
+    code = "bad_file"
 
-class FileMissing(Exception):
+
+class FileMissing(Refused):
     """The file counts as held, and cannot be read from the artifacts any more."""
+
+    code = "file_missing"
 
 
 def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | None, body: bytes) -> UploadReply:

@@ -17,15 +17,19 @@ from cohort.governance.cards.pack import Pack
 from cohort.governance.cards.traces import Place, Traces, redacted_lines
 from cohort.governance.models import Card, Record
 from cohort.governance.schema import SCHEMA
+from cohort.refusals import Refused
 from cohort.review.models import Sample
 
 
 def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
     """Raises NotToBeIssued for a record of the first schema and for a card that is no longer stored."""
     if record.schema_version != SCHEMA:
-        raise NotToBeIssued(f"record {record.pk} is {record.schema_version}; only cards of {SCHEMA} are issued again")
+        raise NotToBeIssued(
+            f"record {record.pk} is {record.schema_version}; only cards of {SCHEMA} are issued again",
+            code="other_schema",
+        )
     if not artifacts.exists(last.artifact):
-        raise NotToBeIssued(f"the file of record {record.pk}'s last card is no longer stored")
+        raise NotToBeIssued(f"the file of record {record.pk}'s last card is no longer stored", code="not_stored")
     document: dict[str, Any] = json.loads(record.document)
     with artifacts.open_read(last.artifact) as handle:
         card = CardReader(handle)
@@ -33,7 +37,10 @@ def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
         sealed = [pack.add(file["path"], card.chunks(file["path"])) for file in document["files"]]
         wrong = [one.name for one, file in zip(sealed, document["files"], strict=True) if one.sha256 != file["sha256"]]
         if wrong:
-            raise NotToBeIssued(f"{wrong[0]} in the stored card of record {record.pk} is not the file that was sealed")
+            raise NotToBeIssued(
+                f"{wrong[0]} in the stored card of record {record.pk} is not the file that was sealed",
+                code="other_file",
+            )
         names = sorted((name for name in card.entries if name.startswith("traces/")), key=_place)
         redacted = _redacted(record)
         lines = redacted_lines(_lines(card, names), lambda place: place in redacted)
@@ -46,8 +53,10 @@ def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
     return Contents(document, sealed, shown, collected.series, weights, record.run_root)
 
 
-class NotToBeIssued(Exception):
+class NotToBeIssued(Refused):
     """The record's cards cannot be issued again: it is of the first schema, or its card is not stored as it was."""
+
+    code = "not_to_be_issued"
 
 
 def _redacted(record: Record) -> set[Place]:

@@ -27,14 +27,17 @@ from cohort.governance.models import Card
 from cohort.governance.parts import AUDIENCES, Audience
 from cohort.governance.schema import json_schema
 from cohort.governance.traces.tree import StepLeaves
+from cohort.refusals import Refused
 
 _TRACES: Audience = "authority"
 _MOST_EARLIER = 2048
 """Proofs from earlier sizes of the log that a card carries of the oldest and of the newest cards each."""
 
 
-class KeysChanged(Exception):
+class KeysChanged(Refused):
     """The log's key was replaced while cards were being made; another try makes them with the new one."""
+
+    code = "keys_changed"
 
 
 @dataclass(frozen=True)

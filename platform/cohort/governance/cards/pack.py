@@ -13,13 +13,16 @@ from typing import IO, Self
 
 from cohort.evidence.limits import MAX_CARD_BYTES, MAX_ENTRIES, most_bytes
 from cohort.evidence.zip_layout import central_entry, end_record, local_head
+from cohort.refusals import Refused
 
 LEVEL = 6
 _COPY = 1 << 20
 
 
-class CardTooLarge(Exception):
+class CardTooLarge(Refused):
     """A file of the card, or all together, would be larger than what `cohort verify` takes."""
+
+    code = "card_too_large"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,14 @@ from cohort.audit import services as audit
 from cohort.evidence.samples import Commitments, SampleFault, sample_proof
 from cohort.governance.models import Record
 from cohort.governance.traces.tree import step_leaves
+from cohort.refusals import Refused
 from cohort.review.models import Sample
 
 
-class NoProof(Exception):
+class NoProof(Refused):
     """Why this sample cannot be shown with a proof."""
+
+    code = "no_proof"
 
 
 def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
@@ -23,15 +26,22 @@ def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
     group = sample.group
     run = group.run
     if sample.redacted_at is not None:
-        raise NoProof("its text was deleted, so there is nothing to show; its hash is still in the run's tree")
+        raise NoProof(
+            "its text was deleted, so there is nothing to show; its hash is still in the run's tree", code="redacted"
+        )
     if not sample.salt:
-        raise NoProof("it was recorded before completions were committed to")
+        raise NoProof("it was recorded before completions were committed to", code="not_committed")
     record = Record.objects.filter(run=run).order_by("-end", "-version").first()
     if record is None or not record.run_root:
-        raise NoProof("the run has no record that names the root of its completions; it is sealed when the run ends")
+        raise NoProof(
+            "the run has no record that names the root of its completions; it is sealed when the run ends",
+            code="no_record",
+        )
     commitments = Commitments(one.line() for one in step_leaves(run))
     if commitments.root().hex() != record.run_root:
-        raise NoProof("the run has gone on since its newest record was sealed; another is sealed at its next end")
+        raise NoProof(
+            "the run has gone on since its newest record was sealed; another is sealed at its next end", code="went_on"
+        )
     content = {
         "step": group.step,
         "group": group.index,
@@ -48,7 +58,7 @@ def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
     try:
         proof = sample_proof(commitments, position=position, salt=sample.salt, content=content)
     except SampleFault as fault:
-        raise NoProof(f"{fault}; a later attempt may have done the step again") from None
+        raise NoProof(f"{fault}; a later attempt may have done the step again", code="other_attempt") from None
     audit.log(
         actor=f"user:{actor.username}",
         kind="sample_disclosed",

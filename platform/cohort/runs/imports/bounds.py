@@ -9,6 +9,7 @@ from typing import IO, Any, cast
 
 import zstandard
 
+from cohort.refusals import Refused
 from grpo_core.text import UNSTORABLE
 
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024
@@ -28,8 +29,10 @@ _DAMAGED = (
 )
 
 
-class BadImport(Exception):
+class BadImport(Refused):
     """A file that cannot be imported. The message says what is wrong with it, for a person."""
+
+    code = "bad_import"
 
 
 def document(content: bytes, source: str) -> dict[str, Any]:
@@ -37,11 +40,12 @@ def document(content: bytes, source: str) -> dict[str, Any]:
     checks it. Raises BadImport."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise BadImport(
-            f"{source} holds more than {MAX_DOCUMENT_BYTES:,} bytes of JSON. Export it without its samples."
+            f"{source} holds more than {MAX_DOCUMENT_BYTES:,} bytes of JSON. Export it without its samples.",
+            code="too_large",
         )
     value = parsed(content, source)
     if not isinstance(value, dict):
-        raise BadImport(f"{source} is JSON, but not an object")
+        raise BadImport(f"{source} is JSON, but not an object", code="not_an_object")
     return value
 
 
@@ -49,15 +53,17 @@ def parsed(content: bytes, source: str) -> Any:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadImport(f"{source} is not UTF-8 (byte {error.start + 1})") from None
+        raise BadImport(f"{source} is not UTF-8 (byte {error.start + 1})", code="not_utf8") from None
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
-        raise BadImport(f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        raise BadImport(
+            f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", code="not_json"
+        ) from None
     except RecursionError:
-        raise BadImport(f"{source} is nested too deep") from None
+        raise BadImport(f"{source} is nested too deep", code="too_deep") from None
     except ValueError as error:
-        raise BadImport(f"{source} is not JSON that can be taken: {error}") from None
+        raise BadImport(f"{source} is not JSON that can be taken: {error}", code="not_json") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -82,13 +88,15 @@ class Archive:
                 entries = archive.infolist()
         # NotImplementedError is how zipfile refuses a zip of a version that it does not know.
         except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, struct.error) as error:
-            raise BadImport(f"{source} is not a zip that can be read: {error}") from None
+            raise BadImport(f"{source} is not a zip that can be read: {error}", code="not_a_zip") from None
         if len(entries) > MAX_ENTRIES:
-            raise BadImport(f"{source} holds {len(entries):,} files; at most {MAX_ENTRIES:,} are taken")
+            raise BadImport(
+                f"{source} holds {len(entries):,} files; at most {MAX_ENTRIES:,} are taken", code="too_many_files"
+            )
         self._entries: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
             if entry.filename in self._entries:
-                raise BadImport(f"{source} holds {entry.filename[:60]!r} twice")
+                raise BadImport(f"{source} holds {entry.filename[:60]!r} twice", code="member_twice")
             self._entries[entry.filename] = entry
 
     def __contains__(self, member: str) -> bool:
@@ -98,19 +106,23 @@ class Archive:
         """Raises BadImport: no such member, too large when unpacked, damaged, or packed in a way that is not known."""
         entry = self._entries.get(member)
         if entry is None:
-            raise BadImport(f"{self.source} holds no {member}")
+            raise BadImport(f"{self.source} holds no {member}", code="no_such_member")
         where = f"{member} in {self.source}"
         if entry.flag_bits & _ENCRYPTED:
-            raise BadImport(f"{where} is encrypted")
+            raise BadImport(f"{where} is encrypted", code="encrypted")
         if entry.compress_type not in (_STORED, _DEFLATED, _ZSTD):
-            raise BadImport(f"{where} is packed by method {entry.compress_type}, which is not known here")
+            raise BadImport(
+                f"{where} is packed by method {entry.compress_type}, which is not known here", code="unknown_packing"
+            )
         try:
             with self._opened(entry) as stream:
                 content = stream.read(MAX_DOCUMENT_BYTES + 1)
         except _DAMAGED as error:
-            raise BadImport(f"{where} is damaged: {error}") from None
+            raise BadImport(f"{where} is damaged: {error}", code="damaged") from None
         if len(content) > MAX_DOCUMENT_BYTES:
-            raise BadImport(f"{where} is more than {MAX_DOCUMENT_BYTES:,} bytes when unpacked")
+            raise BadImport(
+                f"{where} is more than {MAX_DOCUMENT_BYTES:,} bytes when unpacked", code="too_large_unpacked"
+            )
         return content
 
     def _opened(self, entry: zipfile.ZipInfo) -> IO[bytes]:

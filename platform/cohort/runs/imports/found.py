@@ -31,11 +31,11 @@ class Found:
 def number(value: Any, where: str) -> float:
     """A finite number; true and false are none. Raises BadImport."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadImport(f"{where} is {shown(value)}, not a number")
+        raise BadImport(f"{where} is {shown(value)}, not a number", code="not_a_number")
     if isinstance(value, int) and abs(value) > 2**53:
-        raise BadImport(f"{where} is too large a number")
+        raise BadImport(f"{where} is too large a number", code="number_too_large")
     if not math.isfinite(value):
-        raise BadImport(f"{where} is {value}, which is not a finite number")
+        raise BadImport(f"{where} is {value}, which is not a finite number", code="not_finite")
     return float(value)
 
 
@@ -54,7 +54,7 @@ def count(value: Any) -> int | None:
 def name(value: Any, where: str) -> str:
     """Raises BadImport."""
     if not isinstance(value, str) or not value.strip() or len(value) > MOST_NAME or UNSTORABLE.search(value):
-        raise BadImport(f"{where} is {shown(value)}; expected a name of 1 to {MOST_NAME} characters")
+        raise BadImport(f"{where} is {shown(value)}; expected a name of 1 to {MOST_NAME} characters", code="bad_name")
     return value
 
 
@@ -74,7 +74,7 @@ def facts_of(told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def mapping(value: Any, where: str) -> dict[str, Any]:
     """Raises BadImport for anything but an object."""
     if not isinstance(value, dict):
-        raise BadImport(f"{where} is {shown(value)}, not an object")
+        raise BadImport(f"{where} is {shown(value)}, not an object", code="not_an_object")
     return value
 
 

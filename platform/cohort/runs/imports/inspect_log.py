@@ -27,7 +27,7 @@ def read_zip(content: bytes, source: str) -> list[Found]:
     archive = Archive(content, source)
     if "header.json" not in archive:
         what = "the log was not finished" if "_journal/start.json" in archive else "it is no log of Inspect"
-        raise BadImport(f"{source} holds no header.json: {what}")
+        raise BadImport(f"{source} holds no header.json: {what}", code="no_header")
     header = document(archive.read("header.json"), f"header.json in {source}")
     summaries = None
     if "summaries.json" in archive:
@@ -39,15 +39,20 @@ def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[F
     """Every metric of every score. `samples` are its samples' summaries, where they stand apart. Raises BadImport."""
     version = data.get("version", 1)
     if version not in VERSIONS or isinstance(version, bool):
-        raise BadImport(f"{source} is of version {shown(version)} of Inspect's log; versions 1 and 2 are known here")
+        raise BadImport(
+            f"{source} is of version {shown(version)} of Inspect's log; versions 1 and 2 are known here",
+            code="unknown_version",
+        )
     if data.get("status") != "success":
         status = shown(data.get("status"))
-        raise BadImport(f"{source} tells of an evaluation that did not succeed: its status is {status}")
+        raise BadImport(
+            f"{source} tells of an evaluation that did not succeed: its status is {status}", code="not_successful"
+        )
     about = mapping(data.get("eval"), f"eval in {source}")
     results = mapping(data.get("results"), f"results in {source}")
     scores = results.get("scores")
     if not isinstance(scores, list) or not scores:
-        raise BadImport(f"{source} holds no scores")
+        raise BadImport(f"{source} holds no scores", code="no_scores")
     task = name(about.get("task"), f"eval.task in {source}")
     told = _facts(about)
     items = _items(data.get("samples") if samples is None else samples)
@@ -70,7 +75,7 @@ def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[F
             higher = "better" if key == "accuracy" else ""
             found.append(Found(TOOL, task, f"{label}/{key}", value, stderr if is_mean else None, n, higher, own, seen))
     if not found:
-        raise BadImport(f"{source} holds no metric")
+        raise BadImport(f"{source} holds no metric", code="no_metrics")
     return found
 
 

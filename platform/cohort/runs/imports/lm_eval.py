@@ -49,7 +49,7 @@ def read(data: Mapping[str, Any], source: str) -> list[Found]:
             higher_is = {True: "better", False: "worse"}.get(says, "") if isinstance(says, bool) else ""
             found.append(Found(TOOL, task, metric, value, stderr, n, higher_is, own))
     if not found:
-        raise BadImport(f"{source} holds no metric")
+        raise BadImport(f"{source} holds no metric", code="no_metrics")
     return found
 
 
@@ -79,7 +79,8 @@ def with_samples(found: Sequence[Found], file_name: str, content: bytes) -> list
     tasks = {one.task for one in found if stem == one.task or stem.startswith(f"{one.task}_")}
     if not tasks:
         raise BadImport(
-            f"{file_name} is of no task in the results; there are {', '.join(sorted({f.task for f in found}))}"
+            f"{file_name} is of no task in the results; there are {', '.join(sorted({f.task for f in found}))}",
+            code="other_task",
         )
     task = max(tasks, key=len)
     values, items = _sampled(content, file_name)
@@ -92,7 +93,10 @@ def with_samples(found: Sequence[Found], file_name: str, content: bytes) -> list
         plain, _, kind = one.metric.partition(",")
         n = items.get(kind, 0)
         if one.n is not None and n != one.n:
-            raise BadImport(f"{file_name} holds {n:,} items of filter {kind}; the results state {one.n:,} for {task}")
+            raise BadImport(
+                f"{file_name} holds {n:,} items of filter {kind}; the results state {one.n:,} for {task}",
+                code="other_count",
+            )
         of_it = values.get((kind, plain), [])
         mean = math.fsum(of_it) / n if of_it and len(of_it) == n else None
         joined.append(replace(one, samples={"sha256": sha256, "n": n, "mean": mean}))
@@ -108,10 +112,10 @@ def _sampled(content: bytes, source: str) -> tuple[dict[tuple[str, str], list[fl
             continue
         where = f"{source}, line {place}"
         if len(line) > MAX_LINE_BYTES:
-            raise BadImport(f"{where} is longer than {MAX_LINE_BYTES:,} bytes")
+            raise BadImport(f"{where} is longer than {MAX_LINE_BYTES:,} bytes", code="line_too_long")
         sample = mapping(parsed(line, where), where)
         if "doc_id" not in sample:
-            raise BadImport(f"{where} has no doc_id, so it is no sample of lm-evaluation-harness")
+            raise BadImport(f"{where} has no doc_id, so it is no sample of lm-evaluation-harness", code="not_a_sample")
         kind = sample.get("filter", "none")
         name(kind, f"filter in {where}")
         items[kind] = items.get(kind, 0) + 1

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
+from cohort.refusals import Refused
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Priority, Run, RunEvent, RunState
@@ -39,8 +40,10 @@ _UNANSWERED = (
 _ASKED = {Desired.CANCEL: ("cancel_asked", "Stopped"), Desired.PAUSE: ("pause_asked", "Paused")}
 
 
-class NotPossible(Exception):
+class NotPossible(Refused):
     """What was asked cannot be done to this run as it is. The message says why, for a person."""
+
+    code = "not_possible"
 
 
 @transaction.atomic
@@ -90,7 +93,7 @@ def run_pause(*, run: Run, actor: User, reason: str = "") -> None:
         run_move(run=run, to=RunState.PAUSED, actor=_who(actor), reason=_said("Paused", actor.username, run, reason))
         return
     if run.desired == Desired.CANCEL:
-        raise NotPossible("it is being cancelled; a cancel cannot be taken back")
+        raise NotPossible("it is being cancelled; a cancel cannot be taken back", code="being_cancelled")
     if run.desired != Desired.PAUSE:
         _ask(run, actor, Desired.PAUSE, reason, "Pause asked for; the worker stops the trainer at a checkpoint")
 
@@ -129,12 +132,15 @@ def run_retry(
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
     _leave_to_its_record(run)
     if checkpoint is not None and from_start:
-        raise NotPossible("it cannot go on from a checkpoint and from the first step: choose one of them")
+        raise NotPossible(
+            "it cannot go on from a checkpoint and from the first step: choose one of them", code="two_starts"
+        )
     newest = resumable(run).first()
     if checkpoint is not None and not resumable(run).filter(pk=checkpoint.pk).exists():
         raise NotPossible(
             f"nothing can go on from the checkpoint at step {checkpoint.step:,}: it has been removed, is superseded, "
-            "or is of another run. Choose another, or the first step"
+            "or is of another run. Choose another, or the first step",
+            code="checkpoint_not_resumable",
         )
     chosen = None if from_start else checkpoint or newest
     if chosen is not None:
@@ -160,17 +166,19 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     if run.state not in _EXTENDED:
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
     if steps < 1:
-        raise NotPossible(f"a run is extended by one step or more, not by {steps}")
+        raise NotPossible(f"a run is extended by one step or more, not by {steps}", code="too_few_steps")
     _leave_to_its_record(run)
     if run.from_start:
         raise NotPossible(
             "it begins at the first step, as was chosen: cancel it and retry it from a checkpoint, or clone it with "
-            "more steps"
+            "more steps",
+            code="starts_anew",
         )
     place = run.resume_from or resumable(run).first()  # chosen by a person before, while it waited
     if place is None:
         raise NotPossible(
-            "it has no checkpoint to go on from, so more steps would train it anew: clone it with more steps instead"
+            "it has no checkpoint to go on from, so more steps would train it anew: clone it with more steps instead",
+            code="no_checkpoint",
         )
     before = {"steps": run.config["optim"]["steps"], "config_digest": run.config_digest}
     longer = {**run.config, "optim": {**run.config["optim"], "steps": before["steps"] + steps}}
@@ -196,9 +204,11 @@ def run_prioritise(*, run: Run, actor: User, priority: int) -> None:
     """Change the run's place among those of its project. Raises NotPossible once it has ended, and for no priority."""
     run_lock(run=run)
     if priority not in Priority.values:
-        raise NotPossible(f"a priority is one of {', '.join(map(str, Priority.values))}, not {priority}")
+        raise NotPossible(
+            f"a priority is one of {', '.join(map(str, Priority.values))}, not {priority}", code="unknown_priority"
+        )
     if run.state in ENDED:
-        raise NotPossible("it has ended, so its priority would change nothing")
+        raise NotPossible("it has ended, so its priority would change nothing", code="already_ended")
     if run.priority == priority:
         return
     before, run.priority = Priority(run.priority), priority
@@ -220,9 +230,9 @@ def checkpoint_pin(*, checkpoint: Checkpoint, actor: User, pinned: bool) -> None
     run = run_lock(run=checkpoint.run)
     checkpoint.refresh_from_db()
     if checkpoint.final:
-        raise NotPossible("final weights stay without a pin")
+        raise NotPossible("final weights stay without a pin", code="final_weights")
     if pinned and checkpoint.removed_at is not None and checkpoint.stored_at is None:
-        raise NotPossible(f"the checkpoint at step {checkpoint.step:,} has been removed")
+        raise NotPossible(f"the checkpoint at step {checkpoint.step:,} has been removed", code="checkpoint_removed")
     if checkpoint.pinned == pinned:
         return
     checkpoint.pinned = pinned
@@ -266,7 +276,7 @@ def _short(reason: str) -> None:
     try:
         audit.reason_checked(reason)
     except audit.NotLoggable as error:
-        raise NotPossible(" ".join(error.messages).removesuffix(".")) from None
+        raise NotPossible(" ".join(error.messages).removesuffix("."), code="bad_reason") from None
 
 
 def _ask(run: Run, actor: User, desired: Desired, reason: str, words: str) -> None:
@@ -285,7 +295,7 @@ def _leave_to_its_record(run: Run) -> None:
     if run.fence == 0 or run.error_code == "not_sealed" or run.records.filter(end=run.ends).exists():
         return  # no worker ever had it, a person gave the record up, or it is there
     if Run.objects.filter(pk=run.pk, ended_at__gt=Now() - SEALED_WITHIN).exists():
-        raise NotPossible("its record is being made; try again in a moment")
+        raise NotPossible("its record is being made; try again in a moment", code="record_pending")
 
 
 def _choose(run: Run, checkpoint: Checkpoint | None, *, from_start: bool = False) -> None:
@@ -301,7 +311,8 @@ def _begin_again(run: Run, actor: User) -> None:
         config_still_valid(run)
     except ConfigError as error:
         raise NotPossible(
-            f"its config is not launched any more: {'; '.join(map(str, error.problems))}. Clone it and change that"
+            f"its config is not launched any more: {'; '.join(map(str, error.problems))}. Clone it and change that",
+            code="config_refused",
         ) from None
     run.retries = run.barren = 0
     run.not_before, run.log_tail = None, ""
