@@ -40,9 +40,15 @@ class Databases:
     @contextmanager
     def fresh(self, stock: str) -> Iterator[None]:
         """A copy for one test, dropped after it, whatever connections are left."""
-        name = f"{self._prefix}_{stock}_{next(self._numbers)}"
+        number = next(self._numbers)
+        name = f"{self._prefix}_{stock}_{number}"
         self._create(name, self._template(stock))
         self._select(name)
+        with connections["default"].cursor() as cursor:  # files on disk are named by ids, and outlive the database
+            sequences = "SELECT format('%%I.%%I', schemaname, sequencename)::regclass AS name FROM pg_sequences"
+            cursor.execute(
+                f"SELECT setval(name, %s) FROM ({sequences} WHERE sequencename !~ '^audit_') AS ids", [number * 1000]
+            )
         try:
             yield
         finally:

@@ -34,7 +34,7 @@ Launch = Callable[..., Run]
 def test_who_may_open_and_send_what(
     client_for: ClientFor, launch: Launch, alice: User, oscar: User, rita: User, bob: User, charlie: User
 ) -> None:
-    """tests/cases/records/access.yaml, for what needs a form: every request on the same sealed run, undone after it. All
+    """tests/cases/records/access.yaml, for what needs a form: each request on the same sealed run, undone after it. All
     addresses are in tests/cases/access/."""
     record = sealed_run.sealed(launch())
     sample = Sample.objects.select_related("group__run").get(group__step=1, index=0)
