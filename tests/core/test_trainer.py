@@ -242,12 +242,6 @@ def test_a_reward_that_raises_ends_the_run_and_what_was_recorded_before_is_kept(
     assert kinds[-1] == "outcome"
 
 
-def test_a_step_without_any_score_ends_the_run(home, tmp_path, raising):
-    raising(always=True)
-    assert train_here(home, tmp_path / "run", reward=reward("mask")) == 5
-    assert outcome_of(tmp_path / "run")["steps_done"] == 0
-
-
 def test_a_defect_of_ours_keeps_its_trace(home, tmp_path, monkeypatch):
     def broken(self, rows, *, step, returns):
         raise RuntimeError("a screw is loose")
