@@ -11,6 +11,7 @@ from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.reference import Reference
 from grpo_core.training.single import SingleTraining, learning_rate
+from tests.cases import cases
 
 from .tiny import config, load, tiny_folder
 
@@ -169,26 +170,8 @@ def test_masked_rows_do_not_count(folder, aggregation):
     assert more["loss"] == metrics["loss"]
 
 
-WEIGHT, NONE = {"correction": {"stale": "weight"}}, {"correction": {"mode": "none"}}
-REINFORCE = {"loss": "reinforce", "aggregation": "token_mean"}
-
-
 @pytest.mark.parametrize(
-    ("stale", "algorithm", "times", "gradients"),
-    [
-        # Another engine's rounding: the old policy is the trainer's, as it says it itself; what differs is weighed.
-        (False, {}, 1.1, 1.1),
-        (False, {}, 3.0, 2.0),  # at most the cap
-        (False, NONE, 1.1, 1.0),
-        # An earlier policy: the ratio is to it, r·A·∇log π within the clip range, and none above it.
-        (True, {}, 1.1, 1.1),
-        (True, {}, 1.5, 0.0),
-        (True, NONE, 1.1, 1.1),
-        # The ratio is to the policy before the update, and what has moved since is a weight.
-        (True, WEIGHT, 1.5, 1.5),
-        (True, WEIGHT, 3.0, 2.0),
-        (True, REINFORCE, 1.5, 1.5),
-    ],
+    ("stale", "algorithm", "times", "gradients"), cases("trainer/ratios", "stale", "algorithm", "times", "gradients")
 )
 def test_to_which_policy_the_ratio_is(folder, stale, algorithm, times, gradients):
     """One completion of advantage 1 that the trainer finds so many times as likely, at each token, as its sampler did:
