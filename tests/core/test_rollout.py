@@ -1,7 +1,6 @@
 """The local sampler: its log-probabilities are the trainer's, whether a prompt is held once or for every row,
 and whether a token goes through the model's modules or through the flat list of operations (replay)."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -410,16 +409,3 @@ def test_a_trace_that_gives_other_numbers_is_refused():
     policy.model.model.norm.register_forward_hook(drift)
     with pytest.raises(ModelError, match="off by"):
         Replay(policy)
-
-
-def test_frequencies_follow_the_distribution():
-    policy = make(FAMILIES["llama"], ends=[])
-    logits = policy.model(torch.tensor([[10, 20, 30]])).logits[0, -1].detach().double() / 0.3
-    probs = torch.softmax(logits, -1)
-    rollout, decoding = LocalRollout(policy, max_rows=4000), Decoding(max_tokens=1, temperature=0.3)
-    (drawn,) = rollout.generate([[10, 20, 30]], samples=4000, decoding=decoding, key=(0,))
-    likely = int(probs.argmax())
-    share, p = sum(one.tokens == (likely,) for one in drawn) / 4000, probs[likely].item()
-    assert 0.02 < p < 0.98
-    assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / 4000)
-    assert drawn[0].entropy == pytest.approx(-(probs * probs.log()).sum().item(), abs=1e-4)
