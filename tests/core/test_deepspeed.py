@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from grpo_core.errors import ConfigError
 from grpo_core.training.deepspeed import load_deepspeed
 from grpo_core.training.deepspeed_settings import settings
+from tests.cases import FOLDER
 from tests.needs import DEEPSPEED_PYTHON, needs
 
 from .deepspeed_runs import alike, engine, far, metrics, surroundings, train, weights
@@ -28,19 +30,7 @@ from .tiny import config
 
 real = pytest.mark.deepspeed
 
-WORKS: dict[str, dict[str, object]] = {
-    # Several passes an update, not as many on each rank; a divergence to a frozen copy; a ratio that leaves 1.
-    "full": {
-        "algorithm": {"kl": {"coef": 0.04}, "inner_iterations": 2, "mini_batches": 2},
-        "engine": {"micro_batch_tokens": 40},
-        "optim": {"steps": 3},
-    },
-    # Two rows a step: of three ranks one has none, and where the two are worth the same none has one.
-    "idle": {"sampling": {"group_size": 2, "prompts_per_step": 1}, "optim": {"steps": 4}},
-    "lora": {"model": {"lora": {"rank": 2}}, "algorithm": {"kl": {"coef": 0.04}}, "optim": {"steps": 3}},
-    "bf16": {"model": {"dtype": "bfloat16"}, "optim": {"steps": 1}},
-    "tied": {"model": {"path": "tied"}, "optim": {"steps": 3}},
-}
+WORKS: dict[str, dict[str, object]] = yaml.safe_load((FOLDER / "trainer/deepspeed.yaml").read_text())["works"]
 
 
 @pytest.fixture(scope="module")
