@@ -16,15 +16,16 @@ from typing import Any
 
 import torch
 import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no child has to
+import yaml
 from safetensors.torch import load_file, save_file
 
 from grpo_core import faults
 from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manifest, write_manifest
 from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
-from grpo_core.rollout.replay import LEAST_TOKENS
 from grpo_core.spool import SpoolReader
 from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
+from tests.cases import FOLDER
 
 from .tiny import SHAPE, config, tiny_folder
 
@@ -38,54 +39,12 @@ STEP_POINTS = ("step", "sampled", "updating", "updated", "recorded")
 AHEAD_POINTS = ("drawing", "drawn", "waiting")
 """And with engine.one_step_off: the first two are passed in the drawing thread, for the step that comes next."""
 
-PLAIN: dict[str, object] = {
-    "model": {"path": "base"},
-    "sampling": {"group_size": 8, "prompts_per_step": 3, "max_completion_tokens": 4},
-    "reward": {
-        "components": [
-            {"name": "answer", "kind": "exact", "params": {"extract": "whole"}, "weight": 0.3},
-            # Of four digits about half are near enough to one: groups carry a signal from the first step on.
-            {"name": "near", "kind": "numeric", "weight": 0.5, "params": {"extract": "last_number", "tolerance": 4000}},
-        ]
-    },
-    "optim": {"steps": STEPS, "lr": 0.0005},
-    "checkpoints": {"every": 1},
-    "eval": {"path": "heldout.jsonl", "before": True, "after": True},
-    "traces": {"groups_per_step": 2},
-}
-
-SETTINGS: dict[str, dict[str, object]] = {
-    "plain": {},
-    # A third of the groups carry a signal, so steps are refilled and groups are left over.
-    "dynamic": {"algorithm": {"dynamic_sampling": {"enabled": True, "max_batches": 4}}, "sampling": {"group_size": 4}},
-    "adaptive": {
-        "algorithm": {
-            "kl": {"coef": 0.05, "controller": "adaptive", "target_nats": 0.01, "horizon": 100},
-            "reference": {"refresh": "average", "every": 2, "weight": 0.5},
-        }
-    },
-    "lora": {"model": {"dtype": "bfloat16", "lora": {"rank": 2}}},
-    "critic": {"algorithm": {"advantage": "gae", "scale": "batch_std", "critic": {"lr": 0.01}}},
-    "iterations": {"model": {"dtype": "bfloat16"}, "algorithm": {"inner_iterations": 2, "mini_batches": 2}},
-}
-
-
-_DYNAMIC, _LORA = SETTINGS["dynamic"], SETTINGS["lora"]
-ENGINES: dict[str, dict[str, object]] = {
-    # Of 24 completions of 4 tokens behind a prompt of 5: several micro-batches, several waves of sampling.
-    "right": {"engine": {"layout": "right", "micro_batch_tokens": 64, "gradient_checkpointing": True}},
-    "packed": {"engine": {"layout": "packed", "micro_batch_tokens": 64}},
-    "shared": {"engine": {"layout": "shared", "micro_batch_tokens": 64}},
-    "shared-lora": {**_LORA, "engine": {"layout": "shared", "gradient_checkpointing": True, "rollout_tokens": 60}},
-    "listed": {"sampling": {"max_completion_tokens": LEAST_TOKENS}, "engine": {"rollout_batch": 5}},
-    "waves": {"engine": {"layout": "auto", "rollout_batch": 5, "rollout_tokens": 60}},
-    "ahead": {"engine": {"one_step_off": True}},
-    "ahead-dynamic": {**_DYNAMIC, "engine": {"one_step_off": True, "layout": "packed", "micro_batch_tokens": 64}},
-    "ahead-lora": {**_LORA, "engine": {"one_step_off": True, "layout": "shared", "gradient_checkpointing": True}},
-    "ahead-critic": {**SETTINGS["critic"], "engine": {"one_step_off": True, "rollout_batch": 5}},
-    "ahead-iterations": {**SETTINGS["iterations"], "engine": {"one_step_off": True, "rollout_tokens": 60}},
-}
-"""Ways of the engine other than the plain one, as they may be mixed."""
+_RUNS = yaml.safe_load((FOLDER / "trainer/runs.yaml").read_text(encoding="utf-8"))
+PLAIN: dict[str, object] = _RUNS["plain"]
+SETTINGS: dict[str, dict[str, object]] = _RUNS["settings"]
+ENGINES: dict[str, dict[str, object]] = _RUNS["engines"]
+KILLS: dict[str, list[str]] = _RUNS["kills"]
+CUTS: list[str] = _RUNS["cuts"]
 
 
 def make_home(folder: Path) -> Path:

@@ -41,32 +41,23 @@ def never() -> None:
 # ---------------------------------------------------------------------- the thread
 
 
-def test_work_runs_beside_and_is_waited_for() -> None:
-    ahead, may = Ahead(never, CPU), threading.Event()
-    ran_in: list[int] = []
+def test_work_runs_in_a_thread_and_its_errors_reach_the_trainer() -> None:
+    ahead, ran_in, error = Ahead(never, CPU), [], RewardError("no such number")
 
     def work() -> None:
-        may.wait()
         ran_in.append(threading.get_ident())
+
+    def broken() -> None:
+        raise error
 
     ahead.wait()  # for nothing
     for _ in range(2):
-        may.clear()
         ahead.begin(work)
-        may.set()
         ahead.wait()
-    ahead.close()
+    assert len(ran_in) == 2
     assert len(set(ran_in)) == 1
     assert ran_in[0] != threading.get_ident()
-
-
-def test_what_goes_wrong_reaches_the_trainer_as_it_is() -> None:
-    ahead, error = Ahead(never, CPU), RewardError("no such number")
-
-    def work() -> None:
-        raise error
-
-    ahead.begin(work)
+    ahead.begin(broken)
     with pytest.raises(RewardError) as raised:
         ahead.wait()
     assert raised.value is error

@@ -10,51 +10,26 @@ import sys
 from functools import cache
 
 import pytest
+import yaml
 from safetensors.torch import load_file
 
 from grpo_core.cli import main
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.model.layout import plan_micro_batches
-from tests.cases import cases
+from tests.cases import FOLDER, cases
 
 from .runs import groups_of, make_letters, metrics_of, samples_of, write_problems
 from .tiny import config
 
 LR, STEPS = 1e-4, 3
-BASE = {
-    "model": {"path": "ends"},
-    "sampling": {"group_size": 4, "prompts_per_step": 8, "max_completion_tokens": 24, "temperature": 0.9},
-    # The reward falls with the length of long completions: some groups differ, and in some all are short and equal.
-    "algorithm": {"overlong": {"buffer_tokens": 12}},
-    # Of a gradient that is next to nothing Adam makes a whole step, so also of what rounding leaves where the parts of
-    # one cancel. With this eps it does not, and the step of a gradient that teaches something is the same.
-    "optim": {"steps": STEPS, "lr": LR, "max_grad_norm": 1e9, "weight_decay": 0.1, "eps": 1e-6},
-    "engine": {"threads": 1, "micro_batch_tokens": 100_000, "layout": "right"},
-    "traces": {"groups_per_step": 100},
-}
+_TABLE = yaml.safe_load((FOLDER / "trainer/invariance.yaml").read_text(encoding="utf-8"))
+BASE, CUTS, QUICK = _TABLE["base"], _TABLE["cuts"], _TABLE["quick"]
 VARIANTS = {case.values[0]: case.values[1] for case in cases("trainer/variants", "name", "algorithm")}
 LEARNS_OF_ZERO = {"grpo", "dppo", "simplified", "masks", "ppo"}
 """Where a completion of advantage 0 has a gradient, so that nothing may be skipped: of a KL term or an entropy bonus in
 the loss, or in the critic."""
-CUTS = {
-    # Layout and number of micro-batches, against one micro-batch padded on the right.
-    "right-8": ("right", 8, {}),
-    "left-1": ("left", 1, {}),
-    "packed-2": ("packed", 2, {}),
-    "shared-3": ("shared", 3, {}),
-    "right-recomputed": ("right", 1, {"gradient_checkpointing": True}),
-    "shared-recomputed": ("shared", 1, {"gradient_checkpointing": True}),
-    "no-skip": ("right", 1, {"skip_zero_advantage": False}),
-}
-QUICK = {
-    *(("grpo", cut) for cut in ("right-8", "shared-3", "shared-recomputed")),
-    *(("masks", cut) for cut in ("left-1", "packed-2")),
-    ("ppo", "packed-2"),
-    ("gspo", "shared-3"),
-    ("dapo", "no-skip"),
-}
 ALL = [
-    pytest.param(name, cut, marks=[] if (name, cut) in QUICK else pytest.mark.slow)
+    pytest.param(name, cut, marks=[] if [name, cut] in QUICK else pytest.mark.slow)
     for name in VARIANTS
     for cut in CUTS
     if not (cut == "no-skip" and name in LEARNS_OF_ZERO)

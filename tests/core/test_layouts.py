@@ -10,22 +10,6 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    Lfm2Config,
-    Lfm2ForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from grpo_core.errors import ModelError
 from grpo_core.model import settle, sharing
@@ -38,6 +22,8 @@ from grpo_core.model.precision import products
 from grpo_core.model.settle import check_layout, settled
 from tests.cases import cases
 
+from .families import families
+
 torch.set_num_threads(1)
 
 LAYOUTS = ("right", "left", "packed", "shared")
@@ -47,23 +33,7 @@ COMPLETIONS = [[1, 2, 3, 4], [5], [9] * 7, [6, 7, 8, 9, 10, 11], [7, 7], [1, 2],
 LENGTHS = [len(completion) for completion in COMPLETIONS]
 TOKENS = sum(LENGTHS)
 VOCABULARY = 97
-SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.4}  # wide: far from even
-FAMILIES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, **{**HEADS, "num_key_value_heads": 4})),
-    "qwen 2, grouped heads": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, **HEADS)),
-    "qwen 3, norms inside": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, **HEADS, head_dim=8)),
-    "mistral, no window": lambda: MistralForCausalLM(MistralConfig(**SIZES, **HEADS, sliding_window=None)),
-}
-UNSHARED = {
-    "mistral, windows": lambda: MistralForCausalLM(MistralConfig(**SIZES, **HEADS, sliding_window=4)),
-    "gemma 2, windows in every other layer": lambda: Gemma2ForCausalLM(
-        Gemma2Config(**SIZES, **HEADS, head_dim=8, sliding_window=4, query_pre_attn_scalar=8)
-    ),
-    "gpt 2, positions learned": lambda: GPT2LMHeadModel(
-        GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.4)
-    ),
-}
+FAMILIES, UNSHARED = families("layouts", "shared"), families("layouts", "unshared")
 ALL = {**FAMILIES, **UNSHARED}
 
 
@@ -221,8 +191,8 @@ def test_attention_that_cannot_be_taken_over_is_not_shared():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_layout_is_refused_where_rows_would_run_into_one_another(dtype):
-    config = Lfm2Config(**SIZES, **HEADS, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
-    model = make(lambda: Lfm2ForCausalLM(config), "eager").to(dtype)
+    (family,) = families("layouts", "refused").values()
+    model = make(family, "eager").to(dtype)
     with pytest.raises(ModelError, match=r"Lfm2ForCausalLM.*engine\.layout"):
         check_layout(model, "packed")
     check_layout(model, "right")

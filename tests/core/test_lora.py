@@ -9,15 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoModelForCausalLM
 
 from grpo_core.checkpoint_files import verify_checkpoint
 from grpo_core.checkpoints.write import save_weights
@@ -27,12 +19,12 @@ from grpo_core.model.load import find_model, weight_files
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import NAME, adapter_layers, adapters_off, add_adapters, load_policy
 
+from .families import families
 from .tiny import load, tiny_folder
 
 PROMPTS = [[10, 20, 30], [40], [50, 60, 70, 80, 90, 100]]
 COMPLETIONS = [[1, 2, 3, 4], [5], [6, 7]]
 LORA = LoraConfig(rank=4, alpha=8.0)
-SIZES = {"vocab_size": 258, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +53,14 @@ def logits(model):
     return model(torch.arange(40)[None]).logits
 
 
-def other_model(folder, tmp_path, kind, config):
+def other_model(folder, tmp_path, name):
     """The tiny model's tokenizer with another model's weights."""
     copy = shutil.copytree(folder, tmp_path / "other")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = kind(config)
-    for name, weight in model.named_parameters():
-        if name.endswith("q_proj.bias"):
+        model = families("adapters", "all")[name]()
+    for parameter, weight in model.named_parameters():
+        if parameter.endswith("q_proj.bias"):
             torch.nn.init.constant_(weight, 0.3)
     model.save_pretrained(copy)
     return copy
@@ -237,8 +229,7 @@ def test_a_merged_weight_by_hand(folder, tmp_path):
 
 def test_tied_embeddings_and_biases(folder, tmp_path):
     """Qwen's small models use the input embedding as output layer, and give attention biases."""
-    config = Qwen2Config(**SIZES, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True)
-    policy = adapted(other_model(folder, tmp_path, Qwen2ForCausalLM, config))
+    policy = adapted(other_model(folder, tmp_path, "tied"))
     assert policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
     save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
@@ -250,8 +241,7 @@ def test_tied_embeddings_and_biases(folder, tmp_path):
 
 
 def test_attention_by_the_familys_own_names(folder, tmp_path):
-    config = GPTNeoXConfig(**SIZES, num_attention_heads=4)
-    policy = load(other_model(folder, tmp_path, GPTNeoXForCausalLM, config))
+    policy = load(other_model(folder, tmp_path, "neox"))
     add_adapters(policy, LoraConfig(rank=2, targets="attention"), seed=0)
     names = {f"gpt_neox.layers.0.attention.{name}" for name in ("query_key_value", "dense")}
     assert set(adapter_layers(policy.model)) == names
@@ -259,8 +249,7 @@ def test_attention_by_the_familys_own_names(folder, tmp_path):
 
 @pytest.mark.parametrize("targets", ["all_linear", "attention"])
 def test_a_model_without_such_layers_is_refused_with_what_it_has(folder, tmp_path, targets):
-    config = GPT2Config(vocab_size=258, n_embd=32, n_layer=1, n_head=4, n_positions=64)
-    policy = load(other_model(folder, tmp_path, GPT2LMHeadModel, config))
+    policy = load(other_model(folder, tmp_path, "gpt2"))
     with pytest.raises(ModelError, match=r"GPT2LMHeadModel.*c_attn \(Conv1D\)"):
         add_adapters(policy, LoraConfig(rank=2, targets=targets), seed=0)
 

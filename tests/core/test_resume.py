@@ -21,8 +21,10 @@ from grpo_core.errors import CheckpointError
 
 from .runs import (
     AHEAD_POINTS,
+    CUTS,
     ENGINES,
     KILLED,
+    KILLS,
     SETTINGS,
     STEP_POINTS,
     STEPS,
@@ -37,33 +39,6 @@ from .runs import (
 ALL = {**SETTINGS, **ENGINES}
 AHEAD = [name for name in ENGINES if name.startswith("ahead")]
 TENSORS = ("policy", "policy-optimizer")
-CUT_POINTS = (
-    "checkpoint:begun",
-    *(
-        f"checkpoint:{name}-{done}"
-        for name in (*(f"{part}.safetensors" for part in TENSORS), "state.json")
-        for done in ("written", "synced")
-    ),
-    *(
-        f"checkpoint:{done}"
-        for done in ("filled", "manifest-written", "synced", "renamed", "parent-synced", "recorded")
-    ),
-    *(f"prune:{done}" for done in ("renamed", "removed", "recorded")),
-)
-"""In the order in which writing one checkpoint passes them."""
-QUICK = {
-    "plain": ["updating:3"],
-    "dynamic": ["updated:3"],
-    "adaptive": ["sampled:3"],
-    "lora": ["checkpoint:policy-optimizer.safetensors-written@3"],
-    "critic": ["recorded:2"],
-    "iterations": ["step:4"],
-    "shared": ["updating:2"],
-    "packed": ["sampled:4"],
-    "ahead": ["drawn:3"],
-    "ahead-dynamic": ["waiting:2"],
-}
-"""A kill of each kind of run; the others are slow."""
 QUICK_CUTS = ("checkpoint:filled", "checkpoint:renamed", "prune:renamed")
 slow = pytest.mark.slow
 
@@ -85,31 +60,10 @@ def assert_worth_comparing(name: str, run: Result) -> None:
         assert all(age >= 1 for age in ages[1:])
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", KILLS)
 def test_killed_and_resumed(runs_home: Path, tmp_path: Path, whole, name: str) -> None:
-    setting(runs_home, name).train_through(tmp_path / "run", QUICK[name])
+    setting(runs_home, name).train_through(tmp_path / "run", KILLS[name])
     assert_worth_comparing(name, whole(name))
-    assert result(tmp_path / "run") == whole(name)
-
-
-@slow
-@pytest.mark.parametrize("name", ALL)
-def test_killed_in_every_step_and_resumed(runs_home: Path, tmp_path: Path, whole, name: str) -> None:
-    """One run, killed five times: in each step once, each time elsewhere in it, and once inside a checkpoint."""
-    first = list(ALL).index(name)  # so that each point meets each step in one of the settings
-    points = [f"{STEP_POINTS[(step + first) % 5]}:{step}" for step in range(1, STEPS + 1)]
-    points.insert(2, "checkpoint:policy-optimizer.safetensors-written")
-    setting(runs_home, name).train_through(tmp_path / "run", points)
-    assert_worth_comparing(name, whole(name))
-    assert result(tmp_path / "run") == whole(name)
-
-
-@slow
-@pytest.mark.parametrize("name", AHEAD)
-def test_killed_while_drawing_ahead(runs_home: Path, tmp_path: Path, whole, name: str) -> None:
-    """At the beginning and at the end of drawing, in its thread, and where the trainer waits for it."""
-    points = ["drawing:2", "drawn:2", "waiting:1", "waiting:2", "drawn:4", "drawing:4", "waiting:4"]
-    setting(runs_home, name).train_through(tmp_path / "run", points)
     assert result(tmp_path / "run") == whole(name)
 
 
@@ -141,7 +95,7 @@ def test_killed_where_the_cost_decides_when_checkpoints_are_cut(runs_home: Path,
         point
         if point in ("checkpoint:filled", "checkpoint:renamed", "prune:renamed")
         else pytest.param(point, marks=slow)
-        for point in CUT_POINTS
+        for point in CUTS
     ],
 )
 def test_killed_within_a_checkpoint(runs_home: Path, tmp_path: Path, whole, point: str) -> None:
@@ -151,7 +105,7 @@ def test_killed_within_a_checkpoint(runs_home: Path, tmp_path: Path, whole, poin
     # The third checkpoint is that of step 2, and the first that makes another one needless.
     nth = 1 if point in ("prune:renamed", "prune:removed") else 3
     assert run.train(out, fault=f"{point}@{nth}") == KILLED
-    step = 2 if CUT_POINTS.index(point) >= CUT_POINTS.index("checkpoint:renamed") else 1
+    step = 2 if CUTS.index(point) >= CUTS.index("checkpoint:renamed") else 1
     assert names_of_steps(out)[-1] == step_folder(step)
     verify_checkpoint(out / "checkpoints" / step_folder(step))
     assert run.train(out, "--resume") == 0

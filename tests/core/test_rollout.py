@@ -1,27 +1,10 @@
 """The local sampler: its log-probabilities are the trainer's, whether a prompt is held once or for every row,
 and whether a token goes through the model's modules or through the flat list of operations (replay)."""
 
-import math
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    OlmoeConfig,
-    OlmoeForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from grpo_core.config import LoraConfig
 from grpo_core.errors import ModelError
@@ -36,31 +19,14 @@ from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
 from grpo_core.rollout.shared_cache import FIRST_ROOM, SharedCache, partial, partial_by_products, shareable
 
+from .families import families
+
 torch.set_num_threads(1)
-SIZES = {
-    "vocab_size": 300,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 512,
-}
-HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
-FAMILIES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=4, num_key_value_heads=4)),
-    "grouped heads": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, **HEADS)),
-    "one head for all": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=4, num_key_value_heads=1)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=512)),
-    "norms on queries": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, **HEADS, head_dim=16)),
-}
+FAMILIES = families("sampler", "shared")
 QUICK = ("grouped heads", "gpt2")
 PRODUCTS = {"llama": 4, "grouped heads": 4, "one head for all": 4, "gpt2": 0, "norms on queries": 4}
 """Of a layer once those of one input are joined; gpt2 keeps its weights the other way round."""
-WINDOWED = {
-    "every layer": lambda: MistralForCausalLM(MistralConfig(**SIZES, **HEADS, sliding_window=8)),
-    "some layers": lambda: Qwen2ForCausalLM(
-        Qwen2Config(**SIZES, **HEADS, use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    ),
-}
+WINDOWED, UNTRACED = families("sampler", "windowed"), families("sampler", "untraced")
 PROMPTS = [[10, 20, 30], [40], [50, 60, 70, 80, 90, 100, 110, 120, 130, 140, 150], [10, 20, 30], [7, 8]]
 
 
@@ -383,9 +349,9 @@ def look(module, inputs, output):
     [
         (FAMILIES["llama"], torch.bfloat16, False),
         (FAMILIES["llama"], torch.float32, True),  # with a hook that looks at its numbers
-        (lambda: OlmoeForCausalLM(OlmoeConfig(**SIZES, **HEADS, num_experts=4, num_experts_per_tok=2)), None, True),
+        (UNTRACED["experts"], None, True),
         # Capped scores are not for the shared cache, so nobody asks.
-        (lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, **HEADS, head_dim=16, sliding_window=8)), None, False),
+        (UNTRACED["capped"], None, False),
     ],
     ids=["bf16", "looks", "experts", "capped"],
 )
@@ -410,16 +376,3 @@ def test_a_trace_that_gives_other_numbers_is_refused():
     policy.model.model.norm.register_forward_hook(drift)
     with pytest.raises(ModelError, match="off by"):
         Replay(policy)
-
-
-def test_frequencies_follow_the_distribution():
-    policy = make(FAMILIES["llama"], ends=[])
-    logits = policy.model(torch.tensor([[10, 20, 30]])).logits[0, -1].detach().double() / 0.3
-    probs = torch.softmax(logits, -1)
-    rollout, decoding = LocalRollout(policy, max_rows=4000), Decoding(max_tokens=1, temperature=0.3)
-    (drawn,) = rollout.generate([[10, 20, 30]], samples=4000, decoding=decoding, key=(0,))
-    likely = int(probs.argmax())
-    share, p = sum(one.tokens == (likely,) for one in drawn) / 4000, probs[likely].item()
-    assert 0.02 < p < 0.98
-    assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / 4000)
-    assert drawn[0].entropy == pytest.approx(-(probs * probs.log()).sum().item(), abs=1e-4)

@@ -162,14 +162,6 @@ def test_the_reference_follows_the_policy(home, tmp_path, reference, zero_at):
     assert {step for step, m in enumerate(metrics, 1) if m["kl"] == 0} == zero_at
 
 
-def test_an_averaged_reference_is_in_between(home, tmp_path):
-    def kl(name, **reference):
-        algorithm = {**LENGTHS, "kl": {"coef": 1e-9}, "reference": reference}
-        return run(home, tmp_path / name, algorithm=algorithm, optim={"steps": 3, "lr": 1e-3})[2]["kl"]
-
-    assert 0 < kl("half", refresh="average", every=2, weight=0.5) < kl("still")
-
-
 # ---------------------------------------------------------------------- sampler and trainer
 
 

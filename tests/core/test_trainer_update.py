@@ -11,6 +11,7 @@ from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.reference import Reference
 from grpo_core.training.single import SingleTraining, learning_rate
+from tests.cases import cases
 
 from .tiny import config, load, tiny_folder
 
@@ -38,36 +39,6 @@ def build(folder, *, reference=False, skip=True, **parts):
 
 def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
-
-
-def updated(folder, rows=ROWS, steps=3, **options):
-    policy, training = build(folder, **options)
-    metrics = [training.update(rows, step=step).metrics for step in range(1, steps + 1)]
-    return weights(policy), metrics
-
-
-AGGREGATIONS = [
-    {"aggregation": "sequence_mean"},
-    {"aggregation": "token_mean"},
-    {"aggregation": "constant", "aggregation_constant": 10},
-]
-
-
-@pytest.mark.parametrize("algorithm", AGGREGATIONS, ids=lambda a: a["aggregation"])
-@pytest.mark.parametrize("kl", [0.0, 0.1])
-def test_micro_batch_size_changes_nothing(folder, algorithm, kl):
-    algorithm = {**algorithm, "kl": {"coef": kl}, "inner_iterations": 2}
-    sgd_like = {"steps": 3, "lr": 1e-3}
-    results = [
-        updated(folder, reference=kl > 0, algorithm=algorithm, optim=sgd_like, engine={"micro_batch_tokens": size})
-        for size in (1, 10_000)
-    ]
-    before = weights(load(folder))
-    for moved, metrics in results:
-        assert torch.allclose(moved, results[0][0], atol=2e-5)
-        assert (moved - before).abs().max() > 1e-3
-        for mine, first in zip(metrics, results[0][1], strict=True):
-            assert mine == pytest.approx(first, rel=1e-3, abs=1e-6)
 
 
 # At ratio 1 a token's loss is −A: 1 for each of the two tokens of one completion, −1 for each of the other's six.
@@ -145,31 +116,20 @@ def test_the_divergence_to_an_equal_reference_is_0(folder):
 
 def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     """At ratio 1 the gradient of the token-mean loss is −Σ A·∇log π / tokens, with nothing else in it."""
-    policy, training = build(folder, optim={"steps": 1, "lr": 1e-3, "max_grad_norm": 1e9})
-    norm = training.update(ROWS, step=1).metrics["grad_norm"]
+    metrics, found = gradient(folder, ROWS)
     plain = load(folder)
     total = torch.zeros(())
     for row in ROWS:
         total = total - row.advantage * completion_logprobs(plain.model, [row.prompt], [row.completion]).sum() / 22
     total.backward()
     expected = torch.cat([p.grad.flatten() for p in plain.model.parameters()])
-    found = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-    assert norm == pytest.approx(expected.norm().item(), rel=1e-4)
+    assert metrics["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-4)
     assert torch.allclose(found, expected, atol=1e-6)
 
 
 def test_temperature_is_in_the_gradient(folder):
-    _, hot = build(folder, sampling={"group_size": 2, "temperature": 2.0})
-    _, cold = build(folder)
-    assert hot.update(ROWS, step=1).metrics["grad_norm"] < 0.8 * cold.update(ROWS, step=1).metrics["grad_norm"]
-
-
-def test_skipping_rows_without_gradient_is_exact(folder):
-    optim = {"steps": 3, "lr": 1e-3, "weight_decay": 0.1}
-    skipped, some = updated(folder, optim=optim)
-    computed, every = updated(folder, optim=optim, skip=False)
-    assert torch.allclose(skipped, computed, atol=1e-6)
-    assert [m["loss"] for m in some] == pytest.approx([m["loss"] for m in every], abs=1e-7)
+    hot, cold = (gradient(folder, ROWS, sampling={"group_size": 2, "temperature": t})[1].norm() for t in (2.0, 1.0))
+    assert hot < 0.8 * cold
 
 
 @pytest.mark.parametrize(
@@ -200,34 +160,18 @@ def test_the_optimiser_steps_without_any_signal(folder):
     assert (weights(policy) - before).abs().max() > 1e-4
 
 
-def test_masked_rows_do_not_count(folder):
-    masked = [*ROWS, TrainRow([1, 2], [3, 4, 5, 6, 7, 8], 3.0, False)]
-    for algorithm in AGGREGATIONS:
-        assert torch.equal(
-            updated(folder, rows=masked, algorithm=algorithm)[0], updated(folder, algorithm=algorithm)[0]
-        )
-
-
-WEIGHT, NONE = {"correction": {"stale": "weight"}}, {"correction": {"mode": "none"}}
-REINFORCE = {"loss": "reinforce", "aggregation": "token_mean"}
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_masked_rows_do_not_count(folder, aggregation):
+    masked = TrainRow([1, 2], [3, 4, 5, 6, 7, 8], 3.0, False)
+    (more, found), (metrics, expected) = (
+        gradient(folder, rows, algorithm={"aggregation": aggregation}) for rows in ([*ROWS, masked], ROWS)
+    )
+    assert torch.equal(found, expected)
+    assert more["loss"] == metrics["loss"]
 
 
 @pytest.mark.parametrize(
-    ("stale", "algorithm", "times", "gradients"),
-    [
-        # Another engine's rounding: the old policy is the trainer's, as it says it itself; what differs is weighed.
-        (False, {}, 1.1, 1.1),
-        (False, {}, 3.0, 2.0),  # at most the cap
-        (False, NONE, 1.1, 1.0),
-        # An earlier policy: the ratio is to it, r·A·∇log π within the clip range, and none above it.
-        (True, {}, 1.1, 1.1),
-        (True, {}, 1.5, 0.0),
-        (True, NONE, 1.1, 1.1),
-        # The ratio is to the policy before the update, and what has moved since is a weight.
-        (True, WEIGHT, 1.5, 1.5),
-        (True, WEIGHT, 3.0, 2.0),
-        (True, REINFORCE, 1.5, 1.5),
-    ],
+    ("stale", "algorithm", "times", "gradients"), cases("trainer/ratios", "stale", "algorithm", "times", "gradients")
 )
 def test_to_which_policy_the_ratio_is(folder, stale, algorithm, times, gradients):
     """One completion of advantage 1 that the trainer finds so many times as likely, at each token, as its sampler did:
@@ -246,9 +190,9 @@ def test_to_which_policy_the_ratio_is(folder, stale, algorithm, times, gradients
 
 def test_inner_iterations_report_clipping(folder):
     optim = {"steps": 1, "lr": 0.05}  # large enough to leave the clip range at once
-    _, metrics = updated(folder, steps=1, algorithm={"inner_iterations": 4}, optim=optim)
-    assert 0 < metrics[0]["clip_ratio/low_mean"] < 1
-    assert 0 < metrics[0]["clip_ratio/high_mean"] < 1
+    metrics = build(folder, algorithm={"inner_iterations": 4}, optim=optim)[1].update(ROWS, step=1).metrics
+    assert 0 < metrics["clip_ratio/low_mean"] < 1
+    assert 0 < metrics["clip_ratio/high_mean"] < 1
 
 
 def test_kl_pulls_back_to_the_reference(folder):
@@ -330,12 +274,9 @@ def test_an_averaged_reference_moves_in_bf16(folder):
 
 def test_masked_rows_have_no_say_in_the_entropy_threshold(folder):
     """Also after `measure`, which looks at all rows."""
-    masked = [TrainRow([7, 8], [200 + n, 9, 4, 2, 77], 1.0, False, group=5 + n) for n in range(8)]
-    norms = []
-    for first in (False, True):
-        algorithm = {"top_entropy_share": 0.3}
-        _, training = build(folder, algorithm=algorithm, optim={"steps": 1, "lr": 1e-3, "max_grad_norm": 1e9})
-        if first:
-            training.measure([*ROWS, *masked])
-        norms.append(training.update([*ROWS, *masked], step=1).metrics["grad_norm"])
-    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    rows = [*ROWS, *(TrainRow([7, 8], [200 + n, 9, 4, 2, 77], 1.0, False, group=5 + n) for n in range(8))]
+    share = {"top_entropy_share": 0.3}
+    _, training = build(folder, algorithm=share, optim={"steps": 1, "lr": 1e-3, "max_grad_norm": 1e9})
+    training.measure(rows)
+    expected = gradient(folder, ROWS, algorithm=share)[0]["grad_norm"]
+    assert training.update(rows, step=1).metrics["grad_norm"] == pytest.approx(expected, rel=1e-5)

@@ -10,23 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import cases
+
 from .scores import advantages_of, token_values, values
 
-OUTCOME = [
-    {"advantage": "group", "scale": "group_std"},
-    {"advantage": "group", "scale": "group_std", "std_ddof": 1, "advantage_eps": 1e-4},
-    {"advantage": "group", "scale": "batch_std"},
-    {"advantage": "group", "scale": "none"},
-    {"advantage": "rloo", "scale": "none"},
-    {"advantage": "reinforce", "scale": "none"},
-    {"advantage": "reinforce_baseline", "scale": "none"},
-    {"advantage": "reinforce_baseline", "scale": "batch_std"},
-    {"advantage": "reinforce_pp", "scale": "batch_std"},
-    {"advantage": "reinforce_pp_baseline", "scale": "batch_std"},
-    {"advantage": "maxrl", "scale": "none"},
-    {"advantage": "pass_at_k", "pass_k": 2},
-    {"advantage": "pass_at_k", "pass_k": 3, "scale": "none"},
-]
+OUTCOME = [case.values[0] for case in cases("algo/outcome_advantages", "algorithm")]
 COMPARING = [one for one in OUTCOME if one["advantage"] not in ("reinforce", "maxrl")]
 Z_SCORES = [one for one in COMPARING if one.get("scale", "group_std") != "none" and not one.get("advantage_eps")]
 LINEAR = [one for one in OUTCOME if one.get("scale") == "none" and one["advantage"] in ("group", "rloo")]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from grpo_core.algo.kl import adapted_coef, kl_estimate
+from tests.cases import cases
 
 ESTIMATORS = ("k1", "k2", "k3", "k3_plus")
 
@@ -72,16 +73,7 @@ def test_nothing_is_clamped():
 
 
 @pytest.mark.parametrize(
-    ("nats", "completions", "expected"),
-    [
-        (6.0, 256, 0.1),  # on target
-        (6.6, 1000, 0.1 * 1.01),  # error 0.1, a tenth of the horizon
-        (5.4, 1000, 0.1 * 0.99),
-        (60.0, 1000, 0.1 * 1.02),  # error 9, held at 0.2
-        (0.0, 1000, 0.1 * 0.98),  # error −1, held at −0.2
-        (-3.0, 1000, 0.1 * 0.98),  # k1 can be negative
-        (7.2, 10_000, 0.1 * 1.2),  # once by its error over the horizon
-    ],
+    ("nats", "completions", "expected"), cases("algo/kl_controller", "nats", "completions", "expected")
 )
 def test_the_controller_moves_towards_its_target(nats, completions, expected):
     found = adapted_coef(0.1, nats, target_nats=6.0, horizon=10_000, completions=completions)

@@ -35,24 +35,17 @@ def test_worked_by_hand(loss, settings, ratios, log_ratios, old, groups, advanta
     }
 
 
-def test_two_sided_clipping_and_dual_clip_are_one_formula():
-    # INTELLECT-2: −min(min(r, δ)·A, clip(r)·A). Dual clip, for negative A: −max(min(r·A, clip(r)·A), c·A).
-    def two_sided(r, a, bound):
-        return -min(min(r, bound) * a, min(max(r, 0.8), 1.2) * a)
-
+def test_two_sided_clipping_is_dual_clip():
+    # Dual clip, for negative A: −max(min(r·A, clip(r)·A), c·A).
     def dual(r, a, bound):
         plain = min(r * a, min(max(r, 0.8), 1.2) * a)
         return -max(plain, bound * a) if a < 0 else -plain
 
-    changed = 0
     for bound in (1.21, 3.0, 4.0):
         for r in (0.01, 0.5, 0.8, 1.0, 1.2, 1.3, 2.99, 3.01, 4.0, 5.0, 100.0):
             for a in (-2.0, -1.0, 0.0, 1.0, 2.0):
                 loss = policy_loss(tokens_of([[math.log(r)]], [a]), algorithm("clip", clip_delta=bound)).loss_N.item()
-                assert two_sided(r, a, bound) == pytest.approx(dual(r, a, bound))
                 assert loss == pytest.approx(dual(r, a, bound))
-                changed += loss != pytest.approx(two_sided(r, a, 1e9))
-    assert changed > 10  # the bound did something
 
 
 def test_vespo_of_a_weight_too_large_for_the_number_format_is_0():

@@ -15,6 +15,7 @@ import yaml
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from grpo_core.model.tiny import byte_tokenizer
+from tests.cases import FOLDER
 from tests.needs import VLLM_PYTHON
 from tests.processes import clean_environment
 
@@ -70,25 +71,7 @@ def make_home(folder: Path) -> Path:
 
 def settings(place: str, **parts: dict[str, Any]) -> dict[str, Any]:
     """A run's config; `parts` are put over it, part by part."""
-    base: dict[str, dict[str, Any]] = {
-        "model": {"path": "base"},
-        "data": {"path": "train.jsonl"},
-        "reward": {
-            "components": [
-                {
-                    "name": "near",
-                    "kind": "numeric",
-                    "params": {"extract": "last_number", "tolerance": 1500},
-                }
-            ]
-        },
-        "sampling": {"group_size": 8, "prompts_per_step": 3, "max_completion_tokens": 4},
-        "optim": {"steps": 3, "lr": 0.002},
-        "algorithm": {"correction": {"mode": "token_truncate"}},
-        "engine": {"threads": 1, "device": "cpu", "rollout": "vllm", "rollout_batch": 24},
-        "checkpoints": {"every": 1},
-        "eval": {"before": False, "after": False},
-    }
+    base = yaml.safe_load((FOLDER / "trainer/vllm.yaml").read_text(encoding="utf-8"))
     merged = {name: {**base.get(name, {}), **parts.get(name, {})} for name in base.keys() | parts.keys()}
     merged["engine"]["vllm"] = {"place": place, "eager": True, "tolerance": 1e-4, **merged["engine"].get("vllm", {})}
     return merged
