@@ -47,7 +47,7 @@ from tests.web.governance.conftest import World
 from tests.web.governance.records import accepted, content_of, files_of, lines, logged, put_first_schema, saved, stored
 from tests.web.governance.scenarios import never_began
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Launch = Callable[..., Run]
 ClientFor = Callable[[User], Client]
 TRACES = "traces/steps-000001-000100.jsonl"

@@ -27,7 +27,7 @@ from tests.web.governance.made_reading import comparison, document, entry
 from tests.web.governance.records import issue, page_text, put, put_first_schema
 from tests.web.governance.scenarios import retried, suites
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 ClientFor = Callable[[User], Client]
 Launch = Callable[..., Run]
 ROLES = {"admin": "alice", "operator": "oscar", "reviewer": "rita", "viewer": "bob", "stranger": "charlie"}

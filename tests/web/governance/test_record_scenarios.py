@@ -34,7 +34,7 @@ from tests.web.governance.conftest import World
 from tests.web.governance.records import stripped
 from tests.web.governance.scenarios import SCENARIOS, finished, resumed_on_another_node, settings
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Golden = Callable[[str, Any], None]
 Launch = Callable[..., Run]
 

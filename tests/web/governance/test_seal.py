@@ -39,7 +39,7 @@ from tests.web.governance.records import accepted, entry, logged, saved, stored
 from tests.web.governance.scenarios import failed_after_two_steps, never_began, retried
 from tests.web.run_rows import put_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Launch = Callable[..., Run]
 LONG_AGO = "2026-01-01T00:00:00Z"
 
@@ -150,7 +150,6 @@ STEPS: list[tuple[Any, str]] = [
 def test_failure_at_any_step_leaves_nothing_and_the_next_try_seals(
     finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making.pdf, "card_pdf", lambda _: b"%PDF-")  # half of the time that a seal takes
     for module, name in STEPS:
         with monkeypatch.context() as broken:
             broken.setattr(module, name, strike)
