@@ -42,7 +42,7 @@ def test_faults_stand_beside_their_field(
     assert response.status_code == 422
     assert list(response.context["form"].errors) == [field]
     assert f'id="id_{field}_error"' in response.content.decode()
-    assert Project.objects.count() == 1
+    assert Project.objects.count() == 2
     with pytest.raises(ValidationError):
         project_create(slug="ours", name="again", owner=alice)
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from cohort.governance.cards import pdf
+
 
 class World:
     """`world.alice`, `world.launch` and so on are the fixtures of these names."""
@@ -24,3 +26,9 @@ class World:
 @pytest.fixture
 def world(request: pytest.FixtureRequest, db: None) -> World:
     return World(request)
+
+
+@pytest.fixture
+def quick_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seals without setting the card's PDF, which takes half of the time; test_card_copies.py looks at it."""
+    monkeypatch.setattr(pdf, "card_pdf", lambda _: b"%PDF-1.7 %%EOF")

@@ -31,6 +31,9 @@ VARIES = (
     (r"\b[0-9a-f]{4}( [0-9a-f]{4}){3}\b", "SHORT"),
     (r"run ≠ changed \d+ \d+", "run ≠ changed N N"),
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
+    (r"card-[0-9a-f]{16}", "card-SHORT"),
+    (r"\b\d+ kB\b", "N kB"),
+    (r"(\d\.\d{10})\d+", r"\1"),
     (r"(?i)\b(run|job|entry) \d+", r"\1 N"),
 )
 """What no two records of the same facts share."""
@@ -150,6 +153,8 @@ def stripped(value: Any) -> Any:
         return {name: _stripped(name, one) for name, one in value.items() if name != "salt"}
     if isinstance(value, list):
         return [stripped(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.10g}")
     if isinstance(value, str):
         for pattern, word in VARIES:
             value = re.sub(pattern, word, value)

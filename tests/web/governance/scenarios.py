@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -26,20 +25,12 @@ from grpo_core.rewards import Rubric, Runner
 from tests import sealed_run
 from tests.cases import cases
 from tests.sealed_run import checkpoint, evaluation, step
+from tests.web.governance.conftest import World
 from tests.web.governance.made_reading import ROWS
 
 FORM_ONLY = {"components": [{"name": "form", "kind": "r1_format"}]}
 NOTHING = {**Totals().as_dict(), "seconds": 2.0}
 """Totals of an older trainer that ended before it had taken up what was done before it; today's sends none."""
-
-
-@dataclass(frozen=True)
-class World:
-    """Who and what a scenario needs."""
-
-    launch: Callable[..., Run]
-    alice: User
-    oscar: User
 
 
 SCENARIOS: dict[str, Callable[[World], Run]] = {}

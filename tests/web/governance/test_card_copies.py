@@ -16,7 +16,6 @@ from cohort.governance.cards import bom, charts, html, markdown, pdf, readme, sh
 from cohort.governance.cards.reading import Reading, Series
 from cohort.governance.fields import FIELDS
 from cohort.governance.parts import AUDIENCES
-from tests.browser import chromium
 from tests.web.governance.made_reading import BASE_DIGEST, DIGEST, HOSTILE, comparison, entry, reading
 
 COPIES: dict[str, Callable[[Reading], bytes]] = {
@@ -139,20 +138,6 @@ def test_page_refers_to_nothing_outside_and_runs_nothing() -> None:
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}  # the name of SVG
     assert page.count("<svg") == 3
     assert html.card_html(reading("public")).count(b"<svg") == 1, "the public has no chart of steps"
-
-
-@pytest.mark.slow
-def test_page_opens_from_a_disk_without_asking_for_anything(tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("card") / "card.html"
-    file.write_bytes(html.card_html(reading(text=HOSTILE)))
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 360, "height": 800})
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: asked.append(message.text))
-        page.goto(file.as_uri())
-        assert asked == [file.as_uri()]
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_chart_is_drawn_from_the_numbers() -> None:

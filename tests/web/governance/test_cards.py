@@ -43,10 +43,11 @@ from grpo_core import records
 from grpo_core.commitments import commit
 from tests import forged_card, sealed_run
 from tests.processes import DEADLINE, wait_for
+from tests.web.governance.conftest import World
 from tests.web.governance.records import accepted, content_of, files_of, lines, logged, put_first_schema, saved, stored
 from tests.web.governance.scenarios import never_began
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Launch = Callable[..., Run]
 ClientFor = Callable[[User], Client]
 TRACES = "traces/steps-000001-000100.jsonl"
@@ -368,10 +369,8 @@ def test_no_text_is_deleted_without_a_reason_that_can_be_kept(launched: Run, ali
     assert not Sample.objects.exclude(redacted_at=None).exists()
 
 
-def test_texts_are_kept_for_so_many_days_after_the_end(
-    sealed: Record, alice: User, ours: Project, tmp_path: Path
-) -> None:
-    retention_set(project=ours, actor=alice, days=30)
+def test_texts_are_kept_for_so_many_days_after_the_end(world: World, sealed: Record, tmp_path: Path) -> None:
+    retention_set(project=world.ours, actor=world.alice, days=30)
     assert traces_expire() == 0
     Run.objects.update(ended_at=Now() - timedelta(days=31))
     assert (traces_expire(), traces_expire()) == (12, 0)
@@ -379,7 +378,7 @@ def test_texts_are_kept_for_so_many_days_after_the_end(
     assert accepted(sealed.card(), tmp_path)
     for days in (0, 36_501):
         with pytest.raises(ValidationError):
-            retention_set(project=ours, actor=alice, days=days)
+            retention_set(project=world.ours, actor=world.alice, days=days)
 
 
 def test_a_run_that_goes_on_keeps_its_texts(launched: Run, alice: User, ours: Project) -> None:
@@ -390,10 +389,10 @@ def test_a_run_that_goes_on_keeps_its_texts(launched: Run, alice: User, ours: Pr
 
 
 def test_zips_that_a_cut_process_left_are_deleted_by_the_hourly_task(
-    sealed: Record, alice: User, monkeypatch: pytest.MonkeyPatch
+    world: World, sealed: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier = [card.artifact for card in Card.objects.all()]
-    redact(sealed, alice)
+    redact(sealed, world.alice)
     with monkeypatch.context() as cut:
         cut.setattr(redaction, "_earlier_zips", lambda _: [])
         assert cards_renew(run=sealed.run) == 1
@@ -404,12 +403,10 @@ def test_zips_that_a_cut_process_left_are_deleted_by_the_hourly_task(
     assert runs_to_renew() == []
 
 
-def test_a_lost_card_of_one_run_holds_up_no_other(
-    launch: Launch, alice: User, caplog: pytest.LogCaptureFixture
-) -> None:
-    first, second = (sealed_run.sealed(launch()) for _ in range(2))
+def test_a_lost_card_of_one_run_holds_up_no_other(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = (sealed_run.sealed(world.launch()) for _ in range(2))
     for one in (first, second):
-        redact(one, alice)
+        redact(one, world.alice)
     artifacts.remove(first.card().artifact)
     with caplog.at_level(logging.ERROR), pytest.raises(RuntimeError, match=rf"\[{first.run_id}\]"):
         expire_traces()
@@ -418,17 +415,15 @@ def test_a_lost_card_of_one_run_holds_up_no_other(
     assert runs_to_renew() == [first.run_id]
 
 
-def test_a_card_that_cannot_be_issued_again_is_told_before_a_text_is_deleted(
-    sealed: Record, alice: User, client_for: ClientFor
-) -> None:
+def test_a_card_that_cannot_be_issued_again_is_told_before_a_text_is_deleted(world: World, sealed: Record) -> None:
     """Of the first schema: sealed before an upgrade, with texts in its one card."""
     sample = sample_of(sealed)
     page = f"/p/ours/runs/{sealed.run_id}/groups/{sample.group_id}/redact/"
     warns = "will keep the texts"
-    assert warns not in client_for(alice).get(page).content.decode()
+    assert warns not in world.client("alice").get(page).content.decode()
     put_first_schema(sealed.run, end=2)
-    assert warns in client_for(alice).get(page).content.decode()
-    redact(sealed, alice)
+    assert warns in world.client("alice").get(page).content.decode()
+    redact(sealed, world.alice)
     expire_traces()
     assert runs_to_renew() == []
     assert sealed.card().issue == 2, "the others are issued again all the same"

@@ -23,6 +23,7 @@ from cohort.runs.services import run_create, run_launch, run_submit
 from cohort.runs.services.suites import ChosenSuite
 from grpo_core.errors import ConfigError
 from tests.sealed_run import touched
+from tests.web.governance.conftest import World
 from tests.web.governance.records import logged
 from tests.web.run_rows import Maker
 from tests.web.suite_rows import CHOICES, HARMFUL, add_suite
@@ -72,9 +73,9 @@ def page_of(client: Client, dataset: PromptDataset) -> str:
 
 
 def test_an_upload_is_compared_in_the_background_and_once(
-    client_for: ClientFor, oscar: User, leaky: PromptDataset, capitals: EvalSuiteVersion
+    world: World, leaky: PromptDataset, capitals: EvalSuiteVersion
 ) -> None:
-    client = client_for(oscar)
+    client = world.client("oscar")
     assert pair_of(leaky, capitals).state == "being checked"
     assert "being checked" in page_of(client, leaky)
     check_all()
@@ -91,19 +92,15 @@ def test_an_upload_is_compared_in_the_background_and_once(
     assert pair_of(leaky, capitals).row.at == pair.row.at
 
 
-def test_a_suite_that_comes_later_is_compared_with_what_is_there(
-    client_for: ClientFor, oscar: User, dataset: PromptDataset
-) -> None:
-    version = add_suite(dataset.project, oscar)
+def test_a_suite_that_comes_later_is_compared_with_what_is_there(world: World) -> None:
+    version = add_suite(world.dataset.project, world.oscar)
     check_all()
-    assert pair_of(dataset, version).state == "none"
-    assert '<span class="badge is-right">none</span>' in page_of(client_for(oscar), dataset)
+    assert pair_of(world.dataset, version).state == "none"
+    assert '<span class="badge is-right">none</span>' in page_of(world.client("oscar"), world.dataset)
 
 
 def test_the_check_is_a_message_and_asked_for_again_when_it_is_lost(
-    upload: Callable[..., PromptDataset],
-    capitals: EvalSuiteVersion,
-    django_capture_on_commit_callbacks: Callable[..., object],
+    world: World, capitals: EvalSuiteVersion, django_capture_on_commit_callbacks: Callable[..., object]
 ) -> None:
     def asked() -> list[object]:
         return take_all("platform.seal")
@@ -115,7 +112,7 @@ def test_the_check_is_a_message_and_asked_for_again_when_it_is_lost(
 
     asked()
     with NEVER, django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
-        dataset = upload("what is the capital of italy?", "b")
+        dataset = world.upload("what is the capital of italy?", "b")
     row = pair_of(dataset, capitals).row
     assert asked() == [[row.pk]]
     assert reminded() == []  # asked for just now
@@ -130,51 +127,45 @@ def test_the_check_is_a_message_and_asked_for_again_when_it_is_lost(
     assert reminded() == []
 
 
-def test_a_file_that_is_gone_is_said(
-    client_for: ClientFor, oscar: User, leaky: PromptDataset, capitals: EvalSuiteVersion
-) -> None:
+def test_a_file_that_is_gone_is_said(world: World, leaky: PromptDataset, capitals: EvalSuiteVersion) -> None:
     artifacts.remove(leaky.artifact)
     check_all()
     pair = pair_of(leaky, capitals)
     assert pair.state == "not checked"
     assert pair.row.fault in pair.text
-    assert pair.row.fault in page_of(client_for(oscar), leaky)
+    assert pair.row.fault in page_of(world.client("oscar"), leaky)
 
 
-def test_texts_of_a_sensitive_suite_are_not_kept(
-    client_for: ClientFor, ours: Project, alice: User, upload: Callable[..., PromptDataset]
-) -> None:
-    version = add_suite(ours, alice, "locks", spec=HARMFUL, content=CHOICES)
-    dataset = upload("other", "SECRET question 2?")
+def test_texts_of_a_sensitive_suite_are_not_kept(world: World) -> None:
+    version = add_suite(world.ours, world.alice, "locks", spec=HARMFUL, content=CHOICES)
+    dataset = world.upload("other", "SECRET question 2?")
     check_all()
     pair = pair_of(dataset, version)
     assert (pair.touched, pair.row.examples) == (1, [])
-    assert "sensitive suite" in page_of(client_for(alice), dataset)
+    assert "sensitive suite" in page_of(world.client("alice"), dataset)
 
 
-def test_copied_options_are_found_and_shown(
-    client_for: ClientFor, ours: Project, alice: User, upload: Callable[..., PromptDataset]
-) -> None:
+def test_copied_options_are_found_and_shown(world: World) -> None:
     """Under a question of its own and in another order."""
     item = json.dumps({"id": "lock", "prompt": "Which of them opens it?", "choices": OPTIONS, "target": 0}).encode()
-    version = add_suite(ours, alice, "doors", spec=replace(HARMFUL, sensitive=False), content=item + b"\n")
+    version = add_suite(world.ours, world.alice, "doors", spec=replace(HARMFUL, sensitive=False), content=item + b"\n")
     copied = "You stand before a door. Choose: " + "; ".join(reversed(OPTIONS))
-    dataset = upload("other", copied)
+    dataset = world.upload("other", copied)
     check_all()
     pair = pair_of(dataset, version)
     assert (pair.touched, pair.figures()["by_method"]["options"]) == (1, 1)
     (example,) = pair.row.examples
     assert example["item_text"] == "\n".join(["Which of them opens it?", *OPTIONS])
     assert example["train_text"] == copied
-    assert OPTIONS[1] in page_of(client_for(alice), dataset)
+    assert OPTIONS[1] in page_of(world.client("alice"), dataset)
 
 
 def test_a_report_from_before_options_were_compared_says_nothing_of_them(
-    client_for: ClientFor, alice: User, leaky: PromptDataset, capitals: EvalSuiteVersion
+    world: World, leaky: PromptDataset, capitals: EvalSuiteVersion
 ) -> None:
     DataOverlap.objects.update(report=touched("italy", items=3), at=timezone.now(), begun_at=timezone.now())
     assert pair_of(leaky, capitals).figures()["by_method"] == {"exact": 1, "ngram13": 0, "ngram8": 0, "minhash": 0}
-    assert page_of(client_for(alice), leaky).count('title="not looked for when this was compared">–<') == 1
+    assert page_of(world.client("alice"), leaky).count('title="not looked for when this was compared">–<') == 1
 
 
 def test_other_numbers_are_told_apart_from_the_same_text(ours: Project, alice: User, dataset: PromptDataset) -> None:
@@ -197,10 +188,10 @@ def test_a_pair_is_with_one_thing_and_once(dataset: PromptDataset, heldout: Prom
 
 
 def test_the_form_warns_and_launches_with_a_tick_of_what_was_shown(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], leaky: PromptDataset, capitals: EvalSuiteVersion
+    world: World, leaky: PromptDataset, capitals: EvalSuiteVersion
 ) -> None:
-    client, new = client_for(oscar), "/p/ours/runs/new/"
-    form = {**chosen, "dataset": str(leaky.pk), f"suite.{capitals.pk}": "true"}
+    client, new = world.client("oscar"), "/p/ours/runs/new/"
+    form = {**world.chosen, "dataset": str(leaky.pk), f"suite.{capitals.pk}": "true"}
     assert "overlap_seen" not in client.post(new, {**form, "action": "check"}).content.decode(), "being checked"
     check_all()
     pair = pair_of(leaky, capitals)
@@ -209,7 +200,7 @@ def test_the_form_warns_and_launches_with_a_tick_of_what_was_shown(
     assert pair.text in page
     assert f'name="overlap_seen" value="{token}"' in page
     content = b'{"id": "r", "prompt": "Which river flows through town number 3?", "target": "x"}\n'
-    more = add_suite(leaky.project, oscar, "rivers", content=content)
+    more = add_suite(leaky.project, world.oscar, "rivers", content=content)
     check_all()
     for unseen in ({}, {"overlap_seen": "1:1"}, {"overlap_seen": token, f"suite.{more.pk}": "true"}):
         assert client.post(new, {**form, "action": "launch", **unseen}).status_code == 422
@@ -229,13 +220,11 @@ def test_the_form_warns_and_launches_with_a_tick_of_what_was_shown(
     assert entry["data"]["overlaps"] == known["pairs"]
 
 
-def test_a_draft_is_launched_with_a_tick_only(
-    client_for: ClientFor, oscar: User, maker: Maker, leaky: PromptDataset, capitals: EvalSuiteVersion
-) -> None:
-    maker.dataset = leaky
-    run = run_create(**maker._named("draft"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(capitals)])
+def test_a_draft_is_launched_with_a_tick_only(world: World, leaky: PromptDataset, capitals: EvalSuiteVersion) -> None:
+    world.maker.dataset = leaky
+    run = run_create(**world.maker._named("draft"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(capitals)])
     check_all()
-    client, submit = client_for(oscar), f"/p/ours/runs/{run.pk}/submit/"
+    client, submit = world.client("oscar"), f"/p/ours/runs/{run.pk}/submit/"
     answer = client.post(submit)
     token = selectors.token(selectors.of_run(run))
     assert answer.status_code == 409
@@ -248,11 +237,9 @@ def test_a_draft_is_launched_with_a_tick_only(
     assert LaunchOverlap.objects.get(run=run).acknowledged
 
 
-def test_a_held_out_dataset_is_compared_from_its_first_use(
-    maker: Maker, heldout: PromptDataset, upload: Callable[..., PromptDataset]
-) -> None:
+def test_a_held_out_dataset_is_compared_from_its_first_use(world: World) -> None:
     """Not yet checked: the launch goes on, and what is kept says so. The next launch knows."""
-    launched = {**maker._named("first"), "eval_dataset": heldout, "settings": {}}
+    launched = {**world.maker._named("first"), "eval_dataset": world.heldout, "settings": {}}
     first = run_launch(**launched)
     known = selectors.at_launch(first)
     assert known is not None
@@ -263,7 +250,7 @@ def test_a_held_out_dataset_is_compared_from_its_first_use(
     assert Run.objects.count() == 1  # create and submit together, or neither
     (pair,) = selectors.of_run(first)
     assert run_launch(**{**launched, "name": "third"}, overlap_seen=selectors.token([pair])).state == RunState.QUEUED
-    later = upload("what is 1+7", name="later")
+    later = world.upload("what is 1+7", name="later")
     check_all()
     (pair,) = selectors.of_dataset(later)  # what runs hold out is compared with every new upload
     assert (pair.name, pair.kind, pair.touched) == ("held out", "held-out dataset", 1)

@@ -21,6 +21,7 @@ from cohort.governance.models import Record
 from cohort.runs.models import Run
 from tests import sealed_run
 from tests.cases import cases
+from tests.web.governance.conftest import World
 from tests.web.governance.made_reading import HOSTILE, comparison, document, entry
 from tests.web.governance.records import logged, page_text, put, stripped
 
@@ -193,9 +194,9 @@ def address(*records: Record, **more: str) -> str:
 
 @pytest.mark.django_db
 def test_the_page_shows_what_differs_and_folds_what_does_not(
-    client_for: ClientFor, bob: User, two: tuple[Record, Record], golden: Callable[[str, Any], None]
+    world: World, two: tuple[Record, Record], golden: Callable[[str, Any], None]
 ) -> None:
-    client = client_for(bob)
+    client = world.client("bob")
     response = client.get(address(*two))
     page = response.content.decode()
     golden("pages/diff.txt", page_text(response))
@@ -213,15 +214,9 @@ def test_the_page_shows_what_differs_and_folds_what_does_not(
 
 
 @pytest.mark.django_db
-def test_choosing_two(
-    client_for: ClientFor,
-    bob: User,
-    two: tuple[Record, Record],
-    launch: Callable[..., Run],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = client_for(bob)
-    for chosen in ((two[0],), (two[0], two[0]), (*two, put(launch(name="third run")))):
+def test_choosing_two(world: World, two: tuple[Record, Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    client = world.client("bob")
+    for chosen in ((two[0],), (two[0], two[0]), (*two, put(world.launch(name="third run")))):
         page = client.get(address(*chosen)).content.decode()
         assert f'value="{two[0].pk}" selected' in page
         assert 'id="diff-method"' not in page

@@ -15,6 +15,7 @@ from cohort.governance.fields import FIELDS
 from cohort.governance.life import public, services
 from cohort.governance.models import PublicLink, Record
 from cohort.runs.models import Run
+from tests.web.governance.conftest import World
 from tests.web.governance.made_reading import document, entry
 from tests.web.governance.records import issue, logged, page_text, put
 
@@ -50,15 +51,15 @@ def download(link: PublicLink) -> str:
 
 
 def test_anyone_with_the_address_reads_what_is_public_and_no_more(
-    record: Record, link: PublicLink, oscar: User, rita: User, charlie: User, client_for: ClientFor, golden: Any
+    world: World, record: Record, link: PublicLink, golden: Any
 ) -> None:
     issue(record)
-    for person, role in ((oscar, "operator"), (rita, "reviewer")):
+    for person, role in ((world.oscar, "operator"), (world.rita, "reviewer")):
         services.sign_off(record=record, actor=person, role=role, decision="approved", reason="SECRET-REASON")
-    services.feedback(record=record, actor=rita, text="SECRET-FEEDBACK", source="SECRET-SOURCE")
+    services.feedback(record=record, actor=world.rita, text="SECRET-FEEDBACK", source="SECRET-SOURCE")
     response = Client().get(page(link))
     shown = response.content.decode()
-    assert response.content == client_for(charlie).get(page(link)).content, "the page knows nobody"
+    assert response.content == world.client("charlie").get(page(link)).content, "the page knows nobody"
     golden("pages/public.txt", page_text(response))
     assert record.seal in shown
     for words in ("SECRET", "/ours", "Our project", "oscar", "rita", "alice"):
@@ -82,13 +83,13 @@ def test_headers(record: Record, link: PublicLink) -> None:
 
 
 def test_wrong_ended_and_impossible_tokens_are_told_apart_by_nothing(
-    record: Record, link: PublicLink, oscar: User, alice: User, client_for: ClientFor
+    world: World, record: Record, link: PublicLink
 ) -> None:
     issue(record)
-    public.public_link_end(record=record, actor=oscar)
+    public.public_link_end(record=record, actor=world.oscar)
     near = [link.token, link.token[:-1], link.token + "A"]
     tokens = [WRONG, *near, "x", "%00", "..", "A" * 5000, "%E2%80%AE", "card.zip"]
-    for client in (Client(), client_for(alice)):
+    for client in (Client(), world.client("alice")):
         answers = set()
         for path in (f"/c/{token}/{end}" for token in tokens for end in ("", "card.zip")):
             response = client.get(path)

@@ -22,27 +22,26 @@ from cohort.runs.models import Run
 from cohort.runs.services import run_cancel
 from tests import sealed_run
 from tests.cases import cases
+from tests.web.governance.conftest import World
 from tests.web.governance.made_reading import comparison, document, entry
 from tests.web.governance.records import issue, page_text, put, put_first_schema
-from tests.web.governance.scenarios import World, retried, suites
+from tests.web.governance.scenarios import retried, suites
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 ClientFor = Callable[[User], Client]
 Launch = Callable[..., Run]
+ROLES = {"admin": "alice", "operator": "oscar", "reviewer": "rita", "viewer": "bob", "stranger": "charlie"}
 
 
-def test_who_may_open_and_send_what(
-    client_for: ClientFor, launch: Launch, alice: User, oscar: User, rita: User, bob: User, charlie: User
-) -> None:
+def test_who_may_open_and_send_what(world: World) -> None:
     """tests/cases/records/access.yaml, for what needs a form: each request on the same sealed run, undone after it. All
     addresses are in tests/cases/access/."""
-    record = sealed_run.sealed(launch())
+    record = sealed_run.sealed(world.launch())
     sample = Sample.objects.select_related("group__run").get(group__step=1, index=0)
-    statement_make(run=record.run, actor=rita, field="method.rationale", text="as in the demo")
-    token = public.public_link_make(record=record, actor=alice).token
+    statement_make(run=record.run, actor=world.rita, field="method.rationale", text="as in the demo")
+    token = public.public_link_make(record=record, actor=world.alice).token
     ids = {"run": record.run_id, "group": sample.group_id, "record": record.pk, "token": token}
-    people = {"admin": alice, "operator": oscar, "reviewer": rita, "viewer": bob, "stranger": charlie}
-    clients = {role: client_for(person) for role, person in people.items()} | {"anonymous": Client()}
+    clients = {role: world.client(name) for role, name in ROLES.items()} | {"anonymous": Client()}
     wrong = []
     for case in cases("records/access", "method", "url", "data", *clients):
         method, url, data, *statuses = case.values
@@ -58,14 +57,12 @@ def test_who_may_open_and_send_what(
 # ---------------------------------------------------------------------- one record
 
 
-def test_the_page_of_a_record(
-    client_for: ClientFor, bob: User, rita: User, alice: User, oscar: User, launch: Launch, golden: Callable[..., None]
-) -> None:
-    run = suites(World(launch, alice, oscar))
+def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None:
+    run = suites(world)
     Run.objects.filter(pk=run.pk).update(name="<b>bold</b> run")
     record = record_seal(run=run)
     place = f"/p/ours/runs/{run.pk}/record/"
-    client = client_for(bob)
+    client = world.client("bob")
     response = client.get(place)
     page = response.content.decode()
     golden("pages/record.txt", page_text(response))
@@ -76,24 +73,22 @@ def test_the_page_of_a_record(
     for audience in ("public", "downstream", "authority", "internal"):
         card = f'href="{place}1/1/card-{audience}.zip"'
         assert record.card(audience).sha256 in page
-        assert card in client_for(rita).get(place).content.decode()
+        assert card in world.client("rita").get(place).content.decode()
         assert (card in page) == (audience in ("public", "downstream")), audience
     asked = f'href="/p/ours/runs/{run.pk}/statements/#reward-domain">state it</a>'
     assert asked not in page, "who may state nothing is not asked to"
-    assert asked in client_for(rita).get(place).content.decode()
+    assert asked in world.client("rita").get(place).content.decode()
     with CaptureQueriesContext(connection) as queries:
         client.get(place)
     assert len(queries) <= 32
 
 
-def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(
-    client_for: ClientFor, launch: Launch, rita: User, alice: User
-) -> None:
-    record = sealed_run.sealed(launch())
-    client, place = client_for(rita), f"/p/ours/runs/{record.run_id}/record/"
+def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(world: World) -> None:
+    record = sealed_run.sealed(world.launch())
+    client, place = world.client("rita"), f"/p/ours/runs/{record.run_id}/record/"
     ask = f'action="{place}1/seal-version/"'
     assert ask not in client.get(place).content.decode(), "nothing new"
-    statement_make(run=record.run, actor=alice, field="method.rationale", text="it is the demo's")
+    statement_make(run=record.run, actor=world.alice, field="method.rationale", text="it is the demo's")
     assert client.get(place).context["said_since"] == 1
     assert ask in client.get(place).content.decode()
     client.post(f"{place}1/seal-version/", {"reason": ""})
@@ -115,9 +110,9 @@ def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(
     assert client.get(f"{place}1/?version=3").status_code == 404
 
 
-def test_each_end_has_a_page_and_a_card(client_for: ClientFor, launch: Launch, alice: User, oscar: User) -> None:
-    run = retried(World(launch, alice, oscar))
-    client, place = client_for(oscar), f"/p/ours/runs/{run.pk}/record/"
+def test_each_end_has_a_page_and_a_card(world: World) -> None:
+    run = retried(world)
+    client, place = world.client("oscar"), f"/p/ours/runs/{run.pk}/record/"
     assert "has gone on since" in client.get(place).content.decode()
     second, first = record_seal(run=run), Record.objects.get(end=1)
     page = client.get(place).content.decode()
@@ -135,22 +130,18 @@ def test_each_end_has_a_page_and_a_card(client_for: ClientFor, launch: Launch, a
 @pytest.mark.parametrize(
     ("cancelled", "words"), [(False, "Sealed when the run ends"), (True, "before a worker had it")]
 )
-def test_a_run_without_a_record_says_why(
-    client_for: ClientFor, alice: User, launch: Launch, cancelled: bool, words: str
-) -> None:
-    run = launch()
+def test_a_run_without_a_record_says_why(world: World, cancelled: bool, words: str) -> None:
+    run = world.launch()
     if cancelled:
-        run_cancel(run=run, actor=alice)
-    assert words in client_for(alice).get(f"/p/ours/runs/{run.pk}/record/").content.decode()
+        run_cancel(run=run, actor=world.alice)
+    assert words in world.client("alice").get(f"/p/ours/runs/{run.pk}/record/").content.decode()
 
 
-def test_a_record_of_the_first_schema_is_not_shown_but_its_card_is_offered(
-    client_for: ClientFor, bob: User, launch: Launch
-) -> None:
-    run = launch()
+def test_a_record_of_the_first_schema_is_not_shown_but_its_card_is_offered(world: World) -> None:
+    run = world.launch()
     Run.objects.filter(pk=run.pk).update(state="failed", ends=1, ended_at="2026-01-01T00:00:00Z")
     issue(put_first_schema(run), audience="internal")
-    page = client_for(bob).get(f"/p/ours/runs/{run.pk}/record/").content.decode()
+    page = world.client("bob").get(f"/p/ours/runs/{run.pk}/record/").content.decode()
     assert "cohort-record/1" in page
     assert f"/p/ours/runs/{run.pk}/record/1/card.zip" in page
     assert 'id="subject"' not in page

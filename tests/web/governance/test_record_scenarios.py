@@ -12,7 +12,6 @@ import jsonschema
 import pytest
 from django.db.models import F
 
-from cohort.accounts.models import User
 from cohort.evidence.record import AUDIENCES, record_root, redact, seal_of
 from cohort.evidence.schema_check import faults
 from cohort.governance.build import build_record
@@ -31,10 +30,11 @@ from tests import sealed_run
 from tests.cases import cases
 from tests.conftest import GOLDEN
 from tests.web.governance import records as kept
+from tests.web.governance.conftest import World
 from tests.web.governance.records import stripped
-from tests.web.governance.scenarios import SCENARIOS, World, finished, resumed_on_another_node, settings
+from tests.web.governance.scenarios import SCENARIOS, finished, resumed_on_another_node, settings
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Golden = Callable[[str, Any], None]
 Launch = Callable[..., Run]
 
@@ -50,11 +50,6 @@ SEALED = (
 )
 """Which are sealed and checked as `cohort verify` does."""
 TRACES = "traces/steps-000001-000100.jsonl"
-
-
-@pytest.fixture
-def world(launch: Launch, alice: User, oscar: User) -> World:
-    return World(launch, alice, oscar)
 
 
 def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, bytes]]:

@@ -34,11 +34,12 @@ from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
 from tests import sealed_run
 from tests.sealed_run import checkpoint, step
 from tests.web.governance import scenarios
+from tests.web.governance.conftest import World
 from tests.web.governance.records import accepted, entry, logged, saved, stored
-from tests.web.governance.scenarios import World, failed_after_two_steps, never_began, retried
+from tests.web.governance.scenarios import failed_after_two_steps, never_began, retried
 from tests.web.run_rows import put_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Launch = Callable[..., Run]
 LONG_AGO = "2026-01-01T00:00:00Z"
 
@@ -46,11 +47,6 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 @pytest.fixture
 def finished(launch: Launch) -> Run:
     return sealed_run.finished(launch())
-
-
-@pytest.fixture
-def world(launch: Launch, alice: User, oscar: User) -> World:
-    return World(launch, alice, oscar)
 
 
 def kinds(run: Run) -> list[str]:
@@ -154,7 +150,6 @@ STEPS: list[tuple[Any, str]] = [
 def test_failure_at_any_step_leaves_nothing_and_the_next_try_seals(
     finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making.pdf, "card_pdf", lambda _: b"%PDF-")  # half of the time that a seal takes
     for module, name in STEPS:
         with monkeypatch.context() as broken:
             broken.setattr(module, name, strike)
@@ -251,15 +246,15 @@ def test_a_run_that_went_on_before_its_rows_keeps_no_card(finished: Run, monkeyp
 
 @pytest.mark.parametrize("then", ["claimed", "cancelled", "failed"])
 def test_what_was_read_of_a_run_that_went_on_is_not_kept(
-    launch: Launch, alice: User, monkeypatch: pytest.MonkeyPatch, then: str
+    world: World, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    run = waited(failed_after_two_steps(launch()))
+    run = waited(failed_after_two_steps(world.launch()))
 
     def meanwhile(*given: Any, **more: Any) -> Any:
         other = Run.objects.get(pk=run.pk)
-        run_retry(run=other, actor=alice)
+        run_retry(run=other, actor=world.alice)
         if then == "cancelled":
-            run_cancel(run=other, actor=alice)
+            run_cancel(run=other, actor=world.alice)
         else:
             attempt = sealed_run.claim(other)
             sealed_run.ingest(attempt, [*scenarios.resumed(run, 1), *step(2, 0.6, tokens=600)])
@@ -373,11 +368,11 @@ def test_what_was_stated_after_the_seal_stands_in_the_next_version(finished: Run
 
 
 def test_a_statement_made_while_the_record_is_read_is_news_afterwards(
-    finished: Run, rita: User, monkeypatch: pytest.MonkeyPatch
+    world: World, finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def and_state(*given: Any, **named: Any) -> Any:
         contents = contents_of(*given, **named)
-        state(finished, rita)
+        state(finished, world.rita)
         return contents
 
     with monkeypatch.context() as patched:

@@ -17,6 +17,7 @@ from cohort.governance.statements.services import flag_override, statement_make,
 from cohort.runs.models import Run
 from tests import sealed_run
 from tests.cases import cases
+from tests.web.governance.conftest import World
 from tests.web.governance.records import entry, logged, page_text
 from tests.web.governance.scenarios import ANSWERS, changed
 
@@ -68,10 +69,10 @@ def test_the_newest_holds_and_what_was_said_stays(run: Run, alice: User, rita: U
 
 @pytest.mark.parametrize(("field", "answer", "told"), cases("governance/statements_refused", "field", "answer", "told"))
 def test_refuses_what_the_question_cannot_take(
-    run: Run, alice: User, field: str, answer: dict[str, Any], told: str
+    world: World, run: Run, field: str, answer: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ValidationError, match=told):
-        statement_make(run=run, actor=alice, field=field, **answer)
+        statement_make(run=run, actor=world.alice, field=field, **answer)
     assert not Statement.objects.exists()
     assert logged("statement_made") == []
 
