@@ -1,10 +1,10 @@
-"""People judge samples: who may, what is kept, and what it says of the verifier."""
+"""People judge samples: what is kept, and what it says of the verifier."""
 
 from collections.abc import Callable
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.test import Client
 
 from cohort.accounts.models import User
@@ -29,21 +29,11 @@ def group(maker: Maker, run: Run) -> Group:
     return add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0], step=1)
 
 
-def judge(client: Client, group: Group, index: int, verdict: str, **more: str) -> int:
-    address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/{index}/judge/"
-    return client.post(address, {"verdict": verdict, **more}).status_code
-
-
-def test_reviewer_and_above_judge_and_a_viewer_reads(
-    client_for: ClientFor, bob: User, rita: User, make_user: Callable[[str], User], group: Group
-) -> None:
-    assert judge(client_for(rita), group, 0, "wrong", note=f"no {HOSTILE}") == 302
-    assert judge(client_for(bob), group, 0, "right") == 403
-    assert judge(client_for(make_user("stranger")), group, 0, "right") == 404
+def test_a_reviewer_judges_and_a_viewer_reads(client_for: ClientFor, bob: User, rita: User, group: Group) -> None:
+    address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
+    assert client_for(rita).post(address, {"verdict": "wrong", "note": f"no {HOSTILE}"}).status_code == 302
     shown = card(one(client_for(bob), group), 1)
-    assert "rita: wrong" in shown
-    assert HOSTILE_SHOWN in shown
-    assert "<form" not in shown
+    assert ("rita: wrong" in shown, HOSTILE_SHOWN in shown, "<form" in shown) == (True, True, False)
     assert 'aria-pressed="true">Wrong' in card(one(client_for(rita), group), 1)
 
 
@@ -62,16 +52,13 @@ def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, g
 )
 def test_postgresql_refuses_to_change_a_judgement(alice: User, group: Group, statement: str) -> None:
     sample_judge(sample=group.samples.get(index=0), actor=alice, verdict="wrong")
-    with pytest.raises(Exception, match="only added to"), connection.cursor() as cursor:
+    with pytest.raises(DatabaseError, match="only added to"), connection.cursor() as cursor:
         cursor.execute(statement)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "note", "words"),
-    [("perhaps", "", "not a judgement"), ("right", "x" * 2001, "2,001 characters; at most 2,000")],
-)
-def test_what_cannot_be_is_refused_in_words(alice: User, group: Group, verdict: str, note: str, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+@pytest.mark.parametrize(("verdict", "note"), [("perhaps", ""), ("right", "x" * 2001)], ids=["verdict", "note"])
+def test_a_judgement_that_cannot_be_is_refused(alice: User, group: Group, verdict: str, note: str) -> None:
+    with pytest.raises(ValidationError):
         sample_judge(sample=group.samples.get(index=0), actor=alice, verdict=verdict, note=note)
     assert not Annotation.objects.exists()
 
@@ -87,8 +74,8 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     """20 samples: 8 both right, 2 paid though wrong, 1 unpaid though right, 9 both wrong. Agreement 17/20; by chance
     (10/20 · 9/20 + 10/20 · 11/20) = 0.5, so kappa = (0.85 − 0.5) / 0.5 = 0.7."""
     group = add_group(maker.attempt(run), [1.0] * 10 + [0.0] * 10, step=1)
-    said = ["right"] * 8 + ["wrong"] * 2 + ["right"] + ["wrong"] * 9
-    for sample, verdict in zip(group.samples.order_by("index"), said, strict=True):
+    verdicts = ["right"] * 8 + ["wrong"] * 2 + ["right"] + ["wrong"] * 9
+    for sample, verdict in zip(group.samples.order_by("index"), verdicts, strict=True):
         sample_judge(sample=sample, actor=alice, verdict=verdict)
     found = review_figures(run, success="answer")
     assert (found["reviewers"], found["samples"], found["disagreeing"]) == (1, 20, 0)
@@ -104,11 +91,7 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     assert (found["reviewers"], found["disagreeing"], found["judged"]["unsure"]) == (2, 1, 1)
 
 
-def test_none_judged_says_so(run: Run) -> None:
-    assert review_figures(run, success="answer") == {
-        "reviewers": 0,
-        "samples": 0,
-        "judged": {"right": 0, "wrong": 0, "unsure": 0},
-        "disagreeing": 0,
-        "verifier": None,
-    }
+def test_none_judged_gives_no_figures(run: Run) -> None:
+    found = review_figures(run, success="answer")
+    assert (found["reviewers"], found["samples"], found["disagreeing"], found["verifier"]) == (0, 0, 0, None)
+    assert set(found["judged"].values()) == {0}
