@@ -151,7 +151,7 @@ def test_every_suite_has_its_own_margin_verdict_and_numbers(run: Run) -> None:
     assert {name: (suite.verdict, suite.compared["margin"]) for name, suite in found.items()} == {
         "heldout": ("better", 0.05),
         "capitals": ("regressed", 0.1),
-        "facts": ("undecided", 0.05),
+        "facts": ("undecided at margin 5", 0.05),
         "locks": ("regressed", 0.02),
     }, "facts takes the run's general margin"
     assert list(found) == ["heldout", "capitals", "facts", "locks"]
