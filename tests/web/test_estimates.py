@@ -13,7 +13,7 @@ from cohort.lab.estimates import digest_of
 from cohort.lab.jobs import BadResult, job_claim
 from cohort.lab.models import JobState, LabJob, LaunchEstimate
 from cohort.runs.attempts import NotWaiting
-from cohort.runs.models import Node, Run, StepMetric
+from cohort.runs.models import Node, StepMetric
 from cohort.runs.schedule import seats
 from cohort.runs.services import run_submit
 from grpo_core.config import RunConfig
