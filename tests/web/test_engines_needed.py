@@ -4,6 +4,7 @@ to a node that does."""
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.runs.attempts import NotWaiting, attempt_claim
@@ -15,9 +16,12 @@ from cohort.runs.services import gpus_needed, run_submit
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.wire import NodeInfo
+from tests.web.clients import operator
 from tests.web.form_page import error
 from tests.web.run_rows import Maker
 from tests.worker.making import NODE
+
+__all__ = ["operator"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
@@ -110,10 +114,10 @@ def test_the_trainer_s_own_vllm_starts_no_server_where_another_environment_is_na
     assert attempt_claim(run_id=beside.pk, node=node, info=info_of(3, vllm="0.32.0")).attempt.run_id == beside.pk
 
 
-def test_the_form_shows_it_beside_the_field(client_for: Any, chosen: dict[str, str], oscar: User) -> None:
+def test_the_form_shows_it_beside_the_field(chosen: dict[str, str], operator: Client) -> None:
     there("plain", info_of())
     sent = chosen | {"engine.training": "deepspeed", "action": "launch"}
-    response = client_for(oscar).post("/p/ours/runs/new/", sent)
+    response = operator.post("/p/ours/runs/new/", sent)
     assert (response.status_code, Run.objects.count()) == (422, 0)
     assert "plain" in error(response.content.decode(), "f-engine-training")
 

@@ -1,7 +1,6 @@
 """The frame: contrast of every colour pair, the security policy, no inline code, and what the sidebar shows whom."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from csp.middleware import CSPMiddleware
@@ -13,8 +12,9 @@ from cohort import paths
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.csp import PLOTLY_MAP_STYLE, charts_csp
+from tests.web.clients import admin, stranger, viewer
 
-ClientFor = Callable[[User], Client]
+__all__ = ["admin", "stranger", "viewer"]  # fixtures
 
 _TOKENS = (paths.STATIC / "cohort" / "tokens.css").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"color-scheme: (light|dark);(.*?)\}", re.DOTALL)
@@ -98,18 +98,17 @@ def test_chart_pages_get_styles_and_no_scripts_more() -> None:
     assert rules["script-src"] == "'self'"
 
 
-def test_sidebar_names_project_person_and_role(client_for: ClientFor, ours: Project, bob: User, charlie: User) -> None:
-    page = client_for(bob).get("/p/ours/datasets/").content.decode()
+def test_sidebar_names_project_person_and_role(ours: Project, viewer: Client, bob: User, stranger: Client) -> None:
+    page = viewer.get("/p/ours/datasets/").content.decode()
     assert re.search(r"Signed in as.*bob</a>, viewer", page, re.DOTALL)
     assert '<a class="nav-link" href="/p/ours/datasets/" aria-current="page">' in page
-    theirs = client_for(charlie).get("/p/theirs/datasets/").content.decode()
+    theirs = stranger.get("/p/theirs/datasets/").content.decode()
     for own, other in ((page, "Their project"), (theirs, "Our project")):
         assert other not in own, "the switcher lists a person's own projects"
 
 
-def test_not_found_page_gives_a_stranger_nothing(client_for: ClientFor, ours: Project, charlie: User) -> None:
-    client = client_for(charlie)
-    there, nowhere = client.get("/p/ours/datasets/"), client.get("/p/never-made/datasets/")
+def test_not_found_page_gives_a_stranger_nothing(ours: Project, stranger: Client) -> None:
+    there, nowhere = stranger.get("/p/ours/datasets/"), stranger.get("/p/never-made/datasets/")
     assert there.status_code == nowhere.status_code == 404
     assert b"Our project" not in there.content
     hide_token = re.compile(rb'(csrfmiddlewaretoken" value="|x-csrftoken": ")[A-Za-z0-9]+')
@@ -126,19 +125,17 @@ def test_a_poll_after_sign_out_takes_the_whole_page_to_the_sign_in(ours: Project
     assert elsewhere["HX-Redirect"] == "/login/"
 
 
-def test_counts_are_polled_as_a_partial(client_for: ClientFor, ours: Project, bob: User) -> None:
-    page = client_for(bob).get("/p/ours/counts/").content.decode()
+def test_counts_are_polled_as_a_partial(ours: Project, viewer: Client) -> None:
+    page = viewer.get("/p/ours/counts/").content.decode()
     assert "<html" not in page
     assert 'id="count-nodes" hx-swap-oob="true">0<' in page
 
 
-def test_hostile_names_are_escaped_wherever_they_stand(
-    client_for: ClientFor, ours: Project, alice: User, dataset: PromptDataset
-) -> None:
+def test_hostile_names_are_escaped_wherever_they_stand(ours: Project, admin: Client, dataset: PromptDataset) -> None:
     attack = '"><script>alert(1)</script>\u202e'
     Project.objects.filter(pk=ours.pk).update(name=attack)
     PromptDataset.objects.filter(pk=dataset.pk).update(name=attack, source=attack)
     for address in ("/p/ours/datasets/", f"/p/ours/datasets/{dataset.pk}/", "/projects/", "/p/ours/members/"):
-        page = client_for(alice).get(address).content.decode()
+        page = admin.get(address).content.decode()
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page, address
         assert ("<script>alert" in page, "\u202e" in page) == (False, False), address

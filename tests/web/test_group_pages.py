@@ -1,7 +1,6 @@
 """Groups of a run: the list by step, and one group with its samples and the arithmetic that training used."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,13 +8,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from cohort.accounts.models import User
 from cohort.review.selectors import current_groups, step_groups
 from cohort.runs.models import Run
+from tests.web.clients import viewer
 from tests.web.group_page import card, listing, one, prompts, words_of
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 
-ClientFor = Callable[[User], Client]
+__all__ = ["viewer"]  # fixtures
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def run(maker: Maker) -> Run:
 # ---------------------------------------------------------------- the list
 
 
-def test_the_newest_step_with_squares_and_signal(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_the_newest_step_with_squares_and_signal(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], step=1, prompt="old")
     add_group(attempt, [1.0, 0.0, None, 1.0], step=2, index=0, prompt="mixed one", advantages=[0.5, -1, 0, 0.5])
@@ -36,7 +35,7 @@ def test_the_newest_step_with_squares_and_signal(client_for: ClientFor, bob: Use
         ((True, False, None, True), ("highest |A|",)),
         ((True,) * 4, ("no signal",)),
     ]
-    page = listing(client_for(bob), run)
+    page = listing(viewer, run)
     assert prompts(page) == ["mixed one", "all right"]
     assert '<i class="right"></i><i class="wrong"></i><i class="masked"></i><i class="right"></i>' in page
     text = words_of(page)
@@ -44,20 +43,19 @@ def test_the_newest_step_with_squares_and_signal(client_for: ClientFor, bob: Use
     assert "mixed one 0.67 0.50 highest |A|" in text
 
 
-def test_steps_are_walked(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_steps_are_walked(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     for step in (1, 3, 7):
         add_group(attempt, [1.0, 0.0], step=step, prompt=f"step {step}")
-    client = client_for(bob)
-    page = listing(client, run, step=3)
+    page = listing(viewer, run, step=3)
     assert prompts(page) == ["step 3"]
     assert 'rel="prev" href="?step=1&amp;show=all"' in page
     assert 'rel="next" href="?step=7&amp;show=all"' in page
-    assert prompts(listing(client, run, step=5)) == []
-    assert 'rel="next"' not in listing(client, run)
+    assert prompts(listing(viewer, run, step=5)) == []
+    assert 'rel="next"' not in listing(viewer, run)
 
 
-def test_filters_show_how_many_fit(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_filters_show_how_many_fit(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], index=0, prompt="mixed")
     add_group(attempt, [1.0, 1.0], index=1, prompt="equal", signal="all_equal")
@@ -66,18 +64,15 @@ def test_filters_show_how_many_fit(client_for: ClientFor, bob: User, maker: Make
     sample = zeroed.samples.get(index=0)
     sample.components["answer"]["error"] = "ValueError: no number"
     sample.save()
-    client = client_for(bob)
-    page = listing(client, run, show="mixed")
+    page = listing(viewer, run, show="mixed")
     assert prompts(page) == ["mixed", "paid 0 on error"]
     assert "showing 2 of 2 that fit; 4 kept; 3 sampled" in words_of(page)
     assert "discarded" not in page, "no filter without dynamic sampling"
-    assert prompts(listing(client, run, show="errors")) == ["broken", "paid 0 on error"]
-    assert len(prompts(listing(client, run, show="no-such-filter"))) == 4
+    assert prompts(listing(viewer, run, show="errors")) == ["broken", "paid 0 on error"]
+    assert len(prompts(listing(viewer, run, show="no-such-filter"))) == 4
 
 
-def test_a_repeated_step_shows_its_newest_attempt_only(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run
-) -> None:
+def test_a_repeated_step_shows_its_newest_attempt_only(viewer: Client, maker: Maker, run: Run) -> None:
     """The first attempt kept two groups of step 2, the second one; step 1 was not repeated."""
     first = maker.attempt(run, state="lost")
     lost = [add_group(first, [1.0, 0.0], step=2, index=index, prompt=f"first {index}") for index in (0, 1)]
@@ -85,24 +80,23 @@ def test_a_repeated_step_shows_its_newest_attempt_only(
     second = maker.attempt(run)
     gone_on(second, 1)
     kept = add_group(second, [1.0, 0.0], step=2, index=0, prompt="second 0")
-    client = client_for(bob)
-    assert prompts(listing(client, run)) == ["second 0"]
-    assert prompts(listing(client, run, step=1)) == ["only once"]
+    assert prompts(listing(viewer, run)) == ["second 0"]
+    assert prompts(listing(viewer, run, step=1)) == ["only once"]
     assert [group.prompt for group in current_groups(run)] == ["only once", "second 0"], "what the record keeps too"
-    assert "no longer stands" in words_of(one(client, lost[0])), "its address stays good"
-    assert "no longer stands" not in words_of(one(client, kept))
+    assert "no longer stands" in words_of(one(viewer, lost[0])), "its address stays good"
+    assert "no longer stands" not in words_of(one(viewer, kept))
 
 
 @pytest.mark.parametrize("text", ["9" * 9, "9" * 18, "9" * 5000, "-1", "\0"], ids=range(5))
-def test_odd_addresses_are_answered(client_for: ClientFor, bob: User, maker: Maker, run: Run, text: str) -> None:
+def test_odd_addresses_are_answered(viewer: Client, maker: Maker, run: Run, text: str) -> None:
     group = add_group(maker.attempt(run), [1.0, 0.0])
-    listing(client_for(bob), run, step=text, show=text)
-    listing(client_for(bob), run, **{"from": text})
-    one(client_for(bob), group, sample=text, variant=text)
+    listing(viewer, run, step=text, show=text)
+    listing(viewer, run, **{"from": text})
+    one(viewer, group, sample=text, variant=text)
 
 
-def test_many_groups_come_in_pages_that_cost_the_same(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    attempt, client = maker.attempt(run), client_for(bob)
+def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:
+    attempt, client = maker.attempt(run), viewer
     add_group(attempt, [1.0, 0.0], prompt="p0")
     with CaptureQueriesContext(connection) as few:
         listing(client, run)
@@ -118,18 +112,15 @@ def test_many_groups_come_in_pages_that_cost_the_same(client_for: ClientFor, bob
     assert prompts(rest) == [f"p{index}" for index in range(100, 105)]
 
 
-def test_no_groups_says_why(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    client = client_for(bob)
+def test_no_groups_says_why(viewer: Client, maker: Maker) -> None:
     kept_none = maker.run(state="training", traces={"groups_per_step": 0})
     runs = [maker.run(), maker.run(state="training"), kept_none, maker.run(state="failed")]
-    why = [words_of(re.sub(r"(?s).*<main|</main>.*", "", listing(client, run))) for run in runs]
+    why = [words_of(re.sub(r"(?s).*<main|</main>.*", "", listing(viewer, run))) for run in runs]
     assert len(set(why)) == 4
     assert "traces.groups_per_step" in why[2]
 
 
-def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(
-    client_for: ClientFor, bob: User, maker: Maker
-) -> None:
+def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(viewer: Client, maker: Maker) -> None:
     run = maker.run(
         state="training",
         algorithm={"dynamic_sampling": {"enabled": True}, "scale": "batch_std"},
@@ -139,14 +130,13 @@ def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(
     trained = add_group(attempt, [1.0, 0.0], step=5, index=0, prompt="trained", advantages=[1, -1], sampled_at=4)
     add_group(attempt, [1.0, 0.0], step=5, index=1, prompt="too", advantages=[1, -1])
     out = add_group(attempt, [1.0, 1.0], step=5, index=2, prompt="left out", signal="all_equal", discarded="all_right")
-    client = client_for(bob)
-    text = words_of(listing(client, run))
+    text = words_of(listing(viewer, run))
     assert "3 groups kept, 1 of them discarded; 2 wanted" in text
     assert "left out 1.00 0.50 discarded: all right" in text
     assert "trained 0.50 0.50 sampled at step 4" in text
-    assert prompts(listing(client, run, show="discarded")) == ["left out"]
-    assert "discarded: all right" in words_of(one(client, out))
-    response = client.get(f"/p/ours/runs/{run.pk}/groups/{trained.pk}/")
+    assert prompts(listing(viewer, run, show="discarded")) == ["left out"]
+    assert "discarded: all right" in words_of(one(viewer, out))
+    response = viewer.get(f"/p/ours/runs/{run.pk}/groups/{trained.pk}/")
     assert response.context["whole_step"], "the step of two groups is whole"
     assert "std of the step = 0.5 " in words_of(response.content.decode())
 
@@ -154,7 +144,7 @@ def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(
 # ---------------------------------------------------------------- one group
 
 
-def test_a_group_with_its_arithmetic(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> None:
     """3 of 8 right: mean 0.375, variance 0.234375, std 0.4841; +0.625/0.4842 = +1.29, −0.375/0.4842 = −0.77."""
     group = add_group(
         maker.attempt(run),
@@ -163,7 +153,7 @@ def test_a_group_with_its_arithmetic(client_for: ClientFor, bob: User, maker: Ma
         step=84,
         index=3,
     )
-    page = one(client_for(bob), group)
+    page = one(viewer, group)
     text = words_of(page)
     for part in ("what is 49 + 78?", "gold 127", "step 84 group 1 of 1"):
         assert part in text
@@ -185,14 +175,11 @@ def test_a_group_with_its_arithmetic(client_for: ClientFor, bob: User, maker: Ma
         ("batch", "1 gives +1.29 , 0 gives −0.77"),
     ],
 )
-def test_other_variants_are_one_click_away(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run, variant: str, outcome: str
-) -> None:
+def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Run, variant: str, outcome: str) -> None:
     """sample std √(1.875/7) = 0.5175; the others: 0.625·8/7 = 0.714. The only group is the whole batch, of three."""
     group = add_group(maker.attempt(run), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], advantages=[9.0] * 8)
-    client = client_for(bob)
-    assert f'href="?variant={variant}"' in one(client, group)
-    page = one(client, group, variant=variant)
+    assert f'href="?variant={variant}"' in one(viewer, group)
+    page = one(viewer, group, variant=variant)
     text = words_of(page)
     assert outcome in text
     assert "The run used: z-score, population std" in text
@@ -212,69 +199,64 @@ def test_other_variants_are_one_click_away(
     ],
 )
 def test_the_run_s_own_estimator_comes_first(
-    client_for: ClientFor, bob: User, maker: Maker, algorithm: dict[str, Any], label: str, outcome: str
+    viewer: Client, maker: Maker, algorithm: dict[str, Any], label: str, outcome: str
 ) -> None:
     """Two of four right; best of 2 is 1 in 5 of 6 pairs, with a right one always, with a wrong one in 2 of 3."""
     run = maker.run(state="training", algorithm=algorithm, sampling={"group_size": 4, "prompts_per_step": 1})
     group = add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0])
-    text = words_of(one(client_for(bob), group))
+    text = words_of(one(viewer, group))
     assert f"{label} (this run's)" in text
     assert outcome in text
     assert "The run used" not in text
-    assert "The run used: " + label in words_of(one(client_for(bob), group, variant="sample"))
+    assert "The run used: " + label in words_of(one(viewer, group, variant="sample"))
 
 
-def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(
-    client_for: ClientFor, bob: User, maker: Maker
-) -> None:
+def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training", algorithm={"advantage": "gae", "scale": "batch_std"})
     group = add_group(maker.attempt(run), [1.0, 0.0], advantages=[0.123, -0.456])
-    page = one(client_for(bob), group)
+    page = one(viewer, group)
     assert "r = [" not in page
     assert "A +0.12" in words_of(card(page, 1))
-    other = words_of(one(client_for(bob), group, variant="mean"))
+    other = words_of(one(viewer, group, variant="mean"))
     assert "r = [1, 0] mean = 0.5" in other
     assert "The run used: critic (GAE)" in other
 
 
-def test_rewards_after_a_kl_penalty_are_what_is_worked_out(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_rewards_after_a_kl_penalty_are_what_is_worked_out(viewer: Client, maker: Maker) -> None:
     """0.9 and 0.3 after the penalty: mean 0.6, A = ±0.3 and not the ±0.5 of the rewards themselves."""
     run = maker.run(
         state="training", algorithm={"advantage": "group", "scale": "none", "kl": {"coef": 0.1, "place": "reward"}}
     )
     attempt = maker.attempt(run)
     group = add_group(attempt, [1.0, 0.0], shaped=[0.9, 0.3], advantages=[0.3, -0.3])
-    page = one(client_for(bob), group)
+    page = one(viewer, group)
     assert "r = [0.9, 0.3] mean = 0.6 A = r − 0.6 → 0.9 gives +0.30 , 0.3 gives −0.30" in words_of(page)
     first = words_of(card(page, 1))
     assert ("reward 1 sample 1" in first, "after KL 0.9" in first) == (True, True)
-    plain = one(client_for(bob), add_group(attempt, [1.0, 0.0], index=1))
+    plain = one(viewer, add_group(attempt, [1.0, 0.0], index=1))
     assert "after KL" not in plain
 
 
 @pytest.mark.parametrize("cause", ["reward_error", "truncated", "importance"])
-def test_a_masked_sample_says_why(client_for: ClientFor, bob: User, maker: Maker, run: Run, cause: str) -> None:
+def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run, cause: str) -> None:
     words = {"reward_error": "no reward", "truncated": "cut off", "importance": "sampler and trainer disagree"}[cause]
     broken = cause == "reward_error"
     group = add_group(maker.attempt(run), [1.0, None if broken else 0.0, 1.0], masked={} if broken else {1: cause})
-    client = client_for(bob)
-    page = one(client, group)
+    page = one(viewer, group)
     assert f"masked: {words}" in words_of(card(page, 2))
     assert ("ValueError: no number" in words_of(card(page, 2))) == broken
     assert "masked" not in words_of(card(page, 1))
-    assert '<i class="right"></i><i class="masked"></i>' in listing(client, run)
+    assert '<i class="right"></i><i class="masked"></i>' in listing(viewer, run)
 
 
-def test_equal_rewards_are_no_signal(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    text = words_of(one(client_for(bob), add_group(maker.attempt(run), [1.0] * 4, signal="all_equal")))
+def test_equal_rewards_are_no_signal(viewer: Client, maker: Maker, run: Run) -> None:
+    text = words_of(one(viewer, add_group(maker.attempt(run), [1.0] * 4, signal="all_equal")))
     assert "no signal" in text
     assert "A 0.00" in text
 
 
-def test_a_sample_has_an_address_and_neighbours_keep_the_variant(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run
-) -> None:
-    attempt, client = maker.attempt(run), client_for(bob)
+def test_a_sample_has_an_address_and_neighbours_keep_the_variant(viewer: Client, maker: Maker, run: Run) -> None:
+    attempt, client = maker.attempt(run), viewer
     before, group, after = (add_group(attempt, [1.0, 0.0], index=index) for index in range(3))
     other_step = add_group(attempt, [1.0, 0.0], step=2)
     page = one(client, group, variant="loo", sample=2)
@@ -286,11 +268,11 @@ def test_a_sample_has_an_address_and_neighbours_keep_the_variant(
     assert ('rel="prev"' in first, "sample selected" in first) == (False, False)
 
 
-def test_model_text_is_shown_and_does_not_run(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_model_text_is_shown_and_does_not_run(viewer: Client, maker: Maker, run: Run) -> None:
     group = add_group(
         maker.attempt(run), [1.0, 0.0], prompt=HOSTILE, answer=HOSTILE, completion=HOSTILE, detail=HOSTILE
     )
-    page = one(client_for(bob), group)
+    page = one(viewer, group)
     assert page.count(HOSTILE_SHOWN) >= 6
     for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07"):
         assert raw not in page
@@ -298,6 +280,6 @@ def test_model_text_is_shown_and_does_not_run(client_for: ClientFor, bob: User, 
     assert '<div class="completion mono" hx-disable>' in page
 
 
-def test_a_group_of_another_run_is_not_found(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_a_group_of_another_run_is_not_found(viewer: Client, maker: Maker, run: Run) -> None:
     elsewhere = add_group(maker.attempt(maker.run("other", state="training")), [1.0, 0.0])
-    assert client_for(bob).get(f"/p/ours/runs/{run.pk}/groups/{elsewhere.pk}/").status_code == 404
+    assert viewer.get(f"/p/ours/runs/{run.pk}/groups/{elsewhere.pk}/").status_code == 404

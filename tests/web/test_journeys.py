@@ -131,7 +131,8 @@ def test_a_node_is_added_drained_and_revoked(open_page: OpenPage) -> None:
     page.get_by_label("Name").fill("gpu-9")
     page.get_by_role("button", name="Make the token").click()
     token = page.locator("#token").inner_text()
-    assert (node := node_by_token(token)) is not None
+    node = node_by_token(token)
+    assert node is not None
     page.get_by_role("button", name="Copy").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == token

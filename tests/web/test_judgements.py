@@ -1,7 +1,5 @@
 """People judge samples: what is kept, and what it says of the verifier."""
 
-from collections.abc import Callable
-
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection
@@ -13,10 +11,11 @@ from cohort.review.judgements import review_figures
 from cohort.review.models import Annotation, Group
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
+from tests.web.clients import admin, reviewer, viewer
 from tests.web.group_page import card, one
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group
 
-ClientFor = Callable[[User], Client]
+__all__ = ["admin", "reviewer", "viewer"]  # fixtures
 
 
 @pytest.fixture
@@ -29,12 +28,12 @@ def group(maker: Maker, run: Run) -> Group:
     return add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0], step=1)
 
 
-def test_a_reviewer_judges_and_a_viewer_reads(client_for: ClientFor, bob: User, rita: User, group: Group) -> None:
+def test_a_reviewer_judges_and_a_viewer_reads(viewer: Client, reviewer: Client, rita: User, group: Group) -> None:
     address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
-    assert client_for(rita).post(address, {"verdict": "wrong", "note": f"no {HOSTILE}"}).status_code == 302
-    shown = card(one(client_for(bob), group), 1)
+    assert reviewer.post(address, {"verdict": "wrong", "note": f"no {HOSTILE}"}).status_code == 302
+    shown = card(one(viewer, group), 1)
     assert ("rita: wrong" in shown, HOSTILE_SHOWN in shown, "<form" in shown) == (True, True, False)
-    assert 'aria-pressed="true">Wrong' in card(one(client_for(rita), group), 1)
+    assert 'aria-pressed="true">Wrong' in card(one(reviewer, group), 1)
 
 
 def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, group: Group) -> None:
@@ -63,9 +62,9 @@ def test_a_judgement_that_cannot_be_is_refused(alice: User, group: Group, verdic
     assert not Annotation.objects.exists()
 
 
-def test_a_fault_keeps_the_note(client_for: ClientFor, alice: User, group: Group) -> None:
+def test_a_fault_keeps_the_note(admin: Client, group: Group) -> None:
     address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
-    answer = client_for(alice).post(address, {"verdict": "perhaps", "note": "kept"}, headers={"HX-Request": "true"})
+    answer = admin.post(address, {"verdict": "perhaps", "note": "kept"}, headers={"HX-Request": "true"})
     assert answer.status_code == 422
     assert 'value="kept"' in answer.content.decode()
 

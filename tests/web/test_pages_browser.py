@@ -3,7 +3,7 @@
 With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -141,8 +141,8 @@ def lab(maker: Maker, alice: User) -> list[str]:
 
 
 @pytest.fixture
-def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServer) -> Iterator[str]:
-    yield live_server.url
+def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServer) -> str:
+    return live_server.url
 
 
 @pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, suites, lab])
@@ -153,13 +153,13 @@ def test_pages_have_no_serious_faults_and_fit_a_phone(
     with windows(browser, server, meant=["404 (Not Found)"]) as opened:
         page = opened("runs/")
         for at, path in enumerate(scene(maker, alice)):
+            page.set_viewport_size({"width": 360, "height": 900})
             page.goto(f"{server}/p/ours/{path}")
-            picture(page, f"{scene.__name__}-{at}")
             for fold in page.locator("main details").all():
                 fold.evaluate("one => one.open = true")
-            found += serious_faults(page, path)
-            page.emulate_media(color_scheme="light")
-            page.set_viewport_size({"width": 360, "height": 900})
             found += [(path, wide) for wide in page.evaluate(_TOO_WIDE)]
             page.set_viewport_size({"width": 1440, "height": 900})
+            found += serious_faults(page, path)
+            page.emulate_media(color_scheme="light")
+            picture(page, f"{scene.__name__}-{at}")
     assert found == []

@@ -4,6 +4,7 @@ sign-out, what is said when no answer comes, native validation, and layout that 
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -213,7 +214,7 @@ def test_a_press_outlasts_what_comes_meanwhile(open_page: OpenPage, run: Run) ->
     page.get_by_role("button", name="Keep running").hover()
     page.mouse.down()
     with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 286):
-        put_in(run, "failed", ended_at=timezone.now() - timezone.timedelta(days=1))
+        put_in(run, "failed", ended_at=timezone.now() - timedelta(days=1))
     page.mouse.move(1, 1)
     page.mouse.up()  # the last answer comes after the press
     expect(page.locator(".title .badge").first).to_contain_text("Failed")
@@ -263,7 +264,7 @@ def test_a_refusal_says_what_to_do_and_a_failing_poll_nothing(open_page: OpenPag
 
 def test_an_extension_that_is_refused_becomes_a_page_of_its_own(open_page: OpenPage, trained: Run) -> None:
     trained.attempts.update(state="finished")
-    put_in(trained, "succeeded", ended_at=timezone.now() - timezone.timedelta(hours=1))
+    put_in(trained, "succeeded", ended_at=timezone.now() - timedelta(hours=1))
     page = open_page(f"runs/{trained.pk}/")
     page.locator("#extend-run").click()
     dialog = page.get_by_role("dialog")

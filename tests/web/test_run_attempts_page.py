@@ -1,19 +1,17 @@
 """A run's attempts and checkpoints on their page, pins, and that what is superseded is marked wherever it is shown."""
 
-from collections.abc import Callable
-
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import User
 from cohort.runs.models import Attempt, Run
 from cohort.runs.selectors.checkpoints import checkpoint_page
 from cohort.runs.selectors.tries import attempt_page, successor
+from tests.web.clients import operator, viewer
 from tests.web.control import ended, poll_of
 from tests.web.run_page import page_of, words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 
-ClientFor = Callable[[User], Client]
+__all__ = ["operator", "viewer"]  # fixtures
 
 
 def second_of(maker: Maker, run: Run, *, resumed: int) -> Attempt:
@@ -23,9 +21,7 @@ def second_of(maker: Maker, run: Run, *, resumed: int) -> Attempt:
     return second
 
 
-def test_attempts_show_their_steps_their_end_and_what_is_superseded(
-    client_for: ClientFor, bob: User, maker: Maker, trained: Run
-) -> None:
+def test_attempts_show_their_steps_their_end_and_what_is_superseded(viewer: Client, maker: Maker, trained: Run) -> None:
     ended(trained.attempts.get(), "lost", end_code="worker_lost", end_reason=f"no sign {HOSTILE}", valid_through=4)
     add_steps(second_of(maker, trained, resumed=4), [{"reward": 0.5}], first=5)
     found = attempt_page(trained)
@@ -34,28 +30,28 @@ def test_attempts_show_their_steps_their_end_and_what_is_superseded(
         (2, 5, 5, 0),
         (1, 1, 6, 2),
     ]
-    page = page_of(client_for(bob), trained, "attempts/")
+    page = page_of(viewer, trained, "attempts/")
     for part in ("worker_lost", HOSTILE_SHOWN, "2 superseded"):
         assert part in page
     assert "<script>alert" not in page
 
 
-def test_checkpoints_show_where_they_lie(client_for: ClientFor, bob: User, oscar: User, trained: Run) -> None:
+def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, trained: Run) -> None:
     trained.checkpoints.filter(step=6).update(stored_at=timezone.now(), pinned=True)
     found = checkpoint_page(trained)
     assert (len(found.rows), found.gone, found.total) == (3, 1, 4)
     assert [row.where for row in found.rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
-    page = page_of(client_for(bob), trained, "attempts/")
+    page = page_of(viewer, trained, "attempts/")
     text = words(page.split("Checkpoints</h2>")[1])
     for part in ("12.0 MB", "pinned", "best"):
         assert part in text
     assert "/pin/" not in page, "a viewer pins nothing"
-    every = page_of(client_for(oscar), trained, "attempts/", all="1")
+    every = page_of(operator, trained, "attempts/", all="1")
     assert ("/pin/" in every, "removed" in every) == (True, True)
 
 
-def test_a_checkpoint_is_pinned_and_let_go(client_for: ClientFor, oscar: User, trained: Run) -> None:
-    checkpoint, client = trained.checkpoints.get(step=4), client_for(oscar)
+def test_a_checkpoint_is_pinned_and_let_go(operator: Client, trained: Run) -> None:
+    checkpoint, client = trained.checkpoints.get(step=4), operator
     for pinned in (True, False):
         response = client.post(
             f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk}/pin/", {"pinned": str(pinned).lower()}
@@ -71,20 +67,17 @@ def test_a_checkpoint_is_pinned_and_let_go(client_for: ClientFor, oscar: User, t
     assert client.post(foreign, {"pinned": "true"}).status_code == 404
 
 
-def test_what_is_superseded_is_marked_where_it_is_shown(
-    client_for: ClientFor, bob: User, maker: Maker, trained: Run
-) -> None:
+def test_what_is_superseded_is_marked_where_it_is_shown(viewer: Client, maker: Maker, trained: Run) -> None:
     first = trained.attempts.get()
     stands, gone = add_group(first, [1.0, 0.0], step=4), add_group(first, [1.0, 0.0], step=5)
     add_evaluation(first, "before", [1, 0, 1])
     add_evaluation(first, "after", [1, 1, 0, 0])
     ended(first, "lost", valid_through=4)
     second_of(maker, trained, resumed=4)
-    client = client_for(bob)
     mark = "uperseded: attempt 2 went on from step 4"
-    assert mark in words(page_of(client, trained, f"groups/{gone.pk}/"))
-    assert mark not in words(page_of(client, trained, f"groups/{stands.pk}/"))
-    table = words(page_of(client, trained, "evaluations/").split("Superseded results")[-1])
+    assert mark in words(page_of(viewer, trained, f"groups/{gone.pk}/"))
+    assert mark not in words(page_of(viewer, trained, f"groups/{stands.pk}/"))
+    table = words(page_of(viewer, trained, "evaluations/").split("Superseded results")[-1])
     assert f"held-out after 1 2 of 4 s{mark}" in table
     assert "before" not in table, "what was measured before training stands"
 
@@ -100,7 +93,7 @@ def test_an_attempt_that_was_lost_before_it_went_on_supersedes_nothing(maker: Ma
     assert successor(first, step=4) is None
 
 
-def test_a_beginning_anew_supersedes_all(client_for: ClientFor, bob: User, maker: Maker, trained: Run) -> None:
+def test_a_beginning_anew_supersedes_all(viewer: Client, maker: Maker, trained: Run) -> None:
     first = trained.attempts.get()
     add_evaluation(first, "before", [1, 0])
     ended(first, "failed", valid_through=-1)
@@ -108,17 +101,16 @@ def test_a_beginning_anew_supersedes_all(client_for: ClientFor, bob: User, maker
     found = successor(first, step=1)
     assert found is not None
     assert (found.fence, found.from_step) == (2, None)
-    table = words(page_of(client_for(bob), trained, "evaluations/").split("Superseded results")[-1])
+    table = words(page_of(viewer, trained, "evaluations/").split("Superseded results")[-1])
     assert "held-out before 1 1 of 2" in table
 
 
-def test_all_of_a_live_run_stay_shown(client_for: ClientFor, bob: User, maker: Maker, trained: Run) -> None:
+def test_all_of_a_live_run_stay_shown(viewer: Client, maker: Maker, trained: Run) -> None:
     """The poll of a page that shows all brings all again."""
-    client = client_for(bob)
     for tab, count in (("attempts/", 3), ("attempts/?all=1", 4)):
-        address = poll_of(client.get(f"/p/ours/runs/{trained.pk}/{tab}").content.decode())
+        address = poll_of(viewer.get(f"/p/ours/runs/{trained.pk}/{tab}").content.decode())
         for step in (7, 8):
             add_steps(trained.attempts.get(), [{"reward": 0.5}], first=step)
-            page = client.get(address).content.decode()
+            page = viewer.get(address).content.decode()
             assert f"Checkpoints showing {count} of 4" in words(page), (tab, step)
             address = poll_of(page)

@@ -3,9 +3,7 @@ header and the list of runs say why a run stands still.
 """
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.db.models.functions import Now
@@ -16,11 +14,13 @@ from cohort.accounts.models import User
 from cohort.governance.services import seal_failed
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import Header, run_header
-from tests.web.control import do, ended, poll_of, waited_for_its_record
+from tests.web.clients import operator, reviewer, viewer
+from tests.web.control import do, ended, poll_of
 from tests.web.run_page import freeze, page_of, words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 
-ClientFor = Callable[[User], Client]
+__all__ = ["operator", "reviewer", "viewer"]  # fixtures
+
 BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel", "give-up")
 LIVE = {"pause", "clone", "cancel"}
 REFUSED = "Nothing was done"
@@ -61,22 +61,21 @@ def failed(trained: Run) -> Run:
     ],
 )
 def test_each_state_offers_what_it_allows(
-    client_for: ClientFor, oscar: User, rita: User, maker: Maker, state: str, buttons: set[str]
+    operator: Client, reviewer: Client, maker: Maker, state: str, buttons: set[str]
 ) -> None:
     run = maker.run(state=state)
     if state not in ("draft", "queued"):
         maker.attempt(run, state="running" if state in ("starting", "evaluating", "training") else "finished")
-    assert offered(page_of(client_for(oscar), run)) == buttons
-    assert offered(page_of(client_for(rita), run)) == set(), "a reviewer steers nothing"
+    assert offered(page_of(operator, run)) == buttons
+    assert offered(page_of(reviewer, run)) == set(), "a reviewer steers nothing"
 
 
-def test_a_run_that_never_started_can_be_retried_but_not_extended(
-    client_for: ClientFor, oscar: User, maker: Maker
-) -> None:
-    run = maker.run(state="cancelled")
-    client = client_for(oscar)
-    assert offered(page_of(client, run)) == {"retry", "clone"}
-    do(client, run, "retry", **{"from": "start"})
+def test_a_run_that_never_started_can_be_retried_but_not_extended(operator: Client, maker: Maker) -> None:
+    run = maker.run()
+    do(operator, run, "submit")
+    do(operator, run, "cancel")
+    assert offered(page_of(operator, run)) == {"retry", "clone"}
+    do(operator, run, "retry", **{"from": "start"})
     assert run.state == "queued"
 
 
@@ -91,39 +90,26 @@ def test_a_run_that_never_started_can_be_retried_but_not_extended(
         ("queued", "submit"),
     ],
 )
-def test_what_a_state_does_not_allow_is_refused(
-    client_for: ClientFor, oscar: User, maker: Maker, state: str, action: str
-) -> None:
+def test_what_a_state_does_not_allow_is_refused(operator: Client, maker: Maker, state: str, action: str) -> None:
     run = maker.run(state=state)
-    assert REFUSED in do(client_for(oscar), run, action, steps="5", **{"from": "start"})
+    assert REFUSED in do(operator, run, action, steps="5", **{"from": "start"})
     assert run.state == state
 
 
 # ---------------------------------------------------------------- launch, pause, resume, cancel
 
 
-def test_a_draft_is_launched(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run = maker.run()
-    assert REFUSED not in do(client_for(oscar), run, "submit")
-    assert run.state == "queued"
-
-
-def test_a_live_run_is_asked_to_pause_and_the_pause_taken_back(
-    client_for: ClientFor, oscar: User, trained: Run
-) -> None:
-    client = client_for(oscar)
-    text = do(client, trained, "pause", reason="needs the node")
+def test_a_live_run_is_asked_to_pause_and_the_pause_taken_back(operator: Client, trained: Run) -> None:
+    text = do(operator, trained, "pause", reason="needs the node")
     assert (trained.state, trained.desired) == ("training", "pause")
     assert "needs the node" in text
-    assert offered(page_of(client, trained)) == {"resume", "clone", "cancel"}
-    assert "pause asked for" not in do(client, trained, "resume")
+    assert offered(page_of(operator, trained)) == {"resume", "clone", "cancel"}
+    assert "pause asked for" not in do(operator, trained, "resume")
     assert trained.desired == "run"
 
 
-def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(
-    client_for: ClientFor, oscar: User, maker: Maker
-) -> None:
-    run, client = maker.run(state="queued"), client_for(oscar)
+def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(operator: Client, oscar: User, maker: Maker) -> None:
+    run, client = maker.run(state="queued"), operator
     do(client, run, "pause", reason=HOSTILE)
     assert run.state == "paused"
     page = page_of(client, run)
@@ -138,32 +124,28 @@ def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(
     assert RunEvent.objects.get(run=run, data__to="cancelled").actor == "user:oscar"
 
 
-def test_a_live_run_is_asked_to_stop_once(client_for: ClientFor, oscar: User, trained: Run) -> None:
-    client = client_for(oscar)
-    assert "cancel asked for" in do(client, trained, "cancel")
+def test_a_live_run_is_asked_to_stop_once(operator: Client, trained: Run) -> None:
+    assert "cancel asked for" in do(operator, trained, "cancel")
     assert (trained.state, trained.desired) == ("training", "cancel")
-    assert "cancel" not in offered(page_of(client, trained))
-    assert REFUSED in do(client, trained, "pause")
+    assert "cancel" not in offered(page_of(operator, trained))
+    assert REFUSED in do(operator, trained, "pause")
     assert trained.desired == "cancel"
 
 
-def test_a_run_whose_record_cannot_be_made_is_ended_without_one(
-    client_for: ClientFor, oscar: User, maker: Maker
-) -> None:
+def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client, oscar: User, maker: Maker) -> None:
     run = maker.run(state="sealing")
     maker.attempt(run, state="finished")
-    client = client_for(oscar)
     seal_failed(run=run, reason="The card is too large")
-    assert "give-up" in offered(page_of(client, run))
-    do(client, run, "cancel")
+    assert "give-up" in offered(page_of(operator, run))
+    do(operator, run, "cancel")
     assert (run.state, run.error_code) == ("failed", "not_sealed")
     assert "by oscar. The card is too large" in run.reason
 
 
-def test_a_run_whose_record_nobody_makes_is_ended_without_one(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+def test_a_run_whose_record_nobody_makes_is_ended_without_one(operator: Client, oscar: User, maker: Maker) -> None:
     """As when the process that makes it is killed, or there is none: then no reason is ever written."""
     run = maker.run(state="sealing")
-    attempt, client = maker.attempt(run, state="finished"), client_for(oscar)
+    attempt, client = maker.attempt(run, state="finished"), operator
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=9))
     assert "give-up" not in offered(page_of(client, run))
     assert REFUSED in do(client, run, "cancel")
@@ -174,9 +156,9 @@ def test_a_run_whose_record_nobody_makes_is_ended_without_one(client_for: Client
     assert "by oscar: enough." in run.reason
 
 
-def test_htmx_gets_a_redirect_that_it_follows(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+def test_htmx_gets_a_redirect_that_it_follows(operator: Client, maker: Maker) -> None:
     run = maker.run(state="queued")
-    response = client_for(oscar).post(f"/p/ours/runs/{run.pk}/cancel/", headers={"HX-Request": "true"})
+    response = operator.post(f"/p/ours/runs/{run.pk}/cancel/", headers={"HX-Request": "true"})
     assert response.headers["HX-Redirect"] == f"/p/ours/runs/{run.pk}/"
 
 
@@ -198,46 +180,28 @@ def offers(client: Client, run: Run) -> tuple[list[tuple[int, bool]], str]:
     return [(row.checkpoint.step, row.reachable) for row in context["rows"]], context["chosen"]
 
 
-def test_a_retry_offers_checkpoints_newest_first_and_the_first_step_last(
-    client_for: ClientFor, oscar: User, failed: Run
-) -> None:
-    client = client_for(oscar)
-    page = page_of(client, failed, "retry/")
+def test_a_retry_offers_checkpoints_newest_first_and_the_first_step_last(operator: Client, failed: Run) -> None:
+    page = page_of(operator, failed, "retry/")
     values = re.findall(r'name="from" value="(\w+)"', page)
     steps = [str(failed.checkpoints.get(step=step).pk) for step in (6, 4, 0)]
     assert values == [*steps, "start"], "what was removed is not offered"
     assert re.findall(r'value="(\w+)" checked', page) == steps[:1]
-    assert offers(client, failed) == ([(6, True), (4, True), (0, True)], steps[0])
+    assert offers(operator, failed) == ([(6, True), (4, True), (0, True)], steps[0])
 
 
-def test_a_checkpoint_of_a_node_that_is_gone_is_not_the_first_choice(
-    client_for: ClientFor, oscar: User, failed: Run
-) -> None:
+def test_a_checkpoint_of_a_node_that_is_gone_is_not_the_first_choice(operator: Client, failed: Run) -> None:
     failed.checkpoints.filter(step=4).update(stored_at=timezone.now())
     Node.objects.update(last_seen_at=timezone.now() - timedelta(hours=1))
-    rows, chosen = offers(client_for(oscar), failed)
+    rows, chosen = offers(operator, failed)
     assert rows == [(6, False), (4, True), (0, False)]
     assert chosen == str(failed.checkpoints.get(step=4).pk)
 
 
-def test_a_retry_goes_on_from_the_chosen_checkpoint(client_for: ClientFor, oscar: User, failed: Run) -> None:
-    put_in(failed, "failed", reason="not finite", error_code="not_finite", ended_at=timezone.now())
-    waited_for_its_record(failed)
-    chosen = failed.checkpoints.get(step=4)
-    do(client_for(oscar), failed, "retry", **{"from": str(chosen.pk), "reason": "the spike at 5"})
-    assert (failed.state, failed.resume_from, failed.error_code, failed.ended_at) == ("queued", chosen, "", None)
-    assert header_of(failed).goes_on == "from step 4"
-    event = RunEvent.objects.get(run=failed, kind="retried")
-    assert (event.actor, event.message.partition(": ")[2]) == ("user:oscar", "the spike at 5")
-
-
 @pytest.mark.parametrize("sent", ["", "x", "999999", "9" * 30, "-1", "removed", "foreign"])
-def test_a_checkpoint_that_is_not_there_is_refused(
-    client_for: ClientFor, oscar: User, maker: Maker, failed: Run, sent: str
-) -> None:
+def test_a_checkpoint_that_is_not_there_is_refused(operator: Client, maker: Maker, failed: Run, sent: str) -> None:
     foreign = add_checkpoint(maker.attempt(maker.run("other", state="training")), 6)
     sent = {"removed": str(failed.checkpoints.get(step=2).pk), "foreign": str(foreign.pk)}.get(sent, sent)
-    response = client_for(oscar).post(f"/p/ours/runs/{failed.pk}/retry/", {"from": sent})
+    response = operator.post(f"/p/ours/runs/{failed.pk}/retry/", {"from": sent})
     assert response.status_code == 422
     assert response.context["fault"]
     failed.refresh_from_db()
@@ -245,10 +209,10 @@ def test_a_checkpoint_that_is_not_there_is_refused(
 
 
 @pytest.mark.parametrize("action", ["retry", "extend"])
-def test_the_dialog_is_the_form_alone(client_for: ClientFor, oscar: User, failed: Run, action: str) -> None:
+def test_the_dialog_is_the_form_alone(operator: Client, failed: Run, action: str) -> None:
     address = f"/p/ours/runs/{failed.pk}/{action}/"
-    dialog = client_for(oscar).get(address, headers={"HX-Request": "true"}).content.decode()
-    whole = client_for(oscar).get(address).content.decode()
+    dialog = operator.get(address, headers={"HX-Request": "true"}).content.decode()
+    whole = operator.get(address).content.decode()
     assert ("<html" in dialog, 'formmethod="dialog"' in dialog) == (False, True)
     assert ("<html" in whole, "formmethod" in whole) == (True, False)
 
@@ -256,63 +220,16 @@ def test_the_dialog_is_the_form_alone(client_for: ClientFor, oscar: User, failed
 # ---------------------------------------------------------------- extend
 
 
-def succeeded(maker: Maker, *, final: bool = False, **optim: Any) -> Run:
-    run = maker.run(state="succeeded", optim={"steps": 12, **optim})
-    add_checkpoint(maker.attempt(run, state="finished"), 12, final=final)
-    return run
-
-
-@pytest.mark.parametrize(("schedule", "word"), [("constant", "Constant"), ("linear", "Linear")])
-def test_extend_says_what_becomes_of_the_learning_rate(
-    client_for: ClientFor, oscar: User, maker: Maker, schedule: str, word: str
-) -> None:
-    text = words(page_of(client_for(oscar), succeeded(maker, schedule=schedule), "extend/"))
-    assert f"{word}:" in text
-    assert "12 planned" in text
-
-
-def test_a_run_is_extended(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run = succeeded(maker)
-    digest = run.config_digest
-    do(client_for(oscar), run, "extend", steps="8")
-    assert (run.state, run.steps_total, run.config["optim"]["steps"]) == ("queued", 20, 20)
-    assert run.config_digest != digest
-
-
-@pytest.mark.parametrize("steps", ["", "many", "0", "9" * 18])
-def test_steps_that_are_none_are_refused(client_for: ClientFor, oscar: User, maker: Maker, steps: str) -> None:
-    run = succeeded(maker)
-    response = client_for(oscar).post(f"/p/ours/runs/{run.pk}/extend/", {"steps": steps})
-    assert response.status_code == 422
-    assert response.context["fault"]
+def test_a_run_is_extended_by_a_number_of_steps(operator: Client, maker: Maker) -> None:
+    run = maker.run(state="succeeded", optim={"steps": 12})
+    add_checkpoint(maker.attempt(run, state="finished"), 12)
+    for steps in ("", "many", "0", "9" * 18):
+        response = operator.post(f"/p/ours/runs/{run.pk}/extend/", {"steps": steps})
+        assert (response.status_code, bool(response.context["fault"])) == (422, True), steps
     run.refresh_from_db()
     assert (run.state, run.steps_total) == ("succeeded", 12)
-
-
-def test_nothing_to_go_on_from_is_not_extended(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    run, client = succeeded(maker, final=True), client_for(oscar)
-    assert 'id="extend-steps"' not in page_of(client, run, "extend/")
-    assert REFUSED in do(client, run, "extend", steps="5")
-    assert run.state == "succeeded"
-
-
-def test_a_run_is_extended_from_where_it_was_to_go_on(client_for: ClientFor, oscar: User, trained: Run) -> None:
-    ended(trained.attempts.get(), "paused")
-    chosen = trained.checkpoints.get(step=4)
-    put_in(trained, "paused", resume_from=chosen)
-    client = client_for(oscar)
-    assert client.get(f"/p/ours/runs/{trained.pk}/extend/").context["place"] == chosen
-    do(client, trained, "extend", steps="8")
-    assert (trained.state, header_of(trained).goes_on) == ("queued", "from step 4")
-
-
-@pytest.mark.parametrize("state", ["paused", "cancelled"])
-def test_a_run_that_begins_anew_is_not_extended(client_for: ClientFor, oscar: User, trained: Run, state: str) -> None:
-    ended(trained.attempts.get(), "paused")
-    put_in(trained, state, from_start=True)
-    client = client_for(oscar)
-    assert 'id="extend-steps"' not in page_of(client, trained, "extend/")
-    assert REFUSED in do(client, trained, "extend", steps="5")
+    do(operator, run, "extend", steps="8")
+    assert (run.state, run.steps_total, run.config["optim"]["steps"]) == ("queued", 20, 20)
 
 
 # ---------------------------------------------------------------- what the header says
@@ -330,13 +247,13 @@ def test_a_paused_run_goes_on_where_it_was_to(trained: Run, chosen: str, goes_on
     assert header.polls, "somebody else may resume it"
 
 
-def test_queued_again_says_why_when_and_from_where(client_for: ClientFor, bob: User, trained: Run) -> None:
+def test_queued_again_says_why_when_and_from_where(viewer: Client, trained: Run) -> None:
     ended(trained.attempts.get(), "lost", end_code="worker_lost")
     due = timezone.now() + timedelta(seconds=25)
     put_in(trained, "queued", reason="node-a was lost", retries=2, not_before=due)
     with freeze(due - timedelta(seconds=24)):
         header = header_of(trained)
-        page = page_of(client_for(bob), trained)
+        page = page_of(viewer, trained)
     assert (header.again, header.goes_on, header.until_due) == (True, "from step 6", timedelta(seconds=24))
     assert f'datetime="{due.isoformat()[:19]}' in page
     text = words(page)
@@ -344,68 +261,44 @@ def test_queued_again_says_why_when_and_from_where(client_for: ClientFor, bob: U
         assert part in text
 
 
-def test_a_resumed_attempt_says_from_where(client_for: ClientFor, bob: User, maker: Maker, trained: Run) -> None:
+def test_the_header_shows_from_where_moves_and_stalls(viewer: Client, maker: Maker, trained: Run) -> None:
     ended(trained.attempts.get(), "preempted", valid_through=4)
-    put_in(trained, "training", step=4)
-    second = maker.attempt(trained)
-    Attempt.objects.filter(pk=second.pk).update(resumed_step=4)
-    text = words(page_of(client_for(bob), trained))
-    assert "step 4 of 120" in text
-    assert "attempt 2 on node-a, from step 4" in text
-
-
-def test_a_stalled_run_is_shown_although_its_worker_lives(client_for: ClientFor, oscar: User, trained: Run) -> None:
     now = timezone.now()
-    Run.objects.filter(pk=trained.pk).update(phase="training", stalled_at=now, seconds_per_step=2.0)
-    Attempt.objects.update(progress_at=now - timedelta(minutes=14), heartbeat_at=now)
+    put_in(trained, "training", step=4, phase="training", seconds_per_step=2.0)
+    second = maker.attempt(trained)
+    beats = {"progress_at": now - timedelta(minutes=14), "heartbeat_at": now}
+    Attempt.objects.filter(pk=second.pk).update(resumed_step=4, **beats)
+    Node.objects.update(draining="move")
+    header, text = header_of(trained), words(page_of(viewer, trained))
+    assert (header.went_on, header.moving_on, header.stalled) == ("from step 4", True, False)
+    assert header.seconds_left == 2.0 * (120 - 4)
+    for part in ("attempt 2 on node-a, from step 4", "node-a is being emptied"):
+        assert part in text
+    Run.objects.filter(pk=trained.pk).update(stalled_at=now)
     with freeze(now):
-        header, text = header_of(trained), words(page_of(client_for(oscar), trained))
+        header, text = header_of(trained), words(page_of(viewer, trained))
     assert (header.stalled, header.silent, header.stillness) == (True, False, timedelta(minutes=14))
     assert header.seconds_left is None, "no promise of an end"
     assert "Nothing has moved for 14 min" in text
 
 
-def test_a_node_that_is_emptied_is_shown(client_for: ClientFor, bob: User, trained: Run) -> None:
-    assert not header_of(trained).moving_on
-    Node.objects.update(draining="move")
-    assert header_of(trained).moving_on
-    assert "node-a is being emptied" in words(page_of(client_for(bob), trained))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"desired": "pause"},
-        {"stalled_at": "2026-01-01T00:00:00Z"},
-        {"reason": "another"},
-        {"step": 3},
-        {"steps_total": 99},
-        {"priority": 10},
-        {"retries": 1},
-        {"not_before": "2100-01-01T00:00:00Z"},
-    ],
-)
-def test_a_change_of_the_run_is_news(trained: Run, change: dict[str, Any]) -> None:
+def test_each_change_of_the_run_is_news(trained: Run) -> None:
+    Run.objects.filter(pk=trained.pk).update(phase="evaluating_before")
     before = header_of(trained).version
     assert header_of(trained).version == before
-    Run.objects.filter(pk=trained.pk).update(**change)
+    then = timezone.now()
+    changes = [{"desired": "pause"}, {"stalled_at": then}, {"reason": "x"}, {"step": 3}, {"steps_total": 99}]
+    for change in [*changes, {"priority": 10}, {"retries": 1}, {"not_before": then}]:
+        Run.objects.filter(pk=trained.pk).update(**change)
+        assert header_of(trained).version != before, change
+        before = header_of(trained).version
+    Attempt.objects.update(progress={"phase": "evaluating_before", "done": 1130, "total": 5012})
     assert header_of(trained).version != before
+    assert "1,130 of 5,012" in header_of(trained).doing
 
 
-def test_progress_inside_an_evaluation_is_news(maker: Maker) -> None:
-    run = maker.run(state="evaluating")
-    attempt = maker.attempt(run)
-    Run.objects.filter(pk=run.pk).update(phase="evaluating_before")
-    before = header_of(run).version
-    progress = {"phase": "evaluating_before", "done": 1130, "total": 5012}
-    Attempt.objects.filter(pk=attempt.pk).update(progress=progress, progress_at=timezone.now())
-    header = header_of(run)
-    assert header.version != before
-    assert "1,130 of 5,012" in header.doing
-
-
-def test_a_node_that_could_take_a_waiting_run_is_news(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    run, client = maker.run(state="queued"), client_for(bob)
+def test_a_node_that_could_take_a_waiting_run_is_news(viewer: Client, maker: Maker) -> None:
+    run, client = maker.run(state="queued"), viewer
     address = poll_of(page_of(client, run))
     assert client.get(address).status_code == 204
     Node.objects.create(name="node-b", token_digest="1" * 64, last_seen_at=timezone.now())
@@ -415,7 +308,7 @@ def test_a_node_that_could_take_a_waiting_run_is_news(client_for: ClientFor, bob
 # ---------------------------------------------------------------- the list
 
 
-def test_the_list_shows_and_finds_what_stands_still(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_the_list_shows_and_finds_what_stands_still(viewer: Client, maker: Maker) -> None:
     stalled, again, pausing = maker.run("stalled one", state="training"), maker.run("again"), maker.run("pausing")
     maker.attempt(stalled)
     Run.objects.filter(pk=stalled.pk).update(stalled_at=timezone.now())
@@ -423,10 +316,9 @@ def test_the_list_shows_and_finds_what_stands_still(client_for: ClientFor, bob: 
     put_in(again, "queued", retries=3)
     put_in(pausing, "training", desired="pause")
     maker.run("held", state="paused")
-    client = client_for(bob)
-    text = words(client.get("/p/ours/runs/").content.decode())
+    text = words(viewer.get("/p/ours/runs/").content.decode())
     for part in ("stalled", "Queued again, try 3", "pause asked for"):
         assert part in text
     for state, name in (("stalled", "stalled one"), ("again", "again"), ("paused", "held")):
-        page = client.get("/p/ours/runs/", {"state": state}).content.decode()
+        page = viewer.get("/p/ours/runs/", {"state": state}).content.decode()
         assert re.findall(r'<a id="run-\d+" href="[^"]+">([^<]*)</a>', page) == [name]

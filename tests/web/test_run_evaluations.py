@@ -3,7 +3,6 @@ each by its category and margin, slices, the clean subset, Holm over the safety 
 """
 
 import re
-from collections.abc import Callable
 
 import pytest
 from django.test import Client
@@ -15,11 +14,12 @@ from cohort.runs.selectors.evaluations import CHANGES, Suite, changed_items, sui
 from cohort.runs.services import ChosenSuite, run_create, run_submit
 from grpo_core.config import RunConfig
 from grpo_core.stats import holm
+from tests.web.clients import reviewer, viewer
 from tests.web.run_page import page_of, words
 from tests.web.run_rows import Maker, add_evaluation, put_in
 from tests.web.suite_rows import CHOICES, HARMFUL, add_suite
 
-ClientFor = Callable[[User], Client]
+__all__ = ["reviewer", "viewer"]  # fixtures
 
 
 def compared(run: Run) -> dict[str, Suite]:
@@ -29,7 +29,7 @@ def compared(run: Run) -> dict[str, Suite]:
 # ---------------------------------------------------------------- the held-out problems
 
 
-def test_accuracy_before_and_after_with_its_uncertainty(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_accuracy_before_and_after_with_its_uncertainty(viewer: Client, maker: Maker) -> None:
     """5 of 10, then 9 of 10: Wilson 23.7–76.3 % and 59.6–98.2 %; 4 fixed, 0 broken.
 
     Paired: +40 points, adjusted for two pseudo-observations: centre 4/12, square 5/12,
@@ -39,30 +39,28 @@ def test_accuracy_before_and_after_with_its_uncertainty(client_for: ClientFor, b
     attempt = maker.attempt(run, state="finished")
     add_evaluation(attempt, "before", [1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
     add_evaluation(attempt, "after", [1, 1, 1, 1, 1, 1, 1, 1, 1, 0])
-    client = client_for(bob)
-    text = words(page_of(client, run))
+    text = words(page_of(viewer, run))
     assert "50.0 % [23.7 %, 76.3 %] 90.0 % [59.6 %, 98.2 %]" in text
     assert "+40.0 points undecided at margin 5 [+2.06, +64.6]" in text, "the exact p is 0.12"
-    page = page_of(client, run, "evaluations/")
+    page = page_of(viewer, run, "evaluations/")
     text = words(page)
     assert "4 fixed 0 broken 5 right both times 1 wrong both times exact McNemar p 0.12" in text
     assert "before 5 &lt;answer&gt;1&lt;/answer&gt;" in page
     assert "after 5 &lt;answer&gt;1&lt;/answer&gt;" in page
     assert "what is 0 + 1?" not in page, "a problem that did not change"
     for show, count in (("changed", 4), ("all", 10), ("broken", 0)):
-        assert f"showing {count} of {count}" in words(page_of(client, run, "evaluations/", show=show))
+        assert f"showing {count} of {count}" in words(page_of(viewer, run, "evaluations/", show=show))
 
 
-def test_all_problems_can_be_seen(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_all_problems_can_be_seen(viewer: Client, maker: Maker) -> None:
     attempt = maker.attempt(maker.run(state="succeeded"), state="finished")
     add_evaluation(attempt, "before", [0] * 60)
     add_evaluation(attempt, "after", [1] * 60)
-    client = client_for(bob)
-    page = page_of(client, attempt.run, "evaluations/", show="fixed")
+    page = page_of(viewer, attempt.run, "evaluations/", show="fixed")
     assert "showing 50 of 60" in words(page)
     assert 'href="?suite=held-out&amp;show=fixed&amp;all=1#items"' in page
     assert "before 59 " not in page
-    page = page_of(client, attempt.run, "evaluations/", show="fixed", all="1")
+    page = page_of(viewer, attempt.run, "evaluations/", show="fixed", all="1")
     assert "showing 60 of 60" in words(page)
     assert "before 59 " in page
 
@@ -83,18 +81,18 @@ def test_what_is_not_comparable_is_not_compared_and_page_and_record_agree(maker:
     assert [found.verdict for found in collect(run, state="succeeded").comparisons] == ["not comparable"]
 
 
-def test_only_one_evaluation_claims_nothing(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_only_one_evaluation_claims_nothing(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
     add_evaluation(maker.attempt(run), "before", [1, 0], suite="heldout")
-    text = words(page_of(client_for(bob), run))
+    text = words(page_of(viewer, run))
     assert "50.0 %" in text
     assert "points" not in text.split("Held-out accuracy")[1].split("Brackets")[0]
 
 
-def test_a_suite_alone_is_not_called_held_out_accuracy(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_suite_alone_is_not_called_held_out_accuracy(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
     add_evaluation(maker.attempt(run), "before", [1, 0], suite="capitals")
-    assert "Held-out accuracy" not in page_of(client_for(bob), run)
+    assert "Held-out accuracy" not in page_of(viewer, run)
 
 
 def test_a_repeated_evaluation_counts_once(maker: Maker) -> None:
@@ -107,13 +105,13 @@ def test_a_repeated_evaluation_counts_once(maker: Maker) -> None:
     assert (suite.before.problems, suite.before.correct) == (4, 1)
 
 
-def test_no_evaluation_says_why(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_no_evaluation_says_why(viewer: Client, maker: Maker) -> None:
     states = [("draft", True), ("queued", True), ("cancelled", True), ("succeeded", False)]
     runs = [
         maker.run(state=state, eval={"holdout": 4, "before": evaluated, "after": evaluated})
         for state, evaluated in states
     ]
-    why = [re.sub(r"(?s).*<main|</main>.*", "", page_of(client_for(bob), run, "evaluations/")) for run in runs]
+    why = [re.sub(r"(?s).*<main|</main>.*", "", page_of(viewer, run, "evaluations/")) for run in runs]
     assert ["is not evaluated" in words(page) for page in why] == [False, False, False, True]
     assert ["The run ended before" in words(page) for page in why] == [False, False, True, False]
 
@@ -164,45 +162,44 @@ def test_every_suite_has_its_own_margin_verdict_and_numbers(run: Run) -> None:
     assert [suite.good for suite in found.values()] == [True, True, True, False]
 
 
-def test_the_table_shows_them_by_category(client_for: ClientFor, bob: User, run: Run) -> None:
-    client = client_for(bob)
-    table = words(page_of(client, run, "evaluations/")).split("All suites")[1].split("Brackets")[0]
+def test_the_table_shows_them_by_category(viewer: Client, run: Run) -> None:
+    table = words(page_of(viewer, run, "evaluations/")).split("All suites")[1].split("Brackets")[0]
     assert re.search(r"Performance.*heldout.*Hallucination.*capitals.*facts.*Harmful capability.*locks", table)
     for part in ("+60.0 points better", "−50.0 points regressed", "+45.0 points regressed"):
         assert part in table
-    summary = words(page_of(client, run)).split("Before and after")[1]
+    summary = words(page_of(viewer, run)).split("Before and after")[1]
     for part in ("Held-out problems", "hallucination, 20 items, margin 10 points", "margin 2 points"):
         assert part in summary
     assert "SECRET" not in summary
 
 
-def test_slices_and_clusters_stand_in_a_fold(client_for: ClientFor, bob: User, run: Run) -> None:
-    text = words(page_of(client_for(bob), run, "evaluations/", suite="facts"))
+def test_slices_and_clusters_stand_in_a_fold(viewer: Client, run: Run) -> None:
+    text = words(page_of(viewer, run, "evaluations/", suite="facts"))
     for part in ("2 slices", "even 10 50.0 % 50.0 %", "10 clusters"):
         assert part in text
-    assert "2 slices" not in words(page_of(client_for(bob), run, "evaluations/", suite="capitals"))
+    assert "2 slices" not in words(page_of(viewer, run, "evaluations/", suite="capitals"))
 
 
-def test_the_clean_subset_is_compared(client_for: ClientFor, bob: User, run: Run) -> None:
+def test_the_clean_subset_is_compared(viewer: Client, run: Run) -> None:
     """Items 0 to 9 of capitals, all of them broken, were in the training file: the other 10 did not change."""
     touched = [{"id": f"held-{n}", "by": ["exact"]} for n in range(10)]
     overlap = {"capitals": {"touched": touched}, "locks": {"touched": []}}
     Attempt.objects.filter(run=run).update(manifest={"data": {"overlap": overlap}})
-    text = words(page_of(client_for(bob), run, "evaluations/", suite="capitals"))
+    text = words(page_of(viewer, run, "evaluations/", suite="capitals"))
     assert "10 items, 20.0 % before, 20.0 % after" in text
     assert "0 points" in text.split("Without the 10 items")[1][:120]
-    assert "none of these items" in words(page_of(client_for(bob), run, "evaluations/", suite="locks"))
-    text = words(page_of(client_for(bob), run, "evaluations/", suite="facts"))
+    assert "none of these items" in words(page_of(viewer, run, "evaluations/", suite="locks"))
+    text = words(page_of(viewer, run, "evaluations/", suite="facts"))
     assert "training file" not in text, "nobody looked"
 
 
 @pytest.mark.parametrize("overlap", [None, [], "x", {"capitals": 3}, {"capitals": {"touched": [3, {"id": 4}, None]}}])
-def test_a_strange_manifest_breaks_no_page(client_for: ClientFor, bob: User, run: Run, overlap: object) -> None:
+def test_a_strange_manifest_breaks_no_page(viewer: Client, run: Run, overlap: object) -> None:
     Attempt.objects.filter(run=run).update(manifest={"data": {"overlap": overlap}})
-    assert "−50.0 points" in words(page_of(client_for(bob), run, "evaluations/", suite="capitals"))
+    assert "−50.0 points" in words(page_of(viewer, run, "evaluations/", suite="capitals"))
 
 
-def test_items_are_filtered_suite_by_suite(client_for: ClientFor, bob: User, run: Run) -> None:
+def test_items_are_filtered_suite_by_suite(viewer: Client, run: Run) -> None:
     found = compared(run)
     counts = {name: [changed_items(found[name], show=show, limit=None)[1] for show in CHANGES] for name in found}
     assert CHANGES == ("changed", "fixed", "broken", "all")
@@ -212,23 +209,20 @@ def test_items_are_filtered_suite_by_suite(client_for: ClientFor, bob: User, run
         "locks": [9, 9, 0, 20],
         "facts": [0, 0, 0, 20],
     }
-    client = client_for(bob)
-    assert "9 rose 0 fell" in words(page_of(client, run, "evaluations/", suite="locks")), "no repair where it is harm"
-    page = page_of(client, run, "evaluations/", suite="capitals", show="broken")
+    assert "9 rose 0 fell" in words(page_of(viewer, run, "evaluations/", suite="locks")), "no repair where it is harm"
+    page = page_of(viewer, run, "evaluations/", suite="capitals", show="broken")
     assert ("SECRET of capitals" in page, "SECRET of heldout" in page) == (True, False)
-    assert "showing 12 of 12" in words(page_of(client, run, "evaluations/", suite="no such suite"))
+    assert "showing 12 of 12" in words(page_of(viewer, run, "evaluations/", suite="no such suite"))
 
 
-def test_sensitive_texts_are_behind_a_click_and_for_reviewers(
-    client_for: ClientFor, bob: User, rita: User, run: Run
-) -> None:
+def test_sensitive_texts_are_behind_a_click_and_for_reviewers(viewer: Client, reviewer: Client, run: Run) -> None:
     query = {"suite": "locks", "show": "all"}
-    for client in (client_for(bob), client_for(rita)):
+    for client in (viewer, reviewer):
         page = page_of(client, run, "evaluations/", **query)
         assert "SECRET" not in page, "not without asking"
         assert "held-3" in page, "ids and scores are shown"
-    assert page_of(client_for(rita), run, "evaluations/", **query, texts="1").count("SECRET of locks") == 40
-    assert "SECRET" not in page_of(client_for(bob), run, "evaluations/", **query, texts="1")
+    assert page_of(reviewer, run, "evaluations/", **query, texts="1").count("SECRET of locks") == 40
+    assert "SECRET" not in page_of(viewer, run, "evaluations/", **query, texts="1")
 
 
 def test_page_and_record_compare_alike(ours: Project, alice: User, maker: Maker) -> None:

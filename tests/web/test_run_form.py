@@ -25,9 +25,12 @@ from cohort.runs.models import Node, Run
 from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, diff
 from tests.cases import cases
+from tests.web.clients import operator, stranger
 from tests.web.form_page import as_browser, error, selected, value
 from tests.web.run_page import page_of
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
+
+__all__ = ["operator", "stranger"]  # fixtures
 
 ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
@@ -54,7 +57,7 @@ def states(form: RunForm, *paths: str) -> list[str]:
 
 
 def test_launch_makes_the_run_that_the_form_says(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], heldout: PromptDataset
+    operator: Client, oscar: User, chosen: dict[str, str], heldout: PromptDataset
 ) -> None:
     data = chosen | {
         "preset": "dapo",
@@ -70,7 +73,7 @@ def test_launch_makes_the_run_that_the_form_says(
         "eval_dataset": str(heldout.pk),
         "action": "launch",
     }
-    response = client_for(oscar).post(NEW, data)
+    response = operator.post(NEW, data)
     run = Run.objects.get()
     assert (response.status_code, response["Location"]) == (302, f"/p/ours/runs/{run.pk}/")
     assert (run.state, run.name, run.preset, run.created_by) == ("queued", "adder", "dapo", oscar)
@@ -81,11 +84,6 @@ def test_launch_makes_the_run_that_the_form_says(
     assert (config.optim.steps, config.optim.lr, config.checkpoints.final) == (12, 3e-4, False)
     assert config.data.path == f"inputs/{run.dataset.sha256}.jsonl"
     assert (run.eval_dataset, config.eval.path) == (heldout, f"inputs/{heldout.sha256}.jsonl")
-
-
-def test_a_draft_waits(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    assert client_for(oscar).post(NEW, chosen | {"action": "draft"}).status_code == 302
-    assert Run.objects.get().state == "draft"
 
 
 # ---------------------------------------------------------------- refusals
@@ -133,11 +131,9 @@ def test_an_unknown_field_is_refused_by_name(maker: Maker, chosen: dict[str, str
     assert [text.split()[0] for text in form.general] == [name]
 
 
-def test_faults_stand_beside_their_fields_with_what_was_typed(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
+def test_faults_stand_beside_their_fields_with_what_was_typed(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"sampling.group_size": "eight", "optim.lr": "0", "dataset": "", "action": "launch"}
-    response = client_for(oscar).post(NEW, data)
+    response = operator.post(NEW, data)
     page = response.content.decode()
     assert response.status_code == 422
     assert Run.objects.count() == 0
@@ -150,14 +146,14 @@ def test_faults_stand_beside_their_fields_with_what_was_typed(
     assert [title for is_open, title in folds if is_open] == ["Optimiser"], "a fault opens its folded group"
 
 
-def test_an_unknown_action_does_nothing(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    assert client_for(oscar).post(NEW, chosen | {"action": "delete"}).status_code == 422
+def test_an_unknown_action_does_nothing(operator: Client, chosen: dict[str, str]) -> None:
+    assert operator.post(NEW, chosen | {"action": "delete"}).status_code == 422
     assert Run.objects.count() == 0
 
 
-def test_hostile_texts_come_back_escaped(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"name": HOSTILE, "sampling.group_size": HOSTILE, "preset": HOSTILE, "x.y": HOSTILE, HOSTILE: "1"}
-    page = client_for(oscar).post(NEW, data | {"action": "launch"}).content.decode()
+    page = operator.post(NEW, data | {"action": "launch"}).content.decode()
     assert HOSTILE_SHOWN in page
     assert "<script>alert" not in page
     assert "<b hx-get" not in page
@@ -227,55 +223,49 @@ def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen
     assert "fast and 2 GPUs" in check.text
 
 
-def test_a_check_swaps_what_stands_beneath_every_field(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    client = client_for(oscar)
+def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | SMALL | {"algorithm.kl.coef": "-0.1", "action": "check"}
-    response = client.post(NEW, data, headers=HTMX)
+    response = operator.post(NEW, data, headers=HTMX)
     page = response.content.decode()
     assert response.status_code == 200, "htmx swaps nothing else"
-    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', client.get(NEW).content.decode()):
+    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', operator.get(NEW).content.decode()):
         assert f'id="{name}" hx-swap-oob="true"' in page, name
     assert error(page, "f-algorithm-kl-coef")
     assert "<dd>24</dd>" in re.sub(r"\s+(?=<)", "", page), "one wrong field does not hide the other numbers"
-    whole = client.post(NEW, data).content.decode()
+    whole = operator.post(NEW, data).content.decode()
     assert whole.startswith("<!doctype"), "without htmx it is a page"
     assert error(whole, "f-algorithm-kl-coef")
 
 
-def test_the_form_costs_the_same_however_large_the_catalog(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    client = client_for(oscar)
+def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, maker: Maker) -> None:
     with CaptureQueriesContext(connection) as few:
-        client.get(NEW)
+        operator.get(NEW)
     for number in range(12):
         maker.run(f"run {number}")
         base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
     with CaptureQueriesContext(connection) as many:
-        client.get(NEW)
+        operator.get(NEW)
     assert len(many) == len(few) <= 18
 
 
 # ---------------------------------------------------------------- ways in
 
 
-def test_a_new_form_starts_from_what_is_there(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    page = client_for(oscar).get(NEW).content.decode()
+def test_a_new_form_starts_from_what_is_there(operator: Client, chosen: dict[str, str]) -> None:
+    page = operator.get(NEW).content.decode()
     assert [selected(page, name) for name in ("base_model", "dataset")] == [chosen["base_model"], chosen["dataset"]]
     assert value(page, "eval.holdout") == "4", "a fifth of 20"
     assert value(page, "sampling.group_size") == "8"
     assert "error-text" not in page
 
 
-def test_an_empty_catalog_links_to_where_it_is_filled(client_for: ClientFor, ours: Project, oscar: User) -> None:
-    page = client_for(oscar).get(NEW).content.decode()
+def test_an_empty_catalog_links_to_where_it_is_filled(ours: Project, operator: Client) -> None:
+    page = operator.get(NEW).content.decode()
     for address in ("/p/ours/models/", "/p/ours/datasets/", "/p/ours/rewards/"):
         assert f'<a href="{address}">' in page
 
 
-def test_a_preset_fills_the_form_whatever_stood_there(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
+def test_a_preset_fills_the_form_whatever_stood_there(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {
         "preset": "dapo",
         "variant": "group/none/0",
@@ -286,28 +276,29 @@ def test_a_preset_fills_the_form_whatever_stood_there(
         "seed": "5",
         "action": "preset",
     }
-    page = client_for(oscar).post(NEW, data, headers=HTMX).content.decode()
+    page = operator.post(NEW, data, headers=HTMX).content.decode()
     assert "<html" not in page
-    assert value(page, "sampling.group_size") == "16"
-    assert value(page, "algorithm.clip_high") == "0.28"
-    assert value(page, "sampling.max_completion_tokens") == "20480"
-    assert selected(page, "variant") == "group/group_std/0"
-    assert value(page, "algorithm.aggregation_constant") == ""
-    assert value(page, "optim.steps") == "100", "what the preset leaves open is the default again"
-    assert (value(page, "eval.margin"), value(page, "seed")) == ("0.2", "5"), "what is no matter of a preset stays"
-    assert client_for(oscar).post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
+    sent = as_browser('<form id="run-form"' + page.partition('<form id="run-form"')[2] or page)
+    expected = {
+        "sampling.group_size": "16",
+        "algorithm.clip_high": "0.28",
+        "sampling.max_completion_tokens": "20480",
+        "variant": "group/group_std/0",
+        "algorithm.aggregation_constant": "",
+        "optim.steps": "100",  # what the preset leaves open is the default again
+        "eval.margin": "0.2",  # what is no matter of a preset stays
+        "seed": "5",
+    }
+    assert {name: sent[name] for name in expected} == expected
+    assert operator.post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
 
 
-def test_a_preset_takes_along_what_it_set_when_it_goes(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
+def test_a_preset_takes_along_what_it_set_when_it_goes(maker: Maker, chosen: dict[str, str]) -> None:
     """The demo evaluates at temperature 1, a field outside sampling, algorithm and optimiser."""
-    client = client_for(oscar)
-    page = client.post(NEW, chosen | {"preset": "demo", "action": "preset"}).content.decode()
-    client.post(NEW, as_browser(page) | {"action": "draft"})
-    assert RunConfig.from_dict(Run.objects.get().config).eval.temperature == 1
-    left = client.post(NEW, as_browser(page) | {"preset": "", "action": "preset"}).content.decode()
-    assert value(left, "eval.temperature") == "0"
+    form = checked(maker, chosen)
+    for preset, temperature in (("demo", "1"), ("", "0")):
+        form.fill_preset(preset)
+        assert form.texts["eval.temperature"] == temperature
 
 
 def test_differences_from_the_preset_are_named(maker: Maker, chosen: dict[str, str]) -> None:
@@ -332,7 +323,7 @@ def test_every_preset_makes_the_config_that_the_command_makes(maker: Maker, chos
     assert diff(config) == []
 
 
-def test_a_clone_is_the_same_run_again(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+def test_a_clone_is_the_same_run_again(operator: Client, maker: Maker) -> None:
     run = maker.run(
         "first & best",
         preset="dr_grpo",
@@ -343,17 +334,16 @@ def test_a_clone_is_the_same_run_again(client_for: ClientFor, oscar: User, maker
         seed=4294967295,
     )
     Run.objects.filter(pk=run.pk).update(priority=10, node_label="a100")
-    client = client_for(oscar)
-    page = client.get(NEW, {"clone": run.pk}).content.decode()
-    client.post(NEW, as_browser(page) | {"action": "draft"})
+    page = operator.get(NEW, {"clone": run.pk}).content.decode()
+    operator.post(NEW, as_browser(page) | {"action": "draft"})
     again = Run.objects.exclude(pk=run.pk).get()
     assert (again.config_digest, again.verifier_version) == (run.config_digest, run.verifier_version)
     assert (again.cloned_from, again.priority, again.node_label) == (run, 10, "a100")
-    assert f'<a href="/p/ours/runs/{run.pk}/">first &amp; best</a>' in page_of(client, again)
+    assert f'<a href="/p/ours/runs/{run.pk}/">first &amp; best</a>' in page_of(operator, again)
 
 
-def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, charlie: User, maker: Maker) -> None:
-    assert client_for(charlie).get("/p/theirs/runs/new/", {"clone": maker.run().pk}).status_code == 404
+def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, stranger: Client, maker: Maker) -> None:
+    assert stranger.get("/p/theirs/runs/new/", {"clone": maker.run().pk}).status_code == 404
     for no_run in ("x", "9" * 18, "9" * 5000):
         assert client_for(maker.actor).get(NEW, {"clone": no_run}).status_code == 404
 
@@ -361,17 +351,16 @@ def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, charlie:
 # ---------------------------------------------------------------- YAML
 
 
-def test_copied_yaml_fills_the_form_again(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    client = client_for(oscar)
+def test_copied_yaml_fills_the_form_again(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"preset": "dapo", "variant": "group/batch_std/0", "algorithm.kl.coef": "0.001", "seed": "3"}
-    copied = client.post(NEW, data | {"action": "yaml"}).content.decode()
+    copied = operator.post(NEW, data | {"action": "yaml"}).content.decode()
     text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
     assert text is not None
     plain = unescape(text[1])
     config = RunConfig.from_text(plain)
     assert (config.algorithm.scale, config.algorithm.kl.coef, config.seed) == ("batch_std", 0.001, 3)
-    page = client.post(NEW, {"action": "import", "yaml": plain}).content.decode()
-    client.post(NEW, as_browser(page) | {"action": "draft"})
+    page = operator.post(NEW, {"action": "import", "yaml": plain}).content.decode()
+    operator.post(NEW, as_browser(page) | {"action": "draft"})
     assert Run.objects.get().config_digest == config.digest()
 
 
@@ -384,10 +373,10 @@ def test_copied_yaml_fills_the_form_again(client_for: ClientFor, oscar: User, ch
     ],
 )
 def test_yaml_with_a_fault_names_the_path_and_stays(
-    client_for: ClientFor, oscar: User, maker: Maker, change: dict[str, Any], path: str
+    operator: Client, maker: Maker, change: dict[str, Any], path: str
 ) -> None:
     text = yaml.safe_dump({**maker.run().config, **change})
-    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
+    response = operator.post(NEW, {"action": "import", "yaml": text})
     assert response.status_code == 422
     assert [fault.split(":")[0] for fault in response.context["yaml_faults"]] == [path]
     page = response.content.decode()
@@ -396,8 +385,8 @@ def test_yaml_with_a_fault_names_the_path_and_stays(
 
 
 @pytest.mark.parametrize("text", ["a: [1,", "- 1", "", "&a [*a]"])
-def test_text_that_is_no_config_is_refused(client_for: ClientFor, oscar: User, maker: Maker, text: str) -> None:
-    response = client_for(oscar).post(NEW, {"action": "import", "yaml": text})
+def test_text_that_is_no_config_is_refused(operator: Client, maker: Maker, text: str) -> None:
+    response = operator.post(NEW, {"action": "import", "yaml": text})
     assert response.status_code == 422
     assert response.context["yaml_faults"]
 
@@ -421,39 +410,37 @@ def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
 # ---------------------------------------------------------------- idle settings
 
 
-def test_what_nothing_uses_is_out_of_the_way(maker: Maker, chosen: dict[str, str]) -> None:
-    paths = ("algorithm.sapo.tau_positive", "algorithm.critic.lr", "algorithm.clip_low", "algorithm.loss")
-    form = checked(maker, chosen)
-    assert states(form, *paths) == ["idle", "idle", "", ""]
+@pytest.mark.parametrize(
+    ("sent", "idle"),
+    [
+        ({}, ["idle", "idle", "", "idle", "idle", "idle", ""]),
+        ({"algorithm.loss": "sapo"}, ["", "idle", "unused", "idle", "idle", "idle", ""]),
+        ({"variant": "gae/batch_std/0"}, ["idle", "", "", "idle", "idle", "idle", ""]),
+        ({"engine.rollout": "vllm", "engine.training": "deepspeed"}, ["idle", "idle", "", "", "", "idle", "idle"]),
+    ],
+)
+def test_what_nothing_uses_is_out_of_the_way(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], idle: list[str]
+) -> None:
+    """The first screen shows what it has, and marks it. Devices of vLLM need a server, rollout_tokens the local one."""
+    of_the_loss = ("algorithm.sapo.tau_positive", "algorithm.critic.lr", "algorithm.clip_low")
+    engine = ("vllm.place", "deepspeed.zero_stage", "vllm.devices", "rollout_tokens")
+    form = checked(maker, chosen | sent)
+    assert states(form, *of_the_loss, *(f"engine.{name}" for name in engine)) == idle
     groups = {group.id: group for group in groups_shown(form, fields_shown(form))}
-    assert (groups["critic"].empty, groups["loss"].empty, groups["sampling"].away) == (True, False, "")
-    assert "sapo" in groups["loss"].away
-    form = checked(maker, chosen | {"algorithm.loss": "sapo", "variant": "gae/batch_std/0"})
-    assert states(form, *paths) == ["", "", "unused", ""], "the first screen shows what it has, and says so"
-
-
-def test_the_engines_settings_come_with_the_engine(maker: Maker, chosen: dict[str, str]) -> None:
-    paths = ("vllm.place", "deepspeed.zero_stage", "vllm.devices", "rollout_tokens")
-    engine = [f"engine.{name}" for name in paths]
-    assert states(checked(maker, chosen), *engine) == ["idle", "idle", "idle", ""]
-    both = checked(maker, chosen | {"engine.rollout": "vllm", "engine.training": "deepspeed"})
-    assert states(both, *engine) == ["", "", "idle", "idle"], "devices until it is a server, tokens of the local one"
+    assert groups["critic"].empty is (idle[1] == "idle")
+    assert groups["sampling"].away == ""
 
 
 def test_a_hidden_setting_is_not_lost_and_its_fault_not_hidden(
-    client_for: ClientFor, oscar: User, maker: Maker, chosen: dict[str, str]
+    operator: Client, maker: Maker, chosen: dict[str, str]
 ) -> None:
-    """Typed for SAPO, kept while the loss is another, there again with SAPO."""
-    client = client_for(oscar)
-    data = chosen | {"algorithm.loss": "sapo", "algorithm.sapo.tau_negative": "1.2", "action": "check"}
-    page = client.post(NEW, data).content.decode()
-    page = client.post(NEW, as_browser(page) | {"algorithm.loss": "clip", "action": "check"}).content.decode()
-    sent = as_browser(page)
-    assert sent["algorithm.sapo.tau_negative"] == "1.2"
-    tau = [f"algorithm.sapo.tau_{sign}" for sign in ("negative", "positive")]
-    assert states(checked(maker, sent), *tau) == ["unused", "idle"]
-    client.post(NEW, sent | {"action": "draft"})
-    assert Run.objects.get().config["algorithm"]["sapo"]["tau_negative"] == 1.2
+    """Typed for SAPO, kept while the loss is another."""
+    page = operator.post(NEW, chosen | {"algorithm.sapo.tau_negative": "1.2", "action": "check"}).content.decode()
+    form = checked(maker, as_browser(page))
+    assert states(form, "algorithm.sapo.tau_negative", "algorithm.sapo.tau_positive") == ["unused", "idle"]
+    assert form.config is not None
+    assert form.config.algorithm.sapo.tau_negative == 1.2
     faulty = checked(maker, chosen | {"algorithm.sapo.tau_positive": "-1"})
     assert states(faulty, "algorithm.sapo.tau_positive") == ["unused"]
     assert set(faulty.problems) == {"algorithm.sapo.tau_positive"}

@@ -1,7 +1,6 @@
 """The list of runs: what a row shows, pages, filters, polling."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +9,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.html import escape
 
-from cohort.accounts.models import Project, User
+from cohort.accounts.models import Project
 from cohort.runs.models import Run
+from tests.web.clients import admin, viewer
 from tests.web.control import poll_of
 from tests.web.run_page import words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_steps, put_in
 
-ClientFor = Callable[[User], Client]
+__all__ = ["admin", "viewer"]  # fixtures
+
 LIST = "/p/ours/runs/"
 
 
@@ -33,18 +34,16 @@ def names(page: str) -> list[str]:
     return re.findall(r'<a id="run-\d+" href="[^"]+">([^<]*)</a>', page)
 
 
-def test_an_empty_list_offers_the_form_to_who_may_use_it(
-    client_for: ClientFor, ours: Project, alice: User, bob: User
-) -> None:
-    assert 'href="/p/ours/runs/new/"' in client_for(alice).get(LIST).content.decode()
-    assert "/runs/new/" not in client_for(bob).get(LIST).content.decode()
+def test_an_empty_list_offers_the_form_to_who_may_use_it(ours: Project, admin: Client, viewer: Client) -> None:
+    assert 'href="/p/ours/runs/new/"' in admin.get(LIST).content.decode()
+    assert "/runs/new/" not in viewer.get(LIST).content.decode()
 
 
-def test_a_row_shows_state_progress_reward_and_change(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_row_shows_state_progress_reward_and_change(viewer: Client, maker: Maker) -> None:
     run = maker.run("adder", state="training", preset="dapo", optim={"steps": 120})
     add_steps(maker.attempt(run), [{"reward": 0.25}, {"reward": 0.75}])
     maker.run("reported nothing")
-    page = client_for(bob).get(LIST).content.decode()
+    page = viewer.get(LIST).content.decode()
     empty, full = page[page.index("<tbody>") : page.index("</tbody>")].split("<tr")[1:]
     for part in ("Training", 'max="120" value="2"', ">0.75<", "+0.50", "tiny", "DAPO · population std", "alice"):
         assert part in full
@@ -65,24 +64,23 @@ def test_a_row_shows_state_progress_reward_and_change(client_for: ClientFor, bob
     ],
 )
 def test_a_row_names_how_rewards_become_advantages(
-    client_for: ClientFor, bob: User, maker: Maker, algorithm: dict[str, Any], short: str
+    viewer: Client, maker: Maker, algorithm: dict[str, Any], short: str
 ) -> None:
     maker.run("adder", algorithm=algorithm)
-    assert f'<td class="muted">{short}</td>' in client_for(bob).get(LIST).content.decode()
+    assert f'<td class="muted">{short}</td>' in viewer.get(LIST).content.decode()
 
 
-def test_pages_are_newest_first_whole_and_lead_back(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    client = client_for(bob)
+def test_pages_are_newest_first_whole_and_lead_back(viewer: Client, maker: Maker) -> None:
     maker.run("another", state="failed")
     with CaptureQueriesContext(connection) as few:
-        client.get(LIST)
+        viewer.get(LIST)
     many(maker, 120)
     with CaptureQueriesContext(connection) as full:
-        client.get(LIST)
+        viewer.get(LIST)
     assert len(full) == len(few) <= 10, "it costs the same for one run and for fifty"
     seen, address, newer = [], f"{LIST}?state=draft", None
     for count in (50, 50, 20):
-        page = client.get(address).content.decode()
+        page = viewer.get(address).content.decode()
         assert f"showing {count} of 120" in words(page)
         seen.append(names(page))
         newer = re.search(r'href="\?([^"]*after=\d+)" rel="prev"', page)
@@ -91,7 +89,7 @@ def test_pages_are_newest_first_whole_and_lead_back(client_for: ClientFor, bob: 
     assert address == "", "the last page has no older one"
     assert [name for page in seen for name in page] == [f"run {number}" for number in reversed(range(120))]
     assert newer is not None
-    back = client.get(f"{LIST}?{newer[1].replace('&amp;', '&')}").content.decode()
+    back = viewer.get(f"{LIST}?{newer[1].replace('&amp;', '&')}").content.decode()
     assert names(back) == seen[1]
 
 
@@ -115,36 +113,34 @@ def test_pages_are_newest_first_whole_and_lead_back(client_for: ClientFor, bob: 
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "",
 )
-def test_filters(client_for: ClientFor, bob: User, maker: Maker, query: str, found: list[str]) -> None:
+def test_filters(viewer: Client, maker: Maker, query: str, found: list[str]) -> None:
     maker.run("broken", state="failed")
     maker.run("live one", state="training", preset="dapo")
-    page = client_for(bob).get(f"{LIST}?{query}").content.decode()
+    page = viewer.get(f"{LIST}?{query}").content.decode()
     assert names(page) == found
     assert ("showing 1 of 1 that fit, 2 in all" in words(page)) == (len(found) == 1)
 
 
-def test_only_a_list_with_live_runs_polls(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_only_a_list_with_live_runs_polls(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
-    client = client_for(bob)
-    address = poll_of(client.get(LIST).content.decode())
-    assert client.get(address).status_code == 204, "nothing has changed"
+    address = poll_of(viewer.get(LIST).content.decode())
+    assert viewer.get(address).status_code == 204, "nothing has changed"
     Run.objects.filter(pk=run.pk).update(step=7)
-    changed = client.get(address)
+    changed = viewer.get(address)
     assert changed.status_code == 200
     assert "<html" not in changed.content.decode()
     assert 'value="7"' in changed.content.decode()
     put_in(run, "succeeded")
-    ended = client.get(address).content.decode()
+    ended = viewer.get(address).content.decode()
     assert ("Succeeded" in ended, "data-poll" in ended) == (True, False)
 
 
-def test_a_hostile_name_is_shown_and_does_not_run(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_hostile_name_is_shown_and_does_not_run(viewer: Client, maker: Maker) -> None:
     maker.run(HOSTILE[:100])
-    client = client_for(bob)
     for page, shown in (
-        (client.get(LIST).content.decode(), HOSTILE_SHOWN),
-        (client.get(LIST, {"q": HOSTILE}).content.decode(), escape(HOSTILE)),
+        (viewer.get(LIST).content.decode(), HOSTILE_SHOWN),
+        (viewer.get(LIST, {"q": HOSTILE}).content.decode(), escape(HOSTILE)),
     ):
         assert shown in page
         assert "<script>alert" not in page
-    assert "\u202e" not in client.get(LIST).content.decode()
+    assert "\u202e" not in viewer.get(LIST).content.decode()

@@ -1,7 +1,6 @@
 """The pages of a run: the numbers are those of the rows, what is polled and when that ends, what each tab shows."""
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,17 +10,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from cohort.accounts.models import User
 from cohort.governance.services import record_seal
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tiles import Tile, tiles
 from cohort.runs.services import run_submit
+from tests.web.clients import admin, operator, viewer
 from tests.web.control import poll_of
 from tests.web.run_page import freeze, page_of, words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
 
-ClientFor = Callable[[User], Client]
+__all__ = ["admin", "operator", "viewer"]  # fixtures
+
 TABS = ("", "groups/", "evaluations/", "attempts/", "logs/", "config/", "events/")
 
 
@@ -36,7 +36,7 @@ def shown(tile: Tile) -> tuple[str, str]:
 # ---------------------------------------------------------------- header and tiles
 
 
-def test_a_run_in_training(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_run_in_training(viewer: Client, maker: Maker) -> None:
     run = maker.run(
         state="training", preset="dapo", optim={"steps": 120}, sampling={"group_size": 8, "prompts_per_step": 16}
     )
@@ -47,7 +47,7 @@ def test_a_run_in_training(client_for: ClientFor, bob: User, maker: Maker) -> No
     last = {"reward": 0.86, "frac_reward_zero_std": 0.46, "entropy": 0.18, "completions/mean_length": 41.2}
     add_steps(attempt, [first, *[first] * 82, last])
     with freeze(attempt.heartbeat_at + timedelta(seconds=3)):
-        page = page_of(client_for(bob), run)
+        page = page_of(viewer, run)
     text = words(page)
     for part in ("step 84 of 120", "1 min 12 s left", "attempt 1 on node-a", "3 s ago", "DAPO, 2 differences"):
         assert part in text
@@ -111,13 +111,12 @@ def test_kl_is_shown_with_the_policy_it_is_to(maker: Maker, target: str, label: 
     assert shown(found["Reward"]) == ("0.500", ""), "no change is not shown as one"
 
 
-def test_a_waiting_run_says_why(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_waiting_run_says_why(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="queued")
-    client = client_for(bob)
     Node.objects.create(name="node-c", token_digest="2" * 64, last_seen_at=timezone.now() - timedelta(seconds=125))
-    assert "Place 1 in the queue : no node is here" in words(page_of(client, run))
+    assert "Place 1 in the queue : no node is here" in words(page_of(viewer, run))
     Node.objects.create(name="node-b", token_digest="1" * 64, last_seen_at=timezone.now() - timedelta(seconds=5))
-    assert "no node is here" not in words(page_of(client, run))
+    assert "no node is here" not in words(page_of(viewer, run))
 
 
 @pytest.mark.parametrize(
@@ -138,15 +137,14 @@ def test_what_it_is_doing(maker: Maker, state: str, phase: str, doing: str) -> N
     assert run_header(run).doing == doing
 
 
-def test_a_silent_worker_is_news_although_no_row_changed(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_silent_worker_is_news_although_no_row_changed(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
     attempt = maker.attempt(run)
-    client = client_for(bob)
     with freeze(attempt.heartbeat_at + timedelta(seconds=3)):
-        address = poll_of(page_of(client, run))
-        assert client.get(address).status_code == 204
+        address = poll_of(page_of(viewer, run))
+        assert viewer.get(address).status_code == 204
     with freeze(attempt.heartbeat_at + timedelta(seconds=45)):
-        page = client.get(address)
+        page = viewer.get(address)
     assert page.status_code == 200
     assert "not been heard from for 45 s" in words(page.content.decode())
 
@@ -154,31 +152,29 @@ def test_a_silent_worker_is_news_although_no_row_changed(client_for: ClientFor, 
 # ---------------------------------------------------------------- tabs
 
 
-def test_a_failed_run_shows_reason_and_log_on_top(client_for: ClientFor, oscar: User, maker: Maker) -> None:
+def test_a_failed_run_shows_reason_and_log_on_top(operator: Client, maker: Maker) -> None:
     run = maker.run(state="failed")
     log = "\n".join(f"line {number}" for number in range(40)) + f"\nMemoryError {HOSTILE}"
     Run.objects.filter(pk=run.pk).update(
         reason="The trainer died at step 3.", error_code="trainer_died", log_tail=log, ended_at=timezone.now()
     )
     maker.attempt(run, state="failed")
-    page = page_of(client_for(oscar), run)
+    page = page_of(operator, run)
     top = page[: page.index("Newest groups")]
     for part in ("The trainer died at step 3.", "trainer_died", f"MemoryError {HOSTILE_SHOWN}", "line 39"):
         assert part in top
     assert "line 20" not in page, "only the last lines; the rest is under Logs"
     assert f"?clone={run.pk}" in page
-    assert "line 0" in page_of(client_for(oscar), run, "logs/")
+    assert "line 0" in page_of(operator, run, "logs/")
 
 
-def test_a_run_without_steps_shows_no_empty_charts(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_a_run_without_steps_shows_no_empty_charts(viewer: Client, maker: Maker) -> None:
     for state in ("draft", "cancelled"):
-        assert "data-chart" not in page_of(client_for(bob), maker.run(state=state))
+        assert "data-chart" not in page_of(viewer, maker.run(state=state))
 
 
-def test_events_are_newest_first_with_who_and_cut_with_their_count(
-    client_for: ClientFor, bob: User, maker: Maker
-) -> None:
-    run, client, now = maker.run(), client_for(bob), timezone.now()
+def test_events_are_newest_first_with_who_and_cut_with_their_count(viewer: Client, maker: Maker) -> None:
+    run, client, now = maker.run(), viewer, timezone.now()
     RunEvent.objects.create(run=run, at=now, actor="node:node-a", kind="claimed", message=HOSTILE, data={"fence": 1})
     page = page_of(client, run, "events/")
     assert page.index("node:node-a") < page.index("user:alice")
@@ -191,15 +187,15 @@ def test_events_are_newest_first_with_who_and_cut_with_their_count(
     assert "showing 252 of 252" in words(page_of(client, run, "events/", all="1"))
 
 
-def test_config_names_each_difference_from_the_preset(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    page = page_of(client_for(bob), maker.run(preset="dapo", sampling={"group_size": 8}), "config/")
+def test_config_names_each_difference_from_the_preset(viewer: Client, maker: Maker) -> None:
+    page = page_of(viewer, maker.run(preset="dapo", sampling={"group_size": 8}), "config/")
     assert "sampling.group_size 16 8" in words(page)
     assert "optim.lr" not in words(page).split("Config sha256")[0]
     assert "group_size: 8" in page
 
 
-def test_what_the_trainer_waits_for_is_shown_until_it_is_over(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    attempt, client = maker.attempt(maker.run(state="training")), client_for(bob)
+def test_what_the_trainer_waits_for_is_shown_until_it_is_over(viewer: Client, maker: Maker) -> None:
+    attempt, client = maker.attempt(maker.run(state="training")), viewer
 
     def reports(seq: int, message: str, **data: Any) -> str:
         RunEvent.objects.create(
@@ -225,17 +221,16 @@ def test_what_the_trainer_waits_for_is_shown_until_it_is_over(client_for: Client
 # ---------------------------------------------------------------- live
 
 
-def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
     attempt = maker.attempt(run)
     add_steps(attempt, [{"reward": 0.25}])
-    client = client_for(bob)
-    address = poll_of(page_of(client, run))
-    idle = client.get(address)
+    address = poll_of(page_of(viewer, run))
+    idle = viewer.get(address)
     assert (idle.status_code, idle.content) == (204, b"")
     add_steps(attempt, [{"reward": 0.75}], first=2)
     add_group(attempt, [1.0, 0.0], step=2)
-    changed = client.get(address)
+    changed = viewer.get(address)
     page = changed.content.decode()
     assert changed.status_code == 200
     assert 'data-step="2"' in page
@@ -243,9 +238,9 @@ def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(client_for: ClientF
         assert re.search(rf'id="{part}"[^>]* hx-swap-oob="true"', page), part
     assert "0.750 +0.500" in words(re.sub(r'<span class="sr-only">.*?</span>', "", page))
     assert "what is 49 + 78?" in page
-    assert client.get(poll_of(page)).status_code == 204
-    other_tab = poll_of(page_of(client, run, "groups/")).split("&v=")[0]
-    page = client.get(other_tab).content.decode()
+    assert viewer.get(poll_of(page)).status_code == 204
+    other_tab = poll_of(page_of(viewer, run, "groups/")).split("&v=")[0]
+    page = viewer.get(other_tab).content.decode()
     assert ('id="live-header"' in page, "live-tiles" in page) == (True, False)
 
 
@@ -265,41 +260,39 @@ def test_beats_are_news_once_in_ten_seconds(maker: Maker) -> None:
         assert version(9.9) != version(10)
 
 
-def test_an_evaluation_is_compared_and_sent_once(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_an_evaluation_is_compared_and_sent_once(viewer: Client, maker: Maker) -> None:
     """Its problems are compared again when another one stands, not at each step."""
     run = maker.run(state="training")
     attempt = maker.attempt(run)
     add_evaluation(attempt, "before", [1, 0])
-    client = client_for(bob)
-    address = poll_of(page_of(client, run))
+    address = poll_of(page_of(viewer, run))
     add_steps(attempt, [{"reward": 0.5}])
     with CaptureQueriesContext(connection) as queries:
-        page = client.get(address).content.decode()
+        page = viewer.get(address).content.decode()
     assert 'data-step="1"' in page
     assert "live-evals" not in page, "what the page shows stays"
     assert not [query for query in queries if "runs_evalitem" in query["sql"]]
     add_evaluation(attempt, "after", [1, 1])
-    page = client.get(poll_of(page)).content.decode()
+    page = viewer.get(poll_of(page)).content.decode()
     assert 'id="live-evals"' in page
     assert "100.0 %" in words(page)
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
-def test_polling_stops_at_the_end(client_for: ClientFor, bob: User, maker: Maker, state: str) -> None:
+def test_polling_stops_at_the_end(viewer: Client, maker: Maker, state: str) -> None:
     run = maker.run(state="training")
-    client = client_for(bob)
-    address = poll_of(page_of(client, run))
+    address = poll_of(page_of(viewer, run))
     put_in(run, state, ended_at=timezone.now())
-    last = client.get(address)
+    last = viewer.get(address)
     assert last.status_code == 286
     assert "data-poll" not in last.content.decode()
 
 
-def test_an_ended_run_polls_until_its_record_is_there(client_for: ClientFor, bob: User, maker: Maker) -> None:
+def test_an_ended_run_polls_until_its_record_is_there(viewer: Client, maker: Maker) -> None:
     run = maker.run()
     run_submit(run=run, actor=maker.actor)
     maker.attempt(run, state="failed")
-    client, ended = client_for(bob), timezone.now()
+    client, ended = viewer, timezone.now()
     address = poll_of(page_of(client, run))
     Run.objects.filter(pk=run.pk).update(state="failed", ended_at=ended, ends=1)
     page = client.get(address)
@@ -315,31 +308,28 @@ def test_an_ended_run_polls_until_its_record_is_there(client_for: ClientFor, bob
     assert ('id="card-link"' in last.content.decode(), "data-poll" in last.content.decode()) == (True, False)
 
 
-def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(
-    client_for: ClientFor, bob: User, maker: Maker
-) -> None:
+def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
     attempt = maker.attempt(run)
     add_steps(attempt, [{"reward": 0.5}])
     add_group(attempt, [1.0, 0.0])
-    client = client_for(bob)
     with CaptureQueriesContext(connection) as few:
-        address = poll_of(page_of(client, run))
+        address = poll_of(page_of(viewer, run))
     with CaptureQueriesContext(connection) as idle:
-        assert client.get(address).status_code == 204
+        assert viewer.get(address).status_code == 204
     assert len(idle) <= 6
     for index in range(1, 12):
         add_group(attempt, [1.0, 0.0, 1.0], index=index)
     add_steps(attempt, [{"reward": 0.5}] * 20, first=2)
     with CaptureQueriesContext(connection) as many:
-        page_of(client, run)
+        page_of(viewer, run)
     assert len(many) == len(few) <= 20
 
 
 # ---------------------------------------------------------------- hostile text
 
 
-def test_hostile_names_and_reports_are_shown_and_do_not_run(client_for: ClientFor, alice: User, maker: Maker) -> None:
+def test_hostile_names_and_reports_are_shown_and_do_not_run(admin: Client, maker: Maker) -> None:
     run = maker.run(HOSTILE, state="training")
     attempt = maker.attempt(run)
     add_steps(attempt, [{"reward": 0.5}])
@@ -348,7 +338,7 @@ def test_hostile_names_and_reports_are_shown_and_do_not_run(client_for: ClientFo
     add_evaluation(attempt, "after", [1, 1], suite=HOSTILE, completion=HOSTILE)
     Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
     for tab in TABS:
-        page = page_of(client_for(alice), run, tab)
+        page = page_of(admin, run, tab)
         assert HOSTILE_SHOWN in page, tab
         for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07"):
             assert raw not in page, tab
