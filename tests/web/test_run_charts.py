@@ -192,10 +192,6 @@ def test_what_the_machine_does_not_report_is_not_drawn() -> None:
     assert "utilisation" not in drawn(engine={"device": "cpu"})
 
 
-def test_the_kl_chart_names_its_policy() -> None:
-    assert "old policy" in drawn(algorithm={"kl": {"coef": 0.1, "target": "old"}})["kl"].title
-
-
 def test_every_chart_is_on_the_page_with_what_it_draws(
     client_for: Callable[[User], Client], bob: User, maker: Maker
 ) -> None:

@@ -60,17 +60,18 @@ def test_config_holds_what_was_chosen(run: Run, dataset: PromptDataset) -> None:
     assert (run.state, run.steps_total, run.config_digest) == (RunState.DRAFT, 100, config.digest())
 
 
-def test_held_out_dataset_becomes_the_evaluation_file(made: dict[str, Any], heldout: PromptDataset) -> None:
-    run = run_create(**{**made, "eval_dataset": heldout, "settings": {"eval": {"limit": 3}}})
-    config = RunConfig.from_dict(run.config)
-    assert (config.eval.path, config.eval.limit) == (f"inputs/{heldout.sha256}.jsonl", 3)
-
-
-def test_preset_fills_what_the_settings_leave_out(made: dict[str, Any]) -> None:
-    run = run_create(**{**made, "settings": {**HOLDOUT, "preset": "dapo", "sampling": {"group_size": 4}}})
+def test_preset_and_held_out_dataset_fill_what_the_settings_leave_out(
+    made: dict[str, Any], heldout: PromptDataset
+) -> None:
+    settings = {"preset": "dapo", "sampling": {"group_size": 4}, "eval": {"limit": 3}}
+    run = run_create(**{**made, "eval_dataset": heldout, "settings": settings})
     config = RunConfig.from_dict(run.config)
     assert (run.preset, config.sampling.group_size) == ("dapo", 4)
     assert config.algorithm.clip_high == 0.28  # DAPO, section 3.1
+    assert (config.eval.path, config.eval.limit) == (f"inputs/{heldout.sha256}.jsonl", 3)
+    run_create(
+        **{**made, "settings": {"data": {"limit": 8}, "eval": {"holdout": 7}}}
+    )  # one problem to train on is enough
 
 
 @pytest.mark.parametrize(
@@ -91,10 +92,6 @@ def test_preset_fills_what_the_settings_leave_out(made: dict[str, Any]) -> None:
 )
 def test_settings_are_refused_at_their_fields(made: dict[str, Any], settings: dict[str, Any], paths: list[str]) -> None:
     assert sorted(problems_of(made, settings=settings)) == paths
-
-
-def test_one_problem_to_train_on_is_enough(made: dict[str, Any]) -> None:
-    run_create(**{**made, "settings": {"data": {"limit": 8}, "eval": {"holdout": 7}}})
 
 
 def test_rows_are_refused_at_their_fields(
