@@ -16,6 +16,7 @@ from cohort.runs.services import gpus_needed, run_submit
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.wire import NodeInfo
+from tests.cases import cases
 from tests.web.clients import operator
 from tests.web.form_page import error
 from tests.web.run_rows import Maker
@@ -53,22 +54,7 @@ def refusal(run: Run, actor: User) -> str:
     return problem.message
 
 
-@pytest.mark.parametrize(
-    ("engine", "gpus"),
-    [
-        ({}, 0),
-        ({"device": "cuda"}, 1),
-        ({"devices": 2}, 2),
-        ({"device": "cpu", "devices": 2}, 0),
-        ({"device": "auto", "devices": 4}, 4),
-        ({"device": "cuda", "devices": 8, "nodes": 2}, 8),
-        (COLOCATED, 0),
-        ({"rollout": "vllm", "vllm": {"place": "server"}}, 2),
-        ({"rollout": "vllm", "vllm": {"place": "server", "devices": 2}, "devices": 4}, 6),
-        (SERVER, 0),
-        ({"rollout": "vllm", "vllm": {"place": "server"}, "devices": 2, "nodes": 2}, 3),
-    ],
-)
+@pytest.mark.parametrize(("engine", "gpus"), cases("runs/gpus", "engine", "gpus"))
 def test_gpus_of_the_trainer_and_of_its_server(maker: Maker, engine: dict[str, Any], gpus: int) -> None:
     run = maker.run(engine=engine)
     assert gpus_needed(RunConfig.from_whole(run.config)) == run.gpus == gpus

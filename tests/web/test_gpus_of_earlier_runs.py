@@ -8,22 +8,11 @@ from django.db import connection
 from cohort.runs.models import Run
 from cohort.runs.services import gpus_needed
 from grpo_core.config import RunConfig
+from tests.cases import cases
 from tests.web.run_rows import Maker
 
 
-@pytest.mark.parametrize(
-    ("engine", "before", "after"),
-    [
-        ({"device": "cuda"}, 0, 1),  # a config of before there were devices
-        ({"device": "cuda", "devices": 1}, 0, 1),
-        ({"device": "cuda", "devices": 4}, 0, 4),
-        ({"device": "auto"}, 0, 0),
-        ({"device": "auto", "devices": 1}, 0, 0),
-        ({"device": "auto", "devices": 2}, 0, 2),
-        ({"device": "cpu", "devices": 4}, 0, 0),
-        ({"device": "cuda", "devices": 8}, 8, 8),
-    ],
-)
+@pytest.mark.parametrize(("engine", "before", "after"), cases("runs/gpus_of_earlier", "engine", "before", "after"))
 def test_an_earlier_run_needs_as_many_gpus_as_its_config_names(
     maker: Maker, engine: dict[str, object], before: int, after: int
 ) -> None:

@@ -12,15 +12,12 @@ from playwright.sync_api import Browser, Page, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.accounts.models import Project, User
-from cohort.catalog.models import EvalSuiteVersion
-from cohort.lab.jobs import job_finish
 from cohort.lab.models import LabJob
 from cohort.runs.models import Run
 from cohort.runs.views import form as form_views
-from grpo_core.wire import JobFinish
 from tests.web.conftest import PASSWORD
 from tests.web.estimate_rows import measured, there
-from tests.web.lab_rows import claimed, format_only, probed
+from tests.web.lab_rows import format_only, probed
 from tests.web.run_rows import Maker, add_group, add_steps, put_in
 from tests.web.windows import windows
 
@@ -159,45 +156,6 @@ def test_a_reward_that_pays_wrong_answers_is_held_back_until_a_reason_is_typed(
     assert Run.objects.get().launch_probes.get().overridden
 
 
-def test_a_draft_s_launch_is_confirmed_with_a_reason_long_enough(
-    open_page: OpenPage, ours: Project, alice: User, maker: Maker
-) -> None:
-    maker.verifier_version = format_only(ours, alice)
-    probed(maker.verifier_version, alice, maker.dataset)
-    run = maker.run("held back")
-    page = open_page(f"runs/{run.pk}/")
-    page.get_by_role("button", name=re.compile("^Launch")).first.click()
-    reason = page.get_by_label("Reason to launch all the same")
-    reason.fill("short")
-    page.get_by_role("button", name="Launch").click()
-    expect(reason).to_be_focused()
-    assert page.evaluate("document.querySelector('textarea[name=probe_override]').validity.tooShort")
-    reason.fill(REASON)
-    page.get_by_role("button", name="Launch").click()
-    page.wait_for_url(re.compile(rf"/runs/{run.pk}/$"))
-    run.refresh_from_db()
-    assert run.state == "queued"
-
-
-def test_a_starter_suite_is_added_and_launched_with(open_page: OpenPage) -> None:
-    page = open_page("suites/")
-    row = page.locator(".starters tbody tr").first
-    name = row.locator(".mono").inner_text()
-    row.get_by_role("button").click()
-    expect(page.get_by_role("status")).to_contain_text("added")
-    version = EvalSuiteVersion.objects.get(builtin=name)
-    page.goto(page.url.partition("suites/")[0] + "runs/new/")
-    page.locator("#suites").get_by_label(version.title, exact=True).check()
-    margin = page.locator(f"[name='suite.{version.pk}.margin']")
-    for text, wrong in (("0.5x", 1), ("0.02", 0)):
-        margin.fill(text)
-        expect(page.locator(f"#said-f-suite-{version.pk}-margin .error-text")).to_have_count(wrong)
-    page.get_by_role("button", name="Launch").click()
-    page.wait_for_url(lambda url: "/new/" not in url)
-    (suite,) = Run.objects.get().config["eval"]["suites"]
-    assert (suite["path"], suite["margin"]) == (f"builtin:{name}", 0.02)
-
-
 # ---------------------------------------------------------------- a run that lives
 
 
@@ -262,20 +220,6 @@ def test_a_refusal_says_what_to_do_and_a_failing_poll_nothing(open_page: OpenPag
     expect(page.locator(".trouble")).to_contain_text("reload the page")
 
 
-def test_an_extension_that_is_refused_becomes_a_page_of_its_own(open_page: OpenPage, trained: Run) -> None:
-    trained.attempts.update(state="finished")
-    put_in(trained, "succeeded", ended_at=timezone.now() - timedelta(hours=1))
-    page = open_page(f"runs/{trained.pk}/")
-    page.locator("#extend-run").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Steps more").fill("0")
-    dialog.get_by_role("button", name="Extend").click()
-    expect(page.get_by_role("alert")).to_be_visible()
-    page.get_by_label("Steps more").fill("8")
-    page.get_by_role("button", name="Extend").click()
-    expect(page.locator(".run-progress")).to_contain_text("of 128")
-
-
 @pytest.mark.parametrize("width", [360, 1440])
 def test_small_numbers_fit_their_tiles_and_axes(open_page: OpenPage, maker: Maker, width: int) -> None:
     run = maker.run("tiny", state="training", preset="demo")
@@ -291,23 +235,3 @@ def test_small_numbers_fit_their_tiles_and_axes(open_page: OpenPage, maker: Make
     title = chart.locator(".ytitle").bounding_box()
     assert title is not None
     assert title["x"] + title["width"] <= min(box["x"] for tick in ticks.all() if (box := tick.bounding_box()))
-
-
-# ---------------------------------------------------------------- the lab
-
-
-def test_a_job_ends_on_the_page_that_waits_for_it(open_page: OpenPage, maker: Maker) -> None:
-    page = open_page(f"rewards/{maker.verifier_version.verifier_id}/lab/")
-    page.locator("#probe").get_by_label("Problems", exact=True).fill("3")
-    page.locator("#ask-probe").click()
-    page.wait_for_url(re.compile(r"/lab/jobs/\d+/"))
-    shown = page.locator("#lab-job")
-    expect(shown).to_contain_text("Waits for a worker")
-    job = LabJob.objects.get()
-    taken = claimed(job)
-    LabJob.objects.filter(pk=job.pk).update(progress={"phase": "classes", "done": 40, "total": 130})
-    expect(shown).to_contain_text("40 of 130")
-    page.locator("#cancel-job").click()
-    expect(shown).to_contain_text("being called off")
-    job_finish(job=taken, finish=JobFinish(fence=taken.fence, end="cancelled", seconds=1))
-    expect(page.get_by_text("It was called off.")).to_be_visible()

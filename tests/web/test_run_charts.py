@@ -18,6 +18,7 @@ from cohort.runs.charts import MAX_POINTS, Piece, series, thin
 from cohort.runs.models import Attempt, Run, StepMetric
 from cohort.runs.selectors.series import seams, segments
 from grpo_core.config import RunConfig
+from tests.cases import cases
 from tests.web.run_rows import Maker, add_steps, gone_on
 
 Series = Callable[..., dict[str, Any]]
@@ -145,45 +146,17 @@ def test_each_chart_keeps_its_own_spikes() -> None:
 
 ENGINE = {"phases", "speed", "memory", "utilisation"}
 ALWAYS = {"reward", "signal", "entropy", "length", "zero_std", "mismatch"} | ENGINE
-STALE = {"engine": {"one_step_off": True}}
 
 
-@pytest.mark.parametrize(
-    ("parts", "more"),
-    [
-        ({}, set()),
-        ({"algorithm": {"kl": {"coef": 0.1}}}, {"kl"}),
-        ({"algorithm": {"kl": {"coef": 0.1, "controller": "adaptive"}}}, {"kl", "kl_coef"}),
-        ({"algorithm": {"inner_iterations": 2}}, {"clip"}),
-        ({"algorithm": {"mini_batches": 2}}, {"clip"}),
-        ({"algorithm": {"mini_batches": 2, "loss": "sapo"}}, set()),
-        ({"algorithm": {"loss": "dppo"}}, {"clip"}),
-        ({"algorithm": {"dynamic_sampling": {"enabled": True}}}, {"clip", "dynamic"}),
-        ({"algorithm": {"overlong": {"buffer_tokens": 16}}}, {"overlong"}),
-        ({"algorithm": {"overlong": {"mask_truncated": True}}}, {"masked"}),
-        ({"algorithm": {"correction": {"mode": "sequence_mask"}}}, {"masked"}),
-        ({"algorithm": {"advantage": "gae", "scale": "batch_std"}}, {"value_loss", "explained"}),
-        ({"algorithm": {"correction": {"stale": "ratio"}}} | STALE, {"clip"}),
-        ({"algorithm": {"correction": {"stale": "weight"}}} | STALE, set()),
-    ],
-    ids=str,
-)
-def test_a_run_draws_what_its_config_has_numbers_for(parts: dict[str, Any], more: set[str]) -> None:
+@pytest.mark.parametrize(("parts", "more"), cases("runs/charts", "parts", "more"))
+def test_a_run_draws_what_its_config_has_numbers_for(parts: dict[str, Any], more: list[str]) -> None:
     charts = drawn(**parts)
-    assert charts.keys() == ALWAYS | more
+    assert charts.keys() == ALWAYS | set(more)
     filled = 0
     for chart in charts.values():  # row by row, without a hole
         filled = (filled + chart.span) % 60
     assert filled == 0
     assert sum(chart.span for chart in list(charts.values())[:2]) == 60
-
-
-@pytest.mark.parametrize("ahead", [False, True])
-def test_the_help_of_the_phases_says_what_adds_up_to_the_step(ahead: bool) -> None:
-    """With one step off, sampling and scoring ran beside the step before: docs/metrics.md."""
-    words = drawn(engine={"one_step_off": ahead})["phases"].help
-    assert ("add up to the step" in words.partition(".")[0]) is not ahead
-    assert ("beside the step before" in words) is ahead
 
 
 def test_what_the_machine_does_not_report_is_not_drawn() -> None:

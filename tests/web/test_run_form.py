@@ -60,29 +60,23 @@ def states(form: RunForm, *paths: str) -> list[str]:
 def test_launch_makes_the_run_that_the_form_says(
     operator: Client, oscar: User, chosen: dict[str, str], heldout: PromptDataset
 ) -> None:
-    data = chosen | {
-        "preset": "dapo",
+    data = {
         "variant": "group/none/0",
-        "sampling.group_size": "4",
         "algorithm.kl.coef": "0.04",
-        "algorithm.clip_low": "0.1",
         "algorithm.clip_high": "0.3",
-        "optim.steps": "12",
         "optim.lr": "3e-4",
         "checkpoints.final": "false",
         "eval.holdout": "0",
-        "eval_dataset": str(heldout.pk),
-        "action": "launch",
     }
-    response = operator.post(NEW, data)
+    named = {"preset": "dapo", "eval_dataset": str(heldout.pk), "action": "launch"}
+    response = operator.post(NEW, chosen | data | named)
     run = Run.objects.get()
     assert (response.status_code, response["Location"]) == (302, f"/p/ours/runs/{run.pk}/")
     assert (run.state, run.name, run.preset, run.created_by) == ("queued", "adder", "dapo", oscar)
     config = RunConfig.from_dict(run.config)
     assert (config.algorithm.scale, config.algorithm.std_ddof) == ("none", 0)
-    assert (config.sampling.group_size, config.algorithm.kl.coef) == (4, 0.04)
-    assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.3)
-    assert (config.optim.steps, config.optim.lr, config.checkpoints.final) == (12, 3e-4, False)
+    assert (config.algorithm.kl.coef, config.algorithm.clip_high) == (0.04, 0.3)
+    assert (config.optim.lr, config.checkpoints.final) == (3e-4, False)
     assert config.data.path == f"inputs/{run.dataset.sha256}.jsonl"
     assert (run.eval_dataset, config.eval.path) == (heldout, f"inputs/{heldout.sha256}.jsonl")
 
@@ -153,80 +147,49 @@ def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str
 
 # ---------------------------------------------------------------- the running summary
 
-SMALL = {
-    "optim.steps": "3",
-    "sampling.prompts_per_step": "2",
-    "sampling.group_size": "4",
-    "sampling.max_completion_tokens": "64",
-}
+
+@pytest.mark.parametrize(("sent", "expected"), cases("runs/outlook", "sent", "foreseen"))
+def test_the_outlook_counts_what_the_run_will_do(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: dict[str, Any]
+) -> None:
+    found = foreseen(maker, chosen | sent)
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
-def test_the_outlook_counts_what_the_run_will_do(maker: Maker, chosen: dict[str, str]) -> None:
-    """3 steps × 2 prompts × G 4 = 24 completions of at most 64 tokens; 6 draws from 20 − 4 problems. A past run took
-    64 s for 32 completions, 2 s each."""
-    found = foreseen(maker, chosen | SMALL)
-    assert (found.steps, found.completions, found.completions_at_most) == (3, 24, 24)
-    assert (found.tokens_at_most, found.models, found.epochs) == (1536, "policy", 6 / 16)
-    assert (found.eval_problems, found.eval_rounds, found.time) == (4, 2, None)
-    assert [(check.passed, check.blocks) for check in found.checks][-1] == (False, False), "no node is here"
-
+def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[str, str]) -> None:
+    """A past run took 64 s for 32 completions, 2 s each."""
     past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
     Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
-    maker.attempt(past)
-    found = foreseen(maker, chosen | SMALL)
+    found = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
     assert found.time is not None
-    assert (found.time.seconds, found.time.runs) == (48.0, 1)
-    assert found.checks[-1].passed
-    assert "node-a" in found.checks[-1].text
-    Node.objects.update(draining="finish")
-    assert not foreseen(maker, chosen | SMALL).checks[-1].passed
-
-
-def test_the_outlook_counts_what_the_algorithm_adds(maker: Maker, chosen: dict[str, str]) -> None:
-    """μ 2 × 3 mini-batches × 10 steps = 60 updates; 4 batches of 64 completions for each of 10 steps at most."""
-    data = chosen | {
-        "optim.steps": "10",
-        "sampling.prompts_per_step": "16",
-        "sampling.group_size": "4",
-        "sampling.max_completion_tokens": "10",
-        "algorithm.inner_iterations": "2",
-        "algorithm.mini_batches": "3",
-        "algorithm.dynamic_sampling.enabled": "true",
-        "algorithm.dynamic_sampling.max_batches": "4",
-        "algorithm.kl.coef": "0.1",
-    }
-    found = foreseen(maker, data)
-    assert (found.updates, found.completions, found.completions_at_most) == (60, 640, 2560)
-    assert (found.tokens_at_most, found.models) == (25_600, "policy + reference")
-    critic = data | {"variant": "gae/batch_std/0", "algorithm.dynamic_sampling.enabled": "false"}
-    assert foreseen(maker, critic).models == "policy + critic + reference"
-    assert foreseen(maker, data | {"model.lora.rank": "8"}).models == "policy, adapters trained"
-    assert foreseen(maker, data | {"algorithm.kl.target": "old"}).models == "policy"
+    assert (found.time.seconds, found.time.runs) == (96.0, 1)
 
 
 def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:
+    def node_check(**sent: str) -> tuple[bool, bool]:
+        check = foreseen(maker, chosen | sent).checks[-1]
+        return check.passed, check.blocks
+
+    assert node_check() == (False, False), "none is here, which blocks nothing"
     info = {"hostname": "n", "devices": [{"kind": "cuda"}], "cpus": 4, "memory_bytes": 1, "labels": ["a100", "fast"]}
     Node.objects.create(name="node-a", token_digest="1" * 64, last_seen_at=timezone.now(), info=info)
-    assert foreseen(maker, chosen | {"node_label": "fast"}).checks[-1].passed
-    assert not foreseen(maker, chosen | {"node_label": "slow"}).checks[-1].passed
-    two = {"engine.device": "cuda", "engine.devices": "2", "node_label": "fast"}
-    check = foreseen(maker, chosen | two).checks[-1]
-    assert not check.passed
-    assert "fast and 2 GPUs" in check.text
+    assert node_check(node_label="fast") == (True, False)
+    assert node_check(node_label="slow") == (False, False)
+    assert node_check(**{"engine.device": "cuda", "engine.devices": "2"}) == (False, False)
+    Node.objects.update(draining="finish")
+    assert node_check() == (False, False)
 
 
 def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen: dict[str, str]) -> None:
-    data = chosen | SMALL | {"algorithm.kl.coef": "-0.1", "action": "check"}
+    data = chosen | {"algorithm.kl.coef": "-0.1", "action": "check"}
     response = operator.post(NEW, data, headers=HTMX)
     page = response.content.decode()
     assert response.status_code == 200, "htmx swaps nothing else"
     for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', operator.get(NEW).content.decode()):
         assert f'id="{name}" hx-swap-oob="true"' in page, name
-    assert error(page, "f-algorithm-kl-coef")
-    assert "<dd>24</dd>" in re.sub(r"\s+(?=<)", "", page), "one wrong field does not hide the other numbers"
-    whole = operator.post(NEW, data).content.decode()
-    assert whole.startswith("<!doctype"), "without htmx it is a page"
-    assert error(whole, "f-algorithm-kl-coef")
+    for answer in (page, operator.post(NEW, data).content.decode()):
+        assert error(answer, "f-algorithm-kl-coef")
+        assert answer.startswith("<!doctype") is (answer is not page), "without htmx it is a page"
 
 
 def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, maker: Maker) -> None:

@@ -15,6 +15,7 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tiles import Tile, tiles
 from cohort.runs.services import run_submit
+from tests.cases import cases
 from tests.web.clients import admin, operator, viewer
 from tests.web.control import poll_of
 from tests.web.run_page import freeze, page_of, words
@@ -63,32 +64,14 @@ def test_a_run_in_training(viewer: Client, maker: Maker) -> None:
     assert re.search(r'<div class="label">Reward</div>\s*<div class="value">\s*0\.860', page)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "clip", "variant"),
-    [
-        ({"loss": "gspo", "aggregation": "sequence_mean"}, "gspo ε 0.2 / 0.2", "z-score in the group, population std"),
-        ({"loss": "cispo", "clip_high": 5}, "cispo, weight at most 5", "z-score in the group, population std"),
-        ({"loss": "sapo", "advantage": "rloo", "scale": "none"}, "sapo", "leave one out (RLOO)"),
-        ({"advantage": "pass_at_k", "pass_k": 4, "clip_low": 3e-4}, "ε 0.0003 / 0.2", "best of 4 (Pass@k)"),
-        ({"scale": "batch_std", "std_ddof": 1}, "ε 0.2 / 0.2", "group mean, batch std, sample std (Lite-PPO)"),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "clip", "variant"), cases("runs/header", "algorithm", "clip", "variant"))
 def test_the_header_names_clip_and_variant(maker: Maker, algorithm: dict[str, Any], clip: str, variant: str) -> None:
     header = run_header(maker.run(state="training", algorithm=algorithm))
     assert (header.clip, header.variant) == (clip, variant)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "numbers", "label", "expected"),
-    [
-        ({}, {}, "Clipped tokens", "n/a at μ 1"),
-        ({"mini_batches": 2, "loss": "sapo"}, {}, "Clipped tokens", "n/a, loss sapo"),
-        ({"loss": "dppo"}, {}, "Clipped tokens", "–"),
-        ({"mini_batches": 2}, {"clip_ratio/low_mean": 0.01, "clip_ratio/high_mean": 0.02}, "Clipped tokens", "3 %"),
-        ({"mini_batches": 2}, {"clip_ratio/low_mean": 0.0, "clip_ratio/high_mean": 0.0}, "Clipped tokens", "0 %"),
-        ({"kl": {"coef": 1e-5}}, {"kl": 0.0123}, "KL to reference", "0.0123"),
-        ({"kl": {"coef": 0.1, "target": "old"}, "mini_batches": 2}, {"kl": 0.25}, "KL to old policy", "0.250"),
-    ],
+    ("algorithm", "numbers", "label", "expected"), cases("runs/tiles", "algorithm", "numbers", "label", "expected")
 )
 def test_a_tile_is_not_0_where_there_is_nothing_to_measure(
     maker: Maker, algorithm: dict[str, Any], numbers: dict[str, float], label: str, expected: str

@@ -16,6 +16,7 @@ from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed,
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from tests.cases import cases
 from tests.needs import needs
 from tests.web.run_rows import Maker, put_in
 from tests.worker.queues import take_all
@@ -74,22 +75,7 @@ def test_preset_and_held_out_dataset_fill_what_the_settings_leave_out(
     )  # one problem to train on is enough
 
 
-@pytest.mark.parametrize(
-    ("settings", "paths"),
-    [
-        ({"sampling": {"group_size": 1, "heat": 2}, **HOLDOUT}, ["sampling.group_size", "sampling.heat"]),
-        ({"eval": {"holdout": -1}}, ["eval.holdout"]),
-        ({"data": {"limit": 8}, "eval": {"holdout": 8}}, ["eval.holdout"]),  # nothing is left to train on
-        ({**HOLDOUT, "preset": "nope"}, ["preset"]),
-        ({"eval": 3}, ["eval"]),
-        # What the chosen rows decide cannot be replaced.
-        ({**HOLDOUT, "data": {"path": "/etc/passwd"}}, ["data.path"]),
-        ({**HOLDOUT, "model": {"path": "other"}}, ["model.path"]),
-        ({**HOLDOUT, "reward": {"components": []}}, ["reward"]),
-        ({"eval": {"path": "x", "holdout": 1}}, ["eval.path"]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("settings", "paths"), cases("runs/settings_refused", "settings", "paths"))
 def test_settings_are_refused_at_their_fields(made: dict[str, Any], settings: dict[str, Any], paths: list[str]) -> None:
     assert sorted(problems_of(made, settings=settings)) == paths
 
