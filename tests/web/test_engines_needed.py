@@ -1,9 +1,12 @@
-"""A run whose engine needs GPUs and packages of its node: refused at its launch where no node has them, else given only
-to a node that does."""
+"""GPUs and packages that a run needs of its node: refused at its launch where no node has them, else given only to a
+node that does; and runs of before a run knew how many GPUs it needs.
+"""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 
 from cohort.accounts.models import User
@@ -130,3 +133,16 @@ def test_a_node_with_too_few_gpus_for_the_server_gets_none(maker: Maker, alice: 
     [row] = waiting_rows()
     assert "2 GPUs" in row.needs
     assert "small has 1" in row.why
+
+
+@pytest.mark.parametrize(("engine", "before", "after"), cases("runs/gpus_of_earlier", "engine", "before", "after"))
+def test_an_earlier_run_needs_as_many_gpus_as_its_config_names(
+    maker: Maker, engine: dict[str, object], before: int, after: int
+) -> None:
+    run = maker.run(state="failed")
+    Run.objects.filter(pk=run.pk).update(config=run.config | {"engine": engine}, gpus=before)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("migrations.runs.0007_gpus_of_earlier_runs").BACKFILL)
+    run.refresh_from_db()
+    assert (run.gpus, run.state) == (after, "failed")
+    assert run.gpus == gpus_needed(RunConfig.from_whole(run.config)), "as a run that is made now"

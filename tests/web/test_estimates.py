@@ -18,7 +18,6 @@ from cohort.runs.schedule import seats
 from cohort.runs.services import run_submit
 from grpo_core.config import RunConfig
 from tests.web.estimate_rows import measured, there
-from tests.web.form_page import as_browser
 from tests.web.run_page import words
 from tests.web.run_rows import Maker, add_steps
 from tests.worker.making import NODE
@@ -73,12 +72,6 @@ def test_asked_for_twice_it_is_one(client: Client, chosen: dict[str, str]) -> No
     assert LabJob.objects.count() == 1
     send(client, chosen, **{"sampling.group_size": "6"})
     assert LabJob.objects.count() == 2
-
-
-def test_without_scripts_the_page_keeps_what_was_typed(client: Client, chosen: dict[str, str]) -> None:
-    page = client.post(NEW, chosen | {"name": "typed", "action": "estimate"}).content.decode()
-    sent = as_browser(page)
-    assert (sent["name"], sent["estimate"]) == ("typed", str(LabJob.objects.get().pk))
 
 
 def test_faults_and_engines_that_no_node_has_are_not_measured(client: Client, chosen: dict[str, str]) -> None:

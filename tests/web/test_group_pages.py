@@ -1,19 +1,49 @@
-"""Groups of a run: the list by step, and one group with its samples and the arithmetic that training used."""
+"""Groups of a run: the list by step, one group with its samples and the arithmetic that training used; and what people
+judge of samples.
+"""
 
 import re
 
 import pytest
-from django.db import connection
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from cohort.accounts.models import User
+from cohort.audit.models import AuditEntry
+from cohort.review.judgements import review_figures
+from cohort.review.models import Annotation, Group
 from cohort.review.selectors import current_groups, step_groups
+from cohort.review.services import sample_judge
 from cohort.runs.models import Run
-from tests.web.clients import viewer
-from tests.web.group_page import card, listing, one, prompts, words_of
+from tests.web.clients import admin, reviewer, viewer
+from tests.web.run_page import words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 
-__all__ = ["viewer"]  # fixtures
+__all__ = ["admin", "reviewer", "viewer"]  # fixtures
+
+
+def listing(client: Client, run: Run, **query: object) -> str:
+    response = client.get(f"/p/ours/runs/{run.pk}/groups/", query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def one(client: Client, group: Group, **query: object) -> str:
+    response = client.get(f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def prompts(page: str) -> list[str]:
+    return re.findall(r'<a id="group-\d+" href="[^"]+">([^<]*)</a>', page)
+
+
+def card(page: str, number: int) -> str:
+    found = re.search(rf'<article[^>]*id="sample-{number}".*?</article>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
 
 
 @pytest.fixture
@@ -37,7 +67,7 @@ def test_the_newest_step_with_squares_and_signal(viewer: Client, maker: Maker, r
     page = listing(viewer, run)
     assert prompts(page) == ["mixed one", "all right"]
     assert '<i class="right"></i><i class="wrong"></i><i class="masked"></i><i class="right"></i>' in page
-    text = words_of(page)
+    text = words(page)
     assert "showing 2 of 2 groups kept; 3 sampled" in text
     assert "mixed one 0.67 0.50 highest |A|" in text
 
@@ -65,7 +95,7 @@ def test_filters_show_how_many_fit(viewer: Client, maker: Maker, run: Run) -> No
     sample.save()
     page = listing(viewer, run, show="mixed")
     assert prompts(page) == ["mixed", "paid 0 on error"]
-    assert "showing 2 of 2 that fit; 4 kept; 3 sampled" in words_of(page)
+    assert "showing 2 of 2 that fit; 4 kept; 3 sampled" in words(page)
     assert "discarded" not in page, "no filter without dynamic sampling"
     assert prompts(listing(viewer, run, show="errors")) == ["broken", "paid 0 on error"]
     assert len(prompts(listing(viewer, run, show="no-such-filter"))) == 4
@@ -82,8 +112,8 @@ def test_a_repeated_step_shows_its_newest_attempt_only(viewer: Client, maker: Ma
     assert prompts(listing(viewer, run)) == ["second 0"]
     assert prompts(listing(viewer, run, step=1)) == ["only once"]
     assert [group.prompt for group in current_groups(run)] == ["only once", "second 0"], "what the record keeps too"
-    assert "no longer stands" in words_of(one(viewer, lost[0])), "its address stays good"
-    assert "no longer stands" not in words_of(one(viewer, kept))
+    assert "no longer stands" in words(one(viewer, lost[0])), "its address stays good"
+    assert "no longer stands" not in words(one(viewer, kept))
 
 
 @pytest.mark.parametrize("text", ["9" * 9, "9" * 18, "9" * 5000, "-1", "\0"], ids=range(5))
@@ -104,7 +134,7 @@ def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Mak
     with CaptureQueriesContext(connection) as many:
         page = listing(client, run)
     assert len(many) == len(few) <= 16
-    assert "showing 100 of 105 groups kept" in words_of(page)
+    assert "showing 100 of 105 groups kept" in words(page)
     following = re.search(r'href="\?([^"]+)">More groups', page)
     assert following is not None
     rest = client.get(f"/p/ours/runs/{run.pk}/groups/?{following[1].replace('&amp;', '&')}").content.decode()
@@ -121,15 +151,15 @@ def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(viewer: Clie
     trained = add_group(attempt, [1.0, 0.0], step=5, index=0, prompt="trained", advantages=[1, -1], sampled_at=4)
     add_group(attempt, [1.0, 0.0], step=5, index=1, prompt="too", advantages=[1, -1])
     out = add_group(attempt, [1.0, 1.0], step=5, index=2, prompt="left out", signal="all_equal", discarded="all_right")
-    text = words_of(listing(viewer, run))
+    text = words(listing(viewer, run))
     assert "3 groups kept, 1 of them discarded; 2 wanted" in text
     assert "left out 1.00 0.50 discarded: all right" in text
     assert "trained 0.50 0.50 sampled at step 4" in text
     assert prompts(listing(viewer, run, show="discarded")) == ["left out"]
-    assert "discarded: all right" in words_of(one(viewer, out))
+    assert "discarded: all right" in words(one(viewer, out))
     response = viewer.get(f"/p/ours/runs/{run.pk}/groups/{trained.pk}/")
     assert response.context["whole_step"], "the step of two groups is whole"
-    assert "std of the step = 0.5 " in words_of(response.content.decode())
+    assert "std of the step = 0.5 " in words(response.content.decode())
 
 
 # ---------------------------------------------------------------- one group
@@ -145,15 +175,15 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
         index=3,
     )
     page = one(viewer, group)
-    text = words_of(page)
+    text = words(page)
     for part in ("what is 49 + 78?", "gold 127", "step 84 group 1 of 1"):
         assert part in text
     assert "r = [1, 0, 0, 1, 0, 0, 1, 0] mean = 0.375 std = √(0.2344) = 0.4841" in text
     assert "A = (r − 0.375) / (0.4841 + 0.0001) → 1 gives +1.29 , 0 gives −0.77" in text
     assert page.count("<article") == 8
-    first, second = words_of(card(page, 1)), words_of(card(page, 2))
+    first, second = words(card(page, 1)), words(card(page, 2))
     assert "right, reward 1 sample 1 A +1.29" in first
-    assert "format 1 answer 1 extracted 127 52 tokens eos" in first, "in the order of the run's reward"
+    assert "format 1 answer 1 extracted 127 52" in first, "in the order of the run's reward"
     assert "wrong, reward 0 sample 2 A −0.77" in second
 
 
@@ -161,14 +191,14 @@ def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Ru
     """sample std √(1.875/7) = 0.5175. The only group of three is the batch. The sums are test_group_arithmetic's."""
     group = add_group(maker.attempt(run), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], advantages=[9.0] * 8)
     page = one(viewer, group, variant="sample")
-    text = words_of(page)
+    text = words(page)
     assert "1 gives +1.21 , 0 gives −0.72" in text
     assert "The run used: z-score, population std" in text
     assert re.search(r'href="\?variant=sample"[^>]*aria-current="true"', page)
     assert "A +9.00" not in text, "the cards show what this variant would have given"
     for variant, missing in (("mean", False), ("batch", True)):
         assert f'href="?variant={variant}"' in page
-        assert ("Not all groups" in words_of(one(viewer, group, variant=variant))) is missing
+        assert ("Not all groups" in words(one(viewer, group, variant=variant))) is missing
 
 
 def test_the_run_s_own_estimator_comes_first(viewer: Client, maker: Maker) -> None:
@@ -176,11 +206,11 @@ def test_the_run_s_own_estimator_comes_first(viewer: Client, maker: Maker) -> No
     algorithm = {"advantage": "pass_at_k", "pass_k": 2, "scale": "none"}
     run = maker.run(state="training", algorithm=algorithm, sampling={"group_size": 4, "prompts_per_step": 1})
     group = add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0])
-    text = words_of(one(viewer, group))
+    text = words(one(viewer, group))
     for part in ("best of 2 (this run's)", "1 gives +0.17 , 0 gives −0.17"):
         assert part in text
     assert "The run used" not in text
-    assert "The run used: best of 2" in words_of(one(viewer, group, variant="sample"))
+    assert "The run used: best of 2" in words(one(viewer, group, variant="sample"))
 
 
 def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Client, maker: Maker) -> None:
@@ -188,8 +218,8 @@ def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Cli
     group = add_group(maker.attempt(run), [1.0, 0.0], advantages=[0.123, -0.456])
     page = one(viewer, group)
     assert "r = [" not in page
-    assert "A +0.12" in words_of(card(page, 1))
-    other = words_of(one(viewer, group, variant="mean"))
+    assert "A +0.12" in words(card(page, 1))
+    other = words(one(viewer, group, variant="mean"))
     assert "r = [1, 0] mean = 0.5" in other
     assert "The run used: critic (GAE)" in other
 
@@ -202,8 +232,8 @@ def test_rewards_after_a_kl_penalty_are_what_is_worked_out(viewer: Client, maker
     attempt = maker.attempt(run)
     group = add_group(attempt, [1.0, 0.0], shaped=[0.9, 0.3], advantages=[0.3, -0.3])
     page = one(viewer, group)
-    assert "r = [0.9, 0.3] mean = 0.6 A = r − 0.6 → 0.9 gives +0.30 , 0.3 gives −0.30" in words_of(page)
-    first = words_of(card(page, 1))
+    assert "r = [0.9, 0.3] mean = 0.6 A = r − 0.6 → 0.9 gives +0.30 , 0.3 gives −0.30" in words(page)
+    first = words(card(page, 1))
     assert ("reward 1 sample 1" in first, "after KL 0.9" in first) == (True, True)
     plain = one(viewer, add_group(attempt, [1.0, 0.0], index=1))
     assert "after KL" not in plain
@@ -213,10 +243,10 @@ def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run) -> Non
     group = add_group(maker.attempt(run), [1.0, None, 0.0, 0.0], masked={2: "truncated", 3: "importance"})
     page = one(viewer, group)
     why = ("no reward", "cut off", "sampler and trainer disagree")
-    for number, words in enumerate(why, start=2):
-        assert f"masked: {words}" in words_of(card(page, number))
-    assert "ValueError: no number" in words_of(card(page, 2))
-    assert "masked" not in words_of(card(page, 1))
+    for number, text in enumerate(why, start=2):
+        assert f"masked: {text}" in words(card(page, number))
+    assert "ValueError: no number" in words(card(page, 2))
+    assert "masked" not in words(card(page, 1))
     assert '<i class="right"></i>' + '<i class="masked"></i>' * 3 in listing(viewer, run)
 
 
@@ -248,3 +278,70 @@ def test_model_text_is_shown_and_does_not_run(viewer: Client, maker: Maker, run:
 def test_a_group_of_another_run_is_not_found(viewer: Client, maker: Maker, run: Run) -> None:
     elsewhere = add_group(maker.attempt(maker.run("other", state="training")), [1.0, 0.0])
     assert viewer.get(f"/p/ours/runs/{run.pk}/groups/{elsewhere.pk}/").status_code == 404
+
+
+@pytest.fixture
+def group(maker: Maker, run: Run) -> Group:
+    return add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0], step=1)
+
+
+def test_a_reviewer_judges_and_a_viewer_reads(viewer: Client, reviewer: Client, rita: User, group: Group) -> None:
+    address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
+    assert reviewer.post(address, {"verdict": "wrong", "note": f"no {HOSTILE}"}).status_code == 302
+    shown = card(one(viewer, group), 1)
+    assert ("rita: wrong" in shown, HOSTILE_SHOWN in shown, "<form" in shown) == (True, True, False)
+    assert 'aria-pressed="true">Wrong' in card(one(reviewer, group), 1)
+
+
+def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, group: Group) -> None:
+    sample = group.samples.get(index=0)
+    sample_judge(sample=sample, actor=alice, verdict="right")
+    sample_judge(sample=sample, actor=alice, verdict="right")  # the same again adds nothing
+    sample_judge(sample=sample, actor=alice, verdict="wrong", note="cut short")
+    assert list(Annotation.objects.order_by("pk").values_list("verdict", flat=True)) == ["right", "wrong"]
+    assert review_figures(group.run, success="answer")["judged"] == {"right": 0, "wrong": 1, "unsure": 0}
+    assert AuditEntry.objects.filter(kind="sample_judged", actor="user:alice").count() == 2
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE review_annotation SET verdict = 'right'", "DELETE FROM review_annotation"]
+)
+def test_postgresql_refuses_to_change_a_judgement(alice: User, group: Group, statement: str) -> None:
+    sample_judge(sample=group.samples.get(index=0), actor=alice, verdict="wrong")
+    with pytest.raises(DatabaseError, match="only added to"), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.mark.parametrize(("verdict", "note"), [("perhaps", ""), ("right", "x" * 2001)], ids=["verdict", "note"])
+def test_a_judgement_that_cannot_be_is_refused(alice: User, group: Group, verdict: str, note: str) -> None:
+    with pytest.raises(ValidationError):
+        sample_judge(sample=group.samples.get(index=0), actor=alice, verdict=verdict, note=note)
+    assert not Annotation.objects.exists()
+
+
+def test_a_fault_keeps_the_note(admin: Client, group: Group) -> None:
+    address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
+    answer = admin.post(address, {"verdict": "perhaps", "note": "kept"}, headers={"HX-Request": "true"})
+    assert answer.status_code == 422
+    assert 'value="kept"' in answer.content.decode()
+
+
+def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, maker: Maker, run: Run) -> None:
+    """20 samples: 8 both right, 2 paid though wrong, 1 unpaid though right, 9 both wrong. Agreement 17/20; by chance
+    (10/20 · 9/20 + 10/20 · 11/20) = 0.5, so kappa = (0.85 − 0.5) / 0.5 = 0.7."""
+    group = add_group(maker.attempt(run), [1.0] * 10 + [0.0] * 10, step=1)
+    verdicts = ["right"] * 8 + ["wrong"] * 2 + ["right"] + ["wrong"] * 9
+    for sample, verdict in zip(group.samples.order_by("index"), verdicts, strict=True):
+        sample_judge(sample=sample, actor=alice, verdict=verdict)
+    found = review_figures(run, success="answer")
+    assert (found["reviewers"], found["samples"], found["disagreeing"]) == (1, 20, 0)
+    verifier = found["verifier"]
+    cells = [verifier[name] for name in ("both_right", "paid_though_wrong", "unpaid_though_right", "both_wrong")]
+    assert cells == [8, 2, 1, 9]
+    assert verifier["kappa"] == pytest.approx(0.7)
+    assert verifier["agreement"]["share"] == 0.85
+    # Wilson 95 % of 17 of 20 (Newcombe 1998, method 3): 0.640 to 0.948
+    assert (verifier["agreement"]["low"], verifier["agreement"]["high"]) == pytest.approx((0.6396, 0.9476), abs=5e-4)
+    sample_judge(sample=group.samples.get(index=0), actor=rita, verdict="wrong")
+    found = review_figures(run, success="answer")
+    assert (found["reviewers"], found["disagreeing"], found["judged"]["unsure"]) == (2, 1, 1)

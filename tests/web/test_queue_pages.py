@@ -39,12 +39,6 @@ def test_the_queue_shows_who_waits_for_what(operator: Client, maker: Maker) -> N
     assert plain.priority == -10
 
 
-def test_an_empty_queue_is_shown(ours: Project, viewer: Client) -> None:
-    text = words(viewer.get(QUEUE).content.decode())
-    assert "Nothing waits" in text
-    assert "no limit" in text
-
-
 def test_the_queue_polls_and_is_quiet_while_nothing_changes(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="queued")
     address = poll_of(viewer.get(QUEUE).content.decode())

@@ -16,7 +16,7 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import Header, run_header
 from tests.cases import cases
 from tests.web.clients import operator, reviewer, viewer
-from tests.web.control import do, ended, poll_of
+from tests.web.control import do, ended
 from tests.web.run_page import freeze, page_of, words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 
@@ -75,15 +75,6 @@ def test_what_a_state_does_not_allow_is_refused(operator: Client, maker: Maker, 
 # ---------------------------------------------------------------- launch, pause, resume, cancel
 
 
-def test_a_live_run_is_asked_to_pause_and_the_pause_taken_back(operator: Client, trained: Run) -> None:
-    text = do(operator, trained, "pause", reason="needs the node")
-    assert (trained.state, trained.desired) == ("training", "pause")
-    assert "needs the node" in text
-    assert offered(page_of(operator, trained)) == {"resume", "clone", "cancel"}
-    assert "pause asked for" not in do(operator, trained, "resume")
-    assert trained.desired == "run"
-
-
 def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(operator: Client, oscar: User, maker: Maker) -> None:
     run, client = maker.run(state="queued"), operator
     do(client, run, "pause", reason=HOSTILE)
@@ -100,12 +91,16 @@ def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(operator: Client,
     assert RunEvent.objects.get(run=run, data__to="cancelled").actor == "user:oscar"
 
 
-def test_a_live_run_is_asked_to_stop_once(operator: Client, trained: Run) -> None:
+def test_a_live_run_is_asked_to_pause_then_to_stop(operator: Client, trained: Run) -> None:
+    assert "needs the node" in do(operator, trained, "pause", reason="needs the node")
+    assert (trained.state, trained.desired) == ("training", "pause")
+    assert offered(page_of(operator, trained)) == {"resume", "clone", "cancel"}
+    do(operator, trained, "resume")
+    assert trained.desired == "run"
     assert "cancel asked for" in do(operator, trained, "cancel")
-    assert (trained.state, trained.desired) == ("training", "cancel")
     assert "cancel" not in offered(page_of(operator, trained))
     assert REFUSED in do(operator, trained, "pause")
-    assert trained.desired == "cancel"
+    assert (trained.state, trained.desired) == ("training", "cancel")
 
 
 def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client, oscar: User, maker: Maker) -> None:
@@ -271,14 +266,6 @@ def test_each_change_of_the_run_is_news(trained: Run) -> None:
     Attempt.objects.update(progress={"phase": "evaluating_before", "done": 1130, "total": 5012})
     assert header_of(trained).version != before
     assert "1,130 of 5,012" in header_of(trained).doing
-
-
-def test_a_node_that_could_take_a_waiting_run_is_news(viewer: Client, maker: Maker) -> None:
-    run, client = maker.run(state="queued"), viewer
-    address = poll_of(page_of(client, run))
-    assert client.get(address).status_code == 204
-    Node.objects.create(name="node-b", token_digest="1" * 64, last_seen_at=timezone.now())
-    assert client.get(address).status_code == 200
 
 
 # ---------------------------------------------------------------- the list
