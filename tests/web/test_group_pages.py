@@ -1,20 +1,49 @@
-"""Groups of a run: the list by step, one group with its samples and its arithmetic."""
+"""Groups of a run: the list by step, one group with its samples and the arithmetic that training used; and what people
+judge of samples.
+"""
 
 import re
-from collections.abc import Callable
 
 import pytest
-from django.db import connection
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
-from cohort.review.selectors import current_groups
+from cohort.audit.models import AuditEntry
+from cohort.review.judgements import review_figures
+from cohort.review.models import Annotation, Group
+from cohort.review.selectors import current_groups, step_groups
+from cohort.review.services import sample_judge
 from cohort.runs.models import Run
-from tests.web.group_page import card, listing, one, prompts, words_of
+from tests.web.clients import admin, reviewer, viewer
+from tests.web.run_page import words
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 
-ClientFor = Callable[[User], Client]
+__all__ = ["admin", "reviewer", "viewer"]  # fixtures
+
+
+def listing(client: Client, run: Run, **query: object) -> str:
+    response = client.get(f"/p/ours/runs/{run.pk}/groups/", query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def one(client: Client, group: Group, **query: object) -> str:
+    response = client.get(f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def prompts(page: str) -> list[str]:
+    return re.findall(r'<a id="group-\d+" href="[^"]+">([^<]*)</a>', page)
+
+
+def card(page: str, number: int) -> str:
+    found = re.search(rf'<article[^>]*id="sample-{number}".*?</article>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
 
 
 @pytest.fixture
@@ -25,36 +54,37 @@ def run(maker: Maker) -> Run:
 # ---------------------------------------------------------------- the list
 
 
-def test_the_newest_step_with_squares_and_signal(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_the_newest_step_with_squares_and_signal(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], step=1, prompt="old")
     add_group(attempt, [1.0, 0.0, None, 1.0], step=2, index=0, prompt="mixed one", advantages=[0.5, -1, 0, 0.5])
     add_group(attempt, [1.0] * 4, step=2, index=1, prompt="all right", signal="all_equal")
-    page = listing(client_for(bob), run)
+    found = step_groups(run, success="answer")
+    assert [(row.squares, row.words) for row in found.rows] == [
+        ((True, False, None, True), ("highest |A|",)),
+        ((True,) * 4, ("no signal",)),
+    ]
+    page = listing(viewer, run)
     assert prompts(page) == ["mixed one", "all right"]
     assert '<i class="right"></i><i class="wrong"></i><i class="masked"></i><i class="right"></i>' in page
-    assert "2 of 4 right, 1 masked or not judged" in page
-    text = words_of(page)
+    text = words(page)
     assert "showing 2 of 2 groups kept; 3 sampled" in text
     assert "mixed one 0.67 0.50 highest |A|" in text
-    assert "all right 1.00 0.50 no signal" in text
 
 
-def test_steps_are_walked(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_steps_are_walked(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     for step in (1, 3, 7):
         add_group(attempt, [1.0, 0.0], step=step, prompt=f"step {step}")
-    client = client_for(bob)
-    page = listing(client, run, step=3)
+    page = listing(viewer, run, step=3)
     assert prompts(page) == ["step 3"]
     assert 'rel="prev" href="?step=1&amp;show=all"' in page
     assert 'rel="next" href="?step=7&amp;show=all"' in page
-    assert "newest: 7" in page
-    assert "No group was kept at this step" in listing(client, run, step=5)
-    assert 'rel="next"' not in listing(client, run)
+    assert prompts(listing(viewer, run, step=5)) == []
+    assert 'rel="next"' not in listing(viewer, run)
 
 
-def test_filters_say_how_many_fit(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_filters_show_how_many_fit(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], index=0, prompt="mixed")
     add_group(attempt, [1.0, 1.0], index=1, prompt="equal", signal="all_equal")
@@ -63,99 +93,79 @@ def test_filters_say_how_many_fit(client_for: ClientFor, bob: User, maker: Maker
     sample = zeroed.samples.get(index=0)
     sample.components["answer"]["error"] = "ValueError: no number"
     sample.save()
-    client = client_for(bob)
-    page = listing(client, run, show="mixed")
+    page = listing(viewer, run, show="mixed")
     assert prompts(page) == ["mixed", "paid 0 on error"]
-    assert "showing 2 of 2 that fit; 4 kept; 3 sampled" in words_of(page)
-    assert prompts(listing(client, run, show="errors")) == ["broken", "paid 0 on error"]
-    assert len(prompts(listing(client, run, show="no-such-filter"))) == 4
-    assert "not scored" in words_of(listing(client, run))
+    assert "showing 2 of 2 that fit; 4 kept; 3 sampled" in words(page)
+    assert "discarded" not in page, "no filter without dynamic sampling"
+    assert prompts(listing(viewer, run, show="errors")) == ["broken", "paid 0 on error"]
+    assert len(prompts(listing(viewer, run, show="no-such-filter"))) == 4
 
 
-def test_a_repeated_step_shows_its_newest_attempt_only(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run
-) -> None:
+def test_a_repeated_step_shows_its_newest_attempt_only(viewer: Client, maker: Maker, run: Run) -> None:
     """The first attempt kept two groups of step 2, the second one; step 1 was not repeated."""
     first = maker.attempt(run, state="lost")
-    for index in (0, 1):
-        add_group(first, [1.0, 0.0], step=2, index=index, prompt=f"first {index}")
+    lost = [add_group(first, [1.0, 0.0], step=2, index=index, prompt=f"first {index}") for index in (0, 1)]
     add_group(first, [1.0, 0.0], step=1, prompt="only once")
     second = maker.attempt(run)
     gone_on(second, 1)
-    add_group(second, [1.0, 0.0], step=2, index=0, prompt="second 0")
-    client = client_for(bob)
-    assert prompts(listing(client, run)) == ["second 0"]
-    assert prompts(listing(client, run, step=1)) == ["only once"]
+    kept = add_group(second, [1.0, 0.0], step=2, index=0, prompt="second 0")
+    assert prompts(listing(viewer, run)) == ["second 0"]
+    assert prompts(listing(viewer, run, step=1)) == ["only once"]
     assert [group.prompt for group in current_groups(run)] == ["only once", "second 0"], "what the record keeps too"
+    assert "no longer stands" in words(one(viewer, lost[0])), "its address stays good"
+    assert "no longer stands" not in words(one(viewer, kept))
 
 
-def test_no_groups_yet_says_why(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    client = client_for(bob)
-    assert "The first ones come with step 1." in words_of(listing(client, run))
-    assert "This is a draft." in words_of(listing(client, maker.run()))
-    assert "The run ended before its first step." in words_of(listing(client, maker.run(state="cancelled")))
-
-
-@pytest.mark.parametrize("text", ["9" * 9, "9" * 18, "9" * 5000, "-1", "\0"])
-def test_odd_addresses_are_answered(client_for: ClientFor, bob: User, maker: Maker, run: Run, text: str) -> None:
+@pytest.mark.parametrize("text", ["9" * 9, "9" * 18, "9" * 5000, "-1", "\0"], ids=range(5))
+def test_odd_addresses_are_answered(viewer: Client, maker: Maker, run: Run, text: str) -> None:
     group = add_group(maker.attempt(run), [1.0, 0.0])
-    listing(client_for(bob), run, step=text, show=text)
-    listing(client_for(bob), run, **{"from": text})
-    one(client_for(bob), group, sample=text, variant=text)
+    listing(viewer, run, step=text, show=text)
+    listing(viewer, run, **{"from": text})
+    one(viewer, group, sample=text, variant=text)
 
 
-def test_many_groups_come_in_pages(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    attempt = maker.attempt(run)
-    for index in range(105):
+def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:
+    attempt, client = maker.attempt(run), viewer
+    add_group(attempt, [1.0, 0.0], prompt="p0")
+    with CaptureQueriesContext(connection) as few:
+        listing(client, run)
+    for index in range(1, 105):
         add_group(attempt, [1.0, 0.0], index=index, prompt=f"p{index}")
-    client = client_for(bob)
-    page = listing(client, run)
-    assert "showing 100 of 105 groups kept" in words_of(page)
+    with CaptureQueriesContext(connection) as many:
+        page = listing(client, run)
+    assert len(many) == len(few) <= 16
+    assert "showing 100 of 105 groups kept" in words(page)
     following = re.search(r'href="\?([^"]+)">More groups', page)
     assert following is not None
     rest = client.get(f"/p/ours/runs/{run.pk}/groups/?{following[1].replace('&amp;', '&')}").content.decode()
     assert prompts(rest) == [f"p{index}" for index in range(100, 105)]
 
 
-def test_a_repeated_step_shows_the_newest_attempt_s_groups(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run
-) -> None:
-    lost = add_group(maker.attempt(run, state="lost"), [1.0, 0.0], prompt="lost")
-    second = maker.attempt(run)
-    gone_on(second, 0)
-    group = add_group(second, [1.0, 0.0], prompt="kept")
-    client = client_for(bob)
-    assert prompts(listing(client, run)) == ["kept"]
-    assert "group 1 of 1" in words_of(one(client, group))
-    assert "no longer stands" in words_of(one(client, lost)), "its address stays good and says what it is"
-    assert "no longer stands" not in words_of(one(client, group))
-
-
-def test_no_groups_says_why(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    client = client_for(bob)
-    assert "The first ones come with step 1" in words_of(listing(client, maker.run(state="training")))
-    kept_none = maker.run(state="training", traces={"groups_per_step": 0})
-    assert "traces.groups_per_step is 0" in words_of(listing(client, kept_none))
-    assert "ended before its first step" in words_of(listing(client, maker.run(state="failed")))
-
-
-def test_the_list_costs_the_same_however_many(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(viewer: Client, maker: Maker) -> None:
+    run = maker.run(
+        state="training",
+        algorithm={"dynamic_sampling": {"enabled": True}, "scale": "batch_std"},
+        sampling={"group_size": 2, "prompts_per_step": 2},
+    )
     attempt = maker.attempt(run)
-    client = client_for(bob)
-    add_group(attempt, [1.0, 0.0])
-    with CaptureQueriesContext(connection) as few:
-        listing(client, run)
-    for index in range(1, 30):
-        add_group(attempt, [1.0, 0.0] * 4, index=index)
-    with CaptureQueriesContext(connection) as many:
-        listing(client, run)
-    assert len(many) == len(few) <= 16
+    trained = add_group(attempt, [1.0, 0.0], step=5, index=0, prompt="trained", advantages=[1, -1], sampled_at=4)
+    add_group(attempt, [1.0, 0.0], step=5, index=1, prompt="too", advantages=[1, -1])
+    out = add_group(attempt, [1.0, 1.0], step=5, index=2, prompt="left out", signal="all_equal", discarded="all_right")
+    text = words(listing(viewer, run))
+    assert "3 groups kept, 1 of them discarded; 2 wanted" in text
+    assert "left out 1.00 0.50 discarded: all right" in text
+    assert "trained 0.50 0.50 sampled at step 4" in text
+    assert prompts(listing(viewer, run, show="discarded")) == ["left out"]
+    assert "discarded: all right" in words(one(viewer, out))
+    response = viewer.get(f"/p/ours/runs/{run.pk}/groups/{trained.pk}/")
+    assert response.context["whole_step"], "the step of two groups is whole"
+    assert "std of the step = 0.5 " in words(response.content.decode())
 
 
 # ---------------------------------------------------------------- one group
 
 
-def test_a_group_with_its_arithmetic(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> None:
     """3 of 8 right: mean 0.375, variance 0.234375, std 0.4841; +0.625/0.4842 = +1.29, −0.375/0.4842 = −0.77."""
     group = add_group(
         maker.attempt(run),
@@ -164,130 +174,174 @@ def test_a_group_with_its_arithmetic(client_for: ClientFor, bob: User, maker: Ma
         step=84,
         index=3,
     )
-    page = one(client_for(bob), group)
-    text = words_of(page)
-    assert "what is 49 + 78?" in text
-    assert "gold 127" in text
-    assert "step 84 group 1 of 1" in text
+    page = one(viewer, group)
+    text = words(page)
+    for part in ("what is 49 + 78?", "gold 127", "step 84 group 1 of 1"):
+        assert part in text
     assert "r = [1, 0, 0, 1, 0, 0, 1, 0] mean = 0.375 std = √(0.2344) = 0.4841" in text
     assert "A = (r − 0.375) / (0.4841 + 0.0001) → 1 gives +1.29 , 0 gives −0.77" in text
     assert page.count("<article") == 8
-    first, second = words_of(card(page, 1)), words_of(card(page, 2))
-    assert "✓ right, reward 1 sample 1 A +1.29" in first
-    assert "format 1 answer 1 extracted 127 52 tokens eos" in first, "in the order of the run's reward"
-    assert "✕ wrong, reward 0 sample 2 A −0.77" in second
+    first, second = words(card(page, 1)), words(card(page, 2))
+    assert "right, reward 1 sample 1 A +1.29" in first
+    assert "format 1 answer 1 extracted 127 52" in first, "in the order of the run's reward"
+    assert "wrong, reward 0 sample 2 A −0.77" in second
 
 
-@pytest.mark.parametrize(
-    ("variant", "label", "outcome"),
-    [
-        ("sample", "z-score, sample std", "1 gives +1.21 , 0 gives −0.72"),
-        ("mean", "mean only", "1 gives +0.62 , 0 gives −0.38"),
-        ("loo", "leave one out", "1 gives +0.71 , 0 gives −0.43"),
-        ("batch", "batch std", "1 gives +1.29 , 0 gives −0.77"),
-    ],
-)
-def test_other_variants_are_one_click_away(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run, variant: str, label: str, outcome: str
-) -> None:
-    """sample std √(1.875/7) = 0.5175; the others: 0.625·8/7 = 0.714. The only group is the whole batch."""
+def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Run) -> None:
+    """sample std √(1.875/7) = 0.5175. The only group of three is the batch. The sums are test_group_arithmetic's."""
     group = add_group(maker.attempt(run), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], advantages=[9.0] * 8)
-    client = client_for(bob)
-    assert f'href="?variant={variant}"' in one(client, group)
-    page = one(client, group, variant=variant)
-    text = words_of(page)
-    assert outcome in text
+    page = one(viewer, group, variant="sample")
+    text = words(page)
+    assert "1 gives +1.21 , 0 gives −0.72" in text
     assert "The run used: z-score, population std" in text
-    assert re.search(rf'href="\?variant={variant}"[^>]*aria-current="true"', page)
+    assert re.search(r'href="\?variant=sample"[^>]*aria-current="true"', page)
     assert "A +9.00" not in text, "the cards show what this variant would have given"
+    for variant, missing in (("mean", False), ("batch", True)):
+        assert f'href="?variant={variant}"' in page
+        assert ("Not all groups" in words(one(viewer, group, variant=variant))) is missing
 
 
-def test_a_batch_of_which_groups_are_missing_says_so(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    group = add_group(maker.attempt(run), [1.0, 0.0, 1.0, 1.0])
-    assert "Not all groups of the step were kept" in words_of(one(client_for(bob), group, variant="batch"))
-
-
-def test_the_run_s_own_variant_comes_first(client_for: ClientFor, bob: User, maker: Maker) -> None:
-    run = maker.run(state="training", algorithm={"scale": "none"})
-    group = add_group(maker.attempt(run), [1.0, 0.0], advantages=[0.5, -0.5])
-    text = words_of(one(client_for(bob), group))
-    assert "A = r − 0.5 → 1 gives +0.50" in text
+def test_the_run_s_own_estimator_comes_first(viewer: Client, maker: Maker) -> None:
+    """Two of four right; best of 2 is 1 in 5 of 6 pairs, with a right one always, with a wrong one in 2 of 3."""
+    algorithm = {"advantage": "pass_at_k", "pass_k": 2, "scale": "none"}
+    run = maker.run(state="training", algorithm=algorithm, sampling={"group_size": 4, "prompts_per_step": 1})
+    group = add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0])
+    text = words(one(viewer, group))
+    for part in ("best of 2 (this run's)", "1 gives +0.17 , 0 gives −0.17"):
+        assert part in text
     assert "The run used" not in text
+    assert "The run used: best of 2" in words(one(viewer, group, variant="sample"))
 
 
-def test_a_masked_sample_says_why(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    group = add_group(maker.attempt(run), [1.0, None, 0.0])
-    page = one(client_for(bob), group)
-    masked = words_of(card(page, 2))
-    assert "not scored" in masked
-    assert "ValueError: no number" in masked
-    assert "masked: no reward" in masked
-    assert "1 sample has no reward" in words_of(page)
+def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Client, maker: Maker) -> None:
+    run = maker.run(state="training", algorithm={"advantage": "gae", "scale": "batch_std"})
+    group = add_group(maker.attempt(run), [1.0, 0.0], advantages=[0.123, -0.456])
+    page = one(viewer, group)
+    assert "r = [" not in page
+    assert "A +0.12" in words(card(page, 1))
+    other = words(one(viewer, group, variant="mean"))
+    assert "r = [1, 0] mean = 0.5" in other
+    assert "The run used: critic (GAE)" in other
 
 
-@pytest.mark.parametrize(
-    ("cause", "words"),
-    [("truncated", "masked: cut off"), ("importance", "masked: sampler and trainer disagree")],
-)
-def test_a_sample_left_out_of_the_update_says_why(
-    client_for: ClientFor, bob: User, maker: Maker, run: Run, cause: str, words: str
-) -> None:
-    group = add_group(maker.attempt(run), [1.0, 0.0], masked={1: cause})
-    client = client_for(bob)
-    assert words in words_of(card(one(client, group), 2))
-    assert "masked" not in words_of(card(one(client, group), 1))
-    assert '<i class="right"></i><i class="masked"></i>' in listing(client, run)
-
-
-def test_equal_rewards_say_no_signal(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    group = add_group(maker.attempt(run), [1.0, 1.0, 1.0, 1.0], signal="all_equal")
-    text = words_of(one(client_for(bob), group))
-    assert "All rewards are equal, so every advantage is 0: no signal." in text
-    assert "A 0.00" in text
-
-
-def test_a_sample_has_an_address(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
-    group = add_group(maker.attempt(run), [1.0, 0.0, 1.0, 0.0])
-    page = one(client_for(bob), group, sample=2)
-    assert re.findall(r'<article class="panel sample selected" id="sample-(\d)"', page) == ["2"]
-    assert "sample selected" not in one(client_for(bob), group)
-    assert "sample selected" not in one(client_for(bob), group, sample="x")
-
-
-def test_neighbours_keep_the_variant(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_rewards_after_a_kl_penalty_are_what_is_worked_out(viewer: Client, maker: Maker) -> None:
+    """0.9 and 0.3 after the penalty: mean 0.6, A = ±0.3 and not the ±0.5 of the rewards themselves."""
+    run = maker.run(
+        state="training", algorithm={"advantage": "group", "scale": "none", "kl": {"coef": 0.1, "place": "reward"}}
+    )
     attempt = maker.attempt(run)
+    group = add_group(attempt, [1.0, 0.0], shaped=[0.9, 0.3], advantages=[0.3, -0.3])
+    page = one(viewer, group)
+    assert "r = [0.9, 0.3] mean = 0.6 A = r − 0.6 → 0.9 gives +0.30 , 0.3 gives −0.30" in words(page)
+    first = words(card(page, 1))
+    assert ("reward 1 sample 1" in first, "after KL 0.9" in first) == (True, True)
+    plain = one(viewer, add_group(attempt, [1.0, 0.0], index=1))
+    assert "after KL" not in plain
+
+
+def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run) -> None:
+    group = add_group(maker.attempt(run), [1.0, None, 0.0, 0.0], masked={2: "truncated", 3: "importance"})
+    page = one(viewer, group)
+    why = ("no reward", "cut off", "sampler and trainer disagree")
+    for number, text in enumerate(why, start=2):
+        assert f"masked: {text}" in words(card(page, number))
+    assert "ValueError: no number" in words(card(page, 2))
+    assert "masked" not in words(card(page, 1))
+    assert '<i class="right"></i>' + '<i class="masked"></i>' * 3 in listing(viewer, run)
+
+
+def test_a_sample_has_an_address_and_neighbours_keep_the_variant(viewer: Client, maker: Maker, run: Run) -> None:
+    attempt, client = maker.attempt(run), viewer
     before, group, after = (add_group(attempt, [1.0, 0.0], index=index) for index in range(3))
     other_step = add_group(attempt, [1.0, 0.0], step=2)
-    page = one(client_for(bob), group, variant="loo")
+    page = one(client, group, variant="loo", sample=2)
+    assert re.findall(r'<article class="panel sample selected" id="sample-(\d)"', page) == ["2"]
     assert f'rel="prev" href="/p/ours/runs/{run.pk}/groups/{before.pk}/?variant=loo"' in page
     assert f'rel="next" href="/p/ours/runs/{run.pk}/groups/{after.pk}/?variant=loo"' in page
     assert str(other_step.pk) not in re.findall(r"/groups/(\d+)/", page)
-    assert 'rel="prev"' not in one(client_for(bob), before)
+    first = one(client, before, sample="x")
+    assert ('rel="prev"' in first, "sample selected" in first) == (False, False)
 
 
-def test_model_text_is_shown_and_does_not_run(client_for: ClientFor, bob: User, maker: Maker, run: Run) -> None:
+def test_model_text_is_shown_and_does_not_run(viewer: Client, maker: Maker, run: Run) -> None:
     group = add_group(
         maker.attempt(run), [1.0, 0.0], prompt=HOSTILE, answer=HOSTILE, completion=HOSTILE, detail=HOSTILE
     )
-    page = one(client_for(bob), group)
+    page = one(viewer, group)
     assert page.count(HOSTILE_SHOWN) >= 6
-    assert "<script>alert" not in page
-    assert "<b hx-get" not in page
-    assert "\u202e" not in page
-    assert "\x07" not in page
+    for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07"):
+        assert raw not in page
     assert "\\u202e" in page, "it is not hidden either"
-    assert re.search(r'<div class="completion mono" hx-disable>', page)
+    assert '<div class="completion mono" hx-disable>' in page
 
 
-# ---------------------------------------------------------------- who
-
-
-def test_who_and_how(client_for: ClientFor, bob: User, charlie: User, maker: Maker, run: Run) -> None:
-    group = add_group(maker.attempt(run), [1.0, 0.0])
+def test_a_group_of_another_run_is_not_found(viewer: Client, maker: Maker, run: Run) -> None:
     elsewhere = add_group(maker.attempt(maker.run("other", state="training")), [1.0, 0.0])
-    for address in (f"/p/ours/runs/{run.pk}/groups/", f"/p/ours/runs/{run.pk}/groups/{group.pk}/"):
-        assert client_for(bob).get(address).status_code == 200
-        assert client_for(bob).post(address).status_code == 405
-        assert client_for(charlie).get(address).status_code == 404
-        assert client_for(charlie).get(address.replace("ours", "theirs")).status_code == 404
-    assert client_for(bob).get(f"/p/ours/runs/{run.pk}/groups/{elsewhere.pk}/").status_code == 404
+    assert viewer.get(f"/p/ours/runs/{run.pk}/groups/{elsewhere.pk}/").status_code == 404
+
+
+@pytest.fixture
+def group(maker: Maker, run: Run) -> Group:
+    return add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0], step=1)
+
+
+def test_a_reviewer_judges_and_a_viewer_reads(viewer: Client, reviewer: Client, rita: User, group: Group) -> None:
+    address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
+    assert reviewer.post(address, {"verdict": "wrong", "note": f"no {HOSTILE}"}).status_code == 302
+    shown = card(one(viewer, group), 1)
+    assert ("rita: wrong" in shown, HOSTILE_SHOWN in shown, "<form" in shown) == (True, True, False)
+    assert 'aria-pressed="true">Wrong' in card(one(reviewer, group), 1)
+
+
+def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, group: Group) -> None:
+    sample = group.samples.get(index=0)
+    sample_judge(sample=sample, actor=alice, verdict="right")
+    sample_judge(sample=sample, actor=alice, verdict="right")  # the same again adds nothing
+    sample_judge(sample=sample, actor=alice, verdict="wrong", note="cut short")
+    assert list(Annotation.objects.order_by("pk").values_list("verdict", flat=True)) == ["right", "wrong"]
+    assert review_figures(group.run, success="answer")["judged"] == {"right": 0, "wrong": 1, "unsure": 0}
+    assert AuditEntry.objects.filter(kind="sample_judged", actor="user:alice").count() == 2
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE review_annotation SET verdict = 'right'", "DELETE FROM review_annotation"]
+)
+def test_postgresql_refuses_to_change_a_judgement(alice: User, group: Group, statement: str) -> None:
+    sample_judge(sample=group.samples.get(index=0), actor=alice, verdict="wrong")
+    with pytest.raises(DatabaseError, match="only added to"), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.mark.parametrize(("verdict", "note"), [("perhaps", ""), ("right", "x" * 2001)], ids=["verdict", "note"])
+def test_a_judgement_that_cannot_be_is_refused(alice: User, group: Group, verdict: str, note: str) -> None:
+    with pytest.raises(ValidationError):
+        sample_judge(sample=group.samples.get(index=0), actor=alice, verdict=verdict, note=note)
+    assert not Annotation.objects.exists()
+
+
+def test_a_fault_keeps_the_note(admin: Client, group: Group) -> None:
+    address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
+    answer = admin.post(address, {"verdict": "perhaps", "note": "kept"}, headers={"HX-Request": "true"})
+    assert answer.status_code == 422
+    assert 'value="kept"' in answer.content.decode()
+
+
+def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, maker: Maker, run: Run) -> None:
+    """20 samples: 8 both right, 2 paid though wrong, 1 unpaid though right, 9 both wrong. Agreement 17/20; by chance
+    (10/20 · 9/20 + 10/20 · 11/20) = 0.5, so kappa = (0.85 − 0.5) / 0.5 = 0.7."""
+    group = add_group(maker.attempt(run), [1.0] * 10 + [0.0] * 10, step=1)
+    verdicts = ["right"] * 8 + ["wrong"] * 2 + ["right"] + ["wrong"] * 9
+    for sample, verdict in zip(group.samples.order_by("index"), verdicts, strict=True):
+        sample_judge(sample=sample, actor=alice, verdict=verdict)
+    found = review_figures(run, success="answer")
+    assert (found["reviewers"], found["samples"], found["disagreeing"]) == (1, 20, 0)
+    verifier = found["verifier"]
+    cells = [verifier[name] for name in ("both_right", "paid_though_wrong", "unpaid_though_right", "both_wrong")]
+    assert cells == [8, 2, 1, 9]
+    assert verifier["kappa"] == pytest.approx(0.7)
+    assert verifier["agreement"]["share"] == 0.85
+    # Wilson 95 % of 17 of 20 (Newcombe 1998, method 3): 0.640 to 0.948
+    assert (verifier["agreement"]["low"], verifier["agreement"]["high"]) == pytest.approx((0.6396, 0.9476), abs=5e-4)
+    sample_judge(sample=group.samples.get(index=0), actor=rita, verdict="wrong")
+    found = review_figures(run, success="answer")
+    assert (found["reviewers"], found["disagreeing"], found["judged"]["unsure"]) == (2, 1, 1)

@@ -1,230 +1,145 @@
-"""The run form: who may use it, what it makes, where it says what is wrong, and that nothing is lost on any way in."""
+"""The run form: what it makes, which field a refusal names, what it foresees, and that no way into it loses a setting:
+a preset, another run, YAML, a setting that is idle under the other choices.
+"""
 
 import re
 from collections.abc import Callable
+from html import unescape
+from typing import Any
 
 import pytest
+import yaml
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from django.utils.html import escape
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
+from cohort.runs.forms.from_yaml import form_from_yaml
+from cohort.runs.forms.outlook import Outlook, outlook
+from cohort.runs.forms.run_form import RunForm
+from cohort.runs.forms.shown import fields_shown, groups_shown
 from cohort.runs.models import Node, Run
 from grpo_core.config import RunConfig
-from tests.web.form_page import error, said, value
+from grpo_core.presets import PRESETS, diff
+from tests.cases import cases
+from tests.web.clients import operator, stranger
+from tests.web.form_page import as_browser, error, selected, value
+from tests.web.run_page import page_of
 from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
+
+__all__ = ["operator", "stranger"]  # fixtures
 
 ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
+HTMX = {"HX-Request": "true"}
+
+
+def checked(maker: Maker, texts: dict[str, str]) -> RunForm:
+    form = RunForm.posted(maker.project, texts)
+    form.check()
+    return form
+
+
+def foreseen(maker: Maker, texts: dict[str, str]) -> Outlook:
+    return outlook(checked(maker, texts))
+
+
+def states(form: RunForm, *paths: str) -> list[str]:
+    """Of each field: shown (""), out of the way (idle), or shown although nothing uses it (unused)."""
+    shown = fields_shown(form)
+    return [shown[path].state for path in paths]
 
 
 # ---------------------------------------------------------------- launch and draft
 
 
-def test_launch_makes_the_run_that_the_form_says(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    data = chosen | {
-        "preset": "dapo",
+def test_launch_makes_the_run_that_the_form_says(
+    operator: Client, oscar: User, chosen: dict[str, str], heldout: PromptDataset
+) -> None:
+    data = {
         "variant": "group/none/0",
-        "sampling.group_size": "4",
         "algorithm.kl.coef": "0.04",
-        "algorithm.clip_low": "0.1",
         "algorithm.clip_high": "0.3",
-        "optim.steps": "12",
         "optim.lr": "3e-4",
         "checkpoints.final": "false",
-        "action": "launch",
+        "eval.holdout": "0",
     }
-    response = client_for(oscar).post(NEW, data)
+    named = {"preset": "dapo", "eval_dataset": str(heldout.pk), "action": "launch"}
+    response = operator.post(NEW, chosen | data | named)
     run = Run.objects.get()
-    assert response.status_code == 302
-    assert response.url == f"/p/ours/runs/{run.pk}/"
+    assert (response.status_code, response["Location"]) == (302, f"/p/ours/runs/{run.pk}/")
     assert (run.state, run.name, run.preset, run.created_by) == ("queued", "adder", "dapo", oscar)
     config = RunConfig.from_dict(run.config)
     assert (config.algorithm.scale, config.algorithm.std_ddof) == ("none", 0)
-    assert (config.sampling.group_size, config.algorithm.kl.coef) == (4, 0.04)
-    assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.3)
-    assert (config.optim.steps, config.optim.lr, config.eval.holdout) == (12, 3e-4, 4)
-    assert config.checkpoints.final is False
+    assert (config.algorithm.kl.coef, config.algorithm.clip_high) == (0.04, 0.3)
+    assert (config.optim.lr, config.checkpoints.final) == (3e-4, False)
     assert config.data.path == f"inputs/{run.dataset.sha256}.jsonl"
+    assert (run.eval_dataset, config.eval.path) == (heldout, f"inputs/{heldout.sha256}.jsonl")
 
 
-def test_a_draft_waits(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    page = client_for(oscar).post(NEW, chosen | {"action": "draft"}, follow=True).content.decode()
-    assert Run.objects.get().state == "draft"
-    assert "saved as a draft" in page
-
-
-def test_a_held_out_dataset_is_used(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], heldout: PromptDataset
-) -> None:
-    client_for(oscar).post(NEW, chosen | {"eval_dataset": str(heldout.pk), "action": "draft"})
-    run = Run.objects.get()
-    assert run.eval_dataset == heldout
-    assert run.config["eval"]["path"] == f"inputs/{heldout.sha256}.jsonl"
-
-
-def test_the_training_dataset_is_no_held_out_dataset(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    data = chosen | {"eval_dataset": chosen["dataset"], "action": "launch"}
-    response = client_for(oscar).post(NEW, data)
-    assert response.status_code == 422
-    assert "is the same file as the dataset to train on" in error(response.content.decode(), "f-eval-dataset")
-    assert Run.objects.count() == 0
+# ---------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
-    ("variant", "advantage", "scale", "ddof"),
+    ("sent", "field"),
     [
-        ("group/group_std/0", "group", "group_std", 0),
-        ("group/group_std/1", "group", "group_std", 1),
-        ("group/batch_std/0", "group", "batch_std", 0),
-        ("group/none/0", "group", "none", 0),
-        ("rloo/none/0", "rloo", "none", 0),
-        ("maxrl/none/0", "maxrl", "none", 0),
-        ("reinforce_pp/batch_std/0", "reinforce_pp", "batch_std", 0),
-        ("gae/batch_std/0", "gae", "batch_std", 0),
+        *cases("runs/form_refusals", "sent", "field"),
+        ({"optim.steps": "9" * 400}, "optim.steps"),
+        ({"sampling.prompts_per_step": "9" * 5000}, "sampling.prompts_per_step"),
+        ({"traces.groups_per_step": "9" * 400}, "traces.groups_per_step"),
+        ({"name": "x" * 121}, "name"),
+        ({"node_label": "a" * 41}, "node_label"),
     ],
 )
-def test_each_variant(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], variant: str, advantage: str, scale: str, ddof: int
+def test_a_refusal_names_its_field_and_no_other(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], field: str
 ) -> None:
-    client_for(oscar).post(NEW, chosen | {"variant": variant, "action": "draft"})
-    algorithm = Run.objects.get().config["algorithm"]
-    assert (algorithm["advantage"], algorithm["scale"], algorithm["std_ddof"]) == (advantage, scale, ddof)
-
-
-def test_the_page_says_which_standard_deviation_is_used(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    client = client_for(oscar)
-    for variant, words in (
-        ("group/group_std/0", "divided by the group&#x27;s population standard deviation (divide by n)"),
-        ("group/group_std/1", "divided by the group&#x27;s sample standard deviation (divide by n−1)"),
-        ("group/batch_std/0", "divided by the whole step&#x27;s population standard deviation (divide by n)"),
-        ("group/none/0", "Dr. GRPO drops the division"),
-    ):
-        page = client.post(NEW, chosen | {"variant": variant, "action": "check"}).content.decode()
-        assert words in said(page, "f-variant")
-
-
-# ---------------------------------------------------------------- errors beside their fields
-
-
-@pytest.mark.parametrize(
-    ("field", "text", "beside", "words"),
-    [
-        ("sampling.group_size", "1", "f-sampling-group-size", "A group of 1 has no other completion"),
-        ("sampling.group_size", "eight", "f-sampling-group-size", "G must be a whole number; given eight."),
-        ("sampling.group_size", "", "f-sampling-group-size", "G must not be empty."),
-        ("sampling.group_size", "8.5", "f-sampling-group-size", "G must be a whole number; given 8.5."),
-        ("algorithm.kl.coef", "-0.1", "f-algorithm-kl-coef", "β must be 0 or more; given −0.1."),
-        ("algorithm.kl.coef", "−0.1", "f-algorithm-kl-coef", "β must be 0 or more; given −0.1."),
-        ("algorithm.kl.coef", "nan", "f-algorithm-kl-coef", "β must be a finite number"),
-        ("algorithm.clip_low", "2", "f-algorithm-clip-low", "ε low must be at most 1; given 2"),
-        ("optim.lr", "0", "f-optim-lr", "Learning rate must be more than 0; given 0"),
-        ("data.template", "no place", "f-data-template", "must hold {prompt}"),
-        ("algorithm.aggregation", "median", "f-algorithm-aggregation", "is not one of"),
-        ("algorithm.aggregation", "constant", "f-algorithm-aggregation-constant", "needs aggregation_constant"),
-        ("eval.success_component", "beauty", "f-eval-success-component", "is not a reward component"),
-        ("eval.holdout", "20", "f-eval-holdout", "additions has 20 problems; hold out fewer"),
-        ("data.limit", "4", "f-eval-holdout", "additions has 20 problems, of which 4 are used; hold"),
-        ("optim.steps", "3000000000", "f-optim-steps", "Steps must be at most 10,000,000; given 3000000000."),
-        ("optim.steps", "9" * 400, "f-optim-steps", "Steps must be at most 10,000,000; given 9999"),
-        (
-            "sampling.prompts_per_step",
-            "9" * 5000,
-            "f-sampling-prompts-per-step",
-            "Prompts per step must be a whole number; given",
-        ),
-        ("traces.groups_per_step", "9" * 400, "f-traces-groups-per-step", "must be at most 10,000,000"),
-        ("name", "a\0b", "f-name", "Name holds the character U+0000, which cannot be stored"),
-        ("data.template", "\0{prompt}", "f-data-template", "holds the character U+0000, which cannot be stored"),
-        ("variant", "group_mad/0", "f-variant", "Normalization must be one of: z-score in the group, population std"),
-        ("preset", "dapoo", "f-preset", "'dapoo' is not a preset; did you mean dapo? There are deepseekmath"),
-        ("base_model", "", "f-base-model", "Choose a base model."),
-        ("base_model", "999999", "f-base-model", "Base model 999999 is not in this project."),
-        ("dataset", "x", "f-dataset", "Dataset x is not in this project."),
-        ("verifier_version", "", "f-verifier-version", "Choose what completions are scored by."),
-        ("eval_dataset", "999999", "f-eval-dataset", "Held-out dataset 999999 is not in this project."),
-        ("name", "", "f-name", "Name must not be empty."),
-        ("name", "x" * 121, "f-name", "Name must have at most 120 characters"),
-    ],
-)
-def test_a_fault_is_said_beside_its_field_and_the_text_is_kept(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], field: str, text: str, beside: str, words: str
-) -> None:
-    response = client_for(oscar).post(NEW, chosen | {field: text, "action": "launch"})
-    page = response.content.decode()
-    assert response.status_code == 422
-    assert Run.objects.count() == 0
-    assert words in error(page, beside).replace("&#x27;", "'")
-    assert 'aria-invalid="true"' in re.search(rf'id="{beside}"[^>]*>', page)[0]  # type: ignore[index]
-    if (
-        f'<input id="{beside}"' in page
-        and "\0" not in text
-        and beside == "f-" + field.replace(".", "-").replace("_", "-")
-    ):
-        assert value(page, field) == text
-    assert page.count('class="error-text"') == 1, "and nowhere else"
-
-
-def test_all_faults_show_at_once(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    data = chosen | {"sampling.group_size": "1", "algorithm.kl.coef": "-1", "dataset": "", "action": "launch"}
-    page = client_for(oscar).post(NEW, data).content.decode()
-    assert error(page, "f-sampling-group-size")
-    assert error(page, "f-algorithm-kl-coef")
-    assert error(page, "f-dataset") == "✕ Choose a dataset to train on."
-    assert "3 settings are not valid" in page
-
-
-def test_nothing_to_evaluate_on_is_said_where_it_is_mended(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    page = client_for(oscar).post(NEW, chosen | {"eval.holdout": "0", "action": "launch"}).content.decode()
-    assert "Nothing to evaluate on" in error(page, "f-eval-holdout")
-
-
-def test_a_fault_opens_its_folded_group(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    page = client_for(oscar).post(NEW, chosen | {"optim.lr": "0", "action": "launch"}).content.decode()
-    folds = re.findall(r'<details class="fold"( open)?>\s*<summary>([^<]+)', page)
-    assert [title for is_open, title in folds if is_open] == ["Optimiser"]
-    assert "✕ 1 not valid" in page
-
-
-@pytest.mark.parametrize("name", ["sampling.gruop_size", "algorithm.scale", "reward", "model.path", "eval.path"])
-def test_an_unknown_field_is_refused_by_name(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str], name: str
-) -> None:
-    """Parts of a config that the form decides otherwise too: nothing that was sent is dropped without a word."""
-    response = client_for(oscar).post(NEW, chosen | {name: "8", "action": "launch"})
-    assert response.status_code == 422
-    assert f"{name} is not a field of the run form" in response.content.decode()
-    assert Run.objects.count() == 0
-
-
-def test_an_unknown_action_does_nothing(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    response = client_for(oscar).post(NEW, chosen | {"action": "delete"})
-    assert response.status_code == 422
-    assert Run.objects.count() == 0
+    form = checked(maker, chosen | sent)
+    assert form.config is None
+    assert (set(form.problems), form.general) == ({field}, [])
+    assert len(form.problems[field]) == 1
 
 
 def test_rows_of_another_project_cannot_be_used(
-    client_for: ClientFor, oscar: User, charlie: User, chosen: dict[str, str], tiny_model_folder: str
+    maker: Maker, charlie: User, chosen: dict[str, str], tiny_model_folder: str
 ) -> None:
     theirs = Project.objects.get(slug="theirs")
     foreign = base_model_register(project=theirs, actor=charlie, name="secret model", path=tiny_model_folder)
-    page = client_for(oscar).post(NEW, chosen | {"base_model": str(foreign.pk), "action": "launch"}).content.decode()
-    assert "is not in this project" in error(page, "f-base-model")
-    assert "secret model" not in page
+    form = checked(maker, chosen | {"base_model": str(foreign.pk), "eval_dataset": chosen["dataset"]})
+    assert set(form.problems) == {"base_model", "eval_dataset"}, "nor the training dataset as a held-out one"
+    assert "secret model" not in str(form.problems)
+
+
+@pytest.mark.parametrize("name", ["sampling.gruop_size", "algorithm.scale", "reward", "model.path", "eval.path"])
+def test_an_unknown_field_is_refused_by_name(maker: Maker, chosen: dict[str, str], name: str) -> None:
+    """Also parts of a config that the form decides otherwise: nothing that was sent is dropped without a word."""
+    form = checked(maker, chosen | {name: "8"})
+    assert form.config is None
+    assert [text.split()[0] for text in form.general] == [name]
+
+
+def test_faults_stand_beside_their_fields_with_what_was_typed(operator: Client, chosen: dict[str, str]) -> None:
+    data = chosen | {"sampling.group_size": "eight", "optim.lr": "0", "dataset": "", "action": "launch"}
+    response = operator.post(NEW, data)
+    page = response.content.decode()
+    assert response.status_code == 422
     assert Run.objects.count() == 0
+    for field in ("f-sampling-group-size", "f-optim-lr", "f-dataset"):
+        assert error(page, field)
+        assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', page)
+    assert page.count('class="error-text"') == 3
+    assert (value(page, "sampling.group_size"), value(page, "optim.lr")) == ("eight", "0")
+    folds = re.findall(r'<details class="fold"( open)?>\s*<summary>([^<]+)', page)
+    assert [title for is_open, title in folds if is_open] == ["Optimiser"], "a fault opens its folded group"
 
 
-def test_hostile_texts_come_back_escaped(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
+def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"name": HOSTILE, "sampling.group_size": HOSTILE, "preset": HOSTILE, "x.y": HOSTILE, HOSTILE: "1"}
-    page = client_for(oscar).post(NEW, data | {"action": "launch"}).content.decode()
+    page = operator.post(NEW, data | {"action": "launch"}).content.decode()
     assert HOSTILE_SHOWN in page
     assert "<script>alert" not in page
     assert "<b hx-get" not in page
@@ -233,121 +148,240 @@ def test_hostile_texts_come_back_escaped(client_for: ClientFor, oscar: User, cho
 # ---------------------------------------------------------------- the running summary
 
 
-def test_what_this_will_do(client_for: ClientFor, oscar: User, maker: Maker, chosen: dict[str, str]) -> None:
-    """3 steps × 2 prompts × G 4 = 24 completions of at most 64 tokens; 6 draws from 20 − 4 problems."""
-    data = chosen | {
-        "optim.steps": "3",
-        "sampling.prompts_per_step": "2",
-        "sampling.group_size": "4",
-        "sampling.max_completion_tokens": "64",
-        "action": "check",
-    }
-    client = client_for(oscar)
-    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
-    side = " ".join(re.sub(r"<[^>]+>", " ", page[: page.index('id="said-')]).split())
-    assert "Steps 3 Completions 24 Tokens, at most 1,536 Models in memory policy Training problems seen 0.38" in side
-    assert "Evaluation 4 problems, before and after Suites none chosen Time no past run of this model to go by" in side
-    assert "✓ done: every setting is valid" in side
-    assert "no worker was seen in the last 60 s: the run will wait for one" in side
+@pytest.mark.parametrize(("sent", "expected"), cases("runs/outlook", "sent", "foreseen"))
+def test_the_outlook_counts_what_the_run_will_do(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: dict[str, Any]
+) -> None:
+    found = foreseen(maker, chosen | sent)
+    assert {name: getattr(found, name) for name in expected} == expected
 
+
+def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[str, str]) -> None:
+    """A past run took 64 s for 32 completions, 2 s each."""
     past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
     Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
-    maker.attempt(past)
-    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
-    assert "about 48\u00a0s" in page, "64 s for 32 completions is 2 s each, for 24"
-    assert "from 1 past run of this model" in re.sub(r"\s+", " ", page)
-    assert "a worker is there: node-a" in page
+    found = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
+    assert found.time is not None
+    assert (found.time.seconds, found.time.runs) == (96.0, 1)
+
+
+def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:
+    def node_check(**sent: str) -> tuple[bool, bool]:
+        check = foreseen(maker, chosen | sent).checks[-1]
+        return check.passed, check.blocks
+
+    assert node_check() == (False, False), "none is here, which blocks nothing"
+    info = {"hostname": "n", "devices": [{"kind": "cuda"}], "cpus": 4, "memory_bytes": 1, "labels": ["a100", "fast"]}
+    Node.objects.create(name="node-a", token_digest="1" * 64, last_seen_at=timezone.now(), info=info)
+    assert node_check(node_label="fast") == (True, False)
+    assert node_check(node_label="slow") == (False, False)
+    assert node_check(**{"engine.device": "cuda", "engine.devices": "2"}) == (False, False)
     Node.objects.update(draining="finish")
-    page = client.post(NEW, data, headers={"HX-Request": "true"}).content.decode()
-    assert "node-a is draining and takes no new run: the run will wait" in page
+    assert node_check() == (False, False)
 
 
-def test_what_more_the_algorithm_asks_for(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    """μ 2 × 3 mini-batches × 10 steps = 60 updates; 4 batches of 64 completions for each of 10 steps at most."""
-    data = chosen | {
-        "optim.steps": "10",
-        "sampling.prompts_per_step": "16",
-        "sampling.group_size": "4",
-        "sampling.max_completion_tokens": "10",
-        "algorithm.inner_iterations": "2",
-        "algorithm.mini_batches": "3",
-        "algorithm.dynamic_sampling.enabled": "true",
-        "algorithm.dynamic_sampling.max_batches": "4",
-        "algorithm.kl.coef": "0.1",
-        "action": "check",
-    }
-    client = client_for(oscar)
-
-    def side(more: dict[str, str]) -> str:
-        page = client.post(NEW, data | more, headers={"HX-Request": "true"}).content.decode()
-        return " ".join(re.sub(r"<[^>]+>", " ", page[: page.index('id="said-')]).split())
-
-    text = side({})
-    assert "Steps 10 · 60 updates Completions 640 to 2,560 with dynamic sampling Tokens, at most 25,600" in text
-    assert "times or more" in text
-    assert "Models in memory policy + reference Training" in text
-    critic = {"variant": "gae/batch_std/0", "algorithm.dynamic_sampling.enabled": "false"}
-    assert "Models in memory policy + critic + reference Training" in side(critic)
-    assert "Models in memory policy, adapters trained Training" in side({"model.lora.rank": "8"})
-    assert "Models in memory policy Training" in side({"algorithm.kl.target": "old"})
-
-
-def test_a_check_says_everything_beneath_every_field(
-    client_for: ClientFor, oscar: User, chosen: dict[str, str]
-) -> None:
-    client = client_for(oscar)
+def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"algorithm.kl.coef": "-0.1", "action": "check"}
-    response = client.post(NEW, data, headers={"HX-Request": "true"})
+    response = operator.post(NEW, data, headers=HTMX)
     page = response.content.decode()
     assert response.status_code == 200, "htmx swaps nothing else"
-    whole = client.get(NEW).content.decode()
-    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', whole):
+    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', operator.get(NEW).content.decode()):
         assert f'id="{name}" hx-swap-oob="true"' in page, name
-    assert "β must be 0 or more" in error(page, "f-algorithm-kl-coef")
-    assert "Completions</dt><dd>25,600" in page, "one wrong field does not hide the other numbers"
-    assert "1 setting is not valid" in page
-    assert Run.objects.count() == 0
+    for answer in (page, operator.post(NEW, data).content.decode()):
+        assert error(answer, "f-algorithm-kl-coef")
+        assert answer.startswith("<!doctype") is (answer is not page), "without htmx it is a page"
 
 
-def test_a_check_without_htmx_is_a_page(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    page = client_for(oscar).post(NEW, chosen | {"algorithm.kl.coef": "-0.1", "action": "check"}).content.decode()
-    assert page.startswith("<!doctype")
-    assert error(page, "f-algorithm-kl-coef")
-
-
-def test_it_costs_the_same_however_large_the_catalog(client_for: ClientFor, oscar: User, maker: Maker) -> None:
-    client = client_for(oscar)
+def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, maker: Maker) -> None:
     with CaptureQueriesContext(connection) as few:
-        client.get(NEW)
+        operator.get(NEW)
     for number in range(12):
         maker.run(f"run {number}")
         base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
     with CaptureQueriesContext(connection) as many:
-        client.get(NEW)
+        operator.get(NEW)
     assert len(many) == len(few) <= 18
 
 
-# ---------------------------------------------------------------- who
+# ---------------------------------------------------------------- ways in
 
 
-@pytest.mark.parametrize("who", ["bob", "rita"])
-def test_viewers_and_reviewers_may_not(
-    request: pytest.FixtureRequest, client_for: ClientFor, chosen: dict[str, str], who: str
+def test_a_new_form_starts_from_what_is_there(operator: Client, chosen: dict[str, str]) -> None:
+    page = operator.get(NEW).content.decode()
+    assert [selected(page, name) for name in ("base_model", "dataset")] == [chosen["base_model"], chosen["dataset"]]
+    assert value(page, "eval.holdout") == "4", "a fifth of 20"
+    assert value(page, "sampling.group_size") == "8"
+    assert "error-text" not in page
+
+
+def test_a_preset_fills_the_form_whatever_stood_there(operator: Client, chosen: dict[str, str]) -> None:
+    data = chosen | {
+        "preset": "dapo",
+        "variant": "group/none/0",
+        "optim.steps": "7",
+        "algorithm.aggregation": "constant",
+        "algorithm.aggregation_constant": "99",
+        "eval.margin": "0.2",
+        "seed": "5",
+        "action": "preset",
+    }
+    page = operator.post(NEW, data, headers=HTMX).content.decode()
+    assert "<html" not in page
+    sent = as_browser(page)
+    expected = {
+        "sampling.group_size": "16",
+        "algorithm.clip_high": "0.28",
+        "sampling.max_completion_tokens": "20480",
+        "variant": "group/group_std/0",
+        "algorithm.aggregation_constant": "",
+        "optim.steps": "100",  # what the preset leaves open is the default again
+        "eval.margin": "0.2",  # what is no matter of a preset stays
+        "seed": "5",
+    }
+    assert {name: sent[name] for name in expected} == expected
+    assert operator.post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
+
+
+def test_a_preset_takes_along_what_it_set_when_it_goes(maker: Maker, chosen: dict[str, str]) -> None:
+    """The demo evaluates at temperature 1, a field outside sampling, algorithm and optimiser."""
+    form = checked(maker, chosen)
+    for preset, temperature in (("demo", "1"), ("", "0")):
+        form.fill_preset(preset)
+        assert form.texts["eval.temperature"] == temperature
+
+
+def test_differences_from_the_preset_are_named(maker: Maker, chosen: dict[str, str]) -> None:
+    form = checked(maker, chosen)
+    form.fill_preset("dapo")
+    assert not any(field.differs for field in fields_shown(form).values())
+    form.texts |= {"sampling.group_size": "8", "sampling.max_completion_tokens": "8192", "optim.lr": "0.000001"}
+    shown = fields_shown(form)
+    differing = {path: field.differs for path, field in shown.items() if field.differs}
+    assert differing == {"sampling.group_size": "16", "sampling.max_completion_tokens": "20480"}, "1e-6 is 0.000001"
+    [group] = [group for group in groups_shown(form, shown) if group.differences]
+    assert group.id == "sampling"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_makes_the_config_that_the_command_makes(maker: Maker, chosen: dict[str, str], name: str) -> None:
+    form = RunForm.posted(maker.project, chosen)
+    form.fill_preset(name)
+    config = form.check()
+    assert config is not None
+    assert config.preset == name
+    assert diff(config) == []
+
+
+def test_a_clone_is_the_same_run_again(operator: Client, maker: Maker) -> None:
+    run = maker.run(
+        "first & best",
+        preset="dr_grpo",
+        data={"template": "\nQ: {prompt}\nA:", "limit": 15},
+        algorithm={"std_ddof": 1, "kl": {"coef": 1e-5}},
+        engine={"threads": 2},
+        eval={"holdout": 3, "after": False, "success_component": "format"},
+        seed=4294967295,
+    )
+    Run.objects.filter(pk=run.pk).update(priority=10, node_label="a100")
+    page = operator.get(NEW, {"clone": run.pk}).content.decode()
+    operator.post(NEW, as_browser(page) | {"action": "draft"})
+    again = Run.objects.exclude(pk=run.pk).get()
+    assert (again.config_digest, again.verifier_version) == (run.config_digest, run.verifier_version)
+    assert (again.cloned_from, again.priority, again.node_label) == (run, 10, "a100")
+    assert f'<a href="/p/ours/runs/{run.pk}/">first &amp; best</a>' in page_of(operator, again)
+
+
+def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, stranger: Client, maker: Maker) -> None:
+    assert stranger.get("/p/theirs/runs/new/", {"clone": maker.run().pk}).status_code == 404
+    for no_run in ("x", "9" * 18, "9" * 5000):
+        assert client_for(maker.actor).get(NEW, {"clone": no_run}).status_code == 404
+
+
+# ---------------------------------------------------------------- YAML
+
+
+def test_copied_yaml_fills_the_form_again(operator: Client, chosen: dict[str, str]) -> None:
+    data = chosen | {"preset": "dapo", "variant": "group/batch_std/0", "algorithm.kl.coef": "0.001", "seed": "3"}
+    copied = operator.post(NEW, data | {"action": "yaml"}).content.decode()
+    text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
+    assert text is not None
+    plain = unescape(text[1])
+    config = RunConfig.from_text(plain)
+    assert (config.algorithm.scale, config.algorithm.kl.coef, config.seed) == ("batch_std", 0.001, 3)
+    page = operator.post(NEW, {"action": "import", "yaml": plain}).content.decode()
+    operator.post(NEW, as_browser(page) | {"action": "draft"})
+    assert Run.objects.get().config_digest == config.digest()
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"sampling": {"group_size": 1}}, "sampling.group_size"),
+        ({"sampling": {"gruop_size": 8}}, "sampling.gruop_size"),
+        ({"seed": "soon"}, "seed"),
+        *((text, "") for text in ("a: [1,", "- 1", "", "&a [*a]")),
+    ],
+)
+def test_yaml_with_a_fault_names_the_path_and_stays(
+    operator: Client, maker: Maker, change: dict[str, Any] | str, path: str
 ) -> None:
-    client = client_for(request.getfixturevalue(who))
-    assert client.get(NEW).status_code == 403
-    for action in ("launch", "draft", "check", "preset", "starters", "yaml", "import", "estimate"):
-        assert client.post(NEW, chosen | {"action": action}).status_code == 403
-    assert Run.objects.count() == 0
+    text = change if isinstance(change, str) else yaml.safe_dump({**maker.run().config, **change})
+    response = operator.post(NEW, {"action": "import", "yaml": text})
+    assert response.status_code == 422
+    assert [fault for fault in response.context["yaml_faults"] if fault.startswith(path)]
+    assert f">\n{escape(text)}</textarea>" in response.content.decode()
 
 
-def test_a_stranger_gets_404(client_for: ClientFor, charlie: User, chosen: dict[str, str]) -> None:
-    client = client_for(charlie)
-    assert client.get(NEW).status_code == 404
-    assert client.post(NEW, chosen | {"action": "launch"}).status_code == 404
-    assert Run.objects.count() == 0
+def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
+    text = RunConfig.from_dict(
+        {
+            "model": {"path": "elsewhere", "revision": "abc"},
+            "data": {"path": "train.jsonl"},
+            "reward": {"components": [{"name": "right", "kind": "numeric"}]},
+            "eval": {"path": "test.jsonl"},
+            "sampling": {"group_size": 32},
+        }
+    ).to_yaml()
+    form = form_from_yaml(ours, text)
+    missing = {"base_model", "dataset", "eval_dataset", "verifier_version"}
+    assert set(form.problems) == missing | {"eval.holdout"}, "with nothing to evaluate on"
+    assert form.texts["sampling.group_size"] == "32", "what could be read is filled in"
 
 
-def test_only_by_get_and_post(client_for: ClientFor, oscar: User, ours: Project) -> None:
-    assert client_for(oscar).put(NEW).status_code == 405
-    assert client_for(oscar).delete(NEW).status_code == 405
+# ---------------------------------------------------------------- idle settings
+
+
+@pytest.mark.parametrize(
+    ("sent", "idle"),
+    [
+        ({}, ["idle", "idle", "", "idle", "idle", "idle", ""]),
+        ({"algorithm.loss": "sapo"}, ["", "idle", "unused", "idle", "idle", "idle", ""]),
+        ({"variant": "gae/batch_std/0"}, ["idle", "", "", "idle", "idle", "idle", ""]),
+        ({"engine.rollout": "vllm", "engine.training": "deepspeed"}, ["idle", "idle", "", "", "", "idle", "idle"]),
+    ],
+)
+def test_what_nothing_uses_is_out_of_the_way(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], idle: list[str]
+) -> None:
+    """The first screen shows what it has, and marks it. Devices of vLLM need a server, rollout_tokens the local one."""
+    of_the_loss = ("algorithm.sapo.tau_positive", "algorithm.critic.lr", "algorithm.clip_low")
+    engine = ("vllm.place", "deepspeed.zero_stage", "vllm.devices", "rollout_tokens")
+    form = checked(maker, chosen | sent)
+    assert states(form, *of_the_loss, *(f"engine.{name}" for name in engine)) == idle
+    groups = {group.id: group for group in groups_shown(form, fields_shown(form))}
+    assert groups["critic"].empty is (idle[1] == "idle")
+    assert groups["sampling"].away == ""
+
+
+def test_a_hidden_setting_is_not_lost_and_its_fault_not_hidden(
+    operator: Client, maker: Maker, chosen: dict[str, str]
+) -> None:
+    """Typed for SAPO, kept while the loss is another."""
+    page = operator.post(NEW, chosen | {"algorithm.sapo.tau_negative": "1.2", "action": "check"}).content.decode()
+    form = checked(maker, as_browser(page))
+    assert states(form, "algorithm.sapo.tau_negative", "algorithm.sapo.tau_positive") == ["unused", "idle"]
+    assert form.config is not None
+    assert form.config.algorithm.sapo.tau_negative == 1.2
+    faulty = checked(maker, chosen | {"algorithm.sapo.tau_positive": "-1"})
+    assert states(faulty, "algorithm.sapo.tau_positive") == ["unused"]
+    assert set(faulty.problems) == {"algorithm.sapo.tau_positive"}

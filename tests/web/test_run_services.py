@@ -1,4 +1,4 @@
-"""What a run can be told to do: created with every field checked, queued, cancelled, sealed; nothing out of order."""
+"""The services of runs: created with every field checked, queued, cancelled, sealed; nothing out of order."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 from celery import Celery
 from django.db import transaction
 
-from cohort.accounts.models import Project, User
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.accounts.models import User
+from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register
 from cohort.environment import environment
 from cohort.runs.dispatch import waiting_messages
@@ -16,29 +16,19 @@ from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed,
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from tests.cases import cases
 from tests.needs import needs
-from tests.web.run_rows import put_in
+from tests.web.run_rows import Maker, put_in
 from tests.worker.queues import take_all
-
-pytestmark = pytest.mark.django_db
 
 HOLDOUT = {"eval": {"holdout": 5}}
 
 
 @pytest.fixture
-def made(
-    ours: Project, alice: User, base_model: BaseModel, dataset: PromptDataset, verifier_version: VerifierVersion
-) -> dict[str, Any]:
+def made(maker: Maker) -> dict[str, Any]:
     """Everything a run is made from."""
-    return {
-        "project": ours,
-        "actor": alice,
-        "name": "first",
-        "base_model": base_model,
-        "dataset": dataset,
-        "verifier_version": verifier_version,
-        "settings": HOLDOUT,
-    }
+    take_all("train")
+    return {**maker._named("first"), "settings": HOLDOUT}
 
 
 @pytest.fixture
@@ -46,22 +36,18 @@ def run(made: dict[str, Any]) -> Run:
     return run_create(**made)
 
 
-def problems_of(made: dict[str, Any], **changed: Any) -> dict[str, str]:
+def problems_of(made: dict[str, Any], **changed: Any) -> list[str]:
+    """Paths at fault."""
     with pytest.raises(ConfigError) as caught:
         run_create(**{**made, **changed})
     assert Run.objects.count() == 0
-    return {problem.path: problem.message for problem in caught.value.problems}
+    return [problem.path for problem in caught.value.problems]
 
 
-def states(run: Run) -> list[tuple[str, str, str]]:
+def moves(run: Run) -> list[tuple[str, str, str]]:
     """(from, to, actor) of every move."""
     events = RunEvent.objects.filter(run=run, kind="state")
     return [(event.data["from"], event.data["to"], event.actor) for event in events]
-
-
-@pytest.fixture(autouse=True)
-def empty_queue() -> None:
-    take_all("train")
 
 
 # ---------------------------------------------------------------------- create
@@ -70,82 +56,44 @@ def empty_queue() -> None:
 def test_config_holds_what_was_chosen(run: Run, dataset: PromptDataset) -> None:
     config = RunConfig.from_dict(run.config)
     assert (config.name, config.model.path, config.data.path) == ("first", "tiny", f"inputs/{dataset.sha256}.jsonl")
-    assert config.eval.path is None
-    assert config.eval.holdout == 5
+    assert (config.eval.path, config.eval.holdout) == (None, 5)
     assert [component.name for component in config.reward.components] == ["format", "answer"]
     assert (run.state, run.steps_total, run.config_digest) == (RunState.DRAFT, 100, config.digest())
 
 
-def test_held_out_dataset_becomes_the_evaluation_file(made: dict[str, Any], heldout: PromptDataset) -> None:
-    run = run_create(**{**made, "eval_dataset": heldout, "settings": {"eval": {"limit": 3}}})
+def test_preset_and_held_out_dataset_fill_what_the_settings_leave_out(
+    made: dict[str, Any], heldout: PromptDataset
+) -> None:
+    settings = {"preset": "dapo", "sampling": {"group_size": 4}, "eval": {"limit": 3}}
+    run = run_create(**{**made, "eval_dataset": heldout, "settings": settings})
     config = RunConfig.from_dict(run.config)
-    assert (config.eval.path, config.eval.limit) == (f"inputs/{heldout.sha256}.jsonl", 3)
-
-
-def test_some_problems_must_be_left_to_train_on(made: dict[str, Any]) -> None:
-    """Of 20 problems 8 are used: 8 held out leave none, 7 leave one."""
-    faults = problems_of(made, settings={"data": {"limit": 8}, "eval": {"holdout": 8}})
-    assert faults == {
-        "eval.holdout": "nothing would be left to train on: additions has 20 problems, of which 8 are used; hold out "
-        "fewer, or choose a held-out dataset"
-    }
-    run_create(**{**made, "settings": {"data": {"limit": 8}, "eval": {"holdout": 7}}})
-
-
-def test_the_training_file_is_no_held_out_file(made: dict[str, Any], dataset: PromptDataset) -> None:
-    assert set(problems_of(made, eval_dataset=dataset, settings={})) == {"eval_dataset"}
-
-
-def test_preset_fills_what_the_settings_leave_out(made: dict[str, Any]) -> None:
-    settings = {**HOLDOUT, "preset": "dapo", "sampling": {"group_size": 4}}
-    run = run_create(**{**made, "settings": settings})
-    config = RunConfig.from_dict(run.config)
-    assert run.preset == "dapo"
-    assert config.sampling.group_size == 4
+    assert (run.preset, config.sampling.group_size) == ("dapo", 4)
     assert config.algorithm.clip_high == 0.28  # DAPO, section 3.1
+    assert (config.eval.path, config.eval.limit) == (f"inputs/{heldout.sha256}.jsonl", 3)
+    run_create(
+        **{**made, "settings": {"data": {"limit": 8}, "eval": {"holdout": 7}}}
+    )  # one problem to train on is enough
 
 
-def test_every_fault_is_named_at_its_field(made: dict[str, Any]) -> None:
-    faults = problems_of(made, settings={"sampling": {"group_size": 1, "heat": 2}, "eval": {"holdout": -1}})
-    assert set(faults) == {"sampling.group_size", "sampling.heat", "eval.holdout"}
-    assert "group_size" in faults["sampling.heat"]  # the allowed names
+@pytest.mark.parametrize(("settings", "paths"), cases("runs/settings_refused", "settings", "paths"))
+def test_settings_are_refused_at_their_fields(made: dict[str, Any], settings: dict[str, Any], paths: list[str]) -> None:
+    assert sorted(problems_of(made, settings=settings)) == paths
 
 
-@pytest.mark.parametrize(
-    ("settings", "path"),
-    [
-        ({"data": {"path": "/etc/passwd"}}, "data.path"),
-        ({"model": {"path": "other"}}, "model.path"),
-        ({"reward": {"components": []}}, "reward"),
-        ({"eval": {"path": "x", "holdout": 1}}, "eval.path"),
-    ],
-)
-def test_settings_cannot_replace_the_chosen_rows(made: dict[str, Any], settings: dict[str, Any], path: str) -> None:
-    assert "leave it out" in problems_of(made, settings=settings)[path]
-
-
-def test_unknown_preset(made: dict[str, Any]) -> None:
-    assert "dapo" in problems_of(made, settings={**HOLDOUT, "preset": "nope"})["preset"]
-
-
-def test_part_of_the_wrong_type(made: dict[str, Any]) -> None:
-    assert list(problems_of(made, settings={"eval": 3})) == ["eval"]
-
-
-def test_reward_parameters_are_checked(made: dict[str, Any], verifier_version: VerifierVersion) -> None:
+def test_rows_are_refused_at_their_fields(
+    made: dict[str, Any], charlie: User, tiny_model_folder: str, verifier_version: VerifierVersion
+) -> None:
+    assert problems_of(made, eval_dataset=made["dataset"], settings={}) == ["eval_dataset"]
+    theirs = charlie.projects.get()
+    foreign = base_model_register(project=theirs, actor=charlie, name="tiny", path=tiny_model_folder)
+    assert problems_of(made, base_model=foreign) == ["base_model"]
     # As if stored by an older version that knew the parameter.
     verifier_version.spec["components"][1]["params"] = {"no_such": 1}
     verifier_version.save()
-    assert "reward.components.1.params.no_such" in problems_of(made)
+    assert problems_of(made, verifier_version=verifier_version) == ["reward.components.1.params.no_such"]
 
 
-def test_rows_of_another_project_are_refused(made: dict[str, Any], charlie: User, tiny_model_folder: str) -> None:
-    theirs = charlie.projects.get()
-    foreign = base_model_register(project=theirs, actor=charlie, name="tiny", path=tiny_model_folder)
-    assert list(problems_of(made, base_model=foreign)) == ["base_model"]
-
-
-# ---------------------------------------------------------------------- states
+# ---------------------------------------------------------------------- the queue
 
 
 def test_submit_queues_and_sends_one_message_after_commit(
@@ -153,18 +101,28 @@ def test_submit_queues_and_sends_one_message_after_commit(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True) as sent:
         run_submit(run=run, actor=alice)
-        assert take_all("train") == []  # not before the commit
+        assert take_all("train") == [], "not before the commit"
     assert len(sent) == 1
     assert take_all("train") == [[run.pk]]
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
     assert run.queued_at is not None
-    assert states(run) == [("draft", "queued", "user:alice")]
+    assert moves(run) == [("draft", "queued", "user:alice")]
+
+
+def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:
+    def submit_and_fail() -> None:
+        with transaction.atomic():
+            run_submit(run=run, actor=alice)
+            raise ZeroDivisionError
+
+    with django_capture_on_commit_callbacks(execute=True) as sent, pytest.raises(ZeroDivisionError):
+        submit_and_fail()
+    assert sent == take_all("train") == []
 
 
 def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
-    run = run_launch(**made)
-    assert run.state == RunState.QUEUED
+    assert run_launch(**made).state == RunState.QUEUED
     with pytest.raises(ConfigError):
         run_launch(**{**made, "settings": {}})
     assert Run.objects.count() == 1
@@ -183,21 +141,20 @@ def test_a_broker_that_fails_does_not_fail_the_submit(
         folder.with_name("away").rename(folder)
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
-    assert "could not publish worker.run_attempt" in caplog.text
+    assert "could not publish" in caplog.text
 
 
 def test_a_broker_that_is_down_does_not_either(
-    run: Run,
-    alice: User,
-    monkeypatch: pytest.MonkeyPatch,
-    django_capture_on_commit_callbacks: Any,
-    caplog: pytest.LogCaptureFixture,
+    run: Run, alice: User, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     unreachable = Celery("unreachable", broker="amqp://127.0.0.1:1//", set_as_current=False)
+    unreachable.conf.task_publish_retry = False
+    unreachable.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
     monkeypatch.setattr("cohort.runs.dispatch.app", unreachable)
     with django_capture_on_commit_callbacks(execute=True):
         run_submit(run=run, actor=alice)
-    assert "could not publish worker.run_attempt" in caplog.text
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
     assert waiting_messages("train") is None
 
 
@@ -214,6 +171,9 @@ def test_a_redis_that_refuses_to_count_is_a_broker_that_cannot_be_asked() -> Non
             redis.delete("no-queue")
 
 
+# ---------------------------------------------------------------------- states
+
+
 def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run) -> None:
     for state in RunState:
         for to in RunState:
@@ -224,8 +184,7 @@ def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run)
             with pytest.raises(IllegalTransition):
                 run_move(run=run, to=to, actor="platform")
             run.refresh_from_db()
-            assert run.state == state
-            assert RunEvent.objects.count() == written
+            assert (run.state, RunEvent.objects.count()) == (state, written)
 
 
 def test_an_ended_run_goes_nowhere_but_back_to_the_queue() -> None:
@@ -245,7 +204,7 @@ def test_the_whole_way_is_written_down_with_its_times(run: Run) -> None:
     way = ["queued", "starting", "evaluating", "training", "evaluating", "sealing", "succeeded"]
     for state in way:
         run_move(run=run, to=RunState(state), actor="platform")
-    assert [to for _, to, _ in states(run)] == way
+    assert [to for _, to, _ in moves(run)] == way
     assert run.queued_at <= run.started_at <= run.ended_at  # type: ignore[operator]
 
 
@@ -253,13 +212,13 @@ def test_cancel_of_a_waiting_run_is_at_once(run: Run, alice: User) -> None:
     run_submit(run=run, actor=alice)
     run_cancel(run=run, actor=alice, reason="wrong model")
     run.refresh_from_db()
-    assert (run.state, run.reason) == (RunState.CANCELLED, "Stopped by alice before it started: wrong model")
+    assert run.state == RunState.CANCELLED
+    assert run.reason.endswith("by alice before it started: wrong model")
     assert run.ended_at is not None
 
 
 def test_cancel_of_a_live_run_asks_the_worker_once(run: Run, alice: User) -> None:
-    for state in (RunState.QUEUED, RunState.STARTING, RunState.TRAINING):
-        run_move(run=run, to=state, actor="platform")
+    put_in(run, "training")
     run_cancel(run=run, actor=alice)
     run_cancel(run=run, actor=alice)
     run.refresh_from_db()
@@ -267,34 +226,23 @@ def test_cancel_of_a_live_run_asks_the_worker_once(run: Run, alice: User) -> Non
     assert RunEvent.objects.filter(run=run, kind="cancel_asked", actor="user:alice").count() == 1
 
 
-@pytest.mark.parametrize("state", [RunState.SEALING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED])
-def test_cancel_of_an_ended_run_says_why_not(run: Run, alice: User, state: RunState) -> None:
+@pytest.mark.parametrize("state", ["sealing", "succeeded", "failed", "cancelled"])
+def test_cancel_of_an_ended_run_is_refused(run: Run, alice: User, state: str) -> None:
     put_in(run, state)
-    with pytest.raises(IllegalTransition, match=f"is {state.label.lower()} and cannot become cancelled"):
+    with pytest.raises(IllegalTransition) as refused:
         run_cancel(run=run, actor=alice)
+    assert refused.value.state == state
 
 
-def test_sealing_ends_in_success_and_told_late_or_twice_changes_nothing(run: Run) -> None:
+def test_sealing_ends_in_success_and_reported_late_or_twice_changes_nothing(run: Run) -> None:
     put_in(run, "sealing")
     run_sealed(run=run)
     run_sealed(run=run)
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED
-    for state in (RunState.FAILED, RunState.QUEUED, RunState.PAUSED, RunState.TRAINING):
+    assert moves(run) == [("sealing", "succeeded", "platform")]
+    for state in ("failed", "queued", "paused", "training"):
         put_in(run, state)
         run_sealed(run=run)
         run.refresh_from_db()
         assert run.state == state
-    assert states(run)[0] == ("sealing", "succeeded", "platform")
-
-
-def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:
-    def submit_and_fail() -> None:
-        with transaction.atomic():
-            run_submit(run=run, actor=alice)
-            raise ZeroDivisionError
-
-    with django_capture_on_commit_callbacks(execute=True) as sent, pytest.raises(ZeroDivisionError):
-        submit_and_fail()
-    assert sent == []
-    assert take_all("train") == []

@@ -1,0 +1,165 @@
+"""Every page in a real browser: by axe's rules in both themes, every fold open, and no wider than a phone.
+
+With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept there.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser
+from pytest_django.live_server_helper import LiveServer
+
+from cohort.accounts.models import User
+from cohort.catalog.models import PromptDataset
+from cohort.catalog.suites import starters_add
+from cohort.lab.services import job_ask
+from cohort.runs.models import Attempt, ImportedResult, Node, Run
+from cohort.runs.services import ChosenSuite, run_create, run_submit
+from tests.browser import picture
+from tests.web.control import ended
+from tests.web.lab_rows import failed, format_only, lab_node, probed, sampled
+from tests.web.run_rows import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
+from tests.web.suite_rows import CHOICES, HARMFUL, add_suite
+from tests.web.windows import serious_faults, windows
+
+pytestmark = pytest.mark.slow
+
+_TOO_WIDE = """() => document.documentElement.scrollWidth <= 360 ? [] : [...document.querySelectorAll("main *")]
+    .filter((one) => one.getBoundingClientRect().right > 360 && !one.closest(".scroll, .editor, pre"))
+    .map((one) => one.outerHTML.slice(0, 150))"""
+
+
+def catalog(maker: Maker, alice: User) -> list[str]:
+    model, dataset, verifier = maker.base_model, maker.dataset, maker.verifier_version.verifier
+    below = [
+        *("members/", "models/", "models/new/", f"models/{model.pk}/", "datasets/", "datasets/new/"),
+        *(f"datasets/{dataset.pk}/", "rewards/", "rewards/new/", f"rewards/{verifier.pk}/"),
+        *(f"rewards/{verifier.pk}/new-version/", "../../projects/", "../../projects/new/", "../../password/"),
+    ]
+    return [*below, "../never-made/datasets/"]
+
+
+def run_of(maker: Maker) -> Run:
+    """At step 6 of 12 in its second attempt; the first was lost with hostile last words."""
+    run = maker.run("add two digits", state="training", optim={"steps": 12}, preset="demo")
+    first = maker.attempt(run)
+    numbers = {"reward_group_std": 0.2, "frac_reward_zero_std": 0.25, "entropy": 0.00123, "groups/mixed": 0.7}
+    add_steps(first, [{"reward": 0.1 * step, "sampling/logp_difference/mean": 1e-6, **numbers} for step in range(8)])
+    add_group(first, [1.0, 0.0, None, 1.0], step=6, completion=HOSTILE, advantages=[1, -2, 0, 1])
+    for phase in ("before", "after"):
+        add_evaluation(first, phase, [1, 0, 1, 0])
+    for step in (0, 2, 4, 6, 8):
+        add_checkpoint(first, step, best=step == 4, stored=step == 6, removed=step == 2)
+    ended(first, "lost", end_code="worker_lost", end_reason=f"No sign of life {HOSTILE}", valid_through=6)
+    put_in(run, "training", step=6, phase="training", seconds_per_step=1.0)
+    Attempt.objects.filter(pk=maker.attempt(run).pk).update(resumed_step=6)
+    return run
+
+
+def run_tabs(maker: Maker, alice: User) -> list[str]:
+    run = run_of(maker)
+    tabs = ("", "groups/", f"groups/{run.groups.get().pk}/?sample=2", "evaluations/", "attempts/?all=1")
+    return ["runs/", "runs/?q=nothing", "runs/new/", *(f"runs/{run.pk}/{tab}" for tab in (*tabs, "logs/", "config/"))]
+
+
+def stalled(maker: Maker, alice: User) -> list[str]:
+    run = run_of(maker)
+    put_in(run, "training", stalled_at=timezone.now())
+    return [f"runs/{run.pk}/", f"runs/{run.pk}/events/", "queue/"]
+
+
+def standing_still(maker: Maker, alice: User) -> list[str]:
+    """A run that waits to be tried again, one that is paused, one that failed, one of another label."""
+    paths = ["queue/", "limits/"]
+    later = timezone.now() + timedelta(hours=1)
+    for state, fields in (("queued", {"retries": 2, "not_before": later}), ("paused", {}), ("failed", {})):
+        run = run_of(maker)
+        run.attempts.filter(state="running").update(state="failed")
+        put_in(run, state, reason=f"node-a was lost {HOSTILE}", **fields)
+        paths.append(f"runs/{run.pk}/")
+    Run.objects.filter(pk=maker.run("another", state="queued").pk).update(node_label="a100", priority=10)
+    return [*paths, f"runs/{run.pk}/retry/", f"runs/{run.pk}/extend/"]
+
+
+def nodes(maker: Maker, alice: User) -> list[str]:
+    """One of each kind: working for us, hostile, draining, silent, never heard of, revoked."""
+    run_of(maker)
+    now = timezone.now()
+    devices = [{"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}] * 8
+    info = {"hostname": "gpu-1.example", "cpus": 96, "memory_bytes": 10**12, "devices": devices, "labels": ["h200"]}
+    bad = {"hostname": HOSTILE, "devices": [{"kind": HOSTILE, "name": HOSTILE}], "labels": [HOSTILE] * 3}
+    for name, fields in {
+        "hostile": {"info": {**info, **bad, "sandbox": HOSTILE}, "last_seen_at": now},
+        "gpu-2": {"info": info, "last_seen_at": now, "draining": "finish", "next_token_digest": "n" * 64},
+        "gpu-3": {"info": info, "last_seen_at": now - timedelta(minutes=14)},
+        "new-machine": {},
+        "gpu-0": {"info": info, "last_seen_at": now, "revoked_at": now},
+    }.items():
+        Node.objects.create(name=name, token_digest=name.ljust(64, "0"), **fields)
+    return ["nodes/", "nodes/new/", *(f"nodes/{node.pk}/" for node in Node.objects.order_by("pk"))]
+
+
+def suites(maker: Maker, alice: User) -> list[str]:
+    """A run measured on two suites, one of them sensitive and hostile, with an imported result."""
+    made = [add_suite(maker.project, alice), add_suite(maker.project, alice, "locks", spec=HARMFUL, content=CHOICES)]
+    run = run_create(
+        **maker._named("measured"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(one) for one in made]
+    )
+    put_in(run, "succeeded")
+    attempt = maker.attempt(run, state="finished")
+    for name in ("heldout", "capitals", "locks"):
+        for phase, scores in (("before", [0, 1] * 5), ("after", [1] * 10)):
+            add_evaluation(attempt, phase, scores, suite=name, completion=HOSTILE, slices=["even", "odd"])
+    ImportedResult.objects.create(
+        run=run, by=alice, tool="inspect", task="sums", phase="after", metric="match/accuracy", value=0.75,
+        stderr=0.1637, n=8, higher_is="better", facts={"model": "mockllm/model"}, file_name="sums.eval",
+        file_sha256="ab" * 32, samples={"n": 8, "mean": 0.75, "sha256": None},
+    )  # fmt: skip
+    starters_add(project=maker.project, actor=alice)
+    texts = f"runs/{run.pk}/evaluations/?suite=locks&texts=1"
+    suite = made[1].suite_id
+    return ["suites/", "suites/new/", f"suites/{suite}/", "runs/new/", texts, f"runs/{run.pk}/evaluations/import/"]
+
+
+def lab(maker: Maker, alice: User) -> list[str]:
+    form, project, dataset = format_only(maker.project, alice), maker.project, maker.dataset
+    probe = probed(form, alice, dataset)
+    words = ["rrrrrrrr", "rwxrwxrx", "xxxxxxxx", "rwwewwwr"]
+    job = sampled(maker.verifier_version, alice, dataset, maker.base_model, groups=words)
+    lab_node()
+    broken = failed(job_ask(project=project, actor=alice, kind="probe", version=form, options={}), "it is gone", "log")
+    maker.verifier_version = form
+    run = maker.run("warm-up")
+    run_submit(run=run, actor=alice, probe_override="Only the form is to be learned in this warm-up.")
+    return [
+        *("rewards/new/?example=python", "rewards/new/?example=code", "lab/", f"lab/jobs/{job.pk}/"),
+        *(f"rewards/{form.verifier_id}/", f"rewards/{form.verifier_id}/lab/", f"lab/jobs/{job.pk}/groups/3/"),
+        *(f"lab/jobs/{probe.job_id}/", f"lab/jobs/{broken.pk}/", "runs/new/", f"runs/{run.pk}/"),
+    ]
+
+
+@pytest.fixture
+def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServer) -> str:
+    return live_server.url
+
+
+@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, suites, lab])
+def test_pages_have_no_serious_faults_and_fit_a_phone(
+    browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
+) -> None:
+    found: list[object] = []
+    with windows(browser, server, meant=["404 (Not Found)"]) as opened:
+        page = opened("runs/")
+        for at, path in enumerate(scene(maker, alice)):
+            page.set_viewport_size({"width": 360, "height": 900})
+            page.goto(f"{server}/p/ours/{path}")
+            for fold in page.locator("main details").all():
+                fold.evaluate("one => one.open = true")
+            found += [(path, wide) for wide in page.evaluate(_TOO_WIDE)]
+            page.set_viewport_size({"width": 1440, "height": 900})
+            found += serious_faults(page, path)
+            page.emulate_media(color_scheme="light")
+            picture(page, f"{scene.__name__}-{at}")
+    assert found == []

@@ -1,0 +1,237 @@
+"""What only a real browser shows: requests that overtake each other, presses that outlast a swap, polls that meet a
+sign-out, what is said when no answer comes, native validation, and layout that depends on the numbers.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser, Page, Route, expect
+from pytest_django.live_server_helper import LiveServer
+
+from cohort.accounts.models import Project, User
+from cohort.lab.models import LabJob
+from cohort.runs.models import Run
+from cohort.runs.views import form as form_views
+from tests.web.conftest import PASSWORD
+from tests.web.estimate_rows import measured, there
+from tests.web.lab_rows import format_only, probed
+from tests.web.run_rows import Maker, add_group, add_steps, put_in
+from tests.web.windows import windows
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., Page]
+POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
+REASON = "Only the form is to be learned in this warm-up."
+MEANT = [
+    "htmx:",
+    "Status Error Code",
+    "ERR_CONNECTION_REFUSED",
+    *(f"status of {code}" for code in (403, 409, 422, 500)),
+]
+
+
+@pytest.fixture
+def open_page(browser: Browser, transactional_db: None, maker: Maker, live_server: LiveServer) -> Iterator[OpenPage]:
+    with windows(browser, live_server.url, meant=MEANT) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(transactional_db: None, maker: Maker) -> Run:
+    """In training at step 3."""
+    run = maker.run("add two digits", state="training", optim={"steps": 12})
+    add_steps(maker.attempt(run), [{"reward": 0.1}] * 3)
+    return run
+
+
+# ---------------------------------------------------------------- the launch form
+
+
+def test_a_preset_on_its_way_is_not_overtaken_and_takes_no_text(open_page: OpenPage) -> None:
+    """Leaving the field and choosing the preset both ask the server, the check a moment later. Its answer is a new
+    form: until it has come nothing takes text."""
+    page = open_page("runs/new/")
+    held: list[Route] = []
+
+    def keep_preset(route: Route) -> None:
+        if "preset" in str(route.request.post_data).split("action")[-1]:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/runs/new/", keep_preset)
+    page.get_by_label("Group size G").fill("4")
+    with page.expect_request(lambda request: "preset" in str(request.post_data).split("action")[-1]):
+        page.get_by_label("Preset").select_option("dapo")
+    name = page.get_by_label("Name", exact=True)
+    expect(name).to_be_disabled()
+    held[0].continue_()
+    name.fill("mine")
+    expect(page.get_by_label("Group size G")).to_have_value("16")
+    expect(name).to_have_value("mine")
+
+
+def test_enter_checks_and_launches_nothing(open_page: OpenPage) -> None:
+    page = open_page("runs/new/")
+    with page.expect_response("**/runs/new/"):
+        page.get_by_label("Name", exact=True).press("Enter")
+    assert not Run.objects.exists()
+
+
+def test_a_check_that_waits_for_another_does_not_take_the_measurements_place(open_page: OpenPage) -> None:
+    """The click gives up the check under way; the one that waited behind it would be answered before the click."""
+    page = open_page("runs/new/")
+    sent: list[str] = []
+
+    def late(route: Route) -> None:
+        sent.append("estimate" if "estimate" in str(route.request.post_data).split("action")[-1] else "check")
+        if sent != ["check"]:  # the first is not answered until it is given up
+            route.continue_()
+
+    page.route("**/runs/new/", late)
+    with page.expect_request("**/runs/new/"):
+        page.locator("#f-optim-steps").fill("77")
+    page.get_by_label("Group size G").fill("6")
+    panel = page.locator("#estimate")
+    panel.get_by_role("button", name="Measure on a worker").click()
+    expect(panel).to_contain_text("Waits for a worker")
+    assert sent[:2] == ["check", "estimate"]
+    job = LabJob.objects.get()
+    config = job.config or {}
+    assert (config["optim"]["steps"], config["sampling"]["group_size"]) == (77, 6)
+    measured(job, there())
+    expect(panel).to_contain_text("Peak memory")  # by the poll
+    page.locator("#f-optim-steps").fill("78")
+    expect(panel).to_contain_text("settings have changed")
+
+
+def test_no_answer_an_error_and_an_answer_again(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = open_page("runs/new/", width=360)
+    trouble, preset = page.locator(".trouble"), page.get_by_label("Preset")
+    page.get_by_label("Name", exact=True).fill("mine")
+    page.route("**/runs/new/", lambda route: route.abort("connectionrefused"))
+    preset.select_option("dapo")
+    expect(trouble).to_contain_text("No answer came")
+    expect(trouble).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    expect(page.get_by_label("Name", exact=True)).to_have_value("mine")
+    expect(preset).to_have_value("")
+    page.unroute("**/runs/new/")
+    preset.select_option("dapo")
+    expect(page.get_by_label("Group size G")).to_have_value("16")
+    expect(trouble).to_be_hidden()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken by this test")
+
+    monkeypatch.setattr(form_views, "_partial", broken)
+    page.get_by_label("Steps", exact=True).fill("7")
+    expect(trouble).to_contain_text("Something broke on our side")
+    expect(trouble).not_to_contain_text("broken by this test")
+
+
+def test_a_reward_that_pays_wrong_answers_is_held_back_until_a_reason_is_typed(
+    open_page: OpenPage, ours: Project, alice: User, maker: Maker
+) -> None:
+    form_alone = format_only(ours, alice)
+    probed(form_alone, alice, maker.dataset)
+    page = open_page("runs/new/")
+    reason = page.get_by_label("Reason to launch all the same")
+    page.locator("select[name=verifier_version]").select_option(str(maker.verifier_version.pk))
+    expect(page.locator("#reward-gate")).to_contain_text("never probed")
+    expect(reason).not_to_be_visible()
+    page.locator("select[name=verifier_version]").select_option(str(form_alone.pk))
+    expect(reason).to_be_visible()
+    page.get_by_role("button", name="Launch").click()
+    expect(page.locator("#override-said")).to_contain_text("Held back")
+    reason.click()
+    page.keyboard.type(REASON, delay=30)  # the form is checked meanwhile, and takes nothing that was typed
+    expect(reason).to_have_value(REASON)
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(lambda url: "/new/" not in url)
+    assert Run.objects.get().launch_probes.get().overridden
+
+
+# ---------------------------------------------------------------- a run that lives
+
+
+def test_a_press_outlasts_what_comes_meanwhile(open_page: OpenPage, run: Run) -> None:
+    """The page's head is polled; a button that is replaced between press and release is not clicked."""
+    page = open_page(f"runs/{run.pk}/")
+    page.get_by_role("button", name="Pause").hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 200):
+        add_steps(run.attempts.get(), [{"reward": 0.5}], first=4)
+    page.mouse.up()
+    expect(page.locator(".title")).to_contain_text("pause asked for")
+    expect(page.locator(".run-progress")).to_contain_text("step 4 of 12")
+    page.get_by_role("button", name="Keep running").hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 286):
+        put_in(run, "failed", ended_at=timezone.now() - timedelta(days=1))
+    page.mouse.move(1, 1)
+    page.mouse.up()  # the last answer comes after the press
+    expect(page.locator(".title .badge").first).to_contain_text("Failed")
+
+
+def test_cancel_asks_even_in_the_moment_after_a_poll(open_page: OpenPage, run: Run) -> None:
+    """A button that has just been swapped in does all that it does later, or the click goes past the question."""
+    page = open_page(f"runs/{run.pk}/")
+    click = "() => setTimeout(() => document.getElementById('cancel-run').click())"
+    page.evaluate(f"document.addEventListener('htmx:afterSwap', {click}, {{ once: true }})")
+    with page.expect_event("dialog") as asked:
+        add_steps(run.attempts.get(), [{"reward": 0.5}], first=4)
+    asked.value.dismiss()
+    expect(page.locator(".run-progress")).to_contain_text("step 4 of 12")
+    run.refresh_from_db()
+    assert run.desired == "run"
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".title")).to_contain_text("cancel asked for")
+
+
+def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: OpenPage, run: Run) -> None:
+    """Signed out in another tab: the next poll takes the whole page there, not the sign-in into the page."""
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(f"() => {POINTS} === 3")
+    page.context.clear_cookies()
+    page.wait_for_url("**/login/?next=*")
+    page.get_by_label("Name").fill("alice")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"**/p/ours/runs/{run.pk}/")
+
+
+def test_a_refusal_says_what_to_do_and_a_failing_poll_nothing(open_page: OpenPage, run: Run) -> None:
+    group = add_group(run.attempts.get(), [1.0, 0.0], step=1)
+    page = open_page(f"runs/{run.pk}/")
+    page.route("**/live/**", lambda route: route.abort("connectionrefused"))
+    for _ in range(2):
+        with page.expect_event("requestfailed"):
+            pass
+    expect(page.locator(".trouble")).to_be_hidden()
+    page.goto(page.url + f"groups/{group.pk}/")
+    page.context.clear_cookies(name="csrftoken")
+    page.locator("#judgement-0").get_by_role("button", name="Wrong").click()
+    expect(page.locator(".trouble")).to_contain_text("reload the page")
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_small_numbers_fit_their_tiles_and_axes(open_page: OpenPage, maker: Maker, width: int) -> None:
+    run = maker.run("tiny", state="training", preset="demo")
+    numbers = {"sampling/logp_difference/mean": 1e-6, "entropy": 0.123456}
+    add_steps(maker.attempt(run), [numbers | {"reward": reward} for reward in (0.0, 0.001, 0.0078125)])
+    page = open_page(f"runs/{run.pk}/", width=width)
+    tiles, chart = page.locator("#live-tiles .tile"), page.locator("[data-chart=mismatch] .plot")
+    expect(tiles.first).to_contain_text("+0.00781")
+    wider = "all => all.filter(tile => tile.scrollWidth > tile.clientWidth).map(tile => tile.innerText)"
+    assert tiles.evaluate_all(wider) == []
+    ticks = chart.locator(".ytick text")
+    expect(ticks.last).to_have_text(re.compile(r"10\W*−6"))
+    title = chart.locator(".ytitle").bounding_box()
+    assert title is not None
+    assert title["x"] + title["width"] <= min(box["x"] for tick in ticks.all() if (box := tick.bounding_box()))
