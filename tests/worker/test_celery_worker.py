@@ -103,6 +103,7 @@ def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
     assert tiny.node_token not in (tmp_path / "worker.log").read_text()
 
 
+@pytest.mark.slow
 def test_cancel_reaches_the_real_trainer(tiny: Site, tmp_path: Path) -> None:
     with worker_process(tiny, tmp_path):
         run = tiny.launch(**SMALL, optim={"steps": 1_000_000})
@@ -115,6 +116,7 @@ def test_cancel_reaches_the_real_trainer(tiny: Site, tmp_path: Path) -> None:
     assert (outcome["status"], outcome["steps_done"]) == ("stopped", run.step)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path) -> None:
     """SIGTERM to the worker's main process alone, as a container's stop does; another machine goes on."""
     (tmp_path / "elsewhere").mkdir()
@@ -151,6 +153,7 @@ def test_a_worker_without_a_token_refuses_to_start(site: Site, tmp_path: Path) -
     assert "set COHORT_NODE_TOKEN" in (tmp_path / "worker.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_node_is_revoked_leaves_messages_to_others(site: Site, tmp_path: Path) -> None:
     with worker_process(site, tmp_path) as process:
         wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the worker is heard of")

@@ -54,7 +54,10 @@ def platform_worker(folder: Path, *more: str, **told: str) -> "subprocess.Popen[
         return subprocess.Popen(words, env=os.environ | own | told, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
 
 
-@pytest.mark.parametrize("address", ["amqp://guest:guest@127.0.0.1:1//", "redis://127.0.0.1:1/0"])
+@pytest.mark.parametrize(
+    "address",
+    ["redis://127.0.0.1:1/0", pytest.param("amqp://guest:guest@127.0.0.1:1//", marks=pytest.mark.slow)],
+)
 def test_a_lost_worker_is_found_without_any_broker(site: Site, tmp_path: Path, address: str) -> None:
     """One that is away from before the start, and for ever: what beat would send arrives nowhere."""
     lost = site.launch()
@@ -85,6 +88,7 @@ def test_no_outage_of_a_broker_ends_a_worker() -> None:
         assert json.loads(told.stdout) == [None, True]
 
 
+@pytest.mark.slow
 def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None:
     """A lost worker's run goes back to the queue, and a waiting run is offered again."""
     take_all(PLATFORM_QUEUE)

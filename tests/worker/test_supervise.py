@@ -154,6 +154,7 @@ def test_the_whole_way(worker: Callable[..., Worker], site: Site) -> None:
     assert site.node_token not in one.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_shutdown_preempts(worker: Callable[..., Worker], site: Site) -> None:
     with training(worker, site) as (one, run, _):
         one.process.terminate()
@@ -172,7 +173,7 @@ def test_a_worker_that_is_killed_preempts(worker: Callable[..., Worker], site: S
         assert Attempt.objects.get().end_code == "worker_shutdown"
 
 
-@pytest.mark.parametrize("mode", ["obey", "deaf"])
+@pytest.mark.parametrize("mode", ["obey", pytest.param("deaf", marks=pytest.mark.slow)])
 def test_a_supervisor_that_is_killed_is_told_of_at_once(worker: Callable[..., Worker], site: Site, mode: str) -> None:
     """The trainer, and what it started, dies; the lease has nothing to do with it."""
     with training(worker, site, mode) as (one, run, told):
@@ -184,6 +185,7 @@ def test_a_supervisor_that_is_killed_is_told_of_at_once(worker: Callable[..., Wo
         assert "ended by SIGKILL" in one.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_trainer_that_is_killed(worker: Callable[..., Worker], site: Site) -> None:
     with training(worker, site) as (one, run, told):
         assert told.pid is not None
@@ -192,6 +194,7 @@ def test_a_trainer_that_is_killed(worker: Callable[..., Worker], site: Site) -> 
         assert state(run) == (RunState.QUEUED, "trainer_killed")
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_killed(worker: Callable[..., Worker], site: Site) -> None:
     with training(worker, site, "deaf") as (one, run, told):
         trainer = process(told.pid or 0)
@@ -201,6 +204,7 @@ def test_a_keeper_that_is_killed(worker: Callable[..., Worker], site: Site) -> N
         assert state(run) == (RunState.QUEUED, "trainer_killed")
 
 
+@pytest.mark.slow
 def test_everything_is_killed_and_the_next_life_tells(worker: Callable[..., Worker], site: Site) -> None:
     with training(worker, site, "deaf") as (one, run, _):
         family = one.below() | {one.process.pid}
@@ -218,6 +222,7 @@ def test_everything_is_killed_and_the_next_life_tells(worker: Callable[..., Work
         assert not again.runs.joinpath(f"run-{run.pk}", "attempt-1", RECORD).exists()
 
 
+@pytest.mark.slow
 def test_what_survives_sigkill_is_not_forgotten(worker: Callable[..., Worker], site: Site) -> None:
     """The platform knows, and the worker takes no run until it is gone."""
     with training(worker, site, "deaf") as (one, run, told):
@@ -268,6 +273,7 @@ def test_a_stopped_supervisor_writes_nothing_after_its_run_went_on(worker: Calla
         assert "no longer ours" in one.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_full_disk_takes_no_run(worker: Callable[..., Worker], site: Site) -> None:
     run = site.launch()
     one = worker(run, "finish", COHORT_MIN_FREE_BYTES=str(1 << 60), TEST_STAY="1")
@@ -282,6 +288,7 @@ def test_a_full_disk_takes_no_run(worker: Callable[..., Worker], site: Site) -> 
     assert "must be free (COHORT_MIN_FREE_BYTES)" in one.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_runs_folder_that_cannot_be_looked_at_takes_no_run(
     worker: Callable[..., Worker], site: Site, tmp_path: Path
 ) -> None:
@@ -298,6 +305,7 @@ def test_a_runs_folder_that_cannot_be_looked_at_takes_no_run(
     assert Run.objects.get().fence == 0
 
 
+@pytest.mark.slow
 def test_labels_reach_the_platform(worker: Callable[..., Worker], site: Site) -> None:
     run = site.launch()
     one = worker(run, "finish", COHORT_LABELS="a100, lab")
@@ -305,6 +313,7 @@ def test_labels_reach_the_platform(worker: Callable[..., Worker], site: Site) ->
     assert Node.objects.get().info["labels"] == ["a100", "lab"]
 
 
+@pytest.mark.slow
 def test_a_label_that_cannot_name_a_queue_is_refused(worker: Callable[..., Worker], site: Site) -> None:
     one = worker(site.launch(), "finish", COHORT_LABELS="a100,gpu2")
     assert one.process.wait(timeout=120) != 0
@@ -312,6 +321,7 @@ def test_a_label_that_cannot_name_a_queue_is_refused(worker: Callable[..., Worke
     assert "Traceback" not in one.log.read_text()
 
 
+@pytest.mark.slow
 def test_cancel_before_the_trainer_started(worker: Callable[..., Worker], site: Site, monkeypatch: Any) -> None:
     """While the platform cannot give the data: the wish is met between the tries."""
 
