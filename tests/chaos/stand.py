@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from psycopg.rows import dict_row
 
 from cohort.embedded import spawn
 from cohort.embedded.postgres import Postgres
-from tests.chaos.brokers import Broker, FileBroker
+from tests.chaos.brokers import Broker, FileBroker, free_port
 from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,6 +186,14 @@ class Stand:
         """As a service manager does with a part that died."""
         part.stop()
         part.start()
+
+    def launch(self, settings: Mapping[str, Any]) -> int:
+        return int(self.hand.do("launch", settings=settings))
+
+    def cancel(self, run_id: int) -> None:
+        """Ask for it, and wait for its worker's word."""
+        self.hand.do("wish", run=run_id, service="cancel")
+        self.wait(run_id, lambda row: row["state"] == "cancelled", "it is cancelled")
 
     def stop(self) -> None:
         for part in [*self.workers.values(), self.platform, self.web]:
@@ -373,9 +380,3 @@ def standing(
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)
     assert told == [], f"left behind: {told}"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -139,15 +139,13 @@ def stand(pair: list[Host], tiny_model: Path) -> Iterator[Stand]:
 def test_a_worker_on_each_host_trains_a_run_of_its_own(pair: list[Host], stand: Stand, say: Say) -> None:
     workers = [stand.add_worker(JOINED, before=host.words([])) for host in pair]
     settings = {**OVER_BOTH, "engine": {"device": "cpu", "threads": 1}, "optim": {"steps": 1_000_000}}
-    runs = [int(stand.hand.do("launch", settings=settings)) for _ in pair]
+    runs = [stand.launch(settings) for _ in pair]
     for run in runs:
         stand.wait(run, lambda row: row["step"] > 2, "it trains")
     nodes = {attempt["node_id"] for run in runs if (attempt := stand.live_attempt(run))}
     places = {network(one) for worker in workers for one in stand.processes("trainer", worker.name)}
     for run in runs:
-        stand.hand.do("cancel", run=run)
-    for run in runs:
-        stand.wait(run, lambda row: row["state"] == "cancelled", "it is cancelled")
+        stand.cancel(run)
     for worker in workers:
         worker.stop()
     assert len(nodes) == 2, "both at once, each on a node of its own"
@@ -159,7 +157,7 @@ def test_a_worker_trains_one_run_over_both_hosts(pair: list[Host], stand: Stand,
     first, second = pair
     more = {**JOINED, "COHORT_HOSTS": f"{first.address},{second.name}", "COHORT_REMOTE_SHELL": "ip netns exec"}
     worker = stand.add_worker(more, before=first.words([]))
-    run = int(stand.hand.do("launch", settings={**OVER_BOTH, "optim": {"steps": 40}}))
+    run = stand.launch({**OVER_BOTH, "optim": {"steps": 40}})
     folder = stand.runs(worker.name)
     both = wait_for(lambda: len(found := ranks(folder)) == 2 and found, lambda: stand.story(run))
     spread = len({network(one) for one in both.values()})
@@ -168,10 +166,9 @@ def test_a_worker_trains_one_run_over_both_hosts(pair: list[Host], stand: Stand,
     assert stand.one("SELECT max(step) FROM runs_stepmetric WHERE run_id = %s", run) == 40
     assert ranks(folder) == {}
 
-    endless = int(stand.hand.do("launch", settings={**OVER_BOTH, "optim": {"steps": 1_000_000}}))
+    endless = stand.launch({**OVER_BOTH, "optim": {"steps": 1_000_000}})
     stand.wait(endless, lambda row: row["step"] > 1, "it trains")
-    stand.hand.do("cancel", run=endless)
-    stand.wait(endless, lambda row: row["state"] == "cancelled", "it is cancelled")
+    stand.cancel(endless)
     assert ranks(folder) == {}, "no rank is left on either host"
     worker.stop()
     say("one run over two hosts by a worker: 40 steps, cancelled run left 0 processes")

@@ -1,5 +1,6 @@
 """A live web server with a project, a registered node and one queued run; what a worker on this machine would need."""
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ from tests.worker.life import OURS, Life, claimed
 from tests.worker.queues import take_all
 from tests.worker.stand_in import child
 from worker.client import Platform
+from worker.keeper import Process, process
 from worker.supervisor import Limits, Supervisor
 
 Attempting = Callable[..., "Attempted"]
@@ -110,6 +112,16 @@ def cable(site: Site) -> Iterator[Cable]:
     """What lies between a worker and the platform."""
     with Cable(site.url) as cable:
         yield cable
+
+
+@pytest.fixture
+def bystander() -> Iterator[Process]:
+    """A process that has nothing to do with any attempt, in a session of its own."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as started:
+        found = process(started.pid)
+        assert found is not None
+        yield found
+        started.kill()
 
 
 @pytest.fixture

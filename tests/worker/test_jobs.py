@@ -101,9 +101,9 @@ def test_one_that_takes_too_long_is_ended_with_all_it_started(
 
 
 def kill(folder: Path, shutdown: threading.Event) -> None:
-    for one in processes():
-        if one.pid in living(folder) and one.session == one.pid and one.pid != os.getpid():
-            os.kill(one.pid, signal.SIGKILL)
+    for pid in living(folder):
+        if pid != os.getpid() and os.getsid(pid) == pid:
+            os.kill(pid, signal.SIGKILL)
 
 
 def shut_down(folder: Path, shutdown: threading.Event) -> None:

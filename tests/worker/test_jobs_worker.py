@@ -224,7 +224,7 @@ def test_a_revoked_node_loses_its_job_and_its_worker_stops(sampling: Any, tmp_pa
 @pytest.mark.slow
 def test_the_platform_out_of_reach_ends_the_job(sampling: Any, cable: Cable, tmp_path: Path, settings: Any) -> None:
     """So that nothing of it runs when another worker has it."""
-    settings.COHORT_LEASE_SECONDS = 3
+    settings.COHORT_LEASE_SECONDS = 15
     with sampling(COHORT_URL=cable.url) as (process, job):
         cable.cut()
         wait_for(lambda: nothing_left(tmp_path), "it is ended", process)

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,16 +26,6 @@ def held(tmp_path: Path) -> Held:
     folder = tmp_path / "runs" / "run-1" / "attempt-1"
     folder.mkdir(parents=True)
     return Held(folder, claimed(), OURS)
-
-
-@pytest.fixture
-def bystander() -> Iterator[Process]:
-    """A process that has nothing to do with any attempt, in a session of its own."""
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as started:
-        found = process(started.pid)
-        assert found is not None
-        yield found
-        started.kill()
 
 
 def write(folder: Path, record: ProcessRecord, **changes: Any) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from tests.worker.conftest import Site
 from tests.worker.life import OURS, claimed, lives
 from tests.worker.making import NODE
 from worker.client import Platform
-from worker.keeper import process
+from worker.keeper import Process
 from worker.orphans import LOCK, RECORD, Held, ProcessRecord, settle, still_leaving, survivors, sweep
 from worker.process import GroupSurvives
 
@@ -42,11 +40,9 @@ def test_another_node_s_dead_are_killed_and_left_to_it_to_tell(life: Any, site: 
     assert not (one.folder / RECORD).exists()
 
 
-def test_another_node_s_survivor_keeps_no_run_away(tmp_path: Path) -> None:
-    found = process(os.getpid())
-    assert found is not None
-    Held(attempt(tmp_path, 1), claimed(), "theirs").survived(GroupSurvives("hangs", left=[found]))
-    assert f"process {found.pid} (state" in survivors(tmp_path, "theirs")
+def test_another_node_s_survivor_keeps_no_run_away(bystander: Process, tmp_path: Path) -> None:
+    Held(attempt(tmp_path, 1), claimed(), "theirs").survived(GroupSurvives("hangs", left=[bystander]))
+    assert f"process {bystander.pid} (state" in survivors(tmp_path, "theirs")
     assert survivors(tmp_path, OURS) == ""
 
 
@@ -59,21 +55,21 @@ def test_a_record_of_an_older_worker_is_everybody_s_own(tmp_path: Path) -> None:
     assert list(sweep(tmp_path)) == [folder]
 
 
-def test_what_could_not_be_killed_is_known_by_id_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_killed_is_known_by_id_and_start(
+    bystander: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As another user's process, whose environment cannot be read and which is in no session of the trainer's."""
     monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
-    with subprocess.Popen(["sleep", "600"]) as bystander:
-        folder, found = attempt(tmp_path, 1), process(bystander.pid)
-        assert found is not None
-        Held(folder, claimed(), OURS).survived(GroupSurvives("not allowed", left=[found]))
-        record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
-        assert record.left == ((found.pid, found.ticks),)
-        later = record.model_copy(update={"left": ((found.pid, found.ticks - 1),)})
-        (folder / RECORD).write_text(later.model_dump_json())
-        assert survivors(tmp_path, OURS) == "", "another process that has its id"
-        (folder / RECORD).write_text(record.model_dump_json())
-        assert [one.survives for one in sweep(tmp_path).values()] == [False]
-        assert bystander.wait() == -signal.SIGKILL
+    folder = attempt(tmp_path, 1)
+    Held(folder, claimed(), OURS).survived(GroupSurvives("not allowed", left=[bystander]))
+    record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
+    assert record.left == ((bystander.pid, bystander.ticks),)
+    later = record.model_copy(update={"left": ((bystander.pid, bystander.ticks - 1),)})
+    (folder / RECORD).write_text(later.model_dump_json())
+    assert survivors(tmp_path, OURS) == "", "another process that has its id"
+    (folder / RECORD).write_text(record.model_dump_json())
+    assert [one.survives for one in sweep(tmp_path).values()] == [False]
+    assert not lives(bystander.pid)
 
 
 @pytest.mark.parametrize("broken", [LOCK, RECORD, "run-1/attempt-1", "run-1"])

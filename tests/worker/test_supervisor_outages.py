@@ -1,6 +1,8 @@
 """One attempt whose platform cannot be reached, or does not take what it is sent; the child process is real."""
 
 import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,10 +40,20 @@ def test_an_outage_loses_nothing(
     assert Attempt.objects.get().outcome is not None
 
 
-def test_a_worker_cut_off_for_too_long_stops_its_trainer(site: Site, attempt: Attempting, cable: Cable) -> None:
+def test_a_worker_cut_off_for_too_long_stops_its_trainer(
+    site: Site, attempt: Attempting, cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = float("inf")
+
+    def monotonic() -> float:
+        """A thousand times as fast after the cut."""
+        return time.monotonic() + 1000 * max(0.0, time.monotonic() - cut)
+
+    monkeypatch.setattr("worker.supervisor.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
     with Platform(cable.url, site.node_token) as platform:
-        one = attempt("obey", platform=platform, limits={"silence": 1.0})
+        one = attempt("obey", platform=platform, limits={"grace": 1e9})
         cable.cut()
+        cut = time.monotonic()
         assert one.end() is None
     assert session_members(one.pid) == []
     assert '"stopped"' in (one.folder / "outcome.json").read_text()  # asked, not killed
