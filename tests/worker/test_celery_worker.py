@@ -124,8 +124,10 @@ def test_a_worker_without_a_setting_refuses_to_start(tmp_path: Path, variables: 
 
 
 def test_settings_of_celery() -> None:
-    """One run at a time, acknowledged before the work, of the queues of its labels; no outage of a broker ends it. In an interpreter of its own: a
-    second Celery app would become this process's current one."""
+    """One run at a time, acknowledged before the work, of the queues of its labels; no outage of a broker ends it.
+
+    In an interpreter of its own: a second Celery app would become this process's current one.
+    """
     one_at_a_time = ("worker_concurrency", "worker_prefetch_multiplier", "task_acks_late", "accept_content")
     names = (*one_at_a_time, "broker_connection_max_retries", "broker_channel_error_retry")
     code = f"from worker.celery_app import app; print(json.dumps([[app.conf[n] for n in {names}], [*app.amqp.queues]]))"
