@@ -22,7 +22,7 @@ from grpo_core.wire import ClaimReply, Finish
 from tests.processes import DEADLINE, wait_for
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
 from tests.worker.cable import Cable
-from tests.worker.life import OURS, Life, claimed
+from tests.worker.life import OURS, TRAINER, Life, claimed
 from tests.worker.queues import take_all
 from tests.worker.stand_in import child
 from worker.client import Platform
@@ -83,10 +83,12 @@ def site(transactional_db: None, live_server: Any, settings: Any) -> Site:
 def life(tmp_path: Path) -> Iterator[Any]:
     made: list[Life] = []
 
-    def make(claim: ClaimReply | None = None, *also: str, runs: str = "runs", node: str = OURS) -> Life:
+    def make(
+        claim: ClaimReply | None = None, *also: str, runs: str = "runs", node: str = OURS, trainer: str = TRAINER
+    ) -> Life:
         claim = claim or claimed()
         folder = tmp_path / runs / f"run-{claim.run_id}" / f"attempt-{claim.fence}"
-        made.append(Life(folder, claim, *also, node=node))
+        made.append(Life(folder, claim, *also, node=node, trainer=trainer))
         return made[-1]
 
     yield make

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,11 +65,9 @@ def begun(folder: Path) -> Callable[[], bool]:
 def living(folder: Path) -> list[int]:
     found = []
     for one in processes():
-        try:
+        with suppress(OSError):
             if one.lives and str(folder) in os.readlink(f"/proc/{one.pid}/cwd"):
                 found.append(one.pid)
-        except OSError:
-            continue
     return found
 
 
@@ -197,8 +196,8 @@ def test_a_job_runs_where_the_operator_says_and_knows_no_token(
     site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     least = min(19, os.nice(0) + 10)
-    nicer = f"until test $(nice) -ge {least}; do sleep 0.1; done"
-    told = f"{nicer}; env > ../env.txt; cat job.json > ../job.txt; exit 3"
+    nicer = f"for turn in $(seq 600); do test $(nice) -ge {least} && break; sleep 0.1; done"
+    told = f"{nicer}; env > ../env.txt; cat job.json > ../job.txt; nice > ../nice.txt; exit 3"
     monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", told])
     monkeypatch.setenv("COHORT_NODE_TOKEN", "t-secret")
     monkeypatch.setenv("GRPO_JUDGE_KEY", "k-judge")
@@ -209,6 +208,7 @@ def test_a_job_runs_where_the_operator_says_and_knows_no_token(
     seen = (lab / "env.txt").read_text()
     assert "t-secret" not in seen
     assert "GRPO_JUDGE_KEY=k-judge" in seen
+    assert int((lab / "nice.txt").read_text()) >= least
 
 
 def test_a_supervisor_is_handed_what_was_found() -> None:

@@ -31,7 +31,7 @@ def test_another_node_s_dead_are_killed_and_left_to_it_to_tell(life: Any, site: 
         one = life(theirs.claim(run.pk, NODE), node=theirs.node)
         one.kill()
         settle(runs, mine)
-        assert not lives(one.orphan)
+        assert one.left() == []
         assert (one.folder / RECORD).exists()
         assert Run.objects.get().state == RunState.STARTING
         settle(runs, theirs)
@@ -89,7 +89,7 @@ def test_one_folder_that_cannot_be_looked_at_hides_no_other(
     one = life(claimed(run_id=2))
     one.kill()
     assert list(sweep(runs)) == [one.folder]
-    assert not lives(one.orphan)
+    assert one.left() == []
     assert still_leaving(runs, OURS) == []
     assert survivors(runs, OURS) == ""
     assert str(bad) in caplog.text
