@@ -160,7 +160,7 @@ class Attempted:
         """How it ended and by which code, None when it was taken from its worker; the run is as it is then."""
         finish = self.done.result(timeout=DEADLINE)
         self.run.refresh_from_db()
-        return finish and (finish.end, finish.code)
+        return (finish.end, finish.code) if finish else None
 
 
 @pytest.fixture

@@ -265,7 +265,8 @@ def test_an_answer_that_trickles_has_an_end(
 ) -> None:
     """A byte now and then keeps a client's own limits for each read, here 20 s, from ever being met."""
     monkeypatch.setattr("worker.client._SECONDS", 5.0)
-    line.scripts = [[begin, *[b"x", 1.0] * 10, None]]
+    drop: Script = [b"x", 1.0]
+    line.scripts = [[begin, *drop * 10, None]]
     with pytest.raises(Unreachable, match="not over within"):
         call(link)
 

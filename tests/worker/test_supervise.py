@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from django.db.models.functions import Now
 
-from cohort.environment import environment
 from cohort.runs.models import Attempt, Node, Run, RunState
 from cohort.runs.reconcile import attempts_lost
-from tests.processes import DEADLINE, clean_environment, wait_for
+from tests.processes import DEADLINE, wait_for
+from tests.worker.celery_process import worker_variables
 from tests.worker.conftest import Site
 from tests.worker.life import lives
 from tests.worker.stand_in import ROOT
@@ -70,12 +70,7 @@ class Worker:
         (folder / "site" / "sitecustomize.py").write_text(SITE)
         self.runs = folder / "runs"
         self.log = folder / "worker.log"
-        environment_ = {
-            "COHORT_URL": site.url,
-            "COHORT_NODE_TOKEN": site.node_token,
-            "COHORT_BROKER_URL": environment().broker_url,
-            "COHORT_HOME": str(environment().home_folder),
-            "COHORT_RUNS_DIR": str(self.runs),
+        own = {
             "COHORT_MIN_FREE_BYTES": "0",
             "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}",
             "TEST_ROOT": str(ROOT),
@@ -84,7 +79,7 @@ class Worker:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", WORKER, str(run.pk)],
-                env=clean_environment() | environment_ | told,
+                env=worker_variables(site, folder) | own | told,
                 cwd=folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
