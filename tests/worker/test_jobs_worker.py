@@ -35,7 +35,8 @@ ENDLESS = {"problems": 64, "group_size": 64, "max_completion_tokens": 8192}
 
 
 @pytest.fixture
-def lab(tiny: Site) -> Site:
+def lab(tiny: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr("cohort.lab.jobs._published", {})  # of another test's jobs, whose ids come again
     take_all(LAB_QUEUE)
     return tiny
 
