@@ -52,7 +52,7 @@ class RedisBroker:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"redis://127.0.0.1:{self._port}/0"
 
@@ -93,7 +93,7 @@ class RabbitBroker:
         self._folder.mkdir()
         if os.geteuid() == 0:
             shutil.chown(self._folder, "rabbitmq", "rabbitmq")
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._names: subprocess.Popen[bytes] | None = None
         """Erlang's port mapper, of its own too: one that RabbitMQ finds missing and starts goes on after it."""
@@ -104,14 +104,14 @@ class RabbitBroker:
         plugins.write_text("[].\n")
         config = self._folder / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\n")
-        names = str(_free_port())
+        names = str(free_port())
         environment = clean_environment("RABBITMQ_") | {
             "HOME": str(self._folder),
             "ERL_EPMD_PORT": names,
             "RABBITMQ_NODENAME": f"chaos{self._port}@localhost",
             "RABBITMQ_CONFIG_FILE": str(config),
             "RABBITMQ_CONF_ENV_FILE": str(self._folder / "none"),
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_MNESIA_BASE": str(self._folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(self._folder / "log"),
             "RABBITMQ_PID_FILE": str(self._folder / "pid"),
@@ -164,7 +164,7 @@ def program() -> str | None:
     return str(own) if own.is_file() else shutil.which("rabbitmq-server")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -7,7 +7,9 @@ of the rounds of the long tests, and one of each test's cases, by chance.
 import os
 import random
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 Case = TypeVar("Case")
 
@@ -21,6 +23,14 @@ LEASE = 4.0
 def rounds(full: int) -> int:
     """How many rounds of a full count to do."""
     return max(1, round(full * SCALE))
+
+
+def short_and_full(short: int, full: int) -> list[Any]:
+    """Values of a test's `count`: few rounds among the slow tests, and all among the chaos tests."""
+    return [
+        pytest.param(short, marks=pytest.mark.slow, id="short"),
+        pytest.param(rounds(full), marks=pytest.mark.chaos, id="full"),
+    ]
 
 
 def most(seconds: float) -> float:

@@ -22,10 +22,10 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion  # n
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create  # noqa: E402
 from cohort.celery import app  # noqa: E402
 from cohort.embedded.up import make_signing_key  # noqa: E402
-from cohort.runs.models import Checkpoint, Run  # noqa: E402
+from cohort.runs.models import Run  # noqa: E402
 from cohort.runs.nodes import node_create  # noqa: E402
 from cohort.runs.reconcile import reconcile  # noqa: E402
-from cohort.runs.services import run_cancel, run_launch, run_pause, run_resume, run_retry  # noqa: E402
+from cohort.runs.services import run_cancel, run_launch, run_resume, run_retry  # noqa: E402
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE  # noqa: E402
 from tests.chaos.stand import PASSWORD  # noqa: E402
 
@@ -67,21 +67,10 @@ def launch(settings: dict[str, Any]) -> int:
     return run.pk
 
 
-def cancel(run: int) -> None:
-    run_cancel(run=Run.objects.get(pk=run), actor=User.objects.get())
-
-
-def pause(run: int) -> None:
-    run_pause(run=Run.objects.get(pk=run), actor=User.objects.get())
-
-
-def resume(run: int) -> None:
-    run_resume(run=Run.objects.get(pk=run), actor=User.objects.get())
-
-
-def retry(run: int, checkpoint: int | None = None) -> None:
-    chosen = Checkpoint.objects.get(pk=checkpoint) if checkpoint else None
-    run_retry(run=Run.objects.get(pk=run), actor=User.objects.get(), checkpoint=chosen)
+def wish(run: int, service: str) -> None:
+    """What a person does with a run's buttons."""
+    services = {"cancel": run_cancel, "resume": run_resume, "retry": run_retry}
+    services[service](run=Run.objects.get(pk=run), actor=User.objects.get())
 
 
 def publish(run: int, times: int) -> None:
@@ -90,7 +79,7 @@ def publish(run: int, times: int) -> None:
         app.send_task(RUN_ATTEMPT_TASK, args=[run], queue=TRAIN_QUEUE)
 
 
-DEEDS = {deed.__name__: deed for deed in (prepare, node, launch, cancel, pause, resume, retry, publish)}
+DEEDS = {deed.__name__: deed for deed in (prepare, node, launch, wish, publish)}
 
 
 def main() -> None:

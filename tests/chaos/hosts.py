@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+from tests.processes import clean_environment
+
 INTERFACE = "eth0"
 """In every host."""
 _OURS = f"co{os.getpid()}"
@@ -18,6 +20,10 @@ _NET = f"10.213.{1 + os.getpid() % 250}"
 HERE = f"{_NET}.1"
 """This machine's address on the bridge."""
 _BRIDGE = f"{_OURS}br"
+
+
+JOINED = {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
+"""Both hosts have one name, so gloo is told which interface leads to the other."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,12 @@ def hosts(count: int) -> Iterator[list[Host]]:
         yield made
     finally:
         _remove(made)
+
+
+def over_both(pair: Sequence[Host]) -> dict[str, str]:
+    """The environment of a run over two hosts, begun on the first."""
+    names = {"GRPO_HOSTS": f"{pair[0].address},{pair[1].name}", "GRPO_REMOTE_SHELL": "ip netns exec"}
+    return {**clean_environment("GRPO_"), **names, **JOINED}
 
 
 @cache

@@ -5,6 +5,8 @@ The trainer's own readable files are the other side of the comparison: they hold
 """
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,20 @@ class Ledger:
             row["step"]: {name: value for name, value in row["metrics"].items() if name.split("/")[0] not in TIMES}
             for row in self.stand.rows(_STANDING, run_id)
         }
+
+    def check(self, runs: Sequence[int], reference: int) -> str:
+        """Of runs that have ended: nothing acknowledged is lost, nothing stands twice, and weights and metrics are the
+        reference's. The numbers, for a person."""
+        acked, lost = (sum(numbers) for numbers in zip(*map(self.lost, runs), strict=True))
+        duplicates = sum(map(self.duplicates, runs))
+        attempts = [attempt for run in runs for attempt in self.stand.attempts(run)]
+        ends = dict(Counter(attempt["end_code"] for attempt in attempts if attempt["state"] != "finished"))
+        numbers = f"attempts {len(attempts)} {ends}, acked {acked}, lost {lost}, duplicates {duplicates}"
+        assert (lost, duplicates) == (0, 0), numbers
+        for run in runs:
+            assert self.weights(run) == self.weights(reference), numbers
+            assert self.metrics(run) == self.metrics(reference), numbers
+        return numbers
 
     def folder(self, attempt: dict[str, Any]) -> Path:
         node = self.stand.one("SELECT name FROM runs_node WHERE id = %s", attempt["node_id"])

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from psycopg.rows import dict_row
 
 from cohort.embedded import spawn
 from cohort.embedded.postgres import Postgres
-from tests.chaos.brokers import Broker, FileBroker
+from tests.chaos.brokers import Broker, FileBroker, free_port
 from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,9 +86,11 @@ class Part:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def tail(self, lines: int = 40) -> str:
-        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.is_file() else ""
-        return "\n".join([f"--- {self.name}", *text.splitlines()[-lines:]])
+
+def tail(log: Path) -> str:
+    """A log's last lines."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    return "\n".join([f"--- {log.stem}", *text.splitlines()[-40:]])
 
 
 @dataclass
@@ -188,6 +189,14 @@ class Stand:
         part.stop()
         part.start()
 
+    def launch(self, settings: Mapping[str, Any]) -> int:
+        return int(self.hand.do("launch", settings=settings))
+
+    def cancel(self, run_id: int) -> None:
+        """Ask for it, and wait for its worker's word."""
+        self.hand.do("wish", run=run_id, service="cancel")
+        self.wait(run_id, lambda row: row["state"] == "cancelled", "it is cancelled")
+
     def stop(self) -> None:
         for part in [*self.workers.values(), self.platform, self.web]:
             part.stop()
@@ -203,7 +212,7 @@ class Stand:
 
     def told(self) -> str:
         parts = [self.web, self.platform, *self.workers.values()]
-        return "\n".join(["", *(part.tail() for part in parts), self.hand.tail()])
+        return "\n".join(["", *(tail(part.log) for part in parts), tail(self.hand.log)])
 
     # ------------------------------------------------------------------ what is so
 
@@ -295,13 +304,13 @@ class Hand:
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         self._environment = environment
-        self._log = folder / "hand.log"
+        self.log = folder / "hand.log"
         self._process: subprocess.Popen[str] | None = None
 
     def do(self, what: str, **arguments: Any) -> Any:
         """The answer. Raises AssertionError with the traceback when it failed."""
         if self._process is None or self._process.poll() is not None:
-            with self._log.open("ab") as log:
+            with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     spawn.command([sys.executable, "-m", "tests.chaos.hand"]),
                     env=dict(self._environment),
@@ -315,7 +324,7 @@ class Hand:
         assert self._process.stdout is not None
         print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
-        assert answer, f"the hand died at {what}:\n{self.tail()}"
+        assert answer, f"the hand died at {what}:\n{tail(self.log)}"
         told = json.loads(answer)
         assert "failed" not in told, told.get("failed")
         return told["answer"]
@@ -324,10 +333,6 @@ class Hand:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.wait(DEADLINE)
-
-    def tail(self) -> str:
-        text = self._log.read_text(encoding="utf-8", errors="replace") if self._log.is_file() else ""
-        return "\n".join(["--- hand", *text.splitlines()[-20:]])
 
 
 @contextmanager
@@ -373,9 +378,3 @@ def standing(
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)
     assert told == [], f"left behind: {told}"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.chances import LEASE, rounds
+from tests.chaos.chances import LEASE, short_and_full
 from tests.chaos.ledger import TABLES
 from tests.chaos.stand import STUB, Part, Stand, kind_of
 from tests.processes import wait_for
@@ -23,7 +23,7 @@ SHORT = {**ENDLESS, "optim": {"steps": 3}}
 
 def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
     """One round, and the stale writes in it. A random moment of a run, two leases asleep, another takes it."""
-    run = int(stand.hand.do("launch", settings=ENDLESS))
+    run = stand.launch(ENDLESS)
     first = wait_for(
         lambda: (live := stand.live_attempt(run)) and live["acked_seq"] > 0 and live,
         lambda: f"it records\n{stand.story(run)}",
@@ -51,8 +51,7 @@ def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
     stale = sum((everything_of(stand, first["id"]) - held).values())
     assert stand.run(run)["fence"] == second["fence"], stand.story(run)
     assert stand.live_attempt(run), stand.story(run)
-    stand.hand.do("cancel", run=run)
-    stand.wait(run, lambda row: row["state"] == "cancelled", "it is cancelled")
+    stand.cancel(run)
     # A supervisor of a message that came late may look in for a moment; what is left behind never ends.
     wait_for(lambda: not stand.training_processes(), lambda: f"nothing is left of either\n{stand.story(run)}")
     return stale
@@ -69,7 +68,10 @@ def everything_of(stand: Stand, attempt: int) -> Counter[str]:
     return found + Counter({f"{name}={value}": 1 for name, value in told.items()})
 
 
-def sleep_rounds(stand: Stand, dice: random.Random, say: Callable[[str], None], count: int) -> None:
+@pytest.mark.parametrize("count", short_and_full(1, 50))
+def test_a_supervisor_that_slept_writes_nothing(
+    stand: Stand, dice: random.Random, say: Callable[[str], None], count: int
+) -> None:
     workers = [stand.add_worker(STUB), stand.add_worker(STUB)]
     stale = sum(asleep(stand, workers, dice) for _ in range(count))
     say(f"rounds {count}, stale writes {stale}, processes left 0")
@@ -78,11 +80,14 @@ def sleep_rounds(stand: Stand, dice: random.Random, say: Callable[[str], None], 
     assert stale == 0
 
 
-def publish_rounds(stand: Stand, say: Callable[[str], None], count: int) -> None:
+@pytest.mark.parametrize("count", short_and_full(2, 200))
+def test_a_message_that_comes_ten_times_starts_one_trainer(
+    stand: Stand, say: Callable[[str], None], count: int
+) -> None:
     workers = [stand.add_worker(STUB) for _ in range(3)]
     runs = []
     for _ in range(count):
-        runs.append(run := int(stand.hand.do("launch", settings=SHORT)))
+        runs.append(run := stand.launch(SHORT))
         stand.hand.do("publish", run=run, times=9)
         stand.wait(run, lambda row: row["ended_at"] is not None or row["state"] == "sealing", "it ends")
     for worker in workers:
@@ -103,23 +108,3 @@ def publish_rounds(stand: Stand, say: Callable[[str], None], count: int) -> None
     )
     assert attempts == trainers == Counter(dict.fromkeys(runs, 1)) + lost
     assert stand.training_processes() == []
-
-
-@pytest.mark.slow
-def test_a_supervisor_that_slept_writes_nothing(stand: Stand, dice: random.Random, say: Callable[[str], None]) -> None:
-    sleep_rounds(stand, dice, say, 1)
-
-
-@pytest.mark.slow
-def test_a_message_that_comes_ten_times_starts_one_trainer(stand: Stand, say: Callable[[str], None]) -> None:
-    publish_rounds(stand, say, 2)
-
-
-@pytest.mark.chaos
-def test_supervisors_that_slept_write_nothing(stand: Stand, dice: random.Random, say: Callable[[str], None]) -> None:
-    sleep_rounds(stand, dice, say, rounds(50))
-
-
-@pytest.mark.chaos
-def test_messages_that_come_ten_times_start_one_trainer_each(stand: Stand, say: Callable[[str], None]) -> None:
-    publish_rounds(stand, say, rounds(200))

@@ -58,7 +58,7 @@ class Killing:
         self.ledger = Ledger(self.stand)
 
     def launch(self) -> int:
-        self.runs.append(int(self.stand.hand.do("launch", settings=settings(self.steps))))
+        self.runs.append(self.stand.launch(settings(self.steps)))
         return self.runs[-1]
 
     def kill_each(self, plan: list[Target]) -> None:
@@ -108,7 +108,7 @@ class Killing:
             sealed = 'SELECT 1 FROM governance_record WHERE run_id = %s AND "end" = %s'
             if row["state"] == "failed" and self.stand.rows(sealed, run, row["ends"]):
                 assert row["error_code"] in KILLED, self.stand.story(run)
-                self.stand.hand.do("retry", run=run)
+                self.stand.hand.do("wish", run=run, service="retry")
                 self.retried += 1
             if row["state"] == "queued" and row["not_before"] is not None:
                 # The pause before another try, up to two minutes, is not waited for.
@@ -143,30 +143,19 @@ def check(killing: Killing, reference: int, say: Callable[[str], None]) -> None:
     stand, ledger = killing.stand, killing.ledger
     killing.worker.stop()
     killing.orphans += len(stand.training_processes(killing.worker.name))
-    acked = lost = duplicates = attempts = 0
-    for run in killing.runs:
-        looked_for, missing = ledger.lost(run)
-        acked, lost = acked + looked_for, lost + missing
-        duplicates += ledger.duplicates(run)
-        attempts += len(stand.attempts(run))
-    ends = Counter(row["end_code"] for run in killing.runs for row in stand.attempts(run) if row["state"] != "finished")
-    equal = all(ledger.weights(run) == ledger.weights(reference) for run in killing.runs)
-    same = all(ledger.metrics(run) == ledger.metrics(reference) for run in killing.runs)
+    numbers = ledger.check(killing.runs, reference)
     say(
-        f"kills {killing.kills.total()} {dict(killing.kills)}, runs {len(killing.runs)}, attempts {attempts} "
-        f"{dict(ends)}, retried by hand {killing.retried}, acked {acked}, lost {lost}, duplicates {duplicates}, "
-        f"orphans {killing.orphans}, weights {'equal' if equal else 'differ'}, metrics {'equal' if same else 'differ'}"
+        f"kills {killing.kills.total()} {dict(killing.kills)}, runs {len(killing.runs)}, {numbers}, "
+        f"retried by hand {killing.retried}, orphans {killing.orphans}"
     )
-    assert (lost, duplicates, killing.orphans) == (0, 0, 0)
-    assert equal
-    assert same
-    assert attempts > len(killing.runs)  # kills did end some
+    assert killing.orphans == 0
+    assert any(len(stand.attempts(run)) > 1 for run in killing.runs), "kills did end some"
 
 
 def killing_on(stand: Stand, dice: random.Random, *, steps: int, span: float) -> tuple[Killing, int]:
     """A new worker, and the run that nothing happens to."""
     worker = stand.add_worker()
-    reference = int(stand.hand.do("launch", settings=settings(steps)))
+    reference = stand.launch(settings(steps))
     stand.wait_trained(reference)
     return Killing(stand, worker, dice, steps=steps, span=span), reference
 

@@ -15,17 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.chaos.hosts import HERE, INTERFACE, Host, hosts
+from tests.chaos.hosts import HERE, JOINED, Host, hosts, over_both
 from tests.chaos.stand import Stand, standing
 from tests.core.tiny import config
 from tests.needs import needs
-from tests.processes import clean_environment, wait_for
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.chaos
 Say = Callable[[str], None]
 
-JOINED = {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
-"""Both hosts have one name, so gloo is told which interface leads to the other."""
 OVER_BOTH: dict[str, Any] = {
     "engine": {"device": "cpu", "nodes": 2, "threads": 1},
     "eval": {"holdout": 4},
@@ -53,13 +51,11 @@ def home(tmp_path: Path, tiny_model: Path) -> Path:
 def train(home: Path, pair: list[Host], *, steps: int, shell: str = "ip netns exec") -> "subprocess.Popen[str]":
     path = home / "run.yaml"
     path.write_text(config(engine={"nodes": 2, "threads": 1}, optim={"steps": steps, "lr": 1e-3}).to_yaml())
-    first, second = pair
-    given = {"GRPO_HOSTS": f"{first.address},{second.name}", "GRPO_REMOTE_SHELL": shell, **JOINED}
     words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(home / "out")]
     with (home / "printed.txt").open("w") as printed:
         return subprocess.Popen(
-            first.words(words),
-            env={**clean_environment("GRPO_"), **given},
+            pair[0].words(words),
+            env={**over_both(pair), "GRPO_REMOTE_SHELL": shell},
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,
@@ -87,19 +83,6 @@ def ranks(folder: Path) -> dict[int, psutil.Process]:
 def network(process: psutil.Process) -> str:
     """The namespace that a process is in."""
     return os.readlink(f"/proc/{process.pid}/ns/net")
-
-
-def test_one_run_over_two_hosts(pair: list[Host], home: Path, say: Say) -> None:
-    process = train(home, pair, steps=200)
-    wait_for(lambda: "step 1/" in printed(home), lambda: printed(home), process)
-    placed = {rank: network(one) for rank, one in ranks(home).items()}
-    assert process.wait() == 0, printed(home)
-    assert sorted(placed) == [0, 1]
-    assert len({*placed.values(), os.readlink("/proc/self/ns/net")}) == 3, "each rank on a host of its own"
-    told = json.loads((home / "out" / "outcome.json").read_text())
-    assert (told["status"], told["steps_done"]) == ("finished", 200)
-    assert json.loads((home / "out" / "manifest.json").read_text())["platform"]["ranks"] == 2
-    say("one run over two hosts: 200 steps, 2 ranks on 2 hosts")
 
 
 def test_a_host_that_dies_ends_the_run_on_the_other(pair: list[Host], home: Path) -> None:
@@ -139,15 +122,13 @@ def stand(pair: list[Host], tiny_model: Path) -> Iterator[Stand]:
 def test_a_worker_on_each_host_trains_a_run_of_its_own(pair: list[Host], stand: Stand, say: Say) -> None:
     workers = [stand.add_worker(JOINED, before=host.words([])) for host in pair]
     settings = {**OVER_BOTH, "engine": {"device": "cpu", "threads": 1}, "optim": {"steps": 1_000_000}}
-    runs = [int(stand.hand.do("launch", settings=settings)) for _ in pair]
+    runs = [stand.launch(settings) for _ in pair]
     for run in runs:
         stand.wait(run, lambda row: row["step"] > 2, "it trains")
     nodes = {attempt["node_id"] for run in runs if (attempt := stand.live_attempt(run))}
     places = {network(one) for worker in workers for one in stand.processes("trainer", worker.name)}
     for run in runs:
-        stand.hand.do("cancel", run=run)
-    for run in runs:
-        stand.wait(run, lambda row: row["state"] == "cancelled", "it is cancelled")
+        stand.cancel(run)
     for worker in workers:
         worker.stop()
     assert len(nodes) == 2, "both at once, each on a node of its own"
@@ -159,19 +140,18 @@ def test_a_worker_trains_one_run_over_both_hosts(pair: list[Host], stand: Stand,
     first, second = pair
     more = {**JOINED, "COHORT_HOSTS": f"{first.address},{second.name}", "COHORT_REMOTE_SHELL": "ip netns exec"}
     worker = stand.add_worker(more, before=first.words([]))
-    run = int(stand.hand.do("launch", settings={**OVER_BOTH, "optim": {"steps": 40}}))
+    run = stand.launch({**OVER_BOTH, "optim": {"steps": 40}})
     folder = stand.runs(worker.name)
     both = wait_for(lambda: len(found := ranks(folder)) == 2 and found, lambda: stand.story(run))
-    spread = len({network(one) for one in both.values()})
+    networks = {network(one) for one in both.values()}
     stand.wait_trained(run)
-    assert spread == 2
+    assert len({*networks, os.readlink("/proc/self/ns/net")}) == 3, "each rank on a host of its own"
     assert stand.one("SELECT max(step) FROM runs_stepmetric WHERE run_id = %s", run) == 40
     assert ranks(folder) == {}
 
-    endless = int(stand.hand.do("launch", settings={**OVER_BOTH, "optim": {"steps": 1_000_000}}))
+    endless = stand.launch({**OVER_BOTH, "optim": {"steps": 1_000_000}})
     stand.wait(endless, lambda row: row["step"] > 1, "it trains")
-    stand.hand.do("cancel", run=endless)
-    stand.wait(endless, lambda row: row["state"] == "cancelled", "it is cancelled")
+    stand.cancel(endless)
     assert ranks(folder) == {}, "no rank is left on either host"
     worker.stop()
     say("one run over two hosts by a worker: 40 steps, cancelled run left 0 processes")

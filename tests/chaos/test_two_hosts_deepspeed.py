@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.hosts import INTERFACE, hosts
+from tests.chaos.hosts import hosts, over_both
 from tests.core.deepspeed_runs import alike
 from tests.core.runs import PLAIN, Setting, forked, make_home, merged
 from tests.needs import DEEPSPEED_PYTHON, needs
-from tests.processes import clean_environment
 
 pytestmark = pytest.mark.deepspeed
-
-# Both hosts have one name, so gloo is told which interface leads to the other.
-JOINED = {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize("stage", [2, 3])
@@ -28,15 +24,10 @@ def test_a_run_over_two_hosts_learns_what_one_process_learns(tmp_path: Path, sta
     assert forked(["train", str(setting.write()), "--out", str(home / "plain")]) == 0
     path = setting.write(engine={"nodes": 2, "training": "deepspeed", "deepspeed": {"zero_stage": stage}})
     words = [str(DEEPSPEED_PYTHON), "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(home / "out")]
-    with hosts(2) as (first, second):
+    with hosts(2) as pair:
         done = subprocess.run(
-            first.words(words),
-            env={
-                **clean_environment("GRPO_"),
-                "GRPO_HOSTS": f"{first.address},{second.name}",
-                "GRPO_REMOTE_SHELL": "ip netns exec",
-                **JOINED,
-            },
+            pair[0].words(words),
+            env=over_both(pair),
             cwd=os.getcwd(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

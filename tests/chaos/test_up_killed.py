@@ -2,13 +2,12 @@
 nothing stored lost.
 """
 
-import os
-import signal
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.chaos.test_kills import kill_at_once
 from tests.processes import DEADLINE, answers, belonging_to, cohort, people, up, wait_for
 
 pytestmark = pytest.mark.chaos
@@ -43,24 +42,12 @@ def gunicorn_master(cohort_home: Path) -> psutil.Process:
     return wait_for(found, lambda: "no web server")
 
 
-def test_nothing_is_left_when_up_itself_is_killed(cohort_home: Path) -> None:
+@pytest.mark.parametrize("everything", [False, True], ids=["up itself", "everything at once"])
+def test_nothing_is_left_and_it_starts_again(cohort_home: Path, everything: bool) -> None:
     """The kernel tells the parts that `cohort up` is gone; the next start finds its way."""
     with up(cohort_home) as (started, _):
-        started.process.kill()
-        started.process.wait()
-        wait_for(lambda: not belonging_to(cohort_home), lambda: str(belonging_to(cohort_home)))
-    with up(cohort_home) as (started, address):
-        assert answers(address)
-
-
-def test_it_starts_again_after_everything_was_killed_at_once(cohort_home: Path) -> None:
-    with up(cohort_home) as (started, _):
         cohort("user", "ann", "--project", "adders", "--home", str(cohort_home))
-        everything = belonging_to(cohort_home)
-        for process in everything:
-            os.kill(process.pid, signal.SIGSTOP)  # so that none can react to another's end
-        for process in everything:
-            os.kill(process.pid, signal.SIGKILL)
+        kill_at_once(belonging_to(cohort_home) if everything else [psutil.Process(started.process.pid)])
         started.process.wait()
         wait_for(lambda: not belonging_to(cohort_home), lambda: str(belonging_to(cohort_home)))
     with up(cohort_home) as (_, address):

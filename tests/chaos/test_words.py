@@ -36,7 +36,7 @@ def browser(stand: Stand) -> Iterator[httpx.Client]:
 def lost_shows(stand: Stand) -> float:
     """Seconds from the death of a whole worker to the run's page saying so."""
     worker = stand.add_worker(STUB)
-    run = int(stand.hand.do("launch", settings=ENDLESS))
+    run = stand.launch(ENDLESS)
     stand.wait(run, lambda row: row["step"] > 0, "it trains")
     with browser(stand) as client:
         page = f"/p/ours/runs/{run}/"
@@ -48,7 +48,7 @@ def lost_shows(stand: Stand) -> float:
         wait_for(lambda: said in client.get(page).raise_for_status().text, lambda: f"lost\n{stand.story(run)}")
         took = time.monotonic() - died
     assert stand.attempts(run)[-1]["end_code"] == "worker_lost", stand.story(run)
-    stand.hand.do("cancel", run=run)
+    stand.hand.do("wish", run=run, service="cancel")
     assert stand.training_processes(worker.name) == []
     return took
 
@@ -68,12 +68,11 @@ def test_a_killed_worker_shows_as_lost_with_the_real_lease(tiny_model: Path, say
 
 def cancelled_after(stand: Stand, dice: random.Random, worker: str) -> float:
     """Seconds from a person's word to the worker's, at a random moment."""
-    run = int(stand.hand.do("launch", settings=ENDLESS))
+    run = stand.launch(ENDLESS)
     stand.wait(run, lambda row: row["step"] > 1, "it trains, and takes a signal")
     time.sleep(dice.uniform(0, 3))
-    stand.hand.do("cancel", run=run)
     asked = time.monotonic()
-    stand.wait(run, lambda row: row["state"] == "cancelled", "it is cancelled")
+    stand.cancel(run)
     took = time.monotonic() - asked
     told = stand.attempts(run)[-1]
     assert told["state"] == "cancelled", stand.story(run)

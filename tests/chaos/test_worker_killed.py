@@ -5,7 +5,6 @@ was, keep every step that had been stored, and end well.
 import json
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.chaos.test_kills import kill_at_once
@@ -36,10 +35,6 @@ def training(home: Path) -> Started:
     return started
 
 
-def trainers(home: Path) -> list[psutil.Process]:
-    return [process for process in belonging_to(home) if {"grpo_core.cli", "train"} <= set(process.cmdline())]
-
-
 def ends_well(started: Started, home: Path) -> dict[str, list[object]]:
     """What is stored once the demo has accepted its card and all is stopped."""
     wait_for(lambda: started.process.poll() is not None, lambda: started.printed)
@@ -60,25 +55,18 @@ def ends_well(started: Started, home: Path) -> dict[str, list[object]]:
     return seen
 
 
-def test_the_trainer_is_killed(demo_home: Path) -> None:
+@pytest.mark.parametrize(
+    ("marks", "end"),
+    [
+        (["grpo_core.cli train"], ["failed", "trainer_killed"]),
+        # Nobody is left to report: the worker that is started again finds out, or the lease runs out.
+        (["grpo_core.cli train", "worker.celery_app", "worker.supervise", "keeper.py"], ["lost", "worker_lost"]),
+    ],
+    ids=["trainer", "worker and trainer"],
+)
+def test_parts_are_killed(demo_home: Path, marks: list[str], end: list[object]) -> None:
     started = training(demo_home)
-    kill_at_once(trainers(demo_home))
-    seen = ends_well(started, demo_home)
-    assert seen["ends"][0] == ["failed", "trainer_killed"]
-    assert "Started it again." not in started.printed
-
-
-def test_worker_and_trainer_are_killed_together(demo_home: Path) -> None:
-    """Nobody is left to report: the worker that is started again finds out, or the lease runs out."""
-    started = training(demo_home)
-    kill_at_once([process for process in belonging_to(demo_home) if is_of_the_worker(process)])
-    seen = ends_well(started, demo_home)
-    assert "trainer-worker was killed by signal SIGKILL" in started.printed
-    assert "Started it again." in started.printed
-    assert seen["ends"][0] == ["lost", "worker_lost"]
-
-
-def is_of_the_worker(process: psutil.Process) -> bool:
-    """Celery's process of the worker, the supervisor, its keeper, the trainer."""
-    words = " ".join(process.cmdline())
-    return any(mark in words for mark in ("worker.celery_app", "worker.supervise", "keeper.py", "grpo_core.cli train"))
+    words = {process: " ".join(process.cmdline()) for process in belonging_to(demo_home)}
+    kill_at_once([process for process in words if any(mark in words[process] for mark in marks)])
+    assert ends_well(started, demo_home)["ends"][0] == end
+    assert ("Started it again." in started.printed) == (end[0] == "lost")

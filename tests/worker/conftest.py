@@ -1,9 +1,10 @@
 """A live web server with a project, a registered node and one queued run; what a worker on this machine would need."""
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,21 @@ from cohort.accounts.services import project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
-from cohort.runs.models import Run, StepMetric
+from cohort.runs.models import Checkpoint, Run, StepMetric
 from cohort.runs.nodes import node_create
 from cohort.runs.services import run_launch
 from grpo_core.wire import ClaimReply, Finish
+from tests.processes import DEADLINE, wait_for
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
-from tests.worker.life import OURS, Life, claimed
+from tests.worker.cable import Cable
+from tests.worker.life import OURS, TRAINER, Life, claimed
 from tests.worker.queues import take_all
+from tests.worker.stand_in import child
 from worker.client import Platform
-from worker.run_folder import Command
+from worker.keeper import Process, process
 from worker.supervisor import Limits, Supervisor
 
-Making = Callable[..., Supervisor]
+Attempting = Callable[..., "Attempted"]
 
 
 @dataclass
@@ -79,15 +83,47 @@ def site(transactional_db: None, live_server: Any, settings: Any) -> Site:
 def life(tmp_path: Path) -> Iterator[Any]:
     made: list[Life] = []
 
-    def make(claim: ClaimReply | None = None, *also: str, runs: str = "runs", node: str = OURS) -> Life:
+    def make(
+        claim: ClaimReply | None = None, *also: str, runs: str = "runs", node: str = OURS, trainer: str = TRAINER
+    ) -> Life:
         claim = claim or claimed()
         folder = tmp_path / runs / f"run-{claim.run_id}" / f"attempt-{claim.fence}"
-        made.append(Life(folder, claim, *also, node=node))
+        made.append(Life(folder, claim, *also, node=node, trainer=trainer))
         return made[-1]
 
     yield make
     for one in made:
         one.end()
+
+
+@pytest.fixture
+def tiny(site: Site) -> Site:
+    """The site with a model that can really be trained and sampled."""
+    from grpo_core.model.tiny import TinyShape, make_tiny
+
+    folder = environment().models_folder / "tiny-real"
+    model, tokenizer = make_tiny(seed=0, shape=TinyShape(hidden=16, layers=1, heads=2, feed_forward=32, context=16384))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    site.base_model = base_model_register(project=site.project, actor=site.user, name="tiny", path="tiny-real")
+    return site
+
+
+@pytest.fixture
+def cable(site: Site) -> Iterator[Cable]:
+    """What lies between a worker and the platform."""
+    with Cable(site.url) as cable:
+        yield cable
+
+
+@pytest.fixture
+def bystander() -> Iterator[Process]:
+    """A process that has nothing to do with any attempt, in a session of its own."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as started:
+        found = process(started.pid)
+        assert found is not None
+        yield found
+        started.kill()
 
 
 @pytest.fixture
@@ -104,37 +140,53 @@ def background(shutdown: threading.Event) -> Iterator[Callable[[Callable[[], Any
         shutdown.set()  # or a test that failed would wait here for ever
 
 
+@dataclass
+class Attempted:
+    """An attempt of a run that a supervisor sees through in the background."""
+
+    run: Run
+    supervisor: Supervisor
+    done: "Future[Finish | None]"
+
+    @property
+    def folder(self) -> Path:
+        return self.supervisor.runs / f"run-{self.run.pk}" / "attempt-1"
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "pid").read_text())
+
+    def end(self) -> tuple[str, str] | None:
+        """How it ended and by which code, None when it was taken from its worker; the run is as it is then."""
+        finish = self.done.result(timeout=DEADLINE)
+        self.run.refresh_from_db()
+        return (finish.end, finish.code) if finish else None
+
+
 @pytest.fixture
-def supervisor(site: Site, tmp_path: Path, shutdown: threading.Event) -> Iterator[Callable[..., Supervisor]]:
-    """Makes a supervisor with a given child program and quick turns."""
+def attempt(site: Site, tmp_path: Path, shutdown: threading.Event, background: Any) -> Iterator[Attempting]:
+    """Begins an attempt with a given mode of the stand-in trainer and quick turns; one that goes on until it is asked
+    to stop has stored its steps, or its checkpoints, by then."""
     with Platform(site.url, site.node_token) as platform:
 
-        def make(command: Command, **limits: float) -> Supervisor:
-            return Supervisor(
+        def begin(
+            mode: str, *, run: Run | None = None, ready: bool = True, limits: Any = None, **changes: Any
+        ) -> Attempted:
+            run = run or site.launch()
+            supervisor = Supervisor(
                 platform,
                 tmp_path / "runs",
                 environment().models_folder,
-                command,
+                child(mode),
                 stop=shutdown,
-                limits=Limits(**{"tick": 0.05, "grace": 30.0, **limits}),
+                limits=Limits(**{"tick": 0.05, "grace": 30.0, **(limits or {})}),
             )
+            supervisor = replace(supervisor, **changes)
+            attempted = Attempted(run, supervisor, background(lambda: supervisor.run(run.pk)))
+            if ready and mode in ("obey", "deaf", "wait-for-file"):
+                wait_for(lambda: StepMetric.objects.filter(run=run).count() == 3, "three steps are stored")
+            if ready and mode == "checkpoints":
+                wait_for(lambda: Checkpoint.objects.filter(run=run).count() >= 2, "its checkpoints are known")
+            return attempted
 
-        yield make
-
-
-@pytest.fixture
-def see_through(background: Any) -> Callable[[Supervisor, Run], Finish | None]:
-    """Sees one attempt through; a supervisor that does not come to an end fails the test."""
-    return lambda made, run: background(lambda: made.run(run.pk)).result(timeout=120)
-
-
-def folder_of(supervisor: Supervisor, run: Run) -> Path:
-    return supervisor.runs / f"run-{run.pk}" / "attempt-1"
-
-
-def pid_of(supervisor: Supervisor, run: Run) -> int:
-    return int((folder_of(supervisor, run) / "pid").read_text())
-
-
-def three_steps_stored(run: Run) -> Callable[[], bool]:
-    return lambda: StepMetric.objects.filter(run=run).count() == 3
+        yield begin

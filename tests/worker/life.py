@@ -1,51 +1,64 @@
-"""A worker with all that is below it while it trains, to be killed in part: what a test of leftovers begins with."""
+"""A worker with all that is below it while it trains, to be killed in part."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from grpo_core.wire import ClaimReply
 from tests.processes import clean_environment, wait_for
+from tests.worker.stand_in import ROOT
 from worker.cgroup import Cgroup
-from worker.keeper import process
+from worker.keeper import process, processes
 from worker.orphans import RECORD, ProcessRecord
 
 OURS = "ours"
 """The node whose attempts these are."""
 
-# A trainer that leaves a child in a session of its own, forked twice.
+# A trainer that is deaf to SIGTERM, with a child in a group of its own, one in a session of its own, and one that was
+# forked twice and whose parent is gone. Each writes down its process id.
 TRAINER = """
-import os, time
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def note(): open(f"pid-{os.getpid()}", "w").close()
+sleep = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); " \\
+        "open(f'pid-{os.getpid()}', 'w').close(); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", sleep], process_group=0)
+subprocess.Popen([sys.executable, "-c", sleep], start_new_session=True)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        open("orphan", "w").write(str(os.getpid()))
+        note()
         time.sleep(600)
     os._exit(0)
 os.wait()
+note()
 time.sleep(600)
 """
 
-# A supervisor under a worker of its own, as Celery's main process is.
+# A supervisor under a worker of its own, as Celery's main process is; it reaps when it is asked to.
 WORKER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]]); time.sleep(600)"
 SUPERVISOR = """
-import os, sys, time
+import json, os, sys
 from pathlib import Path
 from grpo_core.wire import ClaimReply
 from worker import orphans
 from worker.cgroup import Cgroup
 from worker.process import Child, become_reaper
-become_reaper()
 folder = Path(sys.argv[2])
+if "no reaper" not in sys.argv: become_reaper()
 held = orphans.Held(folder, ClaimReply.model_validate_json(sys.argv[1]), os.environ["TEST_NODE"])
 env = {**os.environ, orphans.MARK: held.record.mark}
 group = Cgroup.make("cohort-" + held.record.mark) if "group" in sys.argv else None
 child = Child([sys.executable, "-c", sys.argv[3]], cwd=folder, env=env, log=folder / "log.txt", group=group)
 held.started(child)
-(folder / "keeper").write_text(str(child.keeper_pid))
-time.sleep(600)
+print(child.keeper_pid, flush=True)
+for word in sys.stdin:
+    print(json.dumps(child.reap() if word == "reap\\n" else child.ended()), flush=True)
 """
 
 
@@ -64,38 +77,59 @@ def claimed(attempt_id: int = 1, run_id: int = 1, fence: int = 1) -> ClaimReply:
 
 
 class Life:
-    """A worker with a supervisor, a keeper, a trainer and what that forked."""
+    """A worker with a supervisor, a keeper, a trainer and that one's three descendants."""
 
-    def __init__(self, folder: Path, claim: ClaimReply, *also: str, node: str) -> None:
+    def __init__(self, folder: Path, claim: ClaimReply, *also: str, node: str, trainer: str) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
-        root = str(Path(__file__).parents[2])
-        words = [sys.executable, "-c", WORKER, SUPERVISOR, claim.model_dump_json(), str(folder), TRAINER, *also]
-        self.worker = subprocess.Popen(words, env=clean_environment() | {"PYTHONPATH": root, "TEST_NODE": node})
-        wait_for(lambda: (folder / "orphan").exists() and (folder / "orphan").read_text(), "the trainer has forked")
-        wait_for(lambda: (folder / "keeper").exists() and (folder / "keeper").read_text(), "the record is written")
+        words = [sys.executable, "-c", WORKER, SUPERVISOR, claim.model_dump_json(), str(folder), trainer, *also]
+        environment = clean_environment() | {"PYTHONPATH": str(ROOT), "TEST_NODE": node}
+        self._worker = subprocess.Popen(
+            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.keeper: int = self._hear()
         self.record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
         assert self.record.pid is not None
-        self.trainer = self.record.pid
-        self.orphan = int((folder / "orphan").read_text())
-        self.keeper = int((folder / "keeper").read_text())
+        self.worker, self.supervisor, self.trainer = self._worker.pid, self.record.supervisor_pid, self.record.pid
+        if trainer == TRAINER:
+            wait_for(lambda: len(self.members()) == 4, "the family has started")
 
-    def kill(self, *, worker: bool = True, keeper: bool = True) -> None:
-        """The supervisor, and more of those that would have ended the rest."""
-        killed = [self.record.supervisor_pid]
-        killed = ([self.worker.pid] if worker else []) + killed + ([self.keeper] if keeper else [])
-        for pid in killed:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        dead = [*killed, self.trainer]  # the trainer dies with its keeper
-        wait_for(lambda: not any(lives(pid) for pid in dead), lambda: f"still alive: {dead}")
+    def _hear(self) -> Any:
+        assert self._worker.stdout is not None
+        return json.loads(self._worker.stdout.readline())
+
+    def ask(self, word: str) -> Any:
+        """Of the supervisor: whether its trainer has `ended`, or, once it was asked to `reap` it, its status."""
+        print(word, file=self._worker.stdin, flush=True)
+        return self._hear()
+
+    def members(self) -> list[int]:
+        """The trainer and its descendants."""
+        return [int(path.name.removeprefix("pid-")) for path in self.folder.glob("pid-*")]
+
+    def left(self) -> list[int]:
+        """The descendants that live."""
+        return [pid for pid in self.members() if pid != self.trainer and lives(pid)]
+
+    def alive(self) -> list[int]:
+        """Whoever lives below the supervisor."""
+        known = {self.keeper, self.trainer, *self.members()}
+        return sorted(one.pid for one in processes() if one.pid in known and one.lives)
+
+    def kill(self, *names: str) -> None:
+        """The supervisor, its worker and its keeper, or who is named. With its keeper the trainer dies."""
+        pids = [getattr(self, name) for name in names or ("worker", "supervisor", "keeper")]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none can react to another's end
+            for pid in pids:
+                os.kill(pid, number)
+        dead = [*pids, self.trainer] if self.keeper in pids else pids
+        wait_for(lambda: not any(map(lives, dead)), lambda: f"still alive: {dead}")
 
     def end(self) -> None:
-        for pid in (self.worker.pid, self.record.supervisor_pid, self.keeper, self.trainer, self.orphan):
-            if lives(pid):
+        for pid in [self.worker, self.supervisor, *self.alive()]:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.worker.wait()
+        self._worker.communicate()
         if self.record.cgroup is not None:
             Cgroup(Path(self.record.cgroup)).remove()
 

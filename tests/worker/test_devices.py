@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.processes import wait_for
 from worker import devices
 from worker.devices import gpu_users, gpus, has_shown_gpus
@@ -45,56 +46,21 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-@pytest.mark.parametrize(
-    ("named", "seen"),
-    [
-        (None, "ABC"),
-        ("", ""),
-        ("-1", ""),
-        ("none", ""),
-        ("0", "A"),
-        ("2,0", "CA"),
-        (" 1 , 2 ", "BC"),
-        ("0,-1,2", "A"),  # the first that is none ends the list
-        ("1,3,2", "B"),
-        ("7", ""),
-        ("0,0", ""),  # twice the same: CUDA takes none
-        ("GPU-cc33cccc-2222,GPU-aa11aaaa-0000", "CA"),
-        ("GPU-c,GPU-aa2", "CB"),
-        ("GPU-aa", ""),  # could be two
-        ("GPU-cc,GPU-ff,GPU-aa1", "C"),
-        ("GPU-cc,GPU-cc33", ""),
-        ("GPU-cc,0", "C"),
-        ("0,GPU-cc", "A"),
-        ("GPU-", ""),
-        ("cc33cccc-2222", ""),
-    ],
-)
+@pytest.mark.parametrize(("named", "seen"), cases("worker/visible_devices", "named", "seen"))
 def test_those_that_cuda_sees(named: str | None, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if named is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    names = {"NVIDIA A": "A", "NVIDIA B, two": "B", "NVIDIA C": "C"}
-    assert "".join(names[gpu["name"]] for gpu in gpus()) == seen
-
-
-def test_what_is_told_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert gpus() == [{"kind": "cuda", "name": "NVIDIA B, two", "memory_bytes": 2 * 1024 * 1024}]
-
-
-@pytest.mark.parametrize(
-    ("named", "told"),
-    [
-        ("MIG-22222222-bbbb", [{"kind": "cuda", "name": "MIG 2g.20gb+me", "memory_bytes": 20 * 10**9}]),
-        ("MIG-1,MIG-2", [{"kind": "cuda", "name": "MIG 1g.10gb", "memory_bytes": 10 * 10**9}]),  # CUDA takes one
-        ("MIG-3", []),
-    ],
-)
-def test_a_slice_of_a_device(named: str, told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    assert gpus() == told
+    kinds = [
+        ("A", "NVIDIA A", 1024**2),
+        ("B", "NVIDIA B, two", 2 * 1024**2),
+        ("C", "NVIDIA C", 3 * 1024**2),
+        ("1", "MIG 1g.10gb", 10 * 10**9),
+        ("2", "MIG 2g.20gb+me", 20 * 10**9),
+    ]
+    devices = {letter: {"kind": "cuda", "name": name, "memory_bytes": size} for letter, name, size in kinds}
+    assert gpus() == [devices[letter] for letter in seen]
 
 
 def test_a_program_that_fails_means_no_device(nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,24 +114,22 @@ def interpreter(folder: Path, body: str) -> Path:
     return program
 
 
-def test_the_version_of_an_environment_of_its_own_is_asked_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("body", "version"), [(None, "0.32.0"), ("echo 0.31.0", "0.31.0"), ("exit 1", None), ("", None)]
+)
+def test_the_version_of_vllm_s_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: str | None, version: str
+) -> None:
+    """A worker that names no environment for them starts servers from its own; one whose named environment is broken
+    starts none: its trainer would ask that one all the same."""
+    monkeypatch.setattr(devices, "version", {**dict.fromkeys(devices._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
+    named = interpreter(tmp_path, body) if body else tmp_path / "none"
+    versions = devices.node_info((), None if body is None else named).versions
+    assert (versions["vllm"], versions.get("vllm-server")) == ("0.32.0", version)
+    assert ("COHORT_VLLM_PYTHON" in caplog.text) == (version is None)
+
+
+def test_that_version_is_asked_of_its_interpreter(tmp_path: Path) -> None:
     asks = 'case "$3" in *"version(\'vllm\')"*) echo 0.32.0;; *) exit 2;; esac'
     assert devices.node_info((), interpreter(tmp_path, asks)).versions["vllm-server"] == "0.32.0"
     assert "vllm-server" not in devices.node_info().versions
-
-
-def test_a_worker_that_names_none_starts_servers_from_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one whose named environment is broken starts none: its trainer would ask that one all the same."""
-    monkeypatch.setattr(devices, "version", {**dict.fromkeys(devices._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
-    told = devices.node_info().versions
-    assert (told["vllm"], told["vllm-server"]) == ("0.32.0", "0.32.0")
-    told = devices.node_info((), interpreter(tmp_path, "echo 0.31.0")).versions
-    assert (told["vllm"], told["vllm-server"]) == ("0.32.0", "0.31.0")
-    told = devices.node_info((), interpreter(tmp_path, "exit 1")).versions
-    assert (told["vllm"], told.get("vllm-server")) == ("0.32.0", None)
-
-
-def test_an_environment_without_it_is_told_and_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert "vllm-server" not in devices.node_info((), interpreter(tmp_path, "exit 1")).versions
-    assert "vllm-server" not in devices.node_info((), tmp_path / "none").versions
-    assert caplog.text.count("COHORT_VLLM_PYTHON") == 2

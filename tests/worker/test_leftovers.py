@@ -10,13 +10,10 @@ from worker.leftovers import Leftovers
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
-    for place in (
-        "attempt-1/checkpoints/step-000004",
-        "attempt-1/checkpoints/step-000005",
-        "attempt-1/checkpoints/final",
-    ):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "state.json").write_text("{}")
+    for name in ("step-000004", "step-000005", "final"):
+        folder = tmp_path / "attempt-1" / "checkpoints" / name
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text("{}")
     (tmp_path / "attempt-1/inputs/checkpoint-step-000002").mkdir(parents=True)
     (tmp_path / "attempt-1/inputs/problems.jsonl").write_text("{}")
     return tmp_path
@@ -34,29 +31,26 @@ def test_one_at_a_time_and_each_is_told(run_folder: Path) -> None:
     assert not (run_folder / "attempt-1/inputs/checkpoint-step-000002").exists(), "a fetched copy is needed no longer"
     leftovers.clear(both)
     assert leftovers.removed == both
+    gone = old("checkpoints/step-000001")
+    leftovers.clear([gone])
+    assert leftovers.removed == [*both, gone], "one that is gone already is told too"
     left = sorted(str(path.relative_to(run_folder)) for path in run_folder.rglob("*") if path.is_file())
     assert left == ["attempt-1/checkpoints/final/state.json", "attempt-1/inputs/problems.jsonl"]
 
 
-def test_one_that_is_gone_already_is_told_too(run_folder: Path) -> None:
-    leftovers = Leftovers(run_folder)
-    leftovers.clear([old("checkpoints/step-000001")])
-    assert leftovers.removed == [old("checkpoints/step-000001")]
-
-
 @pytest.mark.parametrize(
-    "one",
+    ("path", "fence"),
     [
-        old("checkpoints/step-000004", fence=2),
-        old("../attempt-1/checkpoints/step-000004"),
-        old("checkpoints/final"),
-        old("inputs"),
-        old("checkpoints"),
+        ("checkpoints/step-000004", 2),
+        ("../attempt-1/checkpoints/step-000004", 1),
+        ("checkpoints/final", 1),
+        ("inputs", 1),
+        ("checkpoints", 1),
     ],
 )
-def test_what_is_not_here_or_no_checkpoint_is_neither_removed_nor_told(run_folder: Path, one: OldCheckpoint) -> None:
+def test_what_is_not_here_or_no_checkpoint_is_neither_removed_nor_told(run_folder: Path, path: str, fence: int) -> None:
     before = sorted(run_folder.rglob("*"))
     leftovers = Leftovers(run_folder)
-    leftovers.clear([one])
+    leftovers.clear([old(path, fence)])
     assert leftovers.removed == []
     assert sorted(run_folder.rglob("*")) == before

@@ -1,9 +1,7 @@
 """A runs folder that several workers share, or of which a part cannot be looked at: no dead attempt is forgotten."""
 
 import os
-import signal
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from tests.worker.conftest import Site
 from tests.worker.life import OURS, claimed, lives
 from tests.worker.making import NODE
 from worker.client import Platform
-from worker.keeper import process
+from worker.keeper import Process
 from worker.orphans import LOCK, RECORD, Held, ProcessRecord, settle, still_leaving, survivors, sweep
 from worker.process import GroupSurvives
 
@@ -33,7 +31,7 @@ def test_another_node_s_dead_are_killed_and_left_to_it_to_tell(life: Any, site: 
         one = life(theirs.claim(run.pk, NODE), node=theirs.node)
         one.kill()
         settle(runs, mine)
-        assert not lives(one.orphan)
+        assert one.left() == []
         assert (one.folder / RECORD).exists()
         assert Run.objects.get().state == RunState.STARTING
         settle(runs, theirs)
@@ -42,25 +40,10 @@ def test_another_node_s_dead_are_killed_and_left_to_it_to_tell(life: Any, site: 
     assert not (one.folder / RECORD).exists()
 
 
-def test_another_node_s_survivor_keeps_no_run_away(tmp_path: Path) -> None:
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    try:
-        found = process(bystander.pid)
-        assert found is not None
-        Held(attempt(tmp_path, 1), claimed(), "theirs").survived(GroupSurvives("hangs", left=[found]))
-        assert f"process {found.pid} (state" in survivors(tmp_path, "theirs")
-        assert survivors(tmp_path, OURS) == ""
-    finally:
-        bystander.kill()
-        bystander.wait()
-
-
-def test_another_node_s_supervisor_is_not_waited_for(life: Any, tmp_path: Path) -> None:
-    one = life(node="theirs")
-    one.worker.kill()
-    one.worker.wait()
-    assert still_leaving(tmp_path / "runs", "theirs") == [1]
-    assert still_leaving(tmp_path / "runs", OURS) == []
+def test_another_node_s_survivor_keeps_no_run_away(bystander: Process, tmp_path: Path) -> None:
+    Held(attempt(tmp_path, 1), claimed(), "theirs").survived(GroupSurvives("hangs", left=[bystander]))
+    assert f"process {bystander.pid} (state" in survivors(tmp_path, "theirs")
+    assert survivors(tmp_path, OURS) == ""
 
 
 def test_a_record_of_an_older_worker_is_everybody_s_own(tmp_path: Path) -> None:
@@ -72,51 +55,44 @@ def test_a_record_of_an_older_worker_is_everybody_s_own(tmp_path: Path) -> None:
     assert list(sweep(tmp_path)) == [folder]
 
 
-def test_what_could_not_be_killed_is_known_by_id_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_killed_is_known_by_id_and_start(
+    bystander: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As another user's process, whose environment cannot be read and which is in no session of the trainer's."""
     monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    try:
-        folder, found = attempt(tmp_path, 1), process(bystander.pid)
-        assert found is not None
-        Held(folder, claimed(), OURS).survived(GroupSurvives("not allowed", left=[found]))
-        record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
-        assert record.left == ((found.pid, found.ticks),)
-        later = record.model_copy(update={"left": ((found.pid, found.ticks - 1),)})
-        (folder / RECORD).write_text(later.model_dump_json())
-        assert survivors(tmp_path, OURS) == "", "another process that has its id"
-        (folder / RECORD).write_text(record.model_dump_json())
-        assert [one.survives for one in sweep(tmp_path).values()] == [False]
-        assert bystander.wait() == -signal.SIGKILL
-    finally:
-        bystander.kill()
-        bystander.wait()
+    folder = attempt(tmp_path, 1)
+    Held(folder, claimed(), OURS).survived(GroupSurvives("not allowed", left=[bystander]))
+    record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
+    assert record.left == ((bystander.pid, bystander.ticks),)
+    later = record.model_copy(update={"left": ((bystander.pid, bystander.ticks - 1),)})
+    (folder / RECORD).write_text(later.model_dump_json())
+    assert survivors(tmp_path, OURS) == "", "another process that has its id"
+    (folder / RECORD).write_text(record.model_dump_json())
+    assert [one.survives for one in sweep(tmp_path).values()] == [False]
+    assert not lives(bystander.pid)
 
 
-@pytest.mark.parametrize("broken", ["lock", "record", "attempt", "run"])
+@pytest.mark.parametrize("broken", [LOCK, RECORD, "run-1/attempt-1", "run-1"])
 def test_one_folder_that_cannot_be_looked_at_hides_no_other(
     life: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     runs = tmp_path / "runs"
-    if broken == "run":
-        runs.mkdir()
-        (bad := runs / "run-1").symlink_to(runs / "run-1")
-    elif broken == "attempt":
-        (runs / "run-1").mkdir(parents=True)
-        (bad := runs / "run-1" / "attempt-1").symlink_to(runs / "run-1" / "attempt-1")
+    bad = attempt(runs, 1)
+    if broken in (LOCK, RECORD):
+        Held(bad, claimed(), OURS).release()
+        (bad / broken).unlink()
+        (bad / broken).mkdir()
     else:
-        bad = attempt(runs, 1)
-        held = Held(bad, claimed(), OURS)
-        held.release()
-        (bad / {"lock": LOCK, "record": RECORD}[broken]).unlink()
-        (bad / {"lock": LOCK, "record": RECORD}[broken]).mkdir()
+        bad = runs / broken
+        shutil.rmtree(bad)
+        bad.symlink_to(bad)
     one = life(claimed(run_id=2))
     one.kill()
     assert list(sweep(runs)) == [one.folder]
-    assert not lives(one.orphan)
+    assert one.left() == []
     assert still_leaving(runs, OURS) == []
     assert survivors(runs, OURS) == ""
-    assert f"what an attempt left in {bad} cannot be looked at" in caplog.text
+    assert str(bad) in caplog.text
 
 
 def test_a_folder_that_goes_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,5 +127,5 @@ def test_another_machine_s_attempt_is_not_locked(tmp_path: Path) -> None:
 def test_a_runs_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path) -> None:
     assert sweep(tmp_path / "not there yet") == {}
     (tmp_path / "runs").symlink_to(tmp_path / "runs")
-    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+    with pytest.raises(OSError, match="symbolic links"):
         sweep(tmp_path / "runs")

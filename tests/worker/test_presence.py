@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from cohort.runs.models import Node
 from cohort.runs.revoke import node_revoke
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 from tests.worker.conftest import Site
 from worker import presence
 from worker.environment import Environment
@@ -39,7 +39,7 @@ def test_a_runs_folder_that_breaks_and_heals(
         wait_for(lambda: refuses() == "", "it takes runs")
         assert not refused.is_set()
         node_revoke(node=Node.objects.get(), actor=None)
-        assert refused.wait(60)
+        assert refused.wait(DEADLINE)
     finally:
         stop.set()
         thread.join()

@@ -3,24 +3,24 @@ platform knows within moments.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 
-from cohort.environment import environment
 from cohort.runs.models import Attempt, Node, Run, RunState
 from cohort.runs.reconcile import attempts_lost
-from cohort.runs.services import run_cancel
-from tests.processes import clean_environment, wait_for
+from tests.processes import DEADLINE, wait_for
+from tests.worker.celery_process import worker_variables
 from tests.worker.conftest import Site
+from tests.worker.life import lives
 from tests.worker.stand_in import ROOT
 from worker.keeper import below, process, processes
 from worker.orphans import RECORD, ProcessRecord
@@ -70,12 +70,7 @@ class Worker:
         (folder / "site" / "sitecustomize.py").write_text(SITE)
         self.runs = folder / "runs"
         self.log = folder / "worker.log"
-        environment_ = {
-            "COHORT_URL": site.url,
-            "COHORT_NODE_TOKEN": site.node_token,
-            "COHORT_BROKER_URL": environment().broker_url,
-            "COHORT_HOME": str(environment().home_folder),
-            "COHORT_RUNS_DIR": str(self.runs),
+        own = {
             "COHORT_MIN_FREE_BYTES": "0",
             "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}",
             "TEST_ROOT": str(ROOT),
@@ -84,41 +79,44 @@ class Worker:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", WORKER, str(run.pk)],
-                env=clean_environment() | environment_ | told,
+                env=worker_variables(site, folder) | own | told,
                 cwd=folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
 
-    def record(self, fence: int = 1) -> ProcessRecord | None:
-        for file in self.runs.glob(f"run-*/attempt-{fence}/{RECORD}"):
-            told = ProcessRecord.model_validate_json(file.read_bytes())
-            if told.pid is not None:
-                return told
+    def record(self) -> ProcessRecord | None:
+        for file in self.runs.glob(f"run-*/attempt-1/{RECORD}"):
+            record = ProcessRecord.model_validate_json(file.read_bytes())
+            if record.pid is not None:
+                return record
         return None
 
-    def below(self) -> set[int]:
-        return {one.pid for one in below(self.process.pid, processes())}
+    def family(self) -> set[int]:
+        return {one.pid for one in below(self.process.pid, processes())} | {self.process.pid}
+
+    def ends(self) -> bool:
+        """Whether it ends well."""
+        return self.process.wait(DEADLINE) == 0
 
     def end(self) -> None:
-        left = self.below() | {self.process.pid}
-        for pid in left:
-            if lives(pid):
-                os.kill(pid, signal.SIGKILL)
+        kill(*filter(lives, self.family()))
         self.process.wait()
 
 
-def lives(pid: int) -> bool:
-    found = process(pid)
-    return found is not None and found.lives
+def kill(*pids: int) -> None:
+    """So that none can react to another's end."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
 
 
 @pytest.fixture
 def worker(site: Site, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     made: list[Worker] = []
 
-    def make(run: Run, mode: str = "obey", **told: str) -> Worker:
-        made.append(Worker(site, tmp_path, run, mode, **told))
+    def make(run: Run, mode: str = "obey", **variables: str) -> Worker:
+        made.append(Worker(site, tmp_path, run, mode, **variables))
         return made[-1]
 
     yield make
@@ -126,18 +124,30 @@ def worker(site: Site, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         one.end()
 
 
-@contextmanager
-def training(
-    worker: Callable[..., Worker], site: Site, mode: str = "obey"
-) -> Iterator[tuple[Worker, Run, ProcessRecord]]:
-    """A run that has stored three steps."""
-    run = site.launch()
-    one = worker(run, mode)
-    wait_for(lambda: run.steps.count() == 3, lambda: one.log.read_text())
-    told = wait_for(one.record, "the record is written")
-    family = one.below()
-    yield one, run, told
-    wait_for(lambda: not any(map(lives, family - {one.process.pid})), lambda: f"left: {[*filter(lives, family)]}")
+Training = Callable[..., AbstractContextManager[tuple[Worker, Run, ProcessRecord]]]
+
+
+@pytest.fixture
+def training(worker: Callable[..., Worker], site: Site) -> Training:
+    """A run that has stored three steps; afterwards none of its processes may be left."""
+
+    @contextmanager
+    def begin(mode: str = "obey") -> Iterator[tuple[Worker, Run, ProcessRecord]]:
+        run = site.launch()
+        one = worker(run, mode)
+        wait_for(lambda: run.steps.count() == 3, lambda: one.log.read_text())
+        record = wait_for(one.record, "the record is written")
+        family = one.family() - {one.process.pid}
+        yield one, run, record
+        wait_for(lambda: not any(map(lives, family)), lambda: f"left: {[*filter(lives, family)]}")
+
+    return begin
+
+
+def keeper_of(record: ProcessRecord) -> int:
+    trainer = process(record.pid or 0)
+    assert trainer is not None
+    return trainer.parent
 
 
 def state(run: Run) -> tuple[str, str]:
@@ -147,89 +157,79 @@ def state(run: Run) -> tuple[str, str]:
 
 def test_the_whole_way(worker: Callable[..., Worker], site: Site) -> None:
     run = site.launch()
-    one = worker(run, "finish")
-    assert one.process.wait(timeout=120) == 0, one.log.read_text()
+    one = worker(run, "finish", COHORT_LABELS="a100, lab")
+    assert one.ends(), one.log.read_text()
     assert state(run) == (RunState.SEALING, "")
     assert one.record() is None
     assert site.node_token not in one.log.read_text()
+    assert Node.objects.get().info["labels"] == ["a100", "lab"]
 
 
-def test_a_shutdown_preempts(worker: Callable[..., Worker], site: Site) -> None:
-    with training(worker, site) as (one, run, _):
-        one.process.terminate()
-        assert one.process.wait(timeout=120) == 0
-        assert state(run)[0] == RunState.QUEUED
-        assert (Attempt.objects.get().state, Attempt.objects.get().end_code) == ("preempted", "worker_shutdown")
-        assert one.record() is None
-
-
-def test_a_worker_that_is_killed_preempts(worker: Callable[..., Worker], site: Site) -> None:
-    """The kernel tells its supervisor."""
-    with training(worker, site) as (one, run, _):
-        one.process.kill()
-        one.process.wait()
+@pytest.mark.parametrize("asked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["killed", "asked"])
+def test_a_worker_that_ends_preempts(training: Training, asked: bool) -> None:
+    """Of one that is killed the kernel tells its supervisor."""
+    with training() as (one, run, _):
+        one.process.send_signal(signal.SIGTERM if asked else signal.SIGKILL)
+        assert one.ends() == asked
         wait_for(lambda: state(run)[0] == RunState.QUEUED, lambda: one.log.read_text())
-        assert Attempt.objects.get().end_code == "worker_shutdown"
+        assert (Attempt.objects.get().state, Attempt.objects.get().end_code) == ("preempted", "worker_shutdown")
+        wait_for(lambda: one.record() is None, "the record is removed")
 
 
-@pytest.mark.parametrize("mode", ["obey", "deaf"])
-def test_a_supervisor_that_is_killed_is_told_of_at_once(worker: Callable[..., Worker], site: Site, mode: str) -> None:
+def supervisor_of(record: ProcessRecord) -> int:
+    return record.supervisor_pid
+
+
+def trainer_of(record: ProcessRecord) -> int:
+    return record.pid or 0
+
+
+@pytest.mark.parametrize(
+    ("killed", "mode", "code", "end"),
+    [
+        (supervisor_of, "obey", "worker_lost", "lost"),
+        pytest.param(supervisor_of, "deaf", "worker_lost", "lost", marks=pytest.mark.slow),
+        pytest.param(trainer_of, "obey", "trainer_killed", "failed", marks=pytest.mark.slow),
+        pytest.param(keeper_of, "deaf", "trainer_killed", "failed", marks=pytest.mark.slow),
+    ],
+)
+def test_the_platform_hears_of_a_kill_at_once(
+    training: Training, killed: Callable[[ProcessRecord], int], mode: str, code: str, end: str
+) -> None:
     """The trainer, and what it started, dies; the lease has nothing to do with it."""
-    with training(worker, site, mode) as (one, run, told):
-        os.kill(told.supervisor_pid, signal.SIGKILL)
-        assert one.process.wait(timeout=120) == 0
-        assert state(run) == (RunState.QUEUED, "worker_lost")
-        assert Attempt.objects.get().state == "lost"
+    with training(mode) as (one, run, record):
+        os.kill(killed(record), signal.SIGKILL)
+        assert one.ends()
+        assert state(run) == (RunState.QUEUED, code)
+        assert Attempt.objects.get().state == end
         assert one.record() is None
-        assert "ended by SIGKILL" in one.log.read_text()
 
 
-def test_a_trainer_that_is_killed(worker: Callable[..., Worker], site: Site) -> None:
-    with training(worker, site) as (one, run, told):
-        assert told.pid is not None
-        os.kill(told.pid, signal.SIGKILL)
-        assert one.process.wait(timeout=120) == 0
-        assert state(run) == (RunState.QUEUED, "trainer_killed")
-
-
-def test_a_keeper_that_is_killed(worker: Callable[..., Worker], site: Site) -> None:
-    with training(worker, site, "deaf") as (one, run, told):
-        trainer = process(told.pid or 0)
-        assert trainer is not None
-        os.kill(trainer.parent, signal.SIGKILL)
-        assert one.process.wait(timeout=120) == 0
-        assert state(run) == (RunState.QUEUED, "trainer_killed")
-
-
-def test_everything_is_killed_and_the_next_life_tells(worker: Callable[..., Worker], site: Site) -> None:
-    with training(worker, site, "deaf") as (one, run, _):
-        family = one.below() | {one.process.pid}
-        for pid in family:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in family:
-            os.kill(pid, signal.SIGKILL)
+@pytest.mark.slow
+def test_everything_is_killed_and_the_next_life_tells(
+    training: Training, worker: Callable[..., Worker], site: Site
+) -> None:
+    with training("deaf") as (one, run, _):
+        kill(*one.family())
         one.process.wait()
         assert state(run)[0] == RunState.TRAINING
         other = site.launch()
         again = worker(other, "finish")
-        assert again.process.wait(timeout=120) == 0
+        assert again.ends()
         assert state(other)[0] == RunState.SEALING
         assert state(run) == (RunState.QUEUED, "worker_lost")
-        assert not again.runs.joinpath(f"run-{run.pk}", "attempt-1", RECORD).exists()
+        assert again.record() is None
 
 
-def test_what_survives_sigkill_is_not_forgotten(worker: Callable[..., Worker], site: Site) -> None:
+@pytest.mark.slow
+def test_what_survives_sigkill_is_not_forgotten(training: Training, worker: Callable[..., Worker], site: Site) -> None:
     """The platform knows, and the worker takes no run until it is gone."""
-    with training(worker, site, "deaf") as (one, run, told):
-        family = one.below() | {one.process.pid}
-        keeper_pid = process(told.pid or 0).parent  # type: ignore[union-attr]
-        for pid in (one.process.pid, told.supervisor_pid, keeper_pid):
-            os.kill(pid, signal.SIGSTOP)
-        for pid in (one.process.pid, told.supervisor_pid, keeper_pid):
-            os.kill(pid, signal.SIGKILL)
+    with training("deaf") as (one, run, record):
+        family = one.family()
+        dying = (record.supervisor_pid, keeper_of(record), one.process.pid)
+        kill(*dying)
         one.process.wait()
-        dying = (told.pid or 0, told.supervisor_pid, keeper_pid)
-        wait_for(lambda: not any(map(lives, dying)), "the trainer dies with its keeper")
+        wait_for(lambda: not any(map(lives, (*dying, trainer_of(record)))), "the trainer dies with its keeper")
         left = [pid for pid in family if lives(pid)]
         assert left, "the program that it had started"
         other = site.launch()
@@ -237,22 +237,21 @@ def test_what_survives_sigkill_is_not_forgotten(worker: Callable[..., Worker], s
         wait_for(lambda: Node.objects.get().info["refuses"], "it tells the platform")
         wait_for(lambda: "not claimed" in hindered.log.read_text(), "it has looked at its message")
         hindered.process.terminate()
-        assert hindered.process.wait(timeout=120) == 0
-        assert "not claimed: SIGKILL has not ended process" in hindered.log.read_text()
+        assert hindered.ends()
         assert all(f"process {pid} (state" in hindered.log.read_text() for pid in left)
         assert (state(run), state(other)[0]) == ((RunState.QUEUED, "worker_lost"), RunState.QUEUED)
         assert hindered.record() is not None
         assert f"process {left[0]} (state" in Node.objects.get().info["refuses"]
         again = worker(other, "finish")
-        assert again.process.wait(timeout=120) == 0
+        assert again.ends()
         assert state(other)[0] == RunState.SEALING
         assert again.record() is None
         assert Node.objects.get().info["refuses"] == ""
 
 
-def test_a_stopped_supervisor_writes_nothing_after_its_run_went_on(worker: Callable[..., Worker], site: Site) -> None:
-    with training(worker, site, "deaf") as (one, run, told):
-        os.kill(told.supervisor_pid, signal.SIGSTOP)
+def test_a_stopped_supervisor_writes_nothing_after_its_run_went_on(training: Training) -> None:
+    with training("deaf") as (one, run, record):
+        os.kill(record.supervisor_pid, signal.SIGSTOP)
 
         def lose() -> list[int]:
             """As after a minute of silence; the platform may still be answering the last beat."""
@@ -261,67 +260,32 @@ def test_a_stopped_supervisor_writes_nothing_after_its_run_went_on(worker: Calla
 
         assert wait_for(lose, "the attempt is lost") == [run.pk]
         before = run.events.count()
-        os.kill(told.supervisor_pid, signal.SIGCONT)
-        assert one.process.wait(timeout=120) == 0
+        os.kill(record.supervisor_pid, signal.SIGCONT)
+        assert one.ends()
         assert state(run)[0] == RunState.QUEUED
         assert run.events.count() == before
-        assert "no longer ours" in one.log.read_text()
 
 
-def test_a_full_disk_takes_no_run(worker: Callable[..., Worker], site: Site) -> None:
-    run = site.launch()
-    one = worker(run, "finish", COHORT_MIN_FREE_BYTES=str(1 << 60), TEST_STAY="1")
-    wait_for(lambda: "not claimed" in one.log.read_text(), "it has looked at its message")
-    info = wait_for(lambda: Node.objects.get().info, "it is heard of")
-    assert "must be free (COHORT_MIN_FREE_BYTES)" in info["refuses"]
-    assert len(info["runs_id"]) == 32
-    one.process.terminate()
-    assert one.process.wait(timeout=120) == 0
-    assert state(run)[0] == RunState.QUEUED
-    assert Run.objects.get().fence == 0
-    assert "must be free (COHORT_MIN_FREE_BYTES)" in one.log.read_text()
-
-
-def test_a_runs_folder_that_cannot_be_looked_at_takes_no_run(
-    worker: Callable[..., Worker], site: Site, tmp_path: Path
+@pytest.mark.slow
+@pytest.mark.parametrize("hindrance", ["COHORT_MIN_FREE_BYTES", "COHORT_RUNS_DIR"])
+def test_a_worker_that_takes_no_run_tells_why(
+    worker: Callable[..., Worker], site: Site, tmp_path: Path, hindrance: str
 ) -> None:
-    """What died in it may hold the GPU."""
-    run, runs = site.launch(), tmp_path / "loop"
-    runs.symlink_to(runs)
-    one = worker(run, "finish", COHORT_RUNS_DIR=str(runs), TEST_STAY="1")
-    wait_for(lambda: f"run {run.pk} not taken" in one.log.read_text(), "it has looked at its message")
-    wait_for(lambda: Node.objects.get().info, "it is heard of")
-    assert f"{runs} cannot be looked at" in Node.objects.get().info["refuses"]
+    """A full disk, or a runs folder that cannot be looked at: what died in it may hold the GPU."""
+    run, loop = site.launch(), tmp_path / "loop"
+    loop.symlink_to(loop)
+    variables = {"COHORT_MIN_FREE_BYTES": str(1 << 60), "COHORT_RUNS_DIR": str(loop)}
+    one = worker(run, "finish", **{hindrance: variables[hindrance]}, TEST_STAY="1")
+    wait_for(lambda: re.search("not (claimed|taken)", one.log.read_text()), "it has looked at its message")
+    info = wait_for(lambda: Node.objects.get().info, "it is heard of")
+    assert (hindrance if hindrance == "COHORT_MIN_FREE_BYTES" else str(loop)) in info["refuses"]
     one.process.terminate()
-    assert one.process.wait(timeout=120) == 0
-    assert state(run)[0] == RunState.QUEUED
-    assert Run.objects.get().fence == 0
+    assert one.ends()
+    assert (state(run)[0], Run.objects.get().fence) == (RunState.QUEUED, 0)
 
 
-def test_labels_reach_the_platform(worker: Callable[..., Worker], site: Site) -> None:
-    run = site.launch()
-    one = worker(run, "finish", COHORT_LABELS="a100, lab")
-    assert one.process.wait(timeout=120) == 0, one.log.read_text()
-    assert Node.objects.get().info["labels"] == ["a100", "lab"]
-
-
+@pytest.mark.slow
 def test_a_label_that_cannot_name_a_queue_is_refused(worker: Callable[..., Worker], site: Site) -> None:
     one = worker(site.launch(), "finish", COHORT_LABELS="a100,gpu2")
-    assert one.process.wait(timeout=120) != 0
+    assert not one.ends()
     assert "COHORT_LABELS" in one.log.read_text()
-    assert "Traceback" not in one.log.read_text()
-
-
-def test_cancel_before_the_trainer_started(worker: Callable[..., Worker], site: Site, monkeypatch: Any) -> None:
-    """While the platform cannot give the data: the wish is met between the tries."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("cohort.worker_api.api.attempt_inputs", fail)
-    run = site.launch()
-    one = worker(run)
-    wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), lambda: one.log.read_text())
-    run_cancel(run=run, actor=site.user)
-    assert one.process.wait(timeout=120) == 0
-    assert state(run)[0] == RunState.CANCELLED
