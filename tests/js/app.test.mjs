@@ -28,6 +28,8 @@ test("nothing polled is swapped away while a button is pressed", () => {
   document.fire("pointerup");
   clock.advance(0);
   assert.ok(swapped(polled()));
+  document.fire("pointerdown", { button: 2, target: pressable });
+  assert.ok(swapped(polled()), "the menu's button makes no click");
   document.fire("pointerdown", { button: 0, target: new Element("div") });
   assert.ok(swapped(polled()), "a press on a scroll bar has no end here");
 });
