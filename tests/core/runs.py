@@ -87,17 +87,18 @@ class Setting:
         """Exit status of `grpo train`, or minus the signal that ended it."""
         return forked(["train", str(self.write(**more)), "--out", str(out), *arguments], fault=fault)
 
-    def printed(self, out: Path, *arguments: str, **more: object) -> tuple[int, str]:
-        """The same, with what it printed."""
-        log = out.with_name(f"{out.name}.printed")
+    def told(self, out: Path, *arguments: str, log: Path | None = None, **more: object) -> tuple[int, str]:
+        """The same, with what it printed (by way of `log`)."""
+        log = log or out.with_name(f"{out.name}.printed")
         status = forked(["train", str(self.write(**more)), "--out", str(out), *arguments], log=log)
         return status, log.read_text(encoding="utf-8")
 
-    def train_through(self, out: Path, points: Sequence[str], **more: object) -> None:
-        """Train to the end, killed at each of the points in turn and resumed."""
+    def through(self, out: Path, points: Sequence[str], **more: object) -> list[str]:
+        """Train to the end, killed at each of the points in turn and resumed; returns those that were met: all."""
         for point in points:
             assert self.train(out, *resuming(out), fault=point, **more) == KILLED, point
         assert self.train(out, *resuming(out), **more) == 0
+        return list(points)
 
 
 def setting(home: Path, name: str) -> Setting:
