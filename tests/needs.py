@@ -63,6 +63,7 @@ def _namespaces() -> bool:
 _KNOWN = {
     "chromium": (lambda: shutil.which("chromium") is not None, "Chromium (Debian: apt-get install chromium)"),
     "bwrap": (lambda: shutil.which("bwrap") is not None, "bubblewrap (Debian: apt-get install bubblewrap)"),
+    "node": (lambda: shutil.which("node") is not None, "Node.js 20 or newer (Debian: apt-get install nodejs)"),
     "make": (lambda: shutil.which("make") is not None, "make (Debian: apt-get install make)"),
     "gsm8k": (GSM8K.is_file, "GSM8K's train.jsonl under gsm8k/ in the folder that COHORT_TEST_DATA names"),
     "public-sets": (

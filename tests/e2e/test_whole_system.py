@@ -22,7 +22,7 @@ from cohort.evidence.note import open_note
 from cohort.evidence.verify import verify_card
 from tests.browser import picture
 from tests.e2e.person import MINUTES, Person, signed_in
-from tests.forged_card import each_changed
+from tests.factories.forged import each_changed
 from tests.needs import needs
 from tests.processes import Started, answers, belonging_to, cohort, people, up, wait_for
 

@@ -8,8 +8,8 @@ from cohort.runs.ingest import records_ingest
 from cohort.runs.models import Attempt, Run
 from cohort.runs.nodes import node_create
 from grpo_core import records
-from tests.web.run_rows import Maker
-from tests.worker.making import NODE, packed
+from tests.factories.runs import Maker
+from tests.factories.worker import NODE, packed
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from cohort.accounts.services import user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.environment import environment
 from cohort.runs.models import Node, Run
-from tests import sealed_run
 from tests.browser import chromium
+from tests.factories import sealed_run
+from tests.factories.runs import Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
-from tests.web.run_rows import Maker, add_checkpoint, add_steps
 
 __all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
 

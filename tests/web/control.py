@@ -24,9 +24,9 @@ from cohort.runs.selectors.queue import WaitingRow, waiting_rows
 from cohort.runs.services import run_submit
 from grpo_core import records
 from grpo_core.wire import Beat, Finish, NodeInfo, Progress
-from tests.sealed_run import ingest
+from tests.factories.runs import Maker
+from tests.factories.sealed_run import ingest
 from tests.web.run_page import words
-from tests.web.run_rows import Maker
 
 DIGEST = "5" * 64
 

@@ -22,12 +22,12 @@ from cohort.environment import environment
 from cohort.governance.life.public import public_link_make
 from cohort.lab.models import LabJob
 from cohort.runs.models import Checkpoint, Node
-from tests import sealed_run
 from tests.cases import FOLDER, cases
+from tests.factories import sealed_run
+from tests.factories.lab import sampled
+from tests.factories.runs import Maker
+from tests.factories.suites import add_suite
 from tests.web.conftest import PROBLEMS, R1_EXACT, write_safetensors
-from tests.web.lab_rows import sampled
-from tests.web.run_rows import Maker
-from tests.web.suite_rows import add_suite
 
 ROLES = ("admin", "operator", "reviewer", "viewer", "stranger", "anonymous")
 FIELDS = ("url", "method", "kwargs", "data", *ROLES)

@@ -22,7 +22,7 @@ from cohort.environment import environment
 from cohort.runs.models import Attempt
 from grpo_core.errors import ModelError
 from tests.cases import cases
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 
 ClientFor = Callable[[User], Client]
 COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"

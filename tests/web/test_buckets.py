@@ -11,8 +11,8 @@ from cohort.runs.charts import MAX_POINTS, series, width_of
 from cohort.runs.models import Attempt, Bucket, Run
 from cohort.runs.selectors.series import MOST_ROWS, pieces
 from grpo_core import records
+from tests.factories.worker import envelopes, phase
 from tests.web.batches import attempt, follow, resumed, run, saved, send
-from tests.worker.making import envelopes, phase
 
 __all__ = ["attempt", "run"]  # fixtures
 

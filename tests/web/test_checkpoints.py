@@ -19,11 +19,11 @@ from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run, RunEven
 from cohort.runs.nodes import node_create
 from grpo_core import records
 from grpo_core.wire import UploadReply
+from tests.factories.runs import Maker, add_checkpoint
+from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import saved
 from tests.web.conftest import PROBLEMS
-from tests.web.run_rows import Maker, add_checkpoint
 from tests.web.worker_calls import AttemptCaller, Caller, claim, node, refused
-from tests.worker.making import envelopes, packed, phase, step
 
 __all__ = ["node"]  # fixtures
 

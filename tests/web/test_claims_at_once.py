@@ -11,10 +11,10 @@ from cohort.accounts.models import Project
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Attempt, Node, Run
+from tests.factories.runs import Maker
 from tests.processes import DEADLINE
 from tests.web.conftest import PROBLEMS, R1_EXACT
 from tests.web.control import claim, finish, node
-from tests.web.run_rows import Maker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CLAIMERS, RUNS = 8, 12

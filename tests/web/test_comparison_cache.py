@@ -19,8 +19,8 @@ from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, R
 from cohort.runs.selectors.evaluations import suites
 from cohort.runs.services import run_submit
 from grpo_core.config import RunConfig
+from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import Maker, add_evaluation, gone_on, put_in
 
 ClientFor = Callable[[User], Client]
 Row = dict[str, Any]

@@ -20,9 +20,9 @@ from cohort.catalog.models import BaseModel, EvalSuite, PromptDataset
 from cohort.catalog.services import dataset_create
 from cohort.catalog.tasks import dataset_from_task, task_reward
 from tests.cases import cases
+from tests.factories.suites import ITEMS
+from tests.factories.suites import upload as suite_upload
 from tests.needs import needs
-from tests.web.suite_rows import ITEMS
-from tests.web.suite_rows import upload as suite_upload
 
 ClientFor = Callable[[User], Client]
 GOOD = b'{"prompt": "what is 1 + 1?", "answer": "2"}\n{"prompt": "what is 1 + 22?", "answer": 23}\n'

@@ -20,10 +20,10 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.wire import NodeInfo
 from tests.cases import cases
+from tests.factories.runs import Maker
+from tests.factories.worker import NODE
 from tests.web.clients import operator
 from tests.web.form_page import error
-from tests.web.run_rows import Maker
-from tests.worker.making import NODE
 
 __all__ = ["operator"]  # fixtures
 

@@ -17,10 +17,10 @@ from cohort.runs.models import Node, StepMetric
 from cohort.runs.schedule import seats
 from cohort.runs.services import run_submit
 from grpo_core.config import RunConfig
-from tests.web.estimate_rows import measured, there
+from tests.factories.estimates import measured, there
+from tests.factories.runs import Maker, add_steps
+from tests.factories.worker import NODE
 from tests.web.run_page import words
-from tests.web.run_rows import Maker, add_steps
-from tests.worker.making import NODE
 
 ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"

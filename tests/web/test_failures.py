@@ -12,6 +12,7 @@ from cohort.runs.reconcile import attempts_lost, queued_republish
 from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
 from grpo_core import errors
 from tests.cases import cases
+from tests.factories.runs import Maker
 from tests.web.control import (
     age,
     beat,
@@ -26,7 +27,6 @@ from tests.web.control import (
     stop_clock,
     train,
 )
-from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
 __all__ = ["gpu1"]  # fixtures

@@ -17,9 +17,9 @@ from cohort.review.models import Annotation, Group
 from cohort.review.selectors import current_groups, step_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 from tests.web.clients import admin, reviewer, viewer
 from tests.web.run_page import words
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 
 __all__ = ["admin", "reviewer", "viewer"]  # fixtures
 

@@ -9,7 +9,7 @@ from django.db.models import ProtectedError
 
 from cohort.runs.models import Attempt, Run, RunEvent, RunState
 from cohort.runs.transitions import ALLOWED
-from tests.web.run_rows import Maker, put_in
+from tests.factories.runs import Maker, put_in
 
 pytestmark = pytest.mark.django_db
 

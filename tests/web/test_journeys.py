@@ -14,9 +14,9 @@ from cohort.governance.services import record_seal
 from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_by_token
 from grpo_core.records import StepMetrics
-from tests import sealed_run
+from tests.factories import sealed_run
+from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.web.control import waited_for_its_record
-from tests.web.run_rows import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 OpenPage = Callable[..., Page]

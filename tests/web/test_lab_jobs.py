@@ -30,11 +30,11 @@ from grpo_core.probe.run import probe_rubric
 from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.wire import JobGiven
+from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
+from tests.factories.worker import NODE
 from tests.web.conftest import PROBLEMS, R1_EXACT
 from tests.web.control import stop_clock
-from tests.web.sandbox_reports import BROKEN, WORKS, node_info
 from tests.web.worker_calls import Caller, refused
-from tests.worker.making import NODE
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db

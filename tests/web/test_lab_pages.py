@@ -25,8 +25,8 @@ from cohort.runs.services import run_create, run_submit
 from cohort.templatetags.lab import call_time
 from grpo_core.errors import ConfigError
 from tests.cases import cases
-from tests.web.lab_rows import claimed, failed, finished, format_only, lab_node, probed, sampled
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 
 ClientFor = Callable[[User], Client]
 PYTHON = {

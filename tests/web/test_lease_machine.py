@@ -36,9 +36,9 @@ from cohort.runs.services import NotPossible, run_cancel, run_pause, run_resume,
 from cohort.runs.transitions import IllegalTransition
 from grpo_core import records
 from grpo_core.wire import LostAttempt, LostAttempts
-from tests.sealed_run import ingest
+from tests.factories.runs import Maker
+from tests.factories.sealed_run import ingest
 from tests.web.control import beat, checkpoint, claim, claimed, finish, node, resumed, waited_for_its_record
-from tests.web.run_rows import Maker
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from cohort.accounts.models import Project, User
 from cohort.runs.limits import falls_below, gpu_hours_used, hours_free_at, project_limits_set, project_use
 from cohort.runs.models import Attempt
 from grpo_core.errors import ConfigError
-from tests.web.run_rows import Maker
+from tests.factories.runs import Maker
 
 HOUR = timedelta(hours=1)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

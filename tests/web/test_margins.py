@@ -14,11 +14,11 @@ from cohort.governance.services import record_seal
 from cohort.runs.models import Run
 from cohort.runs.services import ChosenSuite, NotPossible, run_create, run_extend, run_resume, run_retry, run_submit
 from grpo_core.errors import ConfigError
-from tests import sealed_run
+from tests.factories import sealed_run
+from tests.factories.runs import Maker, add_checkpoint, add_evaluation, put_in
+from tests.factories.suites import ITEMS, add_suite, upload
 from tests.web.form_page import said, value
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import Maker, add_checkpoint, add_evaluation, put_in
-from tests.web.suite_rows import ITEMS, add_suite, upload
 
 ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"

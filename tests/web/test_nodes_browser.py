@@ -16,8 +16,8 @@ from cohort.audit import services as audit
 from cohort.audit.models import LogPush
 from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_by_token
-from tests.web.governance.card_made import Log, Sealed, card, cards, packed
-from tests.web.run_rows import HOSTILE, Maker, add_steps
+from tests.factories.runs import HOSTILE, Maker, add_steps
+from tests.factories.small_cards import Log, Sealed, card, cards, packed
 from tests.web.windows import serious_faults, windows
 
 GPU = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}

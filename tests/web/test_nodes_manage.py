@@ -16,9 +16,9 @@ from cohort.embedded import people
 from cohort.embedded.home import HomeError
 from cohort.runs import nodes
 from cohort.runs.models import Draining, Node
-from tests.web.run_rows import Maker
+from tests.factories.runs import Maker
+from tests.factories.worker import NODE
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
-from tests.worker.making import NODE
 
 pytestmark = pytest.mark.django_db
 ClientFor = Callable[[User], Client]

@@ -14,10 +14,10 @@ from cohort.accounts.models import User
 from cohort.runs.models import Node
 from cohort.runs.nodes import node_create, node_present
 from cohort.runs.selectors.sandboxes import no_sandbox, sandbox_of
-from tests.web.run_rows import Maker
-from tests.web.sandbox_reports import BROKEN, WORKS, node_info
+from tests.factories.runs import Maker
+from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
+from tests.factories.worker import NODE
 from tests.web.worker_calls import AttemptCaller, Caller, claim
-from tests.worker.making import NODE
 
 pytestmark = pytest.mark.django_db
 ClientFor = Callable[[User], Client]

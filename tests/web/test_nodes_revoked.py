@@ -13,10 +13,10 @@ from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
 from cohort.runs.nodes import node_rotate
 from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel, run_retry
+from tests.factories.worker import NODE, envelopes, packed, phase, step
 from tests.web import control, worker_calls
 from tests.web.control import checkpoint, steps, waited_for_its_record, why
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused, run
-from tests.worker.making import NODE, envelopes, packed, phase, step
 
 __all__ = ["node", "run"]  # fixtures
 

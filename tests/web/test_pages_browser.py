@@ -18,10 +18,10 @@ from cohort.lab.services import job_ask
 from cohort.runs.models import Attempt, ImportedResult, Node, Run
 from cohort.runs.services import ChosenSuite, run_create, run_submit
 from tests.browser import picture
+from tests.factories.lab import failed, format_only, lab_node, probed, sampled
+from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
+from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.control import ended
-from tests.web.lab_rows import failed, format_only, lab_node, probed, sampled
-from tests.web.run_rows import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
-from tests.web.suite_rows import CHOICES, HARMFUL, add_suite
 from tests.web.windows import serious_faults, windows
 
 pytestmark = pytest.mark.slow

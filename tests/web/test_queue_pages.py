@@ -5,10 +5,10 @@ from django.utils import timezone
 
 from cohort.accounts.models import Project
 from cohort.runs.models import Node, Run
+from tests.factories.runs import Maker
 from tests.web.clients import admin, operator, stranger, viewer
 from tests.web.control import do, poll_of
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import Maker
 
 __all__ = ["admin", "operator", "stranger", "viewer"]  # fixtures
 

@@ -18,9 +18,9 @@ from cohort.runs.outages import leases_capped, leases_count, tries_capped
 from cohort.runs.pulse import pulse
 from grpo_core import records
 from tests.cases import cases
-from tests.sealed_run import ingest
+from tests.factories.runs import Maker
+from tests.factories.sealed_run import ingest
 from tests.web.control import age, beat, claim, database_now, finish, gpu1, node, queue_at, steps, stop_clock, train
-from tests.web.run_rows import Maker
 from tests.worker.queues import take_all
 
 __all__ = ["gpu1"]  # fixtures

@@ -13,8 +13,8 @@ from cohort.runs.models import Attempt, Node, StepMetric
 from cohort.runs.nodes import token_digest
 from cohort.wsgi import application
 from grpo_core import records
+from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import attempt, run
-from tests.worker.making import envelopes, packed, phase, step
 
 __all__ = ["attempt", "run"]  # fixtures
 

@@ -6,10 +6,10 @@ from django.utils import timezone
 from cohort.runs.models import Attempt, Run
 from cohort.runs.selectors.checkpoints import checkpoint_page
 from cohort.runs.selectors.tries import attempt_page, successor
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.web.clients import operator, viewer
 from tests.web.control import ended, poll_of
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 
 __all__ = ["operator", "viewer"]  # fixtures
 

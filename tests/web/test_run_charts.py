@@ -19,7 +19,7 @@ from cohort.runs.models import Attempt, Run, StepMetric
 from cohort.runs.selectors.series import seams, segments
 from grpo_core.config import RunConfig
 from tests.cases import cases
-from tests.web.run_rows import Maker, add_steps, gone_on
+from tests.factories.runs import Maker, add_steps, gone_on
 
 Series = Callable[..., dict[str, Any]]
 

@@ -26,6 +26,7 @@ from cohort.runs.services import (
 from cohort.runs.transitions import IllegalTransition
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from tests.factories.runs import Maker, put_in
 from tests.web.control import (
     at,
     attempt,
@@ -45,7 +46,6 @@ from tests.web.control import (
     train,
     waited_for_its_record,
 )
-from tests.web.run_rows import Maker, put_in
 from tests.worker.queues import take_all
 
 __all__ = ["attempt", "failed", "gpu1", "run"]  # fixtures

@@ -11,7 +11,7 @@ from django.test import Client
 from cohort.accounts.models import User
 from cohort.runs.models import Attempt, Run
 from grpo_core.config import RunConfig
-from tests.web.run_rows import Maker, add_steps
+from tests.factories.runs import Maker, add_steps
 
 Download = Callable[[Run, str], HttpResponse]
 

@@ -14,10 +14,10 @@ from cohort.runs.selectors.evaluations import CHANGES, Suite, changed_items, sui
 from cohort.runs.services import ChosenSuite, run_create, run_submit
 from grpo_core.config import RunConfig
 from grpo_core.stats import holm
+from tests.factories.runs import Maker, add_evaluation, put_in
+from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.clients import reviewer, viewer
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import Maker, add_evaluation, put_in
-from tests.web.suite_rows import CHOICES, HARMFUL, add_suite
 
 __all__ = ["reviewer", "viewer"]  # fixtures
 

@@ -26,10 +26,10 @@ from cohort.runs.models import Node, Run
 from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, diff
 from tests.cases import cases
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.web.clients import operator, stranger
 from tests.web.form_page import as_browser, error, selected, value
 from tests.web.run_page import page_of
-from tests.web.run_rows import HOSTILE, HOSTILE_SHOWN, Maker
 
 __all__ = ["operator", "stranger"]  # fixtures
 

@@ -15,8 +15,8 @@ from cohort.runs.schedule import queue, seats, takeable
 from cohort.runs.selectors.queue import waiting_rows
 from cohort.runs.services import run_submit
 from grpo_core.errors import ConfigError
-from tests.web.run_rows import Maker
-from tests.web.sandbox_reports import BROKEN, WORKS, node_info
+from tests.factories.runs import Maker
+from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 
 pytestmark = pytest.mark.django_db
 

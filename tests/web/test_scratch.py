@@ -15,7 +15,7 @@ from cohort.governance.services import record_reissue, record_seal
 from cohort.paths import ROOT
 from cohort.runs.models import Run
 from cohort.scratch import scratch_folder
-from tests import sealed_run
+from tests.factories import sealed_run
 from tests.processes import clean_environment
 
 WORK = """

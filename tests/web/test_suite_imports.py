@@ -26,8 +26,8 @@ from cohort.runs.imports import BadImport, Found, Upload, read_uploads
 from cohort.runs.imports.bounds import MAX_DOCUMENT_BYTES
 from cohort.runs.models import ImportedResult, Run
 from tests.cases import cases
+from tests.factories.runs import Maker
 from tests.web.run_page import page_of, words
-from tests.web.run_rows import Maker
 
 HERE = Path(__file__).parent / "imported"
 (RESULTS,), (SAMPLES,) = HERE.glob("results_*"), HERE.glob("samples_*")

@@ -30,10 +30,10 @@ from grpo_core.errors import ConfigError
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import load_suites, starters
 from tests.cases import cases
+from tests.factories.runs import Maker
+from tests.factories.suites import CHOICES, HARMFUL, ITEMS, add_suite, upload
 from tests.web.form_page import as_browser, error, value
 from tests.web.run_page import words
-from tests.web.run_rows import Maker
-from tests.web.suite_rows import CHOICES, HARMFUL, ITEMS, add_suite, upload
 
 ClientFor = Callable[[User], Client]
 PERU = b'{"id": "peru", "prompt": "What is the capital of peru?", "target": "Lima"}\n'

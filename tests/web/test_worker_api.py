@@ -27,10 +27,10 @@ from grpo_core import records
 from grpo_core.config import RunConfig
 from grpo_core.wire import BeatReply, ClaimReply
 from tests.cases import cases
+from tests.factories.runs import Maker, add_checkpoint
+from tests.factories.worker import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 from tests.web.conftest import PROBLEMS, R1_EXACT
-from tests.web.run_rows import Maker, add_checkpoint
 from tests.web.worker_calls import AttemptCaller, Caller, claim, node, refused, run, worker
-from tests.worker.making import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 
 __all__ = ["node", "run", "worker"]  # fixtures
 

@@ -9,8 +9,8 @@ from django.test import Client
 from cohort.runs.models import Run
 from cohort.runs.nodes import node_create
 from grpo_core.wire import ClaimReply, Refusal
-from tests.web.run_rows import Maker
-from tests.worker.making import NODE
+from tests.factories.runs import Maker
+from tests.factories.worker import NODE
 
 API = "/api/worker/v1"
 

@@ -15,7 +15,7 @@ from types import FrameType
 from grpo_core.checkpoint_files import file_entries, step_folder, verify_checkpoint, write_manifest
 from grpo_core.records import CheckpointManifest, Resumed, SkippedCheckpoint
 from grpo_core.run_dir import RunDir
-from tests.worker.making import WHOLE_RUN, group, manifest, outcome, phase, step
+from tests.factories.worker import WHOLE_RUN, group, manifest, outcome, phase, step
 
 
 def main() -> None:

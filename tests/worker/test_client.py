@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from grpo_core.wire import ClaimRequest, Finish, InputFile
+from tests.factories.worker import NODE
 from tests.processes import DEADLINE
 from tests.worker.life import claimed
-from tests.worker.making import NODE
 from worker import presence
 from worker.client import AttemptLink, BadFile, Platform, Refused, Unreachable
 from worker.environment import Environment

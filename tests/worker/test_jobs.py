@@ -24,10 +24,10 @@ from cohort.runs.selectors.sandboxes import sandbox_of
 from cohort.worker_api import jobs as calls
 from grpo_core.sandbox import Report
 from grpo_core.wire import JobFinish, JobGiven
+from tests.factories.sandbox_reports import BROKEN, WORKS
+from tests.factories.worker import NODE
 from tests.processes import DEADLINE, wait_for
-from tests.web.sandbox_reports import BROKEN, WORKS
 from tests.worker.conftest import Site
-from tests.worker.making import NODE
 from worker import job_folder, sandboxed
 from worker.client import Platform, Refused
 from worker.job_supervisor import JobSupervisor, Limits

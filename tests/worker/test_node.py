@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories.worker import NODE
 from tests.worker.life import claimed
-from tests.worker.making import NODE
 from worker import devices, node
 from worker.node import RUNS_ID, at_present, refusal, runs_id
 from worker.orphans import Held

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cohort.runs.models import Attempt, Run, RunState
+from tests.factories.worker import NODE
 from tests.needs import needs
 from tests.processes import wait_for
 from tests.worker.conftest import Site
 from tests.worker.life import OURS, claimed, lives
-from tests.worker.making import NODE
 from worker import keeper, orphans
 from worker.client import Platform, Unreachable
 from worker.keeper import Process, process

@@ -9,9 +9,9 @@ import pytest
 
 from cohort.runs.models import Run, RunState
 from cohort.runs.nodes import node_create
+from tests.factories.worker import NODE
 from tests.worker.conftest import Site
 from tests.worker.life import OURS, claimed, lives
-from tests.worker.making import NODE
 from worker.client import Platform
 from worker.keeper import Process
 from worker.orphans import LOCK, RECORD, Held, ProcessRecord, settle, still_leaving, survivors, sweep

@@ -21,9 +21,9 @@ from cohort.runs.attempts import attempt_claim
 from cohort.runs.dispatch import SEAL_QUEUE
 from cohort.runs.models import Attempt, Node, RunState, ServiceBeat
 from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
+from tests.factories.worker import NODE
 from tests.processes import DEADLINE, wait_for
 from tests.worker.conftest import Site
-from tests.worker.making import NODE
 from tests.worker.queues import take_all
 
 

@@ -19,7 +19,7 @@ from cohort.governance.models import Audience, Card, Record
 from cohort.governance.parts import Entry
 from cohort.governance.schema import Document
 from cohort.runs.models import Run
-from tests.web.governance.made_reading import document
+from tests.factories.documents import document
 
 SEALED = datetime(2026, 11, 22, 10, tzinfo=UTC)
 VARIES = (

@@ -22,11 +22,11 @@ from grpo_core.data import Problem
 from grpo_core.metrics import Totals
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards import Rubric, Runner
-from tests import sealed_run
 from tests.cases import cases
-from tests.sealed_run import checkpoint, evaluation, step
+from tests.factories import sealed_run
+from tests.factories.documents import ROWS
+from tests.factories.sealed_run import checkpoint, evaluation, step
 from tests.web.governance.conftest import World
-from tests.web.governance.made_reading import ROWS
 
 FORM_ONLY = {"components": [{"name": "form", "kind": "r1_format"}]}
 NOTHING = {**Totals().as_dict(), "seconds": 2.0}

@@ -19,11 +19,11 @@ from cohort.runs.models import Attempt, Draining, Priority, Run, RunState
 from cohort.runs.services import NotPossible, creation, steering
 from grpo_core import records
 from grpo_core.wire import Finish, LostAttempt, LostAttempts, NodeInfo
-from tests.sealed_run import ingest
+from tests.factories.runs import Maker, add_checkpoint
+from tests.factories.sealed_run import ingest
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT
 from tests.web.control import beat, claim, finish, node
 from tests.web.governance.call_graph import EXEMPT, FOUND, writing
-from tests.web.run_rows import Maker, add_checkpoint
 
 OWN = ("cohort.accounts.services.", "cohort.catalog.services.", "cohort.runs.")
 ELSEWHERE = {

@@ -11,7 +11,7 @@ from cohort.evidence.card_reader import CardReader
 from cohort.evidence.verify.check import Beside, steps
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Report
-from tests.web.governance.card_made import Log, Packer, card, check, check_zip, faults, packed, reissued
+from tests.factories.small_cards import Log, Packer, card, check, check_zip, faults, packed, reissued
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from cohort.governance.cards import bom, charts, html, markdown, pdf, readme, sh
 from cohort.governance.cards.reading import Reading, Series
 from cohort.governance.fields import FIELDS
 from cohort.governance.parts import AUDIENCES
-from tests.web.governance.made_reading import BASE_DIGEST, DIGEST, HOSTILE, comparison, entry, reading
+from tests.factories.documents import BASE_DIGEST, DIGEST, HOSTILE, comparison, entry, reading
 
 COPIES: dict[str, Callable[[Reading], bytes]] = {
     "CARD.md": markdown.card_markdown,

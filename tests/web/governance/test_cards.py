@@ -41,7 +41,7 @@ from cohort.review.models import Sample
 from cohort.runs.models import Run
 from grpo_core import records
 from grpo_core.commitments import commit
-from tests import forged_card, sealed_run
+from tests.factories import forged, sealed_run
 from tests.processes import DEADLINE, wait_for
 from tests.web.governance.conftest import World
 from tests.web.governance.records import accepted, content_of, files_of, lines, logged, put_first_schema, saved, stored
@@ -188,7 +188,7 @@ def test_attestations_verify_with_another_library(sealed: Record) -> None:
 def test_verify_takes_the_card_and_none_that_was_changed(sealed: Record, tmp_path: Path, audience: str) -> None:
     path = saved(sealed.card(audience), tmp_path)
     assert verify_card(path).accepted
-    for name, changed in forged_card.each_changed(path):
+    for name, changed in forged.each_changed(path):
         assert not verify_card(changed).accepted, name
 
 

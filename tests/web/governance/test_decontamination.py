@@ -22,11 +22,11 @@ from cohort.runs.models import Run, RunState
 from cohort.runs.services import run_create, run_launch, run_submit
 from cohort.runs.services.suites import ChosenSuite
 from grpo_core.errors import ConfigError
-from tests.sealed_run import touched
+from tests.factories.runs import Maker
+from tests.factories.sealed_run import touched
+from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.governance.conftest import World
 from tests.web.governance.records import logged
-from tests.web.run_rows import Maker
-from tests.web.suite_rows import CHOICES, HARMFUL, add_suite
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db

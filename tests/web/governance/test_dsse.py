@@ -10,7 +10,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from cohort.evidence import dsse
 from cohort.evidence.canonical import canonical
-from tests.web.governance.card_made import key
+from tests.factories.small_cards import key
 
 SIGNER, OTHER = key("one"), key("two")
 PAYLOAD = dsse.statement({"b.txt": "1" * 64, "a.txt": "2" * 64}, dsse.PREDICATE_TYPE, {"seal": "x −"})

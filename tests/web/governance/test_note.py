@@ -16,7 +16,7 @@ from cohort.evidence.merkle import EMPTY_ROOT, leaf_hash
 from cohort.evidence.note import NoteError, open_note, sign_note
 from cohort.evidence.tlog_proof import ProofError
 from tests.cases import cases
-from tests.web.governance.card_made import key
+from tests.factories.small_cards import key
 
 GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 GO_NOTE = (

@@ -15,8 +15,8 @@ from cohort.governance.fields import FIELDS
 from cohort.governance.life import public, services
 from cohort.governance.models import PublicLink, Record
 from cohort.runs.models import Run
+from tests.factories.documents import document, entry
 from tests.web.governance.conftest import World
-from tests.web.governance.made_reading import document, entry
 from tests.web.governance.records import issue, logged, page_text, put
 
 pytestmark = pytest.mark.django_db

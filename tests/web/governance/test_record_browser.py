@@ -18,10 +18,10 @@ from cohort.governance.models import Record
 from cohort.governance.services import record_seal
 from cohort.governance.statements.services import flag_override, statement_make
 from cohort.runs.models import Run
-from tests import sealed_run
+from tests.factories import sealed_run
+from tests.factories.runs import Maker
+from tests.factories.suites import add_suite
 from tests.web.governance.scenarios import changed
-from tests.web.run_rows import Maker
-from tests.web.suite_rows import add_suite
 from tests.web.windows import serious_faults, windows
 
 UNFOLD = "for (const one of document.querySelectorAll('main details')) one.open = true"

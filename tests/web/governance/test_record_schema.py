@@ -17,7 +17,7 @@ from cohort.governance.shown import shown
 from cohort.governance.statements.questions import BY_FIELD, QUESTIONS
 from cohort.paths import ROOT
 from tests.cases import cases
-from tests.web.governance.made_reading import document, entry
+from tests.factories.documents import document, entry
 
 TAMPERED: list[tuple[tuple[str, ...], Any]] = [
     (("sections", "reward", "domain"), None),

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from cohort.evidence.schema_check import SchemaFault, faults
 from cohort.evidence.verify.record import schema
 from tests.cases import cases
-from tests.web.governance.card_made import Sealed
+from tests.factories.small_cards import Sealed
 
 SCHEMA = schema()
 ORACLE = Draft202012Validator(SCHEMA)

@@ -31,13 +31,13 @@ from cohort.runs import reconcile
 from cohort.runs.models import Run, RunState
 from cohort.runs.reconcile import seals_republish
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
-from tests import sealed_run
-from tests.sealed_run import checkpoint, step
+from tests.factories import sealed_run
+from tests.factories.runs import put_in
+from tests.factories.sealed_run import checkpoint, step
 from tests.web.governance import scenarios
 from tests.web.governance.conftest import World
 from tests.web.governance.records import accepted, entry, logged, saved, stored
 from tests.web.governance.scenarios import failed_after_two_steps, never_began, retried
-from tests.web.run_rows import put_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Launch = Callable[..., Run]

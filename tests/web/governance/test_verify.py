@@ -16,8 +16,8 @@ from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import Beside
 from cohort.paths import PACKAGE
-from tests.web.governance import card_made
-from tests.web.governance.card_made import Log, Sealed, card, cards, check, faults, key, packed
+from tests.factories import small_cards
+from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, key, packed
 
 LONG_HEX = re.compile(r"\b[0-9a-f]{64}\b")
 
@@ -147,9 +147,9 @@ def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Lo
     log.keys.append(stolen)  # what signs
     sealed = Sealed()
     sealed.seal()
-    inside = card_made._inside(log, sealed, "internal")
+    inside = small_cards._inside(log, sealed, "internal")
     chain = {"origin": log.origin, "keys": [stolen.vkey, newest.vkey], "rotations": log.rotations}
-    made = card_made.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
+    made = small_cards.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
     for beside in (Beside(), Beside(key=stolen.public_key), Beside(key=newest.public_key)):
         found = faults(check(made, beside))
         assert "which is not known here" in found["attestation"]

@@ -10,7 +10,7 @@ from cohort.evidence.canonical import canonical
 from cohort.evidence.compare import SuiteFacts, by_suite, compare_all
 from cohort.evidence.verify.command import printed
 from tests.cases import cases
-from tests.web.governance.card_made import HEAD, UNSAFE, Log, Sealed, card, check, data_files, lines, reissued
+from tests.factories.small_cards import HEAD, UNSAFE, Log, Sealed, card, check, data_files, lines, reissued
 
 SUITES = (("jailbreak_robustness", "better"), ("harmful_capability", "worse"))
 TOUCHED = ["q0", "q3"]

@@ -17,8 +17,8 @@ from cohort.evidence import limits
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.verify import main
 from cohort.evidence.zip_layout import entry_info
-from tests.web.governance import card_made
-from tests.web.governance.card_made import (
+from tests.factories import small_cards
+from tests.factories.small_cards import (
     UNSAFE,
     Log,
     Packer,
@@ -243,12 +243,12 @@ def test_contents_that_break_readers(
 
 @pytest.mark.parametrize("suites", [5, "ab", {"a": 1}, [1], [{"name": ["heldout"]}], [{"name": {}, "margin": 1}]])
 def test_suites_of_a_config_that_are_none(log: Log, suites: Any) -> None:
-    config = canonical({**card_made.CONFIG, "eval": {"margin": 0.05, "suites": suites}})
+    config = canonical({**small_cards.CONFIG, "eval": {"margin": 0.05, "suites": suites}})
 
     def named(document: Any) -> None:
         document["sections"]["method"]["config"]["value"] = {"sha256": sha256(config)}
 
-    files = {**card_made.data_files(), "config.yaml": ("downstream", config)}
+    files = {**small_cards.data_files(), "config.yaml": ("downstream", config)}
     assert check(card(log, Sealed(files=files, change=named))).accepted
 
 

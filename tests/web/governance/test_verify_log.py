@@ -14,8 +14,8 @@ from cohort.evidence.verify import main
 from cohort.evidence.verify.check import Beside
 from cohort.evidence.verify.report import Report
 from tests.cases import cases
-from tests.web.governance import card_made
-from tests.web.governance.card_made import Log, Sealed, card, cards, check, faults, key, packed
+from tests.factories import small_cards
+from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, key, packed
 
 
 def against(newer: dict[str, bytes], older: dict[str, bytes]) -> Report:
@@ -29,7 +29,7 @@ def judged(newer: dict[str, bytes], older: dict[str, bytes]) -> tuple[int, str]:
 
 
 def sealed(head: dict[str, Any]) -> Sealed:
-    return Sealed(head={**card_made.HEAD, **head})
+    return Sealed(head={**small_cards.HEAD, **head})
 
 
 # ---------------------------------------------------------------------- an honest log
@@ -73,7 +73,7 @@ def anew(
     """Rebuilt by its owner, or by who has another key: every hash and signature is right again."""
     bodies = list(log.bodies[:cut])
     if replace is not None:
-        bodies[replace] = card_made.entry("member_added", "user:mallory", {})
+        bodies[replace] = small_cards.entry("member_added", "user:mallory", {})
     if drop is not None:
         del bodies[drop]
     other = Log(seed, entries=bodies, sizes=[size for size in log.sizes if size <= len(bodies)])
@@ -161,7 +161,7 @@ def test_checkpoints_that_nobody_signed() -> None:
     assert "by no key that is known" in faults(check(other))["checkpoint"]
     moved = proof_with(made, checkpoint_note=sign_note(text.replace("cohort", "else"), [log.keys[0]]))
     assert "the keys are of 'cohort.example/log'" in faults(check(moved))["checkpoint"]
-    empty = sign_note(f"{card_made.ORIGIN}\n0\n{card_made.base64.b64encode(EMPTY_ROOT).decode()}\n", [log.keys[0]])
+    empty = sign_note(f"{small_cards.ORIGIN}\n0\n{small_cards.base64.b64encode(EMPTY_ROOT).decode()}\n", [log.keys[0]])
     assert "does not lead" in faults(check(proof_with(made, checkpoint_note=empty)))["inclusion"]
     both = proof_with(made, checkpoint_note=sign_note(text, [log.keys[0], key("witness", "witness.example")]))
     report = check(both)

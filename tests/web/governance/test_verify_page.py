@@ -11,7 +11,7 @@ from django.urls import reverse
 from cohort.environment import environment
 from cohort.evidence import pyz
 from cohort.governance import verify_page
-from tests.web.governance.card_made import Log, Sealed, card, cards, key, packed
+from tests.factories.small_cards import Log, Sealed, card, cards, key, packed
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script> \u202e <img src=x onerror=alert(2)>"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cohort.evidence import pyz
-from tests.web.governance.card_made import Log, Sealed, card, packed
+from tests.factories.small_cards import Log, Sealed, card, packed
 
 NEEDED = ("cryptography", "cffi", "pycparser", "_cffi_backend*")
 

@@ -14,12 +14,12 @@ from cohort.evidence.verify import main
 from cohort.evidence.verify.check import Beside
 from grpo_core import commitments as trainer
 from grpo_core import records
-from tests.web.governance import card_made
-from tests.web.governance.card_made import Log, card, check, faults, group, packed, sample_content
+from tests.factories import small_cards
+from tests.factories.small_cards import Log, card, check, faults, group, packed, sample_content
 
 
 def committed() -> Commitments:
-    return Commitments(json.loads(line) for line in card_made.commitments().splitlines())
+    return Commitments(json.loads(line) for line in small_cards.commitments().splitlines())
 
 
 def test_a_leaf_is_the_trainers() -> None:
@@ -47,7 +47,7 @@ def test_the_runs_root_is_over_all_attempts_in_order() -> None:
 
 
 def test_commitments_other_than_the_log_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_made, "run_root", lambda _: "0" * 64)
+    monkeypatch.setattr(small_cards, "run_root", lambda _: "0" * 64)
     found = faults(check(card(Log())))
     assert set(found) == {"completions"}
     assert f"and the log says '{'0' * 64}'" in found["completions"]

@@ -13,9 +13,9 @@ from cohort.evidence.verify import verify_card
 from cohort.evidence.verify.check import Beside
 from cohort.governance.models import Record
 from cohort.runs.models import Run
-from tests import sealed_run
-from tests.forged_card import each_changed
-from tests.web.governance.card_made import faults
+from tests.factories import sealed_run
+from tests.factories.forged import each_changed
+from tests.factories.small_cards import faults
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -6,7 +6,7 @@ import yaml
 
 from grpo_core.wire import NodeInfo
 from tests.cases import FOLDER
-from tests.worker.making import NODE
+from tests.factories.worker import NODE
 
 _REPORTS = yaml.safe_load((FOLDER / "sandbox_reports.yaml").read_text(encoding="utf-8"))
 WORKS: dict[str, Any] = _REPORTS["works"]

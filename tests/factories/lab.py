@@ -20,8 +20,8 @@ from grpo_core.probe.run import probe_rubric
 from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.wire import JobFinish
-from tests.web.run_rows import HOSTILE
-from tests.web.sandbox_reports import WORKS, node_info
+from tests.factories.runs import HOSTILE
+from tests.factories.sandbox_reports import WORKS, node_info
 
 FORMAT_ONLY = {"components": [{"name": "format", "kind": "r1_format"}]}
 """Pays whatever stands between the tags."""

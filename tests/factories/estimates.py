@@ -7,7 +7,7 @@ from cohort.lab.models import LabJob
 from cohort.runs.models import Node
 from cohort.runs.nodes import node_create, node_present
 from grpo_core.wire import JobFinish, NodeInfo
-from tests.worker.making import NODE
+from tests.factories.worker import NODE
 
 
 def told(job: LabJob, **other: Any) -> dict[str, Any]:

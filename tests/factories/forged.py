@@ -8,7 +8,7 @@ from cohort import artifacts
 from cohort.evidence.verify import verify_card
 from cohort.evidence.zip_layout import entry_info
 from cohort.runs.models import Run
-from tests import sealed_run
+from tests.factories import sealed_run
 
 
 def sealed_card(run: Run, folder: Path, audience: str = "internal") -> Path:
