@@ -7,7 +7,7 @@ from typing import Any
 import transformers
 import yaml
 
-from tests.cases import FOLDER
+from tests.tables import FOLDER
 
 _HEADS = {"GPT2": "GPT2LMHeadModel"}
 _TABLE = yaml.safe_load((FOLDER / "trainer/families.yaml").read_text(encoding="utf-8"))

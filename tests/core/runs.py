@@ -25,7 +25,7 @@ from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.spool import SpoolReader
 from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
-from tests.cases import FOLDER
+from tests.tables import FOLDER
 
 from .tiny import SHAPE, config, tiny_folder
 

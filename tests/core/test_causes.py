@@ -21,7 +21,7 @@ from grpo_core.rollout.vllm.settings import Asked, Settings
 from grpo_core.trainer import Trainer
 from grpo_core.training.causes import known_cause
 from grpo_core.training.ranks import Ranks
-from tests.cases import cases
+from tests.tables import cases
 
 from .runs import make_home, setting
 from .sampler_vllm.standin import modules

@@ -10,7 +10,7 @@ import yaml
 
 from grpo_core.cli import main
 from grpo_core.spool import SpoolReader
-from tests.cases import cases
+from tests.tables import cases
 
 from .tiny import config, tiny_folder
 

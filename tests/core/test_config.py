@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grpo_core import config_docs
 from grpo_core.config import RunConfig, SamplingConfig
 from grpo_core.errors import ConfigError
-from tests.cases import cases
+from tests.tables import cases
 
 SMALLEST = """
 model: {path: models/demo}

@@ -13,7 +13,7 @@ from grpo_core.data import Problem, file_sha256, holdout, load_problems, problem
 from grpo_core.data.arithmetic import addition_problems, demo_split, worked_completion, write_jsonl
 from grpo_core.data.loaders import MAX_LINE_BYTES
 from grpo_core.errors import DataError
-from tests.cases import cases
+from tests.tables import cases
 
 
 def jsonl(*lines: str) -> list[Problem]:

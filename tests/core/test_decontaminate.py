@@ -14,7 +14,7 @@ from grpo_core.data.minhash import Bands, signature
 from grpo_core.data.ngram_postings import COMMON_ABOVE
 from grpo_core.data.plain_words import masked, units, writing
 from grpo_core.errors import DataError
-from tests.cases import cases
+from tests.tables import cases
 
 STORY = (
     "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips did "

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.ngram_postings import COMMON_ABOVE
-from tests.cases import cases
+from tests.tables import cases
 
 QUESTION = "Which of these best describes what a mutex guarantees to the threads of a program that share it?"
 REWORDED = "Consider a lock in concurrent code. Say what it is that holding it promises."

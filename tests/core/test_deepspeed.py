@@ -21,8 +21,8 @@ from transformers import AutoModelForCausalLM
 from grpo_core.errors import ConfigError
 from grpo_core.training.deepspeed import load_deepspeed
 from grpo_core.training.deepspeed_settings import settings
-from tests.cases import FOLDER
 from tests.needs import DEEPSPEED_PYTHON, needs
+from tests.tables import FOLDER
 
 from .deepspeed_runs import alike, engine, far, metrics, surroundings, train, weights
 from .runs import PLAIN, Setting, make_home, merged, rows

@@ -17,7 +17,7 @@ from grpo_core.estimate.told import Estimate, Estimated, compared
 from grpo_core.progress import Progress
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout
-from tests.cases import cases
+from tests.tables import cases
 
 from .runs import PLAIN, make_home, rows, setting
 from .tiny import config

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from grpo_core.cli import main
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.model.layout import plan_micro_batches
-from tests.cases import FOLDER, cases
+from tests.tables import FOLDER, cases
 
 from .runs import groups_of, make_letters, metrics_of, samples_of, write_problems
 from .tiny import config

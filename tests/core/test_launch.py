@@ -19,8 +19,8 @@ from grpo_core.cli import main
 from grpo_core.config import EngineConfig
 from grpo_core.errors import ConfigError
 from grpo_core.launch_hosts import passed_on
-from tests.cases import cases
 from tests.processes import below, clean_environment, lives, wait_for
+from tests.tables import cases
 
 from .tiny import config, tiny_folder
 

@@ -20,7 +20,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs, completion_loss, completion_terms
 from grpo_core.model.precision import products
 from grpo_core.model.settle import check_layout, settled
-from tests.cases import cases
+from tests.tables import cases
 
 from .families import families
 

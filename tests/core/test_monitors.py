@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from grpo_core.monitors import HeldOut, KeptGroup, monitor, rising, spearman
-from tests.cases import cases
+from tests.tables import cases
 
 
 def test_mann_kendall_by_hand() -> None:

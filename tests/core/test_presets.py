@@ -12,7 +12,7 @@ from grpo_core.cli import main
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.presets import FAMILIES, PRESETS, Difference, apply, diff, differences_line, from_defaults
-from tests.cases import cases
+from tests.tables import cases
 
 GIVEN: dict[str, Any] = {
     "model": {"path": "m"},

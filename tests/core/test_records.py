@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from grpo_core import records
-from tests.cases import cases
+from tests.tables import cases
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 ALL = cases("core/records", "record")

@@ -12,7 +12,7 @@ from grpo_core.rollout import draw_tokens
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.draw_tokens import BLOCK, TokenDrawer, inverse_cdf, inverse_cdf_blocks, keep_likely
 from grpo_core.rollout.waves import Limits, plan_waves
-from tests.cases import cases
+from tests.tables import cases
 
 
 class Given(nn.Module):

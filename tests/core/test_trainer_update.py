@@ -11,7 +11,7 @@ from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.reference import Reference
 from grpo_core.training.single import SingleTraining, learning_rate
-from tests.cases import cases
+from tests.tables import cases
 
 from .tiny import config, load, tiny_folder
 

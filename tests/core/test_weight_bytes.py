@@ -26,7 +26,7 @@ from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.model.load import weight_files
 from grpo_core.pickle_bytes import fetches_names
 from grpo_core.weight_bytes import TORN_ZIP, pickle_kind
-from tests.cases import cases
+from tests.tables import cases
 
 from .pickles import HARMFUL, PACKERS, PICKLES, numpy_file, torch_file, two_directories, zipped
 from .tiny import load, tiny_folder

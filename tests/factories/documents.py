@@ -7,7 +7,7 @@ from typing import Any
 from cohort.evidence import record as evidence
 from cohort.governance.cards.reading import Reading, Series
 from cohort.governance.fields import FIELDS
-from tests.cases import cases
+from tests.tables import cases
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) \u202e #raw $x$ *b* @ref \x1b[31m \ud800 日本語 👩‍👧 e\u0301"
 DIGEST = "ab" * 32

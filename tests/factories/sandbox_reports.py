@@ -5,8 +5,8 @@ from typing import Any
 import yaml
 
 from grpo_core.wire import NodeInfo
-from tests.cases import FOLDER
 from tests.factories.worker import NODE
+from tests.tables import FOLDER
 
 _REPORTS = yaml.safe_load((FOLDER / "sandbox_reports.yaml").read_text(encoding="utf-8"))
 WORKS: dict[str, Any] = _REPORTS["works"]

@@ -66,10 +66,10 @@ def people() -> None:
 
 
 def catalog() -> None:
-    """In `ours`: the model `tiny`, the datasets `additions` (20 problems) and `held out`, the verifier `r1 + exact`."""
+    """In `ours`: the model `tiny`, the datasets `held out` and, newest, `additions` (20 problems), one verifier."""
     ours, alice = Project.objects.get(slug="ours"), User.objects.get(username="alice")
     base_model_register(project=ours, actor=alice, name="tiny", path=tiny_model())
-    for name, content, source in (("additions", PROBLEMS, "made for the tests"), ("held out", HELDOUT, "")):
+    for name, content, source in (("held out", HELDOUT, ""), ("additions", PROBLEMS, "made for the tests")):
         dataset_create(project=ours, actor=alice, name=name, format="jsonl", chunks=[content], source=source)
     verifier_version_create(project=ours, actor=alice, name="r1 + exact", spec=R1_EXACT)
 
@@ -77,7 +77,7 @@ def catalog() -> None:
 STOCKS: dict[str, tuple[str, Callable[[], None]]] = {"people": ("", people), "catalog": ("people", catalog)}
 """By name: the stock that it adds to (the empty name: migrated tables without rows), and what adds it."""
 PEOPLE = {"alice", "bob", "rita", "oscar", "charlie", "ours"}
-CATALOG = {"base_model", "dataset", "heldout", "verifier_version"}
+CATALOG = {"base_model", "dataset", "heldout", "verifier_version", "world"}
 
 
 def stock_of(fixtures: Collection[str]) -> str:

@@ -22,11 +22,11 @@ from cohort.environment import environment
 from cohort.governance.life.public import public_link_make
 from cohort.lab.models import LabJob
 from cohort.runs.models import Checkpoint, Node
-from tests.cases import FOLDER, cases
 from tests.factories import sealed_run
 from tests.factories.lab import sampled
 from tests.factories.runs import Maker
 from tests.factories.suites import add_suite
+from tests.tables import FOLDER, cases
 from tests.web.conftest import PROBLEMS, R1_EXACT, write_safetensors
 
 ROLES = ("admin", "operator", "reviewer", "viewer", "stranger", "anonymous")

@@ -21,8 +21,8 @@ from cohort.catalog.services import base_model_register
 from cohort.environment import environment
 from cohort.runs.models import Attempt
 from grpo_core.errors import ModelError
-from tests.cases import cases
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.tables import cases
 
 ClientFor = Callable[[User], Client]
 COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"

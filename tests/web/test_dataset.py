@@ -19,10 +19,10 @@ from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, EvalSuite, PromptDataset
 from cohort.catalog.services import dataset_create
 from cohort.catalog.tasks import dataset_from_task, task_reward
-from tests.cases import cases
 from tests.factories.suites import ITEMS
 from tests.factories.suites import upload as suite_upload
 from tests.needs import needs
+from tests.tables import cases
 
 ClientFor = Callable[[User], Client]
 GOOD = b'{"prompt": "what is 1 + 1?", "answer": "2"}\n{"prompt": "what is 1 + 22?", "answer": 23}\n'

@@ -19,9 +19,9 @@ from cohort.runs.services import gpus_needed, run_submit
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.wire import NodeInfo
-from tests.cases import cases
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
+from tests.tables import cases
 from tests.web.clients import operator
 from tests.web.form_page import error
 

@@ -11,8 +11,8 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.reconcile import attempts_lost, queued_republish
 from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
 from grpo_core import errors
-from tests.cases import cases
 from tests.factories.runs import Maker
+from tests.tables import cases
 from tests.web.control import (
     age,
     beat,

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from cohort.runs.models import AttemptState, RunState
 from cohort.templatetags import cohort as show
-from tests.cases import cases
+from tests.tables import cases
 from tests.web.run_page import freeze
 
 

@@ -9,7 +9,7 @@ from cohort.review import arithmetic
 from cohort.review.arithmetic import VARIANTS, Step, Variant, best_of, number, work_out
 from cohort.review.estimators import own_of
 from grpo_core.config_algorithm import AlgorithmConfig
-from tests.cases import cases
+from tests.tables import cases
 
 FIELDS = ("variant", "rewards", "options", "advantages", "parts", "note")
 

@@ -21,8 +21,8 @@ from grpo_core import records
 from grpo_core.commitments import commit, sample_content
 from grpo_core.leaves import leaf
 from grpo_core.wire import Finish
-from tests.cases import cases
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
+from tests.tables import cases
 from tests.web.batches import attempt, follow, resumed, run, saved, send
 
 __all__ = ["attempt", "run"]  # fixtures

@@ -24,9 +24,9 @@ from cohort.runs.models import Run
 from cohort.runs.services import run_create, run_submit
 from cohort.templatetags.lab import call_time
 from grpo_core.errors import ConfigError
-from tests.cases import cases
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.tables import cases
 
 ClientFor = Callable[[User], Client]
 PYTHON = {

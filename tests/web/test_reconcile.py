@@ -17,9 +17,9 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent, ServiceBeat
 from cohort.runs.outages import leases_capped, leases_count, tries_capped
 from cohort.runs.pulse import pulse
 from grpo_core import records
-from tests.cases import cases
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
+from tests.tables import cases
 from tests.web.control import age, beat, claim, database_now, finish, gpu1, node, queue_at, steps, stop_clock, train
 from tests.worker.queues import take_all
 

@@ -18,8 +18,8 @@ from cohort.runs.charts import MAX_POINTS, Piece, series, thin
 from cohort.runs.models import Attempt, Run, StepMetric
 from cohort.runs.selectors.series import seams, segments
 from grpo_core.config import RunConfig
-from tests.cases import cases
 from tests.factories.runs import Maker, add_steps, gone_on
+from tests.tables import cases
 
 Series = Callable[..., dict[str, Any]]
 

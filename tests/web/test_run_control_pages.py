@@ -14,8 +14,8 @@ from cohort.accounts.models import User
 from cohort.governance.services import seal_failed
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import Header, run_header
-from tests.cases import cases
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
+from tests.tables import cases
 from tests.web.clients import operator, reviewer, viewer
 from tests.web.control import do, ended
 from tests.web.run_page import freeze, page_of, words

@@ -25,8 +25,8 @@ from cohort.runs.forms.shown import fields_shown, groups_shown
 from cohort.runs.models import Node, Run
 from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, diff
-from tests.cases import cases
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.tables import cases
 from tests.web.clients import operator, stranger
 from tests.web.form_page import as_browser, error, selected, value
 from tests.web.run_page import page_of
@@ -193,6 +193,7 @@ def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen:
 
 
 def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, maker: Maker) -> None:
+    maker.run("the first")
     with CaptureQueriesContext(connection) as few:
         operator.get(NEW)
     for number in range(12):

@@ -15,8 +15,8 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tiles import Tile, tiles
 from cohort.runs.services import run_submit
-from tests.cases import cases
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
+from tests.tables import cases
 from tests.web.clients import admin, operator, viewer
 from tests.web.control import poll_of
 from tests.web.run_page import freeze, page_of, words

@@ -16,9 +16,9 @@ from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed,
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from tests.cases import cases
 from tests.factories.runs import Maker, put_in
 from tests.needs import needs
+from tests.tables import cases
 from tests.worker.queues import take_all
 
 HOLDOUT = {"eval": {"holdout": 5}}

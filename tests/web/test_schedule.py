@@ -17,8 +17,8 @@ from cohort.runs.attempts import NotWaiting, OtherVersion
 from cohort.runs.models import Attempt, Checkpoint, Node, Run
 from cohort.runs.schedule import queue, seats, takeable
 from cohort.runs.selectors.queue import waiting_rows
-from tests.cases import cases
 from tests.factories.runs import Maker
+from tests.tables import cases
 from tests.web import control
 from tests.web.control import beat, checkpoint, claim, database_now, finish, gpu1, let_pass, node, waiting, why
 

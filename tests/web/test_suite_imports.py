@@ -25,8 +25,8 @@ from cohort.audit.models import AuditEntry
 from cohort.runs.imports import BadImport, Found, Upload, read_uploads
 from cohort.runs.imports.bounds import MAX_DOCUMENT_BYTES
 from cohort.runs.models import ImportedResult, Run
-from tests.cases import cases
 from tests.factories.runs import Maker
+from tests.tables import cases
 from tests.web.run_page import page_of, words
 
 HERE = Path(__file__).parent / "imported"

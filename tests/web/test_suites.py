@@ -29,9 +29,9 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import load_suites, starters
-from tests.cases import cases
 from tests.factories.runs import Maker
 from tests.factories.suites import CHOICES, HARMFUL, ITEMS, add_suite, upload
+from tests.tables import cases
 from tests.web.form_page import as_browser, error, value
 from tests.web.run_page import words
 

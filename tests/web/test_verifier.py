@@ -15,7 +15,7 @@ from cohort.catalog.reward_examples import EXAMPLES, Example
 from cohort.catalog.reward_form import RewardForm
 from cohort.catalog.services import SpecInvalid, checked_rubric, verifier_version_create
 from grpo_core.rewards import KINDS
-from tests.cases import cases
+from tests.tables import cases
 from tests.web.form_page import as_browser
 
 ClientFor = Callable[[User], Client]

@@ -26,9 +26,9 @@ from cohort.runs.services import run_cancel, run_sealed
 from grpo_core import records
 from grpo_core.config import RunConfig
 from grpo_core.wire import BeatReply, ClaimReply
-from tests.cases import cases
 from tests.factories.runs import Maker, add_checkpoint
 from tests.factories.worker import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
+from tests.tables import cases
 from tests.web.conftest import PROBLEMS, R1_EXACT
 from tests.web.worker_calls import AttemptCaller, Caller, claim, node, refused, run, worker
 

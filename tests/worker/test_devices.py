@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import cases
 from tests.processes import wait_for
+from tests.tables import cases
 from worker import devices
 from worker.devices import gpu_users, gpus, has_shown_gpus
 

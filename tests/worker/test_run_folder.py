@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_core.checkpoint_files import pruning
-from tests.cases import cases
+from tests.tables import cases
 from worker import sandboxed
 from worker.pins import PruningNow, write_pinned
 from worker.run_folder import log_tail, progress, trainer_command, trainer_environment

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.algo.advantages.gae import value_loss
-from tests.cases import cases
+from tests.tables import cases
 
 from .scores import advantages_of, values
 

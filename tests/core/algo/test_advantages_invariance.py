@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases import cases
+from tests.tables import cases
 
 from .scores import advantages_of, token_values, values
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.algo.aggregation import row_weights
-from tests.cases import cases
 from tests.core.algo.toy import algorithm, rows
+from tests.tables import cases
 
 ALL = ("sequence_mean", "token_mean", "local_token_mean", "constant", "sequence_sum", "sequence_total")
 FIELDS = ("aggregation", "lengths", "given", "policy", "penalty")

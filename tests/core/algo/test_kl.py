@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_core.algo.kl import adapted_coef, kl_estimate
-from tests.cases import cases
+from tests.tables import cases
 
 ESTIMATORS = ("k1", "k2", "k3", "k3_plus")
 

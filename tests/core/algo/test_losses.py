@@ -8,8 +8,8 @@ import torch
 
 from grpo_core.algo.losses import policy_loss
 from grpo_core.config_mixes import AGGREGATIONS
-from tests.cases import cases
 from tests.core.algo.toy import PAIRS, algorithm, gradient, policy_weights, tokens_of
+from tests.tables import cases
 
 FIELDS = ("loss", "settings", "ratios", "log_ratios", "old", "groups", "advantages", "expected")
 

@@ -9,8 +9,8 @@ from grpo_core.errors import ConfigError, DataError, GrpoError
 from grpo_core.evaluate.suites import FORMATS, convert, scan_items
 from grpo_core.evaluate.suites.formats import default_scorer
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
-from tests.cases import cases
 from tests.needs import TEST_DATA, needs
+from tests.tables import cases
 
 GSM8K = ("test.jsonl", '{"question": "How many?", "answer": "6 * 12 = 72\\n#### 1,072"}\n')
 EN, DE = ("mgsm_en.tsv", "How many?\t18\nHow far?\t1,200\n"), ("mgsm_de.tsv", "Wie viele?\t18\nWie weit?\t1200\n")
@@ -52,7 +52,7 @@ def test_refuses_files_that_are_not_right(format, files, match):
 
 
 def test_refuses_functions_that_are_nested_too_deep():
-    nested = '{"a":' * 900 + "1" + "}" * 900
+    nested = '{"a":' * 5000 + "1" + "}" * 5000
     question = f'{{"id": "a_1", "question": "q", "function": {{"name": "f", "parameters": {nested}}}}}'
     with pytest.raises(DataError, match="nested too deep"):
         items_of("bfcl", ("b.json", f'{question}\n{{"id": "a_1", "ground_truth": []}}'))

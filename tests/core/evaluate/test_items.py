@@ -8,7 +8,7 @@ from grpo_core.errors import DataError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import scorer
 from grpo_core.evaluate.suites import items_digest, items_jsonl, load_items, scan_items
-from tests.cases import cases
+from tests.tables import cases
 
 GOOD = {"id": "a", "prompt": "2 + 2?", "target": "4"}
 

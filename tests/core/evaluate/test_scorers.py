@@ -7,7 +7,7 @@ from grpo_core.evaluate import scorers
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import KINDS, Kind, Params, Score, scorer
 from grpo_core.evaluate.scorers.calls import Call, calls_in
-from tests.cases import FOLDER, cases
+from tests.tables import FOLDER, cases
 
 NAMES = sorted(path.stem for path in (FOLDER / "scorers").glob("*.yaml"))
 FIELDS = ("target", "completion", "params", "choices", "score", "detail", "error", "match")

@@ -12,7 +12,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.lab.job import MAX_GIVEN_CHARS, options_of
 from grpo_core.lab.result import LabResult
 from grpo_core.probe.report import ProbeReport
-from tests.cases import cases
+from tests.tables import cases
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "weight": 2, "params": {"extract": "last_number"}}]}
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": text} for text in ("2", "3", "so 2.0")]}

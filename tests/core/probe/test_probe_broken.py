@@ -10,9 +10,9 @@ from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.runner import Runner
-from tests.cases import cases
 from tests.core.rewards import patience
 from tests.core.rewards.judge_server import Server, says
+from tests.tables import cases
 
 from .probing import component, paid, probed, rubric_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_core.data.problem import Problem
 from grpo_core.probe.mutants import MUTATIONS, mutants, parsed, renamed
-from tests.cases import cases
+from tests.tables import cases
 
 from .probing import component, probed, rubric_of
 

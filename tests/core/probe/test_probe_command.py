@@ -11,7 +11,7 @@ import yaml
 
 from grpo_core.cli import main
 from grpo_core.probe.report import ProbeReport
-from tests.cases import cases
+from tests.tables import cases
 
 SOUND = {"components": [{"name": "right", "kind": "exact"}]}
 FORM = {"components": [{"name": "form", "kind": "r1_format"}]}

@@ -10,7 +10,7 @@ from grpo_core.probe.cases import Asked, asked, cases, chosen
 from grpo_core.probe.catalogue import CLASSES, classes_for
 from grpo_core.probe.forms import R1, WHOLE, forms_for
 from grpo_core.probe.number_words import in_words
-from tests.cases import cases as table
+from tests.tables import cases as table
 
 from .probing import component, rubric_of
 

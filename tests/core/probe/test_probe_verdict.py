@@ -5,7 +5,7 @@ import pytest
 from grpo_core.probe.report import Calibration, ClassResult
 from grpo_core.probe.scoring import Told, repeats
 from grpo_core.probe.verdict import HALF, holds, share_of, verdict_of, what_counts
-from tests.cases import cases
+from tests.tables import cases
 
 
 def one(name: str, family: str, n: int, paid: int, *, rule: str = "told", errors: int = 0) -> ClassResult:

@@ -2,6 +2,6 @@
 
 import yaml
 
-from tests.cases import FOLDER
+from tests.tables import FOLDER
 
-PROGRAMS: dict[str, str] = yaml.safe_load((FOLDER / "code/programs.yaml").read_text(encoding="utf-8"))
+PROGRAMS: dict[str, str] = yaml.safe_load((FOLDER / "code_rewards/programs.yaml").read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from grpo_core.records import ComponentScore
 from grpo_core.rewards import KINDS, Rubric, Runner
 from grpo_core.rewards.base import Unscored, extract_answer
 from grpo_core.rewards.pool import Pool
-from tests.cases import FOLDER, cases
+from tests.tables import FOLDER, cases
 
 FILES = sorted(path.stem for path in (FOLDER / "rewards").glob("*.yaml"))
 

@@ -12,10 +12,10 @@ from grpo_core.rewards.base import Context
 from grpo_core.rewards.code import CodeScorer, open_scorer
 from grpo_core.rewards.code_params import CodeParams
 from grpo_core.rewards.rubric import Rubric
-from tests.cases import cases
 from tests.core.rewards.code_samples import CALLS, problem, sample
 from tests.core.rewards.examples import PAGES, Example, examples, run
 from tests.core.rewards.programs import PROGRAMS
+from tests.tables import cases
 
 
 class Judging:
@@ -66,7 +66,7 @@ def test_what_is_expected_is_told_only_where_it_is_not_hidden(
     assert ("'no'" in shown, given in shown, "77123" in shown) == (True, True, True)
 
 
-@pytest.mark.parametrize(("code", "program", "cause"), cases("code/solutions", "code", "program", "cause"))
+@pytest.mark.parametrize(("code", "program", "cause"), cases("code_rewards/solutions", "code", "program", "cause"))
 def test_what_a_solution_does_wrong_is_a_zero_and_told(
     judged: Judging, code: str, program: bool | None, cause: str | None
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_case_that_hangs_takes_no_other_with_it(judged: Judging) -> None:
     assert (score.value, "the clock" in score.detail) == (0.75, True)
 
 
-@pytest.mark.parametrize(("tests", "times", "fault"), cases("code/bad_tests", "tests", "times", "fault"))
+@pytest.mark.parametrize(("tests", "times", "fault"), cases("code_rewards/bad_tests", "tests", "times", "fault"))
 def test_tests_that_cannot_be_run_are_the_problems_fault(
     judged: Judging, tests: Any, times: int | None, fault: str
 ) -> None:
@@ -132,7 +132,7 @@ def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judge
     assert judged({"program": "data = [2, 1]\nassert f(data) == sorted(data)"}, forged).value == 0.0
 
 
-@pytest.mark.parametrize("answer", cases("code/forged_answers", "answer"))
+@pytest.mark.parametrize("answer", cases("code_rewards/forged_answers", "answer"))
 def test_forged_answers_to_the_tests_pass_nothing(judged: Judging, answer: str) -> None:
     """Even where the tests swallow every error that they can."""
     forged = FORGED.format(forged=answer, when="len(sent) > 2", returned=3)

@@ -1,4 +1,4 @@
-"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (cases in code/problems.yaml)."""
+"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (cases in code_rewards/problems.yaml)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from grpo_core.data import Problem
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
 from grpo_core.rewards.code_params import CodeParams
-from tests.cases import cases
+from tests.tables import cases
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def scorers() -> Iterator[dict[str, CodeScorer]]:
 
 @pytest.mark.parametrize(
     ("tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
-    cases("code/problems", "tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
+    cases("code_rewards/problems", "tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
 )
 def test_right_is_paid_and_wrong_is_not(
     tests: Any,

@@ -11,10 +11,10 @@ from grpo_core.probe.hacks import HACKS, Hack, hacks_for, target_of
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
 from grpo_core.rewards.code_params import CodeParams
-from tests.cases import cases
+from tests.tables import cases
 
 GROUPS = ("exit", "compare", "patch", "read", "forge")
-FORMS = cases("code/hack_problems", "prompt", "tests", "entry_point", "right")
+FORMS = cases("code_rewards/hack_problems", "prompt", "tests", "entry_point", "right")
 each_form = pytest.mark.parametrize(("prompt", "tests", "entry_point", "right"), FORMS)
 
 

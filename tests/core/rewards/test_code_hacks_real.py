@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from grpo_core.probe.hacks import HACKS, Hack, Target
-from tests.cases import FOLDER
 from tests.core.rewards.programs import PROGRAMS
+from tests.tables import FOLDER
 
 RESULTS = {(20, 22): 42424, (1, 2): 31313}
 CALL_CASES = [{"call": "solve", "args": list(args), "returns": value} for args, value in RESULTS.items()]
@@ -26,7 +26,7 @@ MARKER, NONCE = "ALL TESTS PASSED", "0123456789abcdef0123456789abcdef"
 
 @dataclass(frozen=True)
 class Judge:
-    """One item of tests/cases/code/naive_judges.yaml, which says what the fields mean."""
+    """One item of tests/cases/code_rewards/naive_judges.yaml, which says what the fields mean."""
 
     id: str
     fools: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Judge:
     right: str = ""
 
 
-_TABLE = yaml.safe_load((FOLDER / "code/naive_judges.yaml").read_text(encoding="utf-8"))
+_TABLE = yaml.safe_load((FOLDER / "code_rewards/naive_judges.yaml").read_text(encoding="utf-8"))
 JUDGES = {row["id"]: Judge(**row) for row in _TABLE}
 JUDGE_OF = {hack: judge for judge in JUDGES.values() for hack in judge.fools}
 SAME_PROCESS = JUDGES["same_process"].script

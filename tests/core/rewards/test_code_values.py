@@ -9,11 +9,11 @@ from grpo_core.rewards.code_cases import CallCase, InputCase, ProgramCase, read_
 from grpo_core.rewards.code_compare import same_text, same_value
 from grpo_core.rewards.code_extract import extract_code
 from grpo_core.rewards.code_inside_values import Unsendable, as_text, decode, encode, from_text
-from tests.cases import cases
 from tests.core.rewards.code_samples import CALLS, problem
+from tests.tables import cases
 
 
-@pytest.mark.parametrize(("completion", "how", "code"), cases("code/extract", "completion", "how", "code"))
+@pytest.mark.parametrize(("completion", "how", "code"), cases("code_rewards/extract", "completion", "how", "code"))
 def test_extract(completion: str, how: Any, code: str | None) -> None:
     assert extract_code(completion, how) == code
 
@@ -71,7 +71,7 @@ def test_a_forged_value_is_none_and_equals_nothing(forged: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected", "how", "same"), cases("code/compare", "given", "expected", "how", "same")
+    ("given", "expected", "how", "same"), cases("code_rewards/compare", "given", "expected", "how", "same")
 )
 def test_compares(given: str, expected: str, how: Any, same: bool) -> None:
     if how in ("json", "python"):

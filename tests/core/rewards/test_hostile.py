@@ -12,8 +12,8 @@ from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import scorer
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.base import Unscored
-from tests.cases import cases
 from tests.core.rewards.scoring import scored
+from tests.tables import cases
 
 PIECES = [case.values[0] for case in cases("hostile_pieces", "text")]
 RULES = cases("linear_rules", "kind", "params", "question", "reference", "meta")

@@ -13,7 +13,7 @@ from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.judge import JudgeParams
 from grpo_core.rewards.judge_score import NoScore, as_number, by_field, by_pattern, share
-from tests.cases import cases
+from tests.tables import cases
 
 from .examples import PAGES, Example, examples, run
 from .judge_asked import PROBLEM, judging, opened, values

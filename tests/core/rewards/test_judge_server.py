@@ -18,9 +18,9 @@ from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.judge import Judge
-from tests.cases import cases
 from tests.core.rewards.programs import PROGRAMS
 from tests.processes import DEADLINE, wait_for
+from tests.tables import cases
 
 from .judge_asked import PROBLEM, judge_at, judging, values
 from .judge_server import Reply, Seen, Server, drip, http, reply_of, says

@@ -17,7 +17,7 @@ from grpo_core.rewards import Rubric, judge_child
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.judge_child import Trouble, address_fault, exchange
 from grpo_core.rewards.judge_where import url_fault, where
-from tests.cases import cases
+from tests.tables import cases
 
 from .judge_asked import PROBLEM, judge_at, judging, opened, values
 from .judge_server import Seen, Server, says

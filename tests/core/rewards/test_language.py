@@ -6,9 +6,9 @@ from grpo_core.data import Problem
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.language import LanguageParams, language_of, look, score, script_of
 from grpo_core.rewards.language_words import LANGUAGES, WORDS
-from tests.cases import cases
 from tests.core.rewards.scoring import value
 from tests.needs import TEST_DATA, needs
+from tests.tables import cases
 
 TEXTS: dict[str, str] = dict(case.values for case in cases("language_texts", "language", "text"))
 

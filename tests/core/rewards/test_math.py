@@ -9,9 +9,9 @@ from grpo_core.data import Problem
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.math_symbolic import _parse, _readable
-from tests.cases import cases
 from tests.core.rewards import patience
 from tests.core.rewards.scoring import scored, value
+from tests.tables import cases
 
 ANSWERS: list[str] = [case.values[0] for case in cases("math_answers", "answer")]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.rewards.numeric import parse_number
-from tests.cases import cases
 from tests.core.rewards.scoring import scored, value
+from tests.tables import cases
 
 
 @pytest.mark.parametrize(

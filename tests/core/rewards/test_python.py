@@ -6,9 +6,9 @@ import pytest
 
 from grpo_core.data import Problem
 from grpo_core.errors import DataError, RewardError
-from tests.cases import cases
 from tests.core.rewards.own_verifier import ONE, SINGLE, Make, returning, scores
 from tests.core.rewards.programs import PROGRAMS
+from tests.tables import cases
 
 
 def test_it_is_given_text_and_the_declared_fields(make: Make) -> None:

@@ -12,8 +12,8 @@ from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.rewards import Rubric
 from grpo_core.rewards.python_check import MOST_BYTES, PACKAGES, SourceFault, check_source
-from tests.cases import cases
 from tests.core.rewards.programs import PROGRAMS
+from tests.tables import cases
 
 GOOD = "def verify(sample):\n    return 1.0\n"
 

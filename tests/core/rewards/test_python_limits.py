@@ -3,11 +3,11 @@ nothing that it does reaches another sample's score or the machine."""
 
 import pytest
 
-from tests.cases import cases
 from tests.core.rewards import patience
 from tests.core.rewards.own_verifier import LOOPS, SINGLE, Make, score_of_bad, scores
 from tests.core.rewards.programs import PROGRAMS
 from tests.processes import below
+from tests.tables import cases
 
 
 def test_an_endless_loop_is_killed_at_its_deadline_and_the_next_sample_is_scored(

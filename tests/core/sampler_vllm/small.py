@@ -15,9 +15,9 @@ import yaml
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from grpo_core.model.tiny import byte_tokenizer
-from tests.cases import FOLDER
 from tests.needs import VLLM_PYTHON
 from tests.processes import clean_environment
+from tests.tables import FOLDER
 
 ROWS = 320
 """More than the tokenizer has: transformers gives a Qwen2 folder Qwen's own, which adds a token."""

@@ -15,8 +15,8 @@ from grpo_core.sandbox import Box, Limits, Ran, Report, Sandbox, cgroups
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.landlock import Landlock
 from grpo_core.sandbox.seccomp import ALLOW, RETURN
-from tests.cases import FOLDER
 from tests.needs import needs
+from tests.tables import FOLDER
 
 from .machine import Machine, machine_in
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from grpo_core.sandbox import Limits, Sandbox, cgroups
-from tests.cases import FOLDER
 from tests.needs import needs
+from tests.tables import FOLDER
 
 from .conftest import PATIENT, Level, made, unfiltered_bubblewrap
 from .machine import Machine, unboxed

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from grpo_core.sandbox import seccomp
-from tests.cases import cases
+from tests.tables import cases
 
 ANSWERS = {
     "allow": seccomp.ALLOW,

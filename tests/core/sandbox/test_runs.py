@@ -11,7 +11,7 @@ import pytest
 
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Limits, Sandbox
-from tests.cases import cases
+from tests.tables import cases
 
 from .conftest import PATIENT, PROGRAMS, needs_groups
 

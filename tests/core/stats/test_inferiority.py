@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from grpo_core.stats import Clustered, Paired, clustered, non_inferiority, paired, verdict
-from tests.cases import cases
+from tests.tables import cases
 
 MARGIN = 0.05
 

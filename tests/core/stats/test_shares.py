@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.stats import none_of, student_p, student_t, wilson
-from tests.cases import cases
+from tests.tables import cases
 
 
 @pytest.mark.parametrize(("successes", "n", "low", "high"), cases("stats/wilson", "successes", "n", "low", "high"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cases import cases
+from tests.tables import cases
 
 ROOT = Path(__file__).resolve().parents[3] / "platform"
 LOG = {"cohort.audit.services.log", "cohort.audit.entries.log"}

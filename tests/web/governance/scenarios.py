@@ -22,10 +22,10 @@ from grpo_core.data import Problem
 from grpo_core.metrics import Totals
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards import Rubric, Runner
-from tests.cases import cases
 from tests.factories import sealed_run
 from tests.factories.documents import ROWS
 from tests.factories.sealed_run import checkpoint, evaluation, step
+from tests.tables import cases
 from tests.web.governance.conftest import World
 
 FORM_ONLY = {"components": [{"name": "form", "kind": "r1_format"}]}

@@ -24,7 +24,7 @@ from cohort.evidence.keys import KeyFault, generate, load, parse_vkey
 from cohort.evidence.merkle import leaf_hash, root
 from cohort.evidence.note import open_note
 from cohort.evidence.rotation import follow
-from tests.cases import cases
+from tests.tables import cases
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

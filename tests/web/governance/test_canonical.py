@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.evidence.canonical import CanonicalError, canonical, parse
-from tests.cases import cases
+from tests.tables import cases
 
 
 @pytest.mark.parametrize(("bits", "text"), cases("evidence/numbers", "bits", "text"))

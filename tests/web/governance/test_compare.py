@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cohort.evidence.compare import NOT_COMPARABLE, ONCE, Item, SuiteFacts, by_suite, compare, compare_all, seed_of
 from cohort.governance.parts import Comparison
-from tests.cases import cases
+from tests.tables import cases
 
 FACTS = SuiteFacts(
     suite="s", title="S", category="hallucination", higher_is="better", sensitive=False, margin=0.05, protocol={"k": 1}

@@ -19,9 +19,9 @@ from cohort.governance.diff.reading import NotARecord
 from cohort.governance.diff.values import Change, Kind, changes
 from cohort.governance.models import Record
 from cohort.runs.models import Run
-from tests.cases import cases
 from tests.factories import sealed_run
 from tests.factories.documents import HOSTILE, comparison, document, entry
+from tests.tables import cases
 from tests.web.governance.conftest import World
 from tests.web.governance.records import logged, page_text, put, stripped
 

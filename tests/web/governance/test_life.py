@@ -22,8 +22,8 @@ from cohort.governance.life.shown import entries_of
 from cohort.governance.models import Record, RecordEntry
 from cohort.runs.models import Run
 from cohort.runs.services import run_pause, run_resume
-from tests.cases import cases
 from tests.factories import sealed_run
+from tests.tables import cases
 from tests.web.governance.conftest import World
 from tests.web.governance.records import issue, logged, page_text, put
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cohort.evidence.merkle import EMPTY_ROOT, Nodes, leaf_hash, node_hash, root, verify_consistency, verify_inclusion
-from tests.cases import FOLDER, cases
+from tests.tables import FOLDER, cases
 
 INPUTS = [
     one["input"] for one in yaml.safe_load((FOLDER / "evidence" / "merkle_roots.yaml").read_text()) if one["input"]

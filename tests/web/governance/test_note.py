@@ -15,8 +15,8 @@ from cohort.evidence.keys import KeyFault, parse_vkey
 from cohort.evidence.merkle import EMPTY_ROOT, leaf_hash
 from cohort.evidence.note import NoteError, open_note, sign_note
 from cohort.evidence.tlog_proof import ProofError
-from tests.cases import cases
 from tests.factories.small_cards import key
+from tests.tables import cases
 
 GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 GO_NOTE = (

@@ -10,7 +10,7 @@ from grpo_core.config import RunConfig
 from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.config_mixes import SCALES
 from grpo_core.presets import PRESETS
-from tests.cases import cases
+from tests.tables import cases
 
 GIVEN: dict[str, Any] = {
     "data": {"path": "d"},

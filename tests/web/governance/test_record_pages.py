@@ -20,9 +20,9 @@ from cohort.governance.tasks import seal
 from cohort.review.models import Sample
 from cohort.runs.models import Run
 from cohort.runs.services import run_cancel
-from tests.cases import cases
 from tests.factories import sealed_run
 from tests.factories.documents import comparison, document, entry
+from tests.tables import cases
 from tests.web.governance.conftest import World
 from tests.web.governance.records import issue, page_text, put, put_first_schema
 from tests.web.governance.scenarios import retried, suites

@@ -26,9 +26,9 @@ from cohort.governance.schema import Document, json_schema
 from cohort.governance.services import _STATES, record_seal
 from cohort.runs.models import Run
 from grpo_core import records
-from tests.cases import cases
 from tests.conftest import GOLDEN
 from tests.factories import sealed_run
+from tests.tables import cases
 from tests.web.governance import records as kept
 from tests.web.governance.conftest import World
 from tests.web.governance.records import stripped

@@ -16,8 +16,8 @@ from cohort.governance.schema import Document, json_schema
 from cohort.governance.shown import shown
 from cohort.governance.statements.questions import BY_FIELD, QUESTIONS
 from cohort.paths import ROOT
-from tests.cases import cases
 from tests.factories.documents import document, entry
+from tests.tables import cases
 
 TAMPERED: list[tuple[tuple[str, ...], Any]] = [
     (("sections", "reward", "domain"), None),

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from cohort.evidence.schema_check import SchemaFault, faults
 from cohort.evidence.verify.record import schema
-from tests.cases import cases
 from tests.factories.small_cards import Sealed
+from tests.tables import cases
 
 SCHEMA = schema()
 ORACLE = Draft202012Validator(SCHEMA)

@@ -15,8 +15,8 @@ from cohort.governance.statements.questions import BY_FIELD, QUESTIONS
 from cohort.governance.statements.selectors import asked, newest_statements
 from cohort.governance.statements.services import flag_override, statement_make, statement_withdraw
 from cohort.runs.models import Run
-from tests.cases import cases
 from tests.factories import sealed_run
+from tests.tables import cases
 from tests.web.governance.conftest import World
 from tests.web.governance.records import entry, logged, page_text
 from tests.web.governance.scenarios import ANSWERS, changed

@@ -9,8 +9,8 @@ import pytest
 from cohort.evidence.canonical import canonical
 from cohort.evidence.compare import SuiteFacts, by_suite, compare_all
 from cohort.evidence.verify.command import printed
-from tests.cases import cases
 from tests.factories.small_cards import HEAD, UNSAFE, Log, Sealed, card, check, data_files, lines, reissued
+from tests.tables import cases
 
 SUITES = (("jailbreak_robustness", "better"), ("harmful_capability", "worse"))
 TOUCHED = ["q0", "q3"]

@@ -13,9 +13,9 @@ from cohort.evidence.note import sign_note
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import Beside
 from cohort.evidence.verify.report import Report
-from tests.cases import cases
 from tests.factories import small_cards
 from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, key, packed
+from tests.tables import cases
 
 
 def against(newer: dict[str, bytes], older: dict[str, bytes]) -> Report:
