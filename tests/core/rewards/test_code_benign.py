@@ -1,4 +1,4 @@
-"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (cases in code_rewards/problems.yaml)."""
+"""Honest solutions are paid and wrong ones are not, whatever ordinary things they do (code_rewards/problems.yaml)."""
 
 from collections.abc import Iterator
 from typing import Any

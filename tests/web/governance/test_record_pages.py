@@ -46,6 +46,8 @@ def test_who_may_open_and_send_what(world: World) -> None:
     for case in cases("records/access", "method", "url", "data", *clients):
         method, url, data, *statuses = case.values
         for (role, client), status in zip(clients.items(), statuses, strict=True):
+            if status is None:  # which role it is decides nothing there
+                continue
             with transaction.atomic():
                 answer = getattr(client, method)(url.format(**ids), data)
                 transaction.set_rollback(True)
