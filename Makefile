@@ -40,7 +40,7 @@ SHARED := $(PYTEST) -n 2 --dist worksteal
 ENGINES := not chaos and not vllm and not deepspeed
 COVERED := --cov=grpo_core --cov=worker --cov=platform/cohort --cov-report=
 test: setup  ## Run the tests that guard every change, on databases of their own
-	@$(SHARED) -m 'not alone and not slow and $(ENGINES)' $(COVERED)
+	@$(SHARED) -m 'not alone and not slow and $(ENGINES)' $(COVERED) --durations=10
 	@$(PYTEST) -m 'alone and not slow and $(ENGINES)'
 	@$(BIN)/python -m tests.coverage_table
 

@@ -131,6 +131,7 @@ def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, envi
     assert not any(map(lives, everything))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
 def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
     launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)

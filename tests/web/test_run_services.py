@@ -110,6 +110,14 @@ def test_submit_queues_and_sends_one_message_after_commit(
     assert moves(run) == [("draft", "queued", "user:alice")]
 
 
+@pytest.mark.parametrize("state", ["paused", "succeeded", "failed", "cancelled"])
+def test_only_a_draft_is_submitted(maker: Maker, alice: User, state: str) -> None:
+    run = maker.run(state=state)
+    with pytest.raises(IllegalTransition):
+        run_submit(run=run, actor=alice)
+    assert Run.objects.get().state == state
+
+
 def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:
     def submit_and_fail() -> None:
         with transaction.atomic():

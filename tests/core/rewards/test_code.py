@@ -78,6 +78,7 @@ def test_what_a_solution_does_wrong_is_a_zero_and_told(
     assert score.detail
 
 
+@pytest.mark.slow
 def test_all_cases_together_end_with_the_deadline(judged: Judging) -> None:
     code = "import time\ndef f(n):\n    if n == 2:\n        time.sleep(600)\n    return n + 1"
     score = judged(CALLS, code, pay="share", case_seconds=600, deadline=12.0)  # a case's own time is over long after

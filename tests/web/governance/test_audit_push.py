@@ -291,6 +291,7 @@ def test_a_witness_that_drips_is_left(part: str) -> None:
         ask(url, 1.5)
 
 
+@pytest.mark.slow
 def test_both_requests_have_one_deadline_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first takes 58 s by the clock and the second 3.6 s; each is within 60 s, and both are not."""
     clock = iter([0.0, 58.0])
