@@ -63,7 +63,8 @@ def signed_in(home: Path, data: Path) -> Iterator[tuple[Person, Started]]:
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/p/lab/runs/")
         yield Person(page, address, password[1], data), started
-    assert [text for text in faults if not expected(text)] == []
+    unexpected = [text for text in faults if not expected(text)]
+    assert not unexpected, unexpected
 
 
 def expected(text: str) -> bool:

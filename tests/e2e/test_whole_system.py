@@ -47,6 +47,7 @@ def test_main_job_lab_audit_and_restart_in_one_home(cohort_home: Path, tmp_path:
         note = audit(cohort_home, alice.address, tmp_path)
         blocked_reward(alice)
         key = secret.read_text()
+        alice.page.goto("about:blank")  # or the open page would poll a server that is gone
         assert started.end(signal.SIGINT) == 0
     assert belonging_to(cohort_home) == []
     assert not answers(alice.address)

@@ -22,6 +22,7 @@ from cohort.environment import environment
 from cohort.governance.life.public import public_link_make
 from cohort.lab.models import LabJob
 from cohort.runs.models import Checkpoint, Node
+from tests.database import Databases
 from tests.factories import sealed_run
 from tests.factories.lab import sampled
 from tests.factories.runs import Maker
@@ -149,10 +150,12 @@ def rolled_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Made once; each test and each request is rolled back to it."""
-    with django_db_blocker.unblock(), rolled_back():
-        yield World()
+def site(django_db_setup: Databases, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Made once, in the database without rows; each test and each request is rolled back to it."""
+    with django_db_blocker.unblock():
+        django_db_setup.shared("")
+        with rolled_back():
+            yield World()
 
 
 def answer(client: Client, method: str, address: str, data: Any = None) -> tuple[int | str, bytes]:
@@ -169,48 +172,48 @@ def test_every_address_is_in_a_table() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']} {case['url']}")
-def test_who_gets_which_answer(world: World, case: dict[str, Any]) -> None:
-    address, found = world.address(case["url"], **case["kwargs"] or {}), {}
+def test_who_gets_which_answer(site: World, case: dict[str, Any]) -> None:
+    address, found = site.address(case["url"], **case["kwargs"] or {}), {}
     for role in ROLES:
-        found[role], content = answer(world.client(role), case["method"], address, case["data"])
+        found[role], content = answer(site.client(role), case["method"], address, case["data"])
         if role in ("stranger", "anonymous") and not case["url"].startswith("c/"):
             assert not any(secret in content for secret in SECRETS)
     assert found == {role: case[role] for role in ROLES}
 
 
-def test_methods_that_are_in_no_table_are_closed(world: World) -> None:
+def test_methods_that_are_in_no_table_are_closed(site: World) -> None:
     wrong = []
     for route in ALL:
         listed = [case for case in CASES if case["url"] == route]
         shut = "login" if all(case["anonymous"] == "login" for case in listed) else 405
         taken = {"put"} if route == "login/" else set()  # Django's form views take it as POST
         for method in sorted(METHODS - taken - {case["method"] for case in listed}):
-            code, _ = answer(world.client("anonymous"), method, world.address(route))
+            code, _ = answer(site.client("anonymous"), method, site.address(route))
             if code != shut:
                 wrong.append((method, route, code))
             if route in OF_A_PROJECT:
-                code, _ = answer(world.client("stranger"), method, world.address(route))
+                code, _ = answer(site.client("stranger"), method, site.address(route))
                 if code not in (404, 405):
                     wrong.append((method, route, code))
     assert wrong == []
 
 
-def test_nothing_is_reached_through_another_project(world: World) -> None:
-    client, wrong = world.client("stranger"), []
+def test_nothing_is_reached_through_another_project(site: World) -> None:
+    client, wrong = site.client("stranger"), []
     for route in OF_A_PROJECT:
         for method in ("get", "post") if route in WITH_IDS else ("get",):
-            status, content = answer(client, method, world.address(route, slug="theirs"))
+            status, content = answer(client, method, site.address(route, slug="theirs"))
             reached = route in WITH_IDS and "/nodes/" not in route and status not in (404, 405)
             if reached or any(secret in content for secret in SECRETS):
                 wrong.append((method, route, status))
     assert wrong == []
 
 
-def test_an_id_beyond_any_column_is_404(world: World) -> None:
-    client, wrong = world.client("admin"), []
+def test_an_id_beyond_any_column_is_404(site: World) -> None:
+    client, wrong = site.client("admin"), []
     for route in WITH_IDS:
         for changed in sorted(set(PARAMETER.findall(route)) - {"slug", "audience"}):
-            address = world.address(route, **{changed: HUGE})
+            address = site.address(route, **{changed: HUGE})
             codes = {answer(client, method, address)[0] for method in ("get", "post")}
             if not {404} <= codes <= {404, 405}:
                 wrong.append((route, changed, codes))
@@ -225,11 +228,11 @@ def test_an_id_beyond_any_column_is_404(world: World) -> None:
     ],
     ids=range(len(ODD) + 1),
 )
-def test_no_query_string_is_an_error_of_ours(world: World, values: tuple[str, ...], routes: list[str]) -> None:
-    client, wrong = world.client("admin"), []
+def test_no_query_string_is_an_error_of_ours(site: World, values: tuple[str, ...], routes: list[str]) -> None:
+    client, wrong = site.client("admin"), []
     for route in routes:
         for names, value in zip(QUERIES, values, strict=True):
-            status, _ = answer(client, "get", world.address(route), dict.fromkeys(names, value))
+            status, _ = answer(client, "get", site.address(route), dict.fromkeys(names, value))
             if not isinstance(status, int) or status >= 500:
                 wrong.append((route, names, value))
     assert wrong == []
