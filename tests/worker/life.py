@@ -119,9 +119,11 @@ class Life:
     def kill(self, *names: str) -> None:
         """The supervisor, its worker and its keeper, or who is named. With its keeper the trainer dies."""
         pids = [getattr(self, name) for name in names or ("worker", "supervisor", "keeper")]
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none can react to another's end
-            for pid in pids:
-                os.kill(pid, number)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # so that none of them can react to another's end
+        for pid in pids:
+            with suppress(ProcessLookupError):  # a keeper that is not named kills the trainer as soon as it may
+                os.kill(pid, signal.SIGKILL)
         dead = [*pids, self.trainer] if self.keeper in pids else pids
         wait_for(lambda: not any(map(lives, dead)), lambda: f"still alive: {dead}")
 
