@@ -1,27 +1,21 @@
-"""Prints the share of lines that the last run of the tests covered, for each folder of the product."""
+"""Prints the share of lines that a run of the tests covered, for each folder of the product, from SlipCover's JSON."""
 
+import json
+import sys
 from collections import Counter
 from pathlib import Path
 
-from coverage import Coverage
 
-ROOT = Path(__file__).parents[1]
-
-
-def main() -> None:
-    coverage = Coverage(data_file=ROOT / ".coverage")
-    coverage.load()
-    lines, missed = Counter[str](), Counter[str]()
-    for name in coverage.get_data().measured_files():
-        _, statements, _, missing, _ = coverage.analysis2(name)
-        folder = str(Path(name).relative_to(ROOT).parent)
-        for key in (folder, "all"):
-            lines[key] += len(statements)
-            missed[key] += len(missing)
+def main(report: Path) -> None:
+    covered, lines = Counter[str](), Counter[str]()
+    for name, file in json.loads(report.read_text(encoding="utf-8"))["files"].items():
+        for folder in (str(Path(name).parent), "all"):
+            covered[folder] += len(file["executed_lines"])
+            lines[folder] += len(file["executed_lines"]) + len(file["missing_lines"])
     print("covered   lines  folder")
     for folder in sorted(lines):
-        print(f"{1 - missed[folder] / max(1, lines[folder]):7.1%} {lines[folder]:7d}  {folder}")
+        print(f"{covered[folder] / max(1, lines[folder]):7.1%} {lines[folder]:7d}  {folder}")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -9,10 +9,10 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import io
-import pkgutil
 import sys
 import zipfile
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 NAME = "verify.pyz"
@@ -46,7 +46,8 @@ class NotSelfContained(Exception):
 @cache
 def build() -> bytes:
     """The file's bytes, the same each time."""
-    files = {"__main__.py": _MAIN.encode(), "cohort/evidence/record.schema.json": _data("record.schema.json")}
+    schema = resources.files("cohort.evidence") / "record.schema.json"
+    files = {"__main__.py": _MAIN.encode(), "cohort/evidence/record.schema.json": schema.read_bytes()}
     for module, path in _imported().items():
         tail = "/__init__.py" if path.name == "__init__.py" else ".py"
         files[module.replace(".", "/") + tail] = path.read_bytes()
@@ -67,12 +68,6 @@ def build() -> bytes:
 def digest() -> str:
     """sha256 of the file, in hex."""
     return hashlib.sha256(build()).hexdigest()
-
-
-def _data(name: str) -> bytes:
-    content = pkgutil.get_data("cohort.evidence", name)
-    assert content is not None
-    return content
 
 
 def _imported() -> dict[str, Path]:

@@ -1,9 +1,9 @@
 """Is record.json a record, does it have the digests it names, and are the sealed files those it lists?"""
 
 import json
-import pkgutil
 import re
 from collections.abc import Callable
+from importlib import resources
 from typing import Any, TypeVar
 
 from cohort.evidence.canonical import CanonicalError
@@ -22,9 +22,7 @@ _UNSEALED = frozenset({RECORD, *OUTSIDE})
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of record.json, of the version that this release checks."""
-    content = pkgutil.get_data("cohort.evidence", "record.schema.json")
-    assert content is not None
-    found: dict[str, Any] = json.loads(content)
+    found: dict[str, Any] = json.loads((resources.files("cohort.evidence") / "record.schema.json").read_bytes())
     return found
 
 
