@@ -172,6 +172,7 @@ STATICFILES_FINDERS = [
     "cohort.runs.plotly_static.PlotlyFinder",
 ]
 WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG or ENV.mode == "test"  # a test has many handlers: none lists every file as it starts
 WHITENOISE_MAX_AGE = 0 if DEBUG else 3600
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
