@@ -11,9 +11,9 @@ from typing import Any
 
 from cohort import artifacts
 from cohort.audit.models import AuditEntry
-from cohort.environment import environment
 from cohort.evidence import record as evidence
 from cohort.evidence.canonical import canonical
+from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import verify_card
 from cohort.governance.models import Audience, Card, Record
 from cohort.governance.parts import Entry
@@ -21,6 +21,7 @@ from cohort.governance.schema import Document
 from cohort.runs.models import Run
 from tests.factories.documents import document
 
+TRACES = "traces/steps-000001-000100.jsonl"
 SEALED = datetime(2026, 11, 22, 10, tzinfo=UTC)
 VARIES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)", "TIME"),
@@ -118,6 +119,10 @@ def files_of(card: Card) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def cards_of(record: Record) -> dict[str, dict[str, bytes]]:
+    return {audience: files_of(record.card(audience)) for audience in AUDIENCES}
+
+
 def lines(content: bytes) -> list[Any]:
     return [json.loads(line) for line in content.splitlines()]
 
@@ -133,10 +138,10 @@ def accepted(card: Card, folder: Path) -> bool:
     return verify_card(saved(card, folder)).accepted
 
 
-def stored(run: Run) -> list[str]:
+def stored(run_id: int) -> list[str]:
     """Files of this run's cards in the artifact store, whole or half."""
-    folder = Path(environment().artifacts_url.removeprefix("file://")) / "cards"
-    return sorted(f"cards/{path.name}" for path in folder.glob(f"{run.pk}-*"))
+    names = (*artifacts.sizes("cards"), *artifacts.unfinished("cards"))
+    return sorted(f"cards/{name}" for name in names if name.startswith(f"{run_id}-"))
 
 
 def logged(kind: str) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from tests.factories import sealed_run
 from tests.tables import cases
 from tests.web.governance import records as kept
 from tests.web.governance.conftest import World
-from tests.web.governance.records import stripped
+from tests.web.governance.records import TRACES, stripped
 from tests.web.governance.scenarios import SCENARIOS, finished, resumed_on_another_node, settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
@@ -49,7 +49,6 @@ SEALED = (
     *("cancelled_before_its_second_attempt", "no_traces", "stated"),
 )
 """Which are sealed and checked as `cohort verify` does."""
-TRACES = "traces/steps-000001-000100.jsonl"
 
 
 def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, bytes]]:
