@@ -21,9 +21,10 @@ from cohort.runs.models import Run
 from cohort.runs.services import run_cancel
 from tests.factories.documents import comparison, document, entry
 from tests.tables import cases
+from tests.web.governance.attempts import retried
 from tests.web.governance.conftest import World
 from tests.web.governance.records import issue, page_text, put, put_first_schema
-from tests.web.governance.scenarios import retried, suites
+from tests.web.governance.scenarios import suites
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 ClientFor = Callable[[User], Client]

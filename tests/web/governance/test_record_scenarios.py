@@ -30,9 +30,10 @@ from tests.conftest import GOLDEN
 from tests.factories import sealed_run
 from tests.tables import cases
 from tests.web.governance import records as kept
+from tests.web.governance.attempts import resumed_on_another_node
 from tests.web.governance.conftest import World
 from tests.web.governance.records import TRACES, stripped
-from tests.web.governance.scenarios import SCENARIOS, finished, resumed_on_another_node, settings
+from tests.web.governance.scenarios import SCENARIOS, finished, settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Golden = Callable[[str, Any], None]

@@ -329,7 +329,7 @@ def test_a_record_that_a_person_gave_up_is_not_waited_for(launch: Launch, alice:
     run = launch()
     first = sealed_run.claim(run)
     sealed_run.ingest(
-        first, [*scenarios.began(run), *step(1, 0.5), checkpoint(1), *scenarios.ended(1, sealed_run.AFTER)]
+        first, [*scenarios.began(run), *step(1, 0.5), checkpoint(1), *sealed_run.ended(1, sealed_run.AFTER)]
     )
     run = sealed_run.finish(first)
     seal_failed(run=run, reason="the disk is full")
