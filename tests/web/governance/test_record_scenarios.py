@@ -24,6 +24,7 @@ from cohort.governance.facts import TracesInCard, collect
 from cohort.governance.fields import labels
 from cohort.governance.schema import Document, json_schema
 from cohort.governance.services import _STATES, record_seal
+from cohort.governance.statements.questions import BY_FIELD
 from cohort.runs.models import Run
 from grpo_core import records
 from tests.conftest import GOLDEN
@@ -33,7 +34,7 @@ from tests.web.governance import records as kept
 from tests.web.governance.attempts import resumed_on_another_node
 from tests.web.governance.conftest import World
 from tests.web.governance.records import TRACES, stripped
-from tests.web.governance.scenarios import SCENARIOS, finished, settings
+from tests.web.governance.scenarios import ANSWERS, SCENARIOS, finished, settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Golden = Callable[[str, Any], None]
@@ -121,6 +122,7 @@ def test_a_record_says_what_happened(world: World, golden: Golden, tmp_path: Pat
 
 
 def test_the_sheets_say_where_or_that_nothing_is_stated(world: World, golden: Golden, tmp_path: Path) -> None:
+    assert set(ANSWERS) == set(BY_FIELD), "every question has an answer in this scenario"
     document = made(SCENARIOS["stated"](world), tmp_path)[0].document
     reading = Reading(json.loads(json.dumps(redact(dict(document), "downstream"))))
     golden("records/stated.eu-documentation-form.md", stripped(sheets.eu_sheet(reading).decode()))
