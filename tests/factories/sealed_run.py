@@ -3,6 +3,7 @@
 No trainer runs here; the records are written by hand, so that what the governance record must say is known.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,6 @@ from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, Ve
 from cohort.catalog.suites import starters_add
 from cohort.governance.models import Record
 from cohort.governance.services import record_seal
-from cohort.governance.statements.services import statement_make
 from cohort.runs.attempts import attempt_claim, attempt_finish
 from cohort.runs.ingest import records_ingest
 from cohort.runs.models import Attempt, Node, Run
@@ -23,6 +23,7 @@ from cohort.runs.services import ChosenSuite, run_launch
 from grpo_core import records
 from grpo_core.commitments import commit
 from grpo_core.wire import Finish, NodeInfo
+from tests.factories.documents import ROWS
 
 AT = datetime(2026, 11, 21, 14, 2, 3, tzinfo=UTC)
 SETTINGS: dict[str, Any] = {
@@ -30,36 +31,6 @@ SETTINGS: dict[str, Any] = {
     "optim": {"steps": 3},
     "sampling": {"group_size": 4, "prompts_per_step": 2},
 }
-CARD_FILES = [
-    "CARD.md",
-    "README.txt",
-    "attestation.dsse.json",
-    "bom.cdx.json",
-    "card.html",
-    "card.pdf",
-    "commitments.jsonl",
-    "config.yaml",
-    "consistency.json",
-    "evals/after.jsonl",
-    "evals/before.jsonl",
-    "evals/texts-after.jsonl",
-    "evals/texts-before.jsonl",
-    "events.jsonl",
-    "keys.json",
-    "log-entry.json",
-    "manifest.json",
-    "metrics.jsonl",
-    "outcome.json",
-    "proof.tlog-proof",
-    "record.json",
-    "record.schema.json",
-    "sheets/eu-documentation-form.md",
-    "sheets/nist-ai-rmf.md",
-    "traces/steps-000001-000100.jsonl",
-    "verify.pyz",
-    "weights.dsse.json",
-]
-"""What the card of such a run holds for the project itself, sorted."""
 HOSTILE = "<script>alert(1)</script> \u202e | `x` [a](javascript:b) </answer>"
 
 
@@ -94,11 +65,17 @@ def launch(
     )
 
 
-def finished(run: Run, found: Sequence[records.Record] | None = None) -> Run:
-    """The launched run, trained and waiting for its record; its trainer reported `found`, or all that a run does."""
-    attempt = claim(run)
-    ingest(attempt, whole(run) if found is None else found)
-    return finish(attempt)
+def attempted(run: Run, reported: Sequence[records.Record], *, node: str = "gpu-1", **end: str) -> Run:
+    """The run after another attempt, whose trainer reported this and ended by `finish`."""
+    attempt = claim(run, node=node)
+    if reported:
+        ingest(attempt, reported)
+    return finish(attempt, **end)
+
+
+def finished(run: Run, reported: Sequence[records.Record] | None = None) -> Run:
+    """The launched run, trained and waiting for its record; its trainer `reported` this, or all that a run does."""
+    return attempted(run, whole(run) if reported is None else reported)
 
 
 def sealed(run: Run) -> Record:
@@ -114,66 +91,35 @@ def claim(run: Run, *, node: str = "gpu-1") -> Attempt:
     return attempt
 
 
-def ingest(attempt: Attempt, found: Sequence[records.Record]) -> None:
-    begin = attempt.acked_seq + 1
-    lines = [
-        records.Envelope(seq=seq, at=AT, record=record).model_dump_json() for seq, record in enumerate(found, begin)
-    ]
+def ingest(attempt: Attempt, reported: Sequence[records.Record]) -> None:
+    numbered = enumerate(reported, attempt.acked_seq + 1)
+    lines = [records.Envelope(seq=seq, at=AT, record=record).model_dump_json() for seq, record in numbered]
     body = zstandard.ZstdCompressor().compress("\n".join([*lines, ""]).encode())
     records_ingest(attempt=attempt, fence=attempt.fence, body=body)
     attempt.refresh_from_db()
 
 
 def finish(attempt: Attempt, *, end: str = "finished", code: str = "ok", message: str = "done") -> Run:
-    said = Finish.model_validate(
-        {"fence": attempt.fence, "end": end, "code": code, "message": message, "last_seq": attempt.acked_seq}
-    )
-    attempt_finish(attempt=attempt, finish=said)
+    facts = {"fence": attempt.fence, "end": end, "code": code, "message": message, "last_seq": attempt.acked_seq}
+    attempt_finish(attempt=attempt, finish=Finish.model_validate(facts))
     return Run.objects.get(pk=attempt.run_id)
 
 
 def manifest(run: Run) -> records.Manifest:
-    weights = {name: entry["sha256"] for name, entry in run.base_model.weights.items()}
-    tokens = {"min": 16, "mean": 16.0, "max": 16}
-    return records.Manifest(
-        code={"version": "0.1.0", "git_commit": "a" * 40, "dirty_sha256": None},
-        packages={"torch": "2.13.0", "transformers": "5.23.0"},
-        platform={"python": "3.11", "processor": "test processor", "threads": 2, "device": "cpu", "cpus": 2},
-        model={
-            "source": run.base_model.path,
-            "revision": None,
-            "architecture": "Qwen2ForCausalLM",
-            "parameters": 1000,
-            "dtype": "float32",
-            "weights": weights,
-            "tokenizer_sha256": "b" * 64,
-            "provenance": {"method": "supervised cold start", "recipe": {"steps": 250}},
-        },
-        data={
-            "train": {
-                "path": "inputs/a.jsonl",
-                "sha256": run.dataset.sha256,
-                "problems": 20,
-                "problems_digest": "c" * 64,
-                "dropped": 1,
-                "prompt_tokens": tokens,
-            },
-            "eval": {
-                "path": "inputs/b.jsonl",
-                "sha256": run.eval_dataset.sha256 if run.eval_dataset else run.dataset.sha256,
-                "problems": run.eval_dataset.problems if run.eval_dataset else 4,
-                "problems_digest": "e" * 64,
-                "dropped": 0,
-                "prompt_tokens": tokens,
-            },
-        },
-        seeds={"run": 0},
-        config_digest=run.config_digest,
-    )
+    facts = copy.deepcopy(ROWS["run_manifest"])
+    eval_dataset = run.eval_dataset
+    facts["model"] |= {"source": run.base_model.path}
+    facts["model"] |= {"weights": {name: entry["sha256"] for name, entry in run.base_model.weights.items()}}
+    facts["data"]["train"] |= {"sha256": run.dataset.sha256}
+    facts["data"]["eval"] |= {
+        "sha256": (eval_dataset or run.dataset).sha256,
+        "problems": eval_dataset.problems if eval_dataset else 4,
+    }
+    return records.Manifest.model_validate({**facts, "config_digest": run.config_digest})
 
 
 def evaluation(phase: records.Phase, scores: Sequence[float], protocol: dict[str, Any]) -> list[records.Record]:
-    items: list[records.Record] = [
+    items = [
         records.EvalItem(
             phase=phase,
             suite="heldout",
@@ -188,31 +134,14 @@ def evaluation(phase: records.Phase, scores: Sequence[float], protocol: dict[str
         )
         for n, score in enumerate(scores)
     ]
-    result = records.EvalResult(
-        phase=phase,
-        suite="heldout",
-        problems=len(scores),
-        correct=sum(scores),
-        truncated=1,
-        errors=0,
-        mean_tokens=20.0,
-        seconds=0.5,
-        protocol=protocol,
-    )
-    return [*items, result]
+    return _evaluated(items, protocol)
 
 
-def suite_items(
-    phase: records.Phase,
-    suite: str,
-    scores: Sequence[float],
-    *,
-    slices: Sequence[str] = ("",),
-    clusters: int = 0,
+def _suite(
+    phase: records.Phase, suite: str, scores: Sequence[float], slices: Sequence[str] = ("",)
 ) -> list[records.Record]:
-    """An evaluation of a suite: items with these scores, in slices by turns; `clusters`: how many items hang together
-    (0: none)."""
-    items: list[records.Record] = [
+    """An evaluation of a suite: items with these scores, in slices by turns."""
+    items = [
         records.EvalItem(
             phase=phase,
             suite=suite,
@@ -225,20 +154,23 @@ def suite_items(
             error=None,
             tokens=12,
             slice=slices[n % len(slices)],
-            cluster=f"c{n // clusters}" if clusters else "",
         )
         for n, score in enumerate(scores)
     ]
+    return _evaluated(items, {**PROTOCOL, "items_digest": "d" * 64, "scorer_digest": "e" * 64})
+
+
+def _evaluated(items: Sequence[records.EvalItem], protocol: dict[str, Any]) -> list[records.Record]:
     result = records.EvalResult(
-        phase=phase,
-        suite=suite,
-        problems=len(scores),
-        correct=sum(scores),
-        truncated=0,
+        phase=items[0].phase,
+        suite=items[0].suite,
+        problems=len(items),
+        correct=sum(item.score for item in items),
+        truncated=sum(item.truncated for item in items),
         errors=0,
-        mean_tokens=12.0,
+        mean_tokens=items[0].tokens,
         seconds=0.5,
-        protocol={**PROTOCOL, "items_digest": "d" * 64, "scorer_digest": "e" * 64},
+        protocol=protocol,
     )
     return [*items, result]
 
@@ -251,55 +183,31 @@ def with_suites(
     slices: Mapping[str, Sequence[str]] | None = None,
     overlap: Mapping[str, Any] | None = None,
 ) -> list[records.Record]:
-    """`whole`, with these scores of suites beside the held-out problems. `overlap`: what the trainer found of their
+    """`whole`, with these scores of suites beside the held-out problems. `overlap`: what the trainer reported of their
     items in the training file."""
-    found = whole(run)
-    if overlap is not None:
-        (place,) = (at for at, one in enumerate(found) if isinstance(one, records.Manifest))
-        told = found[place]
-        assert isinstance(told, records.Manifest)
-        found[place] = told.model_copy(update={"data": {**told.data, "overlap": dict(overlap)}})
-    phases: tuple[tuple[records.Phase, Mapping[str, Sequence[float]]], ...] = (("before", before), ("after", after))
-    for phase, scores in phases:
-        (end,) = (at for at, one in enumerate(found) if isinstance(one, records.EvalResult) and one.phase == phase)
-        more = [suite_items(phase, name, of, slices=(slices or {}).get(name, ("",))) for name, of in scores.items()]
-        found[end + 1 : end + 1] = [record for part in more for record in part]
-    return found
+    suites, reported = {"before": before, "after": after}, []
+    for record in whole(run):
+        if overlap is not None and isinstance(record, records.Manifest):
+            record = record.model_copy(update={"data": {**record.data, "overlap": dict(overlap)}})
+        reported.append(record)
+        if isinstance(record, records.EvalResult):
+            for suite, scores in suites[record.phase].items():
+                reported += _suite(record.phase, suite, scores, (slices or {}).get(suite, ("",)))
+    return reported
 
 
 def touched(*ids: str, items: int) -> dict[str, Any]:
-    """A report of `grpo_core.data.decontaminate` that found these items word for word."""
+    """A report of `grpo_core.data.decontaminate` that these items occur word for word."""
+    by_method = dict.fromkeys(("ngram13", "ngram8", "minhash", "same_but_numbers"), 0)
+    exact = {"exact": {"train": "add-10", "share": 1.0, "texts": 1}}
     return {
         "method": {"name": "cohort-overlap-1"},
         "train": {"texts": 20, "without_words": 0},
         "items": {"texts": items, "different": items, "without_words": [], "common_ngrams": 0, "without_own_ngram": 0},
-        "counts": {
-            "touched": len(ids),
-            "exact": len(ids),
-            "ngram13": 0,
-            "ngram8": 0,
-            "minhash": 0,
-            "same_but_numbers": 0,
-        },
-        "touched": [{"id": one, "by": {"exact": {"train": "add-10", "share": 1.0, "texts": 1}}} for one in ids],
+        "counts": {"touched": len(ids), "exact": len(ids), **by_method},
+        "touched": [{"id": item, "by": exact} for item in ids],
         "same_but_numbers": [],
     }
-
-
-STATED: dict[str, dict[str, Any]] = {
-    "reward.verifiable_or_social": {"chosen": ["verifiable"]},
-    "reward.domain": {"chosen": ["mathematics", "format"], "text": "sums of two numbers"},
-    "reward.brittleness": {"text": "an answer in words is refused"},
-    "handling.trace_policy": {"chosen": ["exposed"]},
-    "handling.inventory": {"text": "https://inventory.example/7"},
-}
-"""What `stated` states, by field."""
-
-
-def stated(run: Run, actor: User, **more: dict[str, Any]) -> None:
-    """Some answers to what a machine cannot know; `more` by field with `__` for the point."""
-    for name, answer in {**STATED, **{name.replace("__", "."): one for name, one in more.items()}}.items():
-        statement_make(run=run, actor=actor, field=name, **answer)
 
 
 def step(number: int, reward: float, *, tokens: float | None = None) -> list[records.Record]:
@@ -336,35 +244,42 @@ def _group(number: int, place: int) -> records.Group:
     )
 
 
-def checkpoint(number: int, *, final: bool = False) -> records.CheckpointManifest:
-    files = {"model.safetensors": records.FileEntry(size=96, sha256=f"{number:064x}")}
-    path = "checkpoints/final" if final else f"checkpoints/step-{number:06d}"
-    return records.CheckpointManifest(step=number, path=path, files=files, final=final)
-
-
 PROTOCOL = {"temperature": 0.0, "seed": 0, "problems_digest": "f" * 64}
 BEFORE = [1.0] * 30 + [0.0] * 70
 """30 of 100."""
 AFTER = [1.0] * 28 + [0.0] * 2 + [1.0] * 52 + [0.0] * 18
 """80 of 100: 52 fixed, 2 broken, 28 right both times, 18 wrong both times."""
-TOTALS = {
-    "samples": 24.0,
-    "tokens": 900.0,
-    "completion_tokens": 480.0,
-    "groups": 6.0,
-    "groups_mixed": 4.0,
-    "groups_all_equal": 2.0,
-    "groups_unscored": 0.0,
-    "masked": 1.0,
-    "truncated": 3.0,
-    "reward_errors": 1.0,
-    "seconds": 12.5,
-}
+TOTALS: dict[str, float] = ROWS["run_totals"]
 
 
-def whole(run: Run, *, after_protocol: dict[str, Any] | None = None) -> list[records.Record]:
+def checkpoint(number: int, *, final: bool = False, sha256: str = "") -> records.CheckpointManifest:
+    files = {"model.safetensors": records.FileEntry(size=96, sha256=sha256 or f"{number:064x}")}
+    path = "checkpoints/final" if final else f"checkpoints/step-{number:06d}"
+    return records.CheckpointManifest(step=number, path=path, files=files, final=final)
+
+
+def ended(
+    steps: int, scores: Sequence[float], *, protocol: dict[str, Any] = PROTOCOL, sha256: str = "", more: str = "."
+) -> list[records.Record]:
+    """From the last step to the end; `sha256` of the weights."""
+    return [
+        records.PhaseStarted(phase="evaluating_after", total=100),
+        *evaluation("after", scores, protocol),
+        checkpoint(steps, final=True, sha256=sha256),
+        records.Outcome(
+            status="finished",
+            message=f"Finished {steps} steps{more}",
+            steps_done=steps,
+            steps_planned=steps,
+            totals=TOTALS,
+            final_checkpoint="checkpoints/final",
+        ),
+    ]
+
+
+def whole(run: Run, *, after_protocol: dict[str, Any] = PROTOCOL) -> list[records.Record]:
     """Every record of a run of three steps that finished."""
-    files = {"model.safetensors": records.FileEntry(size=96, sha256="9" * 64)}
+    signal = "; 4 of 6 groups carried a signal."
     return [
         records.PhaseStarted(phase="loading"),
         manifest(run),
@@ -374,15 +289,5 @@ def whole(run: Run, *, after_protocol: dict[str, Any] | None = None) -> list[rec
         *step(1, 0.5),
         *step(2, 0.6),
         *step(3, 0.75),
-        records.PhaseStarted(phase="evaluating_after", total=100),
-        *evaluation("after", AFTER, after_protocol or PROTOCOL),
-        records.CheckpointManifest(step=3, path="checkpoints/final", files=files, final=True),
-        records.Outcome(
-            status="finished",
-            message="Finished 3 steps; 4 of 6 groups carried a signal.",
-            steps_done=3,
-            steps_planned=3,
-            totals=TOTALS,
-            final_checkpoint="checkpoints/final",
-        ),
+        *ended(3, AFTER, protocol=after_protocol, sha256="9" * 64, more=signal),
     ]

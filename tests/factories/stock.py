@@ -1,4 +1,5 @@
-"""The rows that most tests start from: people with each role in one project, and a catalog to start runs from.
+"""The rows that most tests start from: people with each role in one project, a catalog to start runs from, and a
+sealed run.
 
 They are made once for a pytest process, as databases to copy (tests/database.py); the fixtures of tests/web/conftest.py
 read them.
@@ -10,10 +11,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from django.db import connection
+
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set, project_create, user_create
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.environment import environment
+from tests.factories import sealed_run
 
 PASSWORD = "correct horse battery"
 R1_EXACT: dict[str, Any] = {
@@ -74,14 +79,34 @@ def catalog() -> None:
     verifier_version_create(project=ours, actor=alice, name="r1 + exact", spec=R1_EXACT)
 
 
-STOCKS: dict[str, tuple[str, Callable[[], None]]] = {"people": ("", people), "catalog": ("people", catalog)}
+def sealed() -> None:
+    """A run of alice's that finished as `sealed_run.whole` says, and its record. The cards lie in the home of all
+    databases, by the run's id, and whoever seals a run removes what else lies there by its id: no other may have it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setval(pg_get_serial_sequence('runs_run', 'id'), %s)", [10**9])
+    run = sealed_run.launch(
+        project=Project.objects.get(slug="ours"),
+        actor=User.objects.get(username="alice"),
+        base_model=BaseModel.objects.get(),
+        dataset=PromptDataset.objects.get(name="additions"),
+        heldout=PromptDataset.objects.get(name="held out"),
+        verifier_version=VerifierVersion.objects.get(),
+    )
+    sealed_run.sealed(run)
+
+
+STOCKS: dict[str, tuple[str, Callable[[], None]]] = {
+    "people": ("", people),
+    "catalog": ("people", catalog),
+    "sealed": ("catalog", sealed),
+}
 """By name: the stock that it adds to (the empty name: migrated tables without rows), and what adds it."""
 PEOPLE = {"alice", "bob", "rita", "oscar", "charlie", "ours"}
 CATALOG = {"base_model", "dataset", "heldout", "verifier_version", "world"}
+SEALED = {"sealed", "site"}
 
 
 def stock_of(fixtures: Collection[str]) -> str:
     """The stock that a test with these fixtures starts from."""
-    if CATALOG & set(fixtures):
-        return "catalog"
-    return "people" if PEOPLE & set(fixtures) else ""
+    stocks = {"sealed": SEALED, "catalog": CATALOG, "people": PEOPLE}
+    return next((stock for stock, names in stocks.items() if names & set(fixtures)), "")

@@ -13,24 +13,23 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from pytest_django import DjangoDbBlocker
 
-from cohort.accounts.models import Membership, Role, User
-from cohort.accounts.services import membership_set, project_create, user_create
+from cohort.accounts.models import Membership, User
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
-from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
-from cohort.environment import environment
 from cohort.governance.life.public import public_link_make
+from cohort.governance.models import Record
+from cohort.governance.statements.services import statement_make
 from cohort.lab.models import LabJob
 from cohort.runs.models import Checkpoint, Node
 from tests.database import Databases
-from tests.factories import sealed_run
 from tests.factories.lab import sampled
 from tests.factories.runs import Maker
 from tests.factories.suites import add_suite
 from tests.tables import FOLDER, cases
-from tests.web.conftest import PROBLEMS, R1_EXACT, write_safetensors
+from tests.web.conftest import R1_EXACT
 
-ROLES = ("admin", "operator", "reviewer", "viewer", "stranger", "anonymous")
+NAMES = {"admin": "alice", "operator": "oscar", "reviewer": "rita", "viewer": "bob", "stranger": "charlie"}
+ROLES = (*NAMES, "anonymous")
 FIELDS = ("url", "method", "kwargs", "data", *ROLES)
 TABLES = sorted(path.stem for path in (FOLDER / "access").glob("*.yaml"))
 CASES = [dict(zip(FIELDS, case.values, strict=True)) for table in TABLES for case in cases(f"access/{table}", *FIELDS)]
@@ -68,35 +67,22 @@ WITH_IDS = [route for route in OF_A_PROJECT if len(PARAMETER.findall(route)) > 1
 
 
 class World:
-    """A project `ours` with a sealed run and one of all else, people with each role, and a stranger's project."""
+    """The stock `sealed` and one of all else."""
 
     def __init__(self) -> None:
-        self.users = {role: user_create(username=role)[0] for role in ROLES[:-1]}
+        self.users = {role: User.objects.get(username=name) for role, name in NAMES.items()}
         admin = self.users["admin"]
-        ours = project_create(slug="ours", name="Our project", owner=admin)
-        for role in (Role.OPERATOR, Role.REVIEWER, Role.VIEWER):
-            membership_set(project=ours, actor=admin, user=self.users[role], role=role)
-        project_create(slug="theirs", name="Their project", owner=self.users["stranger"])
-        given = {"project": ours, "actor": admin}
-        folder = environment().models_folder / "tiny"
-        folder.mkdir(parents=True, exist_ok=True)
-        write_safetensors(folder / "model.safetensors", {"embed": [5, 4]})
-        (folder / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
-        self.base_model = base_model_register(**given, name="tiny", path="tiny")
-        self.dataset = dataset_create(**given, name="additions", format="jsonl", chunks=[PROBLEMS])
-        one = b'{"prompt": "what is 1 + 7?", "answer": "8"}\n'
-        heldout = dataset_create(**given, name="held out", format="jsonl", chunks=[one])
-        self.version = verifier_version_create(**given, name="r1 + exact", spec=R1_EXACT)
-        made = {**given, "base_model": self.base_model, "dataset": self.dataset, "verifier_version": self.version}
-        self.record = sealed_run.sealed(sealed_run.launch(**made, heldout=heldout))
-        self.run = self.record.run
+        record = Record.objects.get()
+        self.run, ours = record.run, record.run.project
+        self.base_model, self.dataset, self.version = self.run.base_model, self.run.dataset, self.run.verifier_version
+        statement_make(run=self.run, actor=admin, field="method.rationale", text="as in the demo")
         self.draft = Maker(ours, admin, self.base_model, self.dataset, self.version).run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
         self.estimate = LabJob.objects.create(
             project=ours, kind="estimate", spec=R1_EXACT, state="waiting", created_by=admin
         )
-        self.token = public_link_make(record=self.record, actor=admin).token
+        token = public_link_make(record=record, actor=admin).token
         audit.checkpoint()
 
         self.pks = {"/models/": self.base_model.pk, "/datasets/": self.dataset.pk, "/suites/": self.suite.pk}
@@ -109,7 +95,7 @@ class World:
             "job_id": self.job.pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
-            "token": self.token,
+            "token": token,
         }
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
 
@@ -151,9 +137,9 @@ def rolled_back() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def site(django_db_setup: Databases, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Made once, in the database without rows; each test and each request is rolled back to it."""
+    """Made once; each test and each request is rolled back to it."""
     with django_db_blocker.unblock():
-        django_db_setup.shared("")
+        django_db_setup.shared("sealed")
         with rolled_back():
             yield World()
 

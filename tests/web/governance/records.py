@@ -11,9 +11,9 @@ from typing import Any
 
 from cohort import artifacts
 from cohort.audit.models import AuditEntry
-from cohort.environment import environment
 from cohort.evidence import record as evidence
 from cohort.evidence.canonical import canonical
+from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import verify_card
 from cohort.governance.models import Audience, Card, Record
 from cohort.governance.parts import Entry
@@ -21,6 +21,7 @@ from cohort.governance.schema import Document
 from cohort.runs.models import Run
 from tests.factories.documents import document
 
+TRACES = "traces/steps-000001-000100.jsonl"
 SEALED = datetime(2026, 11, 22, 10, tzinfo=UTC)
 VARIES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)", "TIME"),
@@ -31,7 +32,6 @@ VARIES = (
     (r"\b[0-9a-f]{4}( [0-9a-f]{4}){3}\b", "SHORT"),
     (r"run ≠ changed \d+ \d+", "run ≠ changed N N"),
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
-    (r"card-[0-9a-f]{16}", "card-SHORT"),
     (r"\b\d+ kB\b", "N kB"),
     (r"(\d\.\d{10})\d+", r"\1"),
     (r"(?i)\b(run|job|entry) \d+", r"\1 N"),
@@ -104,9 +104,7 @@ def issue(record: Record, content: bytes = b"a card", *, audience: str = Audienc
 
 
 def entry(record: Record, path: str) -> Entry:
-    found = Document.model_validate_json(record.document).entry(path)
-    assert isinstance(found, Entry)
-    return found
+    return Document.model_validate_json(record.document).entry(path)
 
 
 def content_of(card: Card) -> bytes:
@@ -116,6 +114,10 @@ def content_of(card: Card) -> bytes:
 def files_of(card: Card) -> dict[str, bytes]:
     with zipfile.ZipFile(BytesIO(content_of(card))) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+def cards_of(record: Record) -> dict[str, dict[str, bytes]]:
+    return {audience: files_of(record.card(audience)) for audience in AUDIENCES}
 
 
 def lines(content: bytes) -> list[Any]:
@@ -133,10 +135,10 @@ def accepted(card: Card, folder: Path) -> bool:
     return verify_card(saved(card, folder)).accepted
 
 
-def stored(run: Run) -> list[str]:
+def stored(run_id: int) -> list[str]:
     """Files of this run's cards in the artifact store, whole or half."""
-    folder = Path(environment().artifacts_url.removeprefix("file://")) / "cards"
-    return sorted(f"cards/{path.name}" for path in folder.glob(f"{run.pk}-*"))
+    names = (*artifacts.sizes("cards"), *artifacts.unfinished("cards"))
+    return sorted(f"cards/{name}" for name in names if name.startswith(f"{run_id}-"))
 
 
 def logged(kind: str) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
 """The audit log: only added to, by PostgreSQL itself; numbered without gaps; gone with a change that is rolled back."""
 
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -11,12 +13,15 @@ from django.db import DatabaseError, connection, transaction
 from cohort.accounts.models import Project
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, LogCosignature, LogKey, TreeHead
+from cohort.embedded.home import Home
 from cohort.evidence.canonical import parse
 from cohort.evidence.checkpoint import Checkpoint
 from cohort.evidence.checkpoint import parse as parse_checkpoint
-from cohort.evidence.keys import parse_vkey
+from cohort.evidence.keys import generate, parse_vkey
 from cohort.evidence.merkle import EMPTY_ROOT, leaf_hash, root, verify_consistency, verify_inclusion
 from cohort.evidence.note import open_note
+from tests.processes import DEADLINE, clean_environment
+from tests.web.governance.conftest import in_thread
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +38,13 @@ def opened(note: str) -> Checkpoint:
     return parse_checkpoint(open_note(note, [parse_vkey(vkey) for vkey in audit.public_keys()[0]]).text)
 
 
+def each_head_follows(heads: list[Checkpoint]) -> None:
+    newest = heads[-1]
+    paths = audit.consistency(to=newest.size, sizes=[head.size for head in heads])
+    for head in heads:
+        assert verify_consistency(head.size, newest.size, paths[head.size], head.root, newest.root)
+
+
 def execute(*statements: str) -> None:
     with connection.cursor() as cursor:
         for statement in statements:
@@ -40,21 +52,18 @@ def execute(*statements: str) -> None:
 
 
 def test_an_entry_says_who_what_before_after_and_why_in_canonical_bytes(ours: Project) -> None:
-    told = {"actor": "user:alice", "kind": "member_role_changed", "subject": "user:bob", "before": {"role": "viewer"}}
-    told |= {"after": {"role": "operator"}, "reason": "he trains from today", "data": {"share": 0.25}}
-    entry = audit.log(**told, project=ours)
+    said = {"actor": "user:alice", "kind": "member_role_changed", "subject": "user:bob", "before": {"role": "viewer"}}
+    said |= {"after": {"role": "operator"}, "reason": "he trains from today", "data": {"share": 0.25}}
+    entry = audit.log(**said, project=ours)
     body = parse(bytes(AuditEntry.objects.get(pk=entry.pk).body))
-    assert len(body.pop("nonce")) == 32
+    nonces = {parse(bytes(add().body))["nonce"] for _ in range(3)} | {body.pop("nonce")}
+    assert [len(nonce) for nonce in nonces] == [32] * 4, "the time alone could be guessed"
     at = entry.at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    assert body == {**told, "at": at, "project": "ours"}
-
-
-def test_two_entries_of_the_same_content_have_different_leaves() -> None:
-    assert len({parse(bytes(add().body))["nonce"] for _ in range(3)}) == 3, "the time alone could be guessed"
+    assert body == {**said, "at": at, "project": "ours"}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "words"),
     [
         ({"reason": "x" * (10 * 1024 * 1024)}, "10,485,760 characters long; 10,000 at most"),
         ({"data": {"text": "x" * (10 * 1024 * 1024)}}, "takes 262,144 an entry"),
@@ -67,11 +76,11 @@ def test_two_entries_of_the_same_content_have_different_leaves() -> None:
     ],
     ids=range(8),
 )
-def test_what_cannot_be_logged_is_refused_with_its_place(wrong: dict[str, object], said: str) -> None:
+def test_what_cannot_be_logged_is_refused_with_its_place(wrong: dict[str, object], words: str) -> None:
     given = {"actor": "platform", "kind": "thing_done", "subject": "thing:1"} | wrong
     with pytest.raises(ValidationError) as refused:
         audit.log(**given)  # type: ignore[arg-type]
-    assert said in " ".join(refused.value.messages)
+    assert words in " ".join(refused.value.messages)
     assert not AuditEntry.objects.exists()
 
 
@@ -127,9 +136,7 @@ def test_every_entry_is_proved_and_every_head_follows_from_each_before() -> None
         head = opened(proof.checkpoint)
         assert proof.size == head.size == 21
         assert verify_inclusion(leaf_hash(proof.body), proof.index, proof.size, proof.path, head.root)
-    paths = audit.consistency(to=21, sizes=[head.size for head in heads])
-    for head in heads:
-        assert verify_consistency(head.size, 21, paths[head.size], head.root, heads[-1].root)
+    each_head_follows(heads)
     entry = add()
     assert audit.proof_of(entry) is None
     assert audit.prove(entry).index == 21, "gets a head of its own"
@@ -174,39 +181,23 @@ def test_rollbacks_leave_no_gap_and_numbering_needs_a_transaction_of_its_own() -
     assert list(subjects) == [(0, "thing:1"), (1, "thing:3")]
 
 
-def in_thread(act: Callable[[], None], faults: list[BaseException]) -> threading.Thread:
-    def run() -> None:
-        try:
-            act()
-        except BaseException as error:  # noqa: BLE001  told by who joins
-            faults.append(error)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
-
-
 @pytest.mark.django_db(transaction=True)
 def test_an_entry_committed_late_is_numbered_later_and_loses_nobody_his_place() -> None:
     """The one with the smaller id commits after the other was numbered."""
     begun, go = threading.Event(), threading.Event()
 
+    @transaction.atomic
     def slow() -> None:
-        with transaction.atomic():
-            add(1)
-            begun.set()
-            assert go.wait(600)
+        add(1)
+        begun.set()
+        assert go.wait(DEADLINE)
 
-    faults: list[BaseException] = []
-    thread = in_thread(slow, faults)
-    assert begun.wait(600)
+    future = in_thread(slow)
+    assert begun.wait(DEADLINE)
     add(2)
     assert audit.integrate() == 1
     go.set()
-    thread.join()
-    assert faults == []
+    future.result(DEADLINE)
     assert audit.integrate() == 1
     assert [leaf.entry.subject for leaf in AuditLeaf.objects.order_by("idx")] == ["thing:2", "thing:1"]
 
@@ -219,31 +210,79 @@ def test_threads_that_add_and_number_and_sign_at_once_leave_no_gap_and_no_double
     def adds() -> None:
         start.wait()
         for number in range(20):
-            try:
-                with transaction.atomic():
-                    add(number)
-                    if number % 5 == 0:
-                        raise KeyError
-            except KeyError:
-                continue
+            with suppress(KeyError), transaction.atomic():
+                add(number)
+                if number % 5 == 0:
+                    raise KeyError
 
     def numbers() -> None:
         start.wait()
         for turn in range(20):
             audit.checkpoint() if turn % 4 == 0 else audit.integrate()
 
-    faults: list[BaseException] = []
-    threads = [in_thread(act, faults) for act in (adds, adds, adds, adds, numbers, numbers)]
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    for future in [in_thread(act) for act in (adds, adds, adds, adds, numbers, numbers)]:
+        future.result(DEADLINE)
     audit.checkpoint()
     whole = 4 * 16 + 1
     assert AuditEntry.objects.count() == AuditLeaf.objects.values("entry").distinct().count() == whole
     assert indices() == list(range(whole))
     assert not AuditPending.objects.exists()
     assert TreeHead.objects.get().size == whole
-    heads = [opened(row.note) for row in LogCheckpoint.objects.order_by("size")]
-    paths = audit.consistency(to=whole, sizes=[head.size for head in heads])
-    for head in heads:
-        assert verify_consistency(head.size, whole, paths[head.size], head.root, heads[-1].root)
+    each_head_follows([opened(row.note) for row in LogCheckpoint.objects.order_by("size")])
+
+
+# ---------------------------------------------------------------------- who needs the private key
+
+PRODUCTION = {
+    "COHORT_MODE": "production",
+    "COHORT_SECRET_KEY": "k" * 50,
+    "COHORT_DATABASE_URL": "postgresql://cohort@127.0.0.1:9/none",
+    "COHORT_BROKER_URL": "amqp://127.0.0.1:9",
+    "COHORT_PUBLIC_URL": "https://cohort.example.org",
+}
+
+
+def ran(words: list[str], home: Path, seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
+    """In production, where no service answers."""
+    more = {"COHORT_HOME": str(home), "DJANGO_SETTINGS_MODULE": "cohort.settings"}
+    return subprocess.run(
+        [sys.executable, *words],
+        env=clean_environment() | PRODUCTION | more,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queue", ["platform", "platform.seal"])
+def test_in_production_no_platform_worker_starts_without_the_key(tmp_path: Path, queue: str) -> None:
+    words = ["-m", "celery", "-A", "cohort.celery", "worker", "--queues", queue, "--pool", "threads"]
+    refused = ran(words, tmp_path)
+    assert (refused.returncode, "cohort audit make-key" in refused.stderr) == (1, True)
+    (tmp_path / "signing-key.pem").write_text("not a key")
+    assert "holds no Ed25519 key" in ran(words, tmp_path).stderr
+    (tmp_path / "signing-key.pem").unlink()
+    generate("cohort.example.org/log").write(tmp_path / "signing-key.pem")
+    with pytest.raises(subprocess.TimeoutExpired):  # it starts, and looks for its broker
+        ran(words, tmp_path, seconds=12)
+
+
+@pytest.mark.slow
+def test_the_web_server_needs_no_key_and_the_command_that_makes_one_no_database(tmp_path: Path) -> None:
+    loaded = ran(["-c", "import django; django.setup(); import cohort.wsgi"], tmp_path)
+    assert loaded.returncode == 0, loaded.stderr
+    words, home = ["-m", "cohort.cli", "audit", "make-key"], tmp_path / "new"
+    made = ran(words, home)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1].startswith("cohort.example.org/log+")
+    assert (home / "signing-key.pem").stat().st_mode & 0o777 == 0o600
+    assert ran(words, home).returncode == 2
+
+
+def test_a_trainers_worker_is_not_told_where_the_key_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COHORT_SIGNING_KEY_FILE", "/somewhere/key.pem")
+    assert "COHORT_SIGNING_KEY_FILE" not in Home(tmp_path).worker_environment("http://127.0.0.1:8400")
+    assert Home(tmp_path).platform_environment("postgresql:///x")["COHORT_SIGNING_KEY_FILE"] == "/somewhere/key.pem"

@@ -125,8 +125,7 @@ def test_a_log_forged_wholly_with_the_key_is_caught_by_an_older_checkpoint_alone
 
 def test_a_log_forged_with_another_key_is_caught_by_an_older_checkpoint(log_of_nine: list[str], own_key: Path) -> None:
     as_owner(*(f"DELETE FROM {table}" for table in reversed(TABLES)), "DELETE FROM audit_treehead")
-    own_key.unlink()
-    generate("test.example/log").write(own_key)
+    replaced(own_key)
     for number in range(9):
         add(number)
     audit.checkpoint()
@@ -162,23 +161,27 @@ def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def replaced(path: Path) -> None:
+    """The file holds another key."""
+    path.unlink()
+    generate("test.example/log").write(path)
+
+
 def test_the_next_checkpoint_is_signed_by_both_keys_and_the_ones_after_by_the_new(own_key: Path) -> None:
     add(1)
-    before = audit.checkpoint()
-    old = load(own_key)
+    before, old = audit.checkpoint(), load(own_key)
     new, both = rotate.rotate()
     assert load(own_key).vkey == new.vkey
     assert own_key.stat().st_mode & 0o777 == 0o600
-    assert sorted(path.name for path in own_key.parent.iterdir()) == ["key.pem"], "the old key is not kept"
+    assert [path.name for path in own_key.parent.iterdir()] == ["key.pem"], "the old key is not kept"
     vkeys, statements = audit.public_keys()
     assert vkeys == [old.vkey, new.vkey]
     assert [key.vkey for key in follow(parse_vkey(vkeys[0]), statements)] == vkeys
     assert len(open_note(both.note, [old.public_key, new.public_key]).verified) == 2
     assert open_note(before.note, [old.public_key]).unknown == ()
     add(2)
-    after = audit.checkpoint()
-    assert open_note(after.note, [new.public_key]).unknown == ()
-    assert parse_checkpoint(open_note(after.note, [new.public_key]).text).origin == "test.example/log"
+    after = open_note(audit.checkpoint().note, [new.public_key])
+    assert (after.unknown, parse_checkpoint(after.text).origin) == ((), "test.example/log")
     assert AuditEntry.objects.filter(kind="log_key_rotated").count() == 1
     for _ in range(2):
         rotate.rotate()
@@ -188,32 +191,35 @@ def test_the_next_checkpoint_is_signed_by_both_keys_and_the_ones_after_by_the_ne
     assert any(line.startswith("4 keys") for line in check())
 
 
-@pytest.mark.parametrize("cut", ["after the file", "after the statement", "after the old file", "after the new file"])
-def test_a_rotation_that_was_cut_is_finished_by_the_next(own_key: Path, cut: str) -> None:
+@pytest.mark.parametrize("done", range(4), ids=["new file", "statement", "old file", "file replaced"])
+def test_a_rotation_that_was_cut_is_finished_by_the_next(own_key: Path, done: int) -> None:
+    """After so many of its steps besides the first."""
     add(1)
     audit.checkpoint()
     old, new = load(own_key), generate("test.example/log")
     new.write(keys.coming(own_key))
-    if cut != "after the file":
-        audit.rotate_key(old=old, new=new)
-    if cut in ("after the old file", "after the new file"):
-        own_key.replace(keys.gone(own_key))
-    if cut == "after the new file":
-        keys.coming(own_key).replace(own_key)
-    if cut != "after the file":
+    steps = (
+        lambda: audit.rotate_key(old=old, new=new),
+        lambda: own_key.replace(keys.gone(own_key)),
+        lambda: keys.coming(own_key).replace(own_key),
+    )
+    for step in steps[:done]:
+        step()
+    if done:
         assert audit.signing_key().vkey == new.vkey, "signing goes on meanwhile"
         assert len(open_note(audit.checkpoint().note, [old.public_key, new.public_key]).verified) == 2
     newest, _ = rotate.rotate()
     assert audit.signing_key().vkey == newest.vkey not in (old.vkey, new.vkey)
-    assert LogKey.objects.count() == (2 if cut == "after the file" else 3)
-    assert sorted(path.name for path in own_key.parent.iterdir()) == ["key.pem"]
+    assert LogKey.objects.count() == (3 if done else 2)
+    assert [path.name for path in own_key.parent.iterdir()] == ["key.pem"]
     assert check()
 
 
-def test_the_file_of_another_key_signs_nothing(own_key: Path) -> None:
+def test_the_file_of_another_key_signs_nothing_and_a_log_keeps_its_name(
+    own_key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     audit.checkpoint()
-    own_key.unlink()
-    generate("test.example/log").write(own_key)
+    replaced(own_key)
     add(1)
     with pytest.raises(KeyFault, match="and the log is signed with"):
         audit.checkpoint()
@@ -221,12 +227,7 @@ def test_the_file_of_another_key_signs_nothing(own_key: Path) -> None:
     with pytest.raises(KeyFault, match=r"there is no signing key at .*cohort audit make-key"):
         audit.checkpoint()
     assert LogCheckpoint.objects.count() == 1
-
-
-def test_a_log_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    audit.checkpoint()
     monkeypatch.setattr(environment(), "log_origin", "other.example/log")
-    add(1)
     with pytest.raises(KeyFault, match="a log keeps its name"):
         keys.origin()
 
@@ -282,11 +283,10 @@ def cohort_audit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_the_command_checks_against_notes_proofs_and_cards(
     log_of_nine: list[str], cohort_audit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    note = tmp_path / "checkpoint"
-    note.write_text(log_of_nine[1], encoding="utf-8")
     proof = audit.prove(AuditLeaf.objects.get(idx=2).entry)
     text = tlog_proof.write(proof.index, proof.path, proof.checkpoint)
-    alone, card = tmp_path / "proof.tlog-proof", tmp_path / "card.zip"
+    note, alone, card = (tmp_path / name for name in ("checkpoint", "proof.tlog-proof", "card.zip"))
+    note.write_text(log_of_nine[1], encoding="utf-8")
     alone.write_text(text, encoding="utf-8")
     with zipfile.ZipFile(card, "w") as written:
         written.writestr("proof.tlog-proof", text)

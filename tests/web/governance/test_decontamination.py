@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -19,7 +20,7 @@ from cohort.contamination import selectors, services
 from cohort.contamination.models import DataOverlap, LaunchOverlap
 from cohort.contamination.tasks import check, remind
 from cohort.runs.models import Run, RunState
-from cohort.runs.services import run_create, run_launch, run_submit
+from cohort.runs.services import run_create, run_launch
 from cohort.runs.services.suites import ChosenSuite
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker
@@ -72,9 +73,10 @@ def page_of(client: Client, dataset: PromptDataset) -> str:
 # ---------------------------------------------------------------------- the comparison
 
 
-def test_an_upload_is_compared_in_the_background_and_once(
+def test_what_is_uploaded_is_compared_in_the_background_and_once(
     world: World, leaky: PromptDataset, capitals: EvalSuiteVersion
 ) -> None:
+    """With the suites that are there, and, where the suite comes later, with the datasets that are."""
     client = world.client("oscar")
     assert pair_of(leaky, capitals).state == "being checked"
     assert "being checked" in page_of(client, leaky)
@@ -84,26 +86,19 @@ def test_an_upload_is_compared_in_the_background_and_once(
     (hit,) = pair.row.report["touched"]
     assert (hit["id"], hit["by"]["exact"]) == ("italy", {"train": "line-1", "share": 1.0, "texts": 1})
     page = page_of(client, leaky)
-    assert "what is  the CAPITAL of Italy" in page
-    assert "capitals v1" in page
+    assert ("what is  the CAPITAL of Italy" in page, "capitals v1" in page) == (True, True)
     with NEVER:
         check(pair.row.pk)
         check(10**9)  # of a dataset that is gone
     assert pair_of(leaky, capitals).row.at == pair.row.at
-
-
-def test_a_suite_that_comes_later_is_compared_with_what_is_there(world: World) -> None:
-    version = add_suite(world.dataset.project, world.oscar)
-    check_all()
-    assert pair_of(world.dataset, version).state == "none"
-    assert '<span class="badge is-right">none</span>' in page_of(world.client("oscar"), world.dataset)
+    assert pair_of(world.dataset, capitals).state == "none"
+    assert '<span class="badge is-right">none</span>' in page_of(client, world.dataset)
 
 
 def test_the_check_is_a_message_and_asked_for_again_when_it_is_lost(
     world: World, capitals: EvalSuiteVersion, django_capture_on_commit_callbacks: Callable[..., object]
 ) -> None:
-    def asked() -> list[object]:
-        return take_all("platform.seal")
+    asked = partial(take_all, "platform.seal")
 
     def reminded() -> list[object]:
         with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
@@ -136,28 +131,22 @@ def test_a_file_that_is_gone_is_said(world: World, leaky: PromptDataset, capital
     assert pair.row.fault in page_of(world.client("oscar"), leaky)
 
 
-def test_texts_of_a_sensitive_suite_are_not_kept(world: World) -> None:
-    version = add_suite(world.ours, world.alice, "locks", spec=HARMFUL, content=CHOICES)
-    dataset = world.upload("other", "SECRET question 2?")
-    check_all()
-    pair = pair_of(dataset, version)
-    assert (pair.touched, pair.row.examples) == (1, [])
-    assert "sensitive suite" in page_of(world.client("alice"), dataset)
-
-
-def test_copied_options_are_found_and_shown(world: World) -> None:
-    """Under a question of its own and in another order."""
+def test_texts_are_kept_and_shown_unless_the_suite_is_sensitive(world: World) -> None:
+    """Copied options too, under a question of its own and in another order."""
+    secret = add_suite(world.ours, world.alice, "locks", spec=HARMFUL, content=CHOICES)
     item = json.dumps({"id": "lock", "prompt": "Which of them opens it?", "choices": OPTIONS, "target": 0}).encode()
-    version = add_suite(world.ours, world.alice, "doors", spec=replace(HARMFUL, sensitive=False), content=item + b"\n")
+    doors = add_suite(world.ours, world.alice, "doors", spec=replace(HARMFUL, sensitive=False), content=item + b"\n")
     copied = "You stand before a door. Choose: " + "; ".join(reversed(OPTIONS))
-    dataset = world.upload("other", copied)
+    dataset = world.upload("other", copied, "SECRET question 2?")
     check_all()
-    pair = pair_of(dataset, version)
+    pair, page = pair_of(dataset, secret), page_of(world.client("alice"), dataset)
+    assert (pair.touched, pair.row.examples, "sensitive suite" in page) == (1, [], True)
+    pair = pair_of(dataset, doors)
     assert (pair.touched, pair.figures()["by_method"]["options"]) == (1, 1)
     (example,) = pair.row.examples
     assert example["item_text"] == "\n".join(["Which of them opens it?", *OPTIONS])
     assert example["train_text"] == copied
-    assert OPTIONS[1] in page_of(world.client("alice"), dataset)
+    assert OPTIONS[1] in page
 
 
 def test_a_report_from_before_options_were_compared_says_nothing_of_them(
@@ -195,10 +184,8 @@ def test_the_form_warns_and_launches_with_a_tick_of_what_was_shown(
     assert "overlap_seen" not in client.post(new, {**form, "action": "check"}).content.decode(), "being checked"
     check_all()
     pair = pair_of(leaky, capitals)
-    page = client.post(new, {**form, "action": "check"}).content.decode()
-    token = selectors.token([pair])
-    assert pair.text in page
-    assert f'name="overlap_seen" value="{token}"' in page
+    page, token = client.post(new, {**form, "action": "check"}).content.decode(), selectors.token([pair])
+    assert (pair.text in page, f'name="overlap_seen" value="{token}"' in page) == (True, True)
     content = b'{"id": "r", "prompt": "Which river flows through town number 3?", "target": "x"}\n'
     more = add_suite(leaky.project, world.oscar, "rivers", content=content)
     check_all()
@@ -225,10 +212,9 @@ def test_a_draft_is_launched_with_a_tick_only(world: World, leaky: PromptDataset
     run = run_create(**world.maker._named("draft"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(capitals)])
     check_all()
     client, submit = world.client("oscar"), f"/p/ours/runs/{run.pk}/submit/"
-    answer = client.post(submit)
+    response = client.post(submit)
     token = selectors.token(selectors.of_run(run))
-    assert answer.status_code == 409
-    assert f'value="{token}" required' in answer.content.decode()
+    assert (response.status_code, f'value="{token}" required' in response.content.decode()) == (409, True)
     run.refresh_from_db()
     assert run.state == RunState.DRAFT
     client.post(submit, {"overlap_seen": token})
@@ -259,7 +245,5 @@ def test_a_held_out_dataset_is_compared_from_its_first_use(world: World) -> None
 def test_a_run_without_anything_to_compare_is_launched_as_ever(maker: Maker) -> None:
     known = selectors.at_launch(maker.launched("plain", eval={"holdout": 4}))
     assert known is not None
-    assert (known["acknowledged"], known["pairs"]) == (False, [])
-    assert logged("overlap_seen") == []
+    assert (known["acknowledged"], known["pairs"], logged("overlap_seen")) == (False, [], [])
     assert selectors.at_launch(maker.run()) is None
-    run_submit(run=maker.run("again"), actor=maker.actor)

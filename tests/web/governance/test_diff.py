@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from cohort import artifacts
-from cohort.accounts.models import User
 from cohort.evidence.record import redact
 from cohort.governance.diff import views
 from cohort.governance.diff.compare import Diff, FieldDiff, diff
@@ -25,7 +23,6 @@ from tests.tables import cases
 from tests.web.governance.conftest import World
 from tests.web.governance.records import logged, page_text, put, stripped
 
-ClientFor = Callable[[User], Client]
 CONFIG = {"optim": {"steps": 3, "lr": 0.1}, "seed": 0}
 
 
@@ -59,9 +56,8 @@ def test_a_record_differs_not_from_itself(first: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("before", "after", "wanted"), cases("governance/value_changes", "before", "after", "changes"))
 def test_values_by_dotted_path(before: Any, after: Any, wanted: list[Any]) -> None:
-    told = [[one.path, one.kind.value, one.before, one.after] for one in changes(before, after)]
-    assert told == wanted
-    assert str(told) == str(wanted), "1 is not true"
+    found = [[change.path, change.kind.value, change.before, change.after] for change in changes(before, after)]
+    assert (found, str(found)) == (wanted, str(wanted)), "1 is not true"
 
 
 @pytest.mark.parametrize(
@@ -71,22 +67,19 @@ def test_numbers_have_a_difference(before: Any, after: Any, wanted: float | None
     assert Change("x", Kind.CHANGED, before, after).difference == wanted
 
 
-def test_a_changed_field(first: dict[str, Any]) -> None:
+def test_a_changed_added_or_removed_field(first: dict[str, Any]) -> None:
     second = with_entry(first, "method.config", value={"optim": {"steps": 5, "lr": 0.1}, "extra": 1})
     found = of(diff(first, second), "method.config")
-    told = [(one.path, one.kind) for one in found.values]
-    assert told == [("optim.steps", Kind.CHANGED), ("seed", Kind.REMOVED), ("extra", Kind.ADDED)]
+    assert [(change.path, change.kind) for change in found.values] == [
+        *(("optim.steps", Kind.CHANGED), ("seed", Kind.REMOVED), ("extra", Kind.ADDED))
+    ]
     assert (found.kind, found.words_differ) == (Kind.CHANGED, False)
     digest = with_entry(first, "method.config", value={"sha256": "b" * 64}, text="config.yaml, sha256 bbbb")
     configs = {"optim": {"steps": 3}, "seed": 0}, {"optim": {"steps": 5}, "seed": 0}
     assert of(diff(first, digest, configs), "method.config").values == (Change("optim.steps", Kind.CHANGED, 3, 5),)
     marks = {"source": "stated by ada", "evidence": "stated", "audience": "internal", "note": "new"}
-    told_marks = of(diff(first, with_entry(first, "data.prompts", **marks)), "data.prompts").marks
-    assert [one.path for one in told_marks] == list(marks)
-
-
-def test_a_field_that_only_one_has(first: dict[str, Any]) -> None:
-    second = copy.deepcopy(first)
+    marked_field = of(diff(first, with_entry(first, "data.prompts", **marks)), "data.prompts")
+    assert [mark.path for mark in marked_field.marks] == list(marks)
     del second["sections"]["reward"]["source"]
     assert of(diff(first, second), "reward.source").kind == Kind.REMOVED
     added = of(diff(second, first), "reward.source")
@@ -108,34 +101,32 @@ def test_suites_and_files_row_by_row(first: dict[str, Any]) -> None:
     suites = [{**comparison(), "after": later, "verdict": "regressed"}, comparison("new suite")]
     second = with_entry(first, "behaviour.performance", value=suites)
 
-    def files(*given: str) -> list[dict[str, Any]]:
-        told = (one.split("=") for one in given)
-        return [{"path": path, "sha256": digest * 64, "size": 1, "audience": "public"} for path, digest in told]
+    def files(**digests: str) -> list[dict[str, Any]]:
+        return [{"path": path, "sha256": d * 64, "size": 1, "audience": "public"} for path, d in digests.items()]
 
-    before = {**first, "files": files("config.yaml=a", "gone.jsonl=b", "same=c")}
-    found = diff(before, {**second, "files": files("config.yaml=d", "new.jsonl=b", "same=c")})
-    by_name = {one.suite: one for one in next(one for one in found.sections if one.name == "behaviour").suites}
+    before = {**first, "files": files(config="a", gone="b", same="c")}
+    found = diff(before, {**second, "files": files(config="d", new="b", same="c")})
+    by_name = {suite.suite: suite for part in found.sections if part.name == "behaviour" for suite in part.suites}
     kinds = {"heldout": Kind.CHANGED, "new suite": Kind.ADDED, "format": Kind.REMOVED}
-    assert {name: one.kind for name, one in by_name.items()} == kinds
+    assert {name: suite.kind for name, suite in by_name.items()} == kinds
     cells = {cell.name: (cell.before, cell.after, cell.difference) for cell in by_name["heldout"].cells}
     assert cells["share after"] == (0.8, 0.85, 0.05)
     assert cells["verdict"] == ("better", "regressed", None)
     assert cells["problems"] == (100, 100, 0)
-    assert [one.path for one in by_name["heldout"].others] == ["after.correct"]
-    assert [(one.path, one.kind.value) for one in found.files] == [
-        *(("config.yaml", "changed"), ("gone.jsonl", "removed"), ("new.jsonl", "added"), ("same", "equal"))
-    ]
+    assert [change.path for change in by_name["heldout"].others] == ["after.correct"]
+    file_kinds = {file.path: file.kind.value for file in found.files}
+    assert file_kinds == {"config": "changed", "gone": "removed", "new": "added", "same": "equal"}
 
 
 def test_a_record_of_the_first_schema_against_one_of_today(first: dict[str, Any]) -> None:
     prompts = {"value": 1, "text": "said", "source": "measured", "evidence": "reported", "note": ""}
-    told = {"title": "said", "sealed_at": "2026-11-01T10:00:00Z", "state": "failed", "data_files_digest": "0" * 64}
-    whole = {**told, "data": {"prompts": prompts}, "budget": {"superseded": None}}
+    head = {"title": "said", "sealed_at": "2026-11-01T10:00:00Z", "state": "failed", "data_files_digest": "0" * 64}
+    whole = {**head, "data": {"prompts": prompts}, "budget": {"superseded": None}}
     old = {"schema": "cohort-record/1", "record": whole, "record_digest": "0" * 64, "files": [], "seal": "1" * 64}
     found = diff(old, with_entry(first, "data.prompts", value=1, text="said"))
     assert of(found, "data.prompts").kind == Kind.EQUAL, "it named no audience, which is no change of it"
     assert of(found, "budget.superseded").kind == Kind.ADDED
-    assert [one.path for one in found.head] == ["sealed_at", "state", "run", "end", "version"]
+    assert [change.path for change in found.head] == ["sealed_at", "state", "run", "end", "version"]
     with pytest.raises(NotARecord):
         diff({"schema": "cohort-record/3"}, {})
 
@@ -229,16 +220,15 @@ def test_choosing_two(world: World, two: tuple[Record, Record], monkeypatch: pyt
 
 
 @pytest.mark.django_db
-def test_sealed_configs_are_read_from_the_cards(client_for: ClientFor, bob: User, launch: Callable[..., Run]) -> None:
+def test_sealed_configs_are_read_from_the_cards(sealed: Record, world: World) -> None:
     """The record holds only the config's digest."""
-    first = sealed_run.sealed(launch(name="three steps"))
-    longer = {**sealed_run.SETTINGS, "optim": {"steps": 3, "lr": 0.5}}
-    second, client = sealed_run.sealed(launch(name="faster", settings=longer)), client_for(bob)
-    found = client.get(address(first, second, format="json")).json()
+    settings = {**sealed_run.SETTINGS, "optim": {"steps": 3, "lr": 0.5}}
+    second, client = sealed_run.sealed(world.launch(name="faster", settings=settings)), world.client("bob")
+    found = client.get(address(sealed, second, format="json")).json()
     values = found["sections"]["method"]["fields"]["config"]["values"]
-    assert [(one["path"], one["after"]) for one in values] == [("name", "faster"), ("optim.lr", 0.5)]
-    unread = "could not be read"
-    assert unread not in client.get(address(first, second)).content.decode()
-    for card in first.cards.all():
+    assert [(change["path"], change["after"]) for change in values] == [("name", "faster"), ("optim.lr", 0.5)]
+    unread = b"could not be read"
+    assert unread not in client.get(address(sealed, second)).content
+    for card in sealed.cards.all():
         artifacts.remove(card.artifact)
-    assert unread in client.get(address(first, second)).content.decode()
+    assert unread in client.get(address(sealed, second)).content

@@ -18,16 +18,16 @@ ENVELOPE = dsse.envelope(PAYLOAD, dsse.PAYLOAD_TYPE, SIGNER)
 VALUE = json.loads(ENVELOPE)
 
 
-def foreign(public: bytes, key_id: str) -> SSlibKey:
-    return SSlibKey(key_id, "ed25519", "ed25519", {"public": public.hex()})
+def foreign(public: bytes) -> SSlibKey:
+    return SSlibKey(SIGNER.key_id, "ed25519", "ed25519", {"public": public.hex()})
 
 
 def test_another_implementation_verifies_it() -> None:
     envelope = Envelope.from_dict(json.loads(ENVELOPE))
     assert envelope.payload == PAYLOAD
-    assert envelope.verify([foreign(SIGNER.public, SIGNER.key_id)], 1)
+    assert envelope.verify([foreign(SIGNER.public)], 1)
     with pytest.raises(VerificationError):
-        envelope.verify([foreign(OTHER.public, SIGNER.key_id)], 1)
+        envelope.verify([foreign(OTHER.public)], 1)
 
 
 def test_one_that_another_implementation_signed_is_opened() -> None:
@@ -40,18 +40,18 @@ def test_one_that_another_implementation_signed_is_opened() -> None:
     assert dsse.opened(content, [public]).payload == PAYLOAD
 
 
-def test_encoding_of_the_specification() -> None:
-    """protocol.md: DSSEv1 29 http://example.com/HelloWorld 11 hello world"""
+def test_encoding_and_statement_of_the_specifications() -> None:
+    """DSSE's protocol.md: DSSEv1 29 http://example.com/HelloWorld 11 hello world; the statement is in-toto's."""
     expected = b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     assert dsse.encoded(b"hello world", "http://example.com/HelloWorld") == expected
-
-
-def test_the_statement_is_in_totos() -> None:
-    statement = json.loads(PAYLOAD)
-    subjects = [(one["name"], one["digest"]["sha256"]) for one in statement.pop("subject")]
-    assert subjects == [("a.txt", "2" * 64), ("b.txt", "1" * 64)]
-    kinds = {"_type": "https://in-toto.io/Statement/v1", "predicateType": "urn:cohort:record:2"}
-    assert statement == {**kinds, "predicate": {"seal": "x −"}}
+    assert json.loads(PAYLOAD) == {
+        "_type": "https://in-toto.io/Statement/v1",
+        "predicateType": "urn:cohort:record:2",
+        "subject": [
+            {"name": name, "digest": {"sha256": digest * 64}} for name, digest in (("a.txt", "2"), ("b.txt", "1"))
+        ],
+        "predicate": {"seal": "x −"},
+    }
 
 
 def test_opened_by_its_key_only() -> None:
@@ -62,15 +62,6 @@ def test_opened_by_its_key_only() -> None:
             dsse.opened(ENVELOPE, known)
 
 
-def test_every_byte_of_an_envelope_matters() -> None:
-    for place in range(len(ENVELOPE)):
-        for bit in (0x01, 0x20, 0x80):
-            bent = bytearray(ENVELOPE)
-            bent[place] ^= bit
-            with pytest.raises(dsse.EnvelopeError):
-                dsse.opened(bytes(bent), [SIGNER.public_key])
-
-
 def signed(**changed: Any) -> dict[str, Any]:
     signature = {"keyid": SIGNER.key_id, "sig": ""}
     return {"payload": "", "payloadType": "t", "signatures": [signature], **changed}
@@ -79,7 +70,8 @@ def signed(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        *(({}, "no envelope"), ([], "no envelope"), (None, "no envelope"), ("x", "no envelope")),
+        ({}, "no envelope"),
+        ("x", "no envelope"),
         (signed(signatures=[]), "no envelope"),
         (signed(payload="="), "not base64"),
         (signed(payload=1), "no envelope"),

@@ -81,6 +81,8 @@ def test_names_that_no_key_can_have(name: str) -> None:
 
 def test_a_key_keeps_its_name_in_its_file(tmp_path: Path) -> None:
     made, path = keys.generate("cohort.example/log"), tmp_path / "key.pem"
+    with pytest.raises(KeyFault, match="cannot read"):
+        keys.load(path)
     made.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert keys.load(path).vkey == keys.load(path, "cohort.example/log").vkey == made.vkey
@@ -94,12 +96,6 @@ def test_a_key_keeps_its_name_in_its_file(tmp_path: Path) -> None:
     with pytest.raises(KeyFault, match="does not name its key"):
         keys.load(path)
     assert keys.load(path, "cohort.example/log").vkey == made.vkey
-
-
-def test_files_that_hold_no_key(tmp_path: Path) -> None:
-    path = tmp_path / "key.pem"
-    with pytest.raises(KeyFault, match="cannot read"):
-        keys.load(path)
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for content in (b"", b"hello", other, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"):
         path.write_bytes(content)
@@ -110,13 +106,10 @@ def test_files_that_hold_no_key(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- notes, checkpoints, proofs
 
 
-def test_a_note_of_another_implementation() -> None:
+def test_a_note_of_another_implementation_and_one_signed_by_two() -> None:
     opened = open_note(GO_NOTE, [parse_vkey(GO_VKEY)])
     assert opened.text == GO_NOTE.partition("\n\n")[0] + "\n"
-    assert [one.vkey for one in opened.verified] == [GO_VKEY]
-
-
-def test_a_note_signed_by_two_is_good_for_either() -> None:
+    assert [verified.vkey for verified in opened.verified] == [GO_VKEY]
     note = sign_note("text\n\nmore\n", [FIRST, SECOND])
     assert open_note(note, BOTH[:1]).text == "text\n\nmore\n"
     assert open_note(note, BOTH[1:]).unknown == (f"one.example/log+{FIRST.key_id}",)
@@ -209,15 +202,12 @@ def test_rotations_lead_from_the_first_key_to_the_newest() -> None:
         rotation.follow(BOTH[0], [chain[0], rotation.rotation(SECOND, BOTH[0], AT)])
 
 
-def test_a_note_that_says_something_else_is_no_rotation() -> None:
+def test_what_says_something_else_is_no_rotation() -> None:
     for text in ("hello\n", f"cohort key rotation v1\nold {SECOND.vkey}\nnew {FIRST.vkey}\nat {AT}\n"):
         with pytest.raises(rotation.RotationError, match="is no statement"):
             rotation.parse_rotation(sign_note(text, [FIRST]), BOTH[0])
     with pytest.raises(rotation.RotationError, match="is the old one"):
         rotation.rotation(FIRST, BOTH[0], AT)
-
-
-@pytest.mark.parametrize("at", ["", "now", "2026-11-22", "2026-11-22T10:00:00+00:00", "2026-13-22T10:00:00Z"])
-def test_moments_that_are_none(at: str) -> None:
-    with pytest.raises(rotation.RotationError, match="is not a moment"):
-        rotation.rotation(FIRST, BOTH[1], at)
+    for at in ("", "now", "2026-11-22", "2026-11-22T10:00:00+00:00", "2026-13-22T10:00:00Z"):
+        with pytest.raises(rotation.RotationError, match="is not a moment"):
+            rotation.rotation(FIRST, BOTH[1], at)

@@ -1,6 +1,5 @@
-"""The pages of records in a real browser: one journey from the seal to the public page; axe's rules, narrow screens."""
+"""The pages of records in a browser: axe's rules, narrow screens, and the tick that a launch with overlap needs."""
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any
@@ -21,16 +20,12 @@ from cohort.runs.models import Run
 from tests.factories import sealed_run
 from tests.factories.runs import Maker
 from tests.factories.suites import add_suite
-from tests.web.governance.scenarios import changed
+from tests.web.governance.scenarios import ANSWERS, changed
 from tests.web.windows import serious_faults, windows
 
-UNFOLD = "for (const one of document.querySelectorAll('main details')) one.open = true"
+pytestmark = pytest.mark.slow
+UNFOLD = "for (const details of document.querySelectorAll('main details')) details.open = true"
 HOSTILE = "<script>alert(1)</script> \u202e <img src=x onerror=alert(2)>"
-
-
-@pytest.fixture
-def sealed(transactional_db: None, launch: Callable[..., Run]) -> Record:
-    return sealed_run.sealed(launch(name="add two digits"))
 
 
 @pytest.fixture
@@ -39,47 +34,16 @@ def open_page(browser: Browser, transactional_db: None, live_server: LiveServer)
         yield opened
 
 
-def test_from_the_seal_to_the_public_page(open_page: Callable[..., Page], sealed: Record, browser: Browser) -> None:
-    page = open_page(f"runs/{sealed.run_id}/record/1/")
-    page.get_by_text("Sign off", exact=True).click()
-    page.locator("#life-sign_off").get_by_role("button", name="Sign").click()  # nothing was filled in
-    form = page.locator("#life-sign_off")
-    expect(form.locator(".error").first).to_be_visible()
-    expect(form).to_have_attribute("open", "")
-    form.get_by_label("You decide").select_option("approved")
-    form.get_by_label("Reason").fill("Every item read.")
-    form.get_by_role("button", name="Sign").click()
-    expect(page.locator(".page-head")).to_contain_text("signed by the operator only")
-    page.get_by_role("button", name="Make the public page").click()
-    token = page.locator("#public-address").inner_text().rstrip("/").rsplit("/", 1)[1]
-    guest = browser.new_page(base_url=page.url)
-    guest.goto(f"/c/{token}/")
-    expect(guest.locator("#short-digest")).to_have_text(sealed.short_digest)
-    page.get_by_text("Revoke this record").click()
-    page.locator("#life-revoke").get_by_label("Reason").fill("The held-out problems leaked.")
-    page.locator("#life-revoke").get_by_role("button", name="Revoke").click()
-    expect(page.locator(".notice.is-revoked")).to_contain_text("The held-out problems leaked.")
-    guest.reload()
-    expect(guest.locator(".notice.is-revoked")).to_contain_text("The held-out problems leaked.")
-    page.get_by_role("button", name="Take it back").click()
-    expect(page.locator(".messages")).to_contain_text("taken back")
-    guest.reload()
-    expect(guest.get_by_role("heading", level=1)).to_have_text("Nothing is here")
-    guest.close()
-
-
-@pytest.mark.slow
 def test_a_launch_with_overlap_needs_a_tick(open_page: Callable[..., Page], maker: Maker) -> None:
-    """Two of the three items of a suite stand in the dataset; axe on its page, and on the form as it is refused."""
-    prompts = ["What is the capital of italy?", "what is the CAPITAL of japan", *(f"River {n}?" for n in range(9))]
-    content = b"".join(json.dumps({"prompt": prompt, "answer": "x"}).encode() + b"\n" for prompt in prompts)
+    """An item of a suite stands in the dataset; axe on its page, and on the form as it is refused."""
     add_suite(maker.project, maker.actor)
-    leaky = dataset_create(project=maker.project, actor=maker.actor, name="leaky", format="jsonl", chunks=[content])
+    rows = [b'{"prompt": "What is the capital of italy?", "answer": "x"}\n'] * 9
+    leaky = dataset_create(project=maker.project, actor=maker.actor, name="leaky", format="jsonl", chunks=rows)
     for row in DataOverlap.objects.all():
         check(row.pk)
     page = open_page(f"datasets/{leaky.pk}/")
     page.locator("#overlaps summary").click()
-    found = serious_faults(page, "dataset")
+    faults = serious_faults(page, "dataset")
     page.goto(page.url.replace(f"datasets/{leaky.pk}/", "runs/new/"))
     page.locator("#f-dataset").select_option(value=str(leaky.pk))
     page.locator("[name='eval.holdout']").fill("4")
@@ -88,29 +52,28 @@ def test_a_launch_with_overlap_needs_a_tick(open_page: Callable[..., Page], make
     expect(tick).to_be_visible()
     launch.click()
     expect(page.get_by_text("Tick that you have seen it to launch.")).to_be_visible()
-    assert not Run.objects.exists()
-    found += serious_faults(page, "form")
+    assert faults + serious_faults(page, "form") == []
     tick.check()
     page.wait_for_load_state("networkidle")  # the summary is swapped in meanwhile
     expect(tick).to_be_checked()
     launch.click()
     page.wait_for_url("**/runs/*/")
     assert Run.objects.get().launch_overlap.acknowledged
-    assert found == []
 
 
 @pytest.fixture
 def pages(sealed: Record, launch: Callable[..., Run], alice: User, rita: User) -> dict[str, str]:
     """Of a run with suites, slices, touched items, statements, a flag, entries of every kind and a public page."""
     run = launch(name="<i>seed</i> 1", suites=["refusal_calibration", "multilingual"])
-    sealed_run.stated(run, alice)
+    for field, answer in ANSWERS.items():
+        statement_make(run=run, actor=alice, field=field, **answer)
     flag_override(run=run, actor=alice, flag="truncation", reason="short on purpose")
     before = {"refusal_calibration": [1.0] * 40 + [0.0] * 20, "multilingual": [1.0, 0.0] * 30}
     after = {"refusal_calibration": [1.0] * 20 + [0.0] * 40, "multilingual": [1.0] * 60}
-    more = {"slices": {"multilingual": ["de", "en"]}, "overlap": {"heldout": sealed_run.touched("add-3", items=100)}}
-    told = sealed_run.with_suites(run, before, after, **more)  # type: ignore[arg-type]
-    cut = {"reward": 0.5, "completions/clipped_ratio": 0.4}
-    record = record_seal(run=sealed_run.finished(run, changed(told, "step", metrics=cut)))
+    slices, overlap = {"multilingual": ["de", "en"]}, {"heldout": sealed_run.touched("add-3", items=100)}
+    reported = sealed_run.with_suites(run, before, after, slices=slices, overlap=overlap)
+    metrics = {"reward": 0.5, "completions/clipped_ratio": 0.4}
+    record = record_seal(run=sealed_run.finished(run, changed(reported, "step", metrics=metrics)))
     statement_make(run=run, actor=alice, field="method.rationale", text="The demo's settings with fewer steps.")
     given: dict[str, Any] = {"record": record, "actor": rita}
     services.incident(**given, severity="high", when=datetime(2026, 11, 20, 8, tzinfo=UTC), what=f"German. {HOSTILE}")
@@ -134,17 +97,16 @@ def pages(sealed: Record, launch: Callable[..., Run], alice: User, rita: User) -
     }
 
 
-@pytest.mark.slow
 def test_pages_have_no_serious_fault_and_fit_a_phone(
     open_page: Callable[..., Page], live_server: LiveServer, pages: dict[str, str]
 ) -> None:
-    page, found = open_page("records/"), []
+    page, faults = open_page("records/"), []
     for name, path in pages.items():
         page.set_viewport_size({"width": 1440, "height": 900})
         page.goto(live_server.url + path)
         page.evaluate(UNFOLD)
-        found += serious_faults(page, name)
+        faults += serious_faults(page, name)
         page.set_viewport_size({"width": 360, "height": 900})
         if page.evaluate("document.documentElement.scrollWidth") > 360:
-            found.append(f"{name} is wider than a phone")
-    assert found == []
+            faults.append(f"{name} is wider than a phone")
+    assert faults == []

@@ -43,13 +43,12 @@ def words(found: RunConfig) -> dict[str, Any]:
 def test_each_choice_in_words(golden: Callable[[str, Any], None]) -> None:
     """After the defaults, only what other choices change."""
     usual = words(config())
-    told = []
-    for case in cases("governance/methods", "algorithm", "lora"):
-        algorithm, lora = case.values
+    others = []
+    for algorithm, lora in (case.values for case in cases("governance/methods", "algorithm", "lora")):
         whole = config(lora).model_copy(update={"algorithm": AlgorithmConfig.model_validate(algorithm)})
-        said = words(whole)
-        told.append({"algorithm": algorithm, **{name: text for name, text in said.items() if text != usual[name]}})
-    golden("records/method_words.json", [usual, *told])
+        changed = {name: text for name, text in words(whole).items() if text != usual[name]}
+        others.append({"algorithm": algorithm, **changed})
+    golden("records/method_words.json", [usual, *others])
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -66,7 +65,4 @@ def test_only_what_compares_with_the_group_says_so() -> None:
             algorithm = AlgorithmConfig.model_validate({"advantage": advantage, "scale": scale, "pass_k": k})
             grouped = advantage in ("group", "rloo", "maxrl", "pass_at_k", "reinforce_pp_baseline")
             assert ("group" in method_words.normalization(algorithm)) == grouped, advantage
-
-
-def test_nothing_is_said_of_silent_groups_where_none_was_trained_on() -> None:
-    assert method_words.silent_groups(config().algorithm, remaining=False) == ""
+    assert method_words.silent_groups(config().algorithm, remaining=False) == "", "where none was trained on"

@@ -24,15 +24,16 @@ from cohort.governance.facts import TracesInCard, collect
 from cohort.governance.fields import labels
 from cohort.governance.schema import Document, json_schema
 from cohort.governance.services import _STATES, record_seal
+from cohort.governance.statements.questions import BY_FIELD
 from cohort.runs.models import Run
-from grpo_core import records
 from tests.conftest import GOLDEN
 from tests.factories import sealed_run
 from tests.tables import cases
 from tests.web.governance import records as kept
+from tests.web.governance.attempts import resumed_on_another_node
 from tests.web.governance.conftest import World
-from tests.web.governance.records import stripped
-from tests.web.governance.scenarios import SCENARIOS, finished, resumed_on_another_node, settings
+from tests.web.governance.records import TRACES, stripped
+from tests.web.governance.scenarios import ANSWERS, SCENARIOS, finished, settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 Golden = Callable[[str, Any], None]
@@ -49,7 +50,6 @@ SEALED = (
     *("cancelled_before_its_second_attempt", "no_traces", "stated"),
 )
 """Which are sealed and checked as `cohort verify` does."""
-TRACES = "traces/steps-000001-000100.jsonl"
 
 
 def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, bytes]]:
@@ -107,11 +107,12 @@ def test_a_record_says_what_happened(world: World, golden: Golden, tmp_path: Pat
     contents, _ = made(run, tmp_path)
     document = json.loads(json.dumps(contents.document))
     fits_the_schema(document)
-    for _, field, at, value in (one for one in NUMBERS if one[0] == name):
-        found = Document.model_validate(document).entry(field).value
-        for step in at.split("."):
-            found = found[int(step) if step.isdigit() else step]
-        assert found == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), (field, at)
+    for scenario, field, path, value in NUMBERS:
+        if scenario == name:
+            found = Document.model_validate(document).entry(field).value
+            for step in path.split("."):
+                found = found[int(step) if step.isdigit() else step]
+            assert found == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), (field, path)
     golden(f"records/{SAME.get(name, name)}.json", facts_of(document) if name == "finished" else differing(document))
     if name in CARDS:
         text = markdown.card_markdown(Reading(document, contents.series, contents.weights)).decode()
@@ -121,6 +122,7 @@ def test_a_record_says_what_happened(world: World, golden: Golden, tmp_path: Pat
 
 
 def test_the_sheets_say_where_or_that_nothing_is_stated(world: World, golden: Golden, tmp_path: Path) -> None:
+    assert set(ANSWERS) == set(BY_FIELD), "every question has an answer in this scenario"
     document = made(SCENARIOS["stated"](world), tmp_path)[0].document
     reading = Reading(json.loads(json.dumps(redact(dict(document), "downstream"))))
     golden("records/stated.eu-documentation-form.md", stripped(sheets.eu_sheet(reading).decode()))
@@ -128,14 +130,11 @@ def test_the_sheets_say_where_or_that_nothing_is_stated(world: World, golden: Go
     golden("records/stated.README.txt", stripped(readme.readme(reading, ["record.json", "evals/a", "x"]).decode()))
 
 
-def test_files_of_a_resumed_run_are_of_what_stands(world: World, tmp_path: Path) -> None:
+def test_files_are_of_the_attempts_whose_work_stands(world: World, tmp_path: Path) -> None:
     _, files = made(resumed_on_another_node(world), tmp_path)
     rewards = [(row["step"], row["metrics"]["reward"]) for row in kept.lines(files["metrics.jsonl"])]
     assert rewards == [(1, 0.5), (2, 0.6), (3, 0.75)]
     assert [row["step"] for row in kept.lines(files[TRACES])] == [1, 2, 3]
-
-
-def test_an_attempt_that_refused_to_resume_describes_nothing(world: World, tmp_path: Path) -> None:
     run = SCENARIOS["refused_after_two_steps"](world)
     _, files = made(run, tmp_path)
     assert "outcome.json" not in files
@@ -161,20 +160,26 @@ def traces_of(files: dict[str, bytes]) -> dict[str, int]:
     return {name: content.count(b"\n") for name, content in files.items() if name.startswith("traces/")}
 
 
-def test_traces_carry_what_decided_about_a_group(launch: Launch, tmp_path: Path) -> None:
-    run = launch(settings=settings(algorithm={"dynamic_sampling": {"enabled": True}}))
-    found = sealed_run.whole(run)
-    place = next(at for at, record in enumerate(found) if isinstance(record, records.Group))
-    group: Any = found[place]
-    shaped = group.samples[0].model_copy(update={"shaped_reward": -0.25, "mask_cause": "truncated"})
-    discarded = {"discarded": "all_right", "sampled_at": 7, "samples": (shaped, *group.samples[1:])}
-    found[place] = group.model_copy(update=discarded)
-    _, files = made(sealed_run.finished(run, found), tmp_path)
-    first, second, _ = kept.lines(files[TRACES])
+def test_traces_carry_what_decided_about_a_group_and_a_hundred_steps_share_a_file(
+    launch: Launch, tmp_path: Path
+) -> None:
+    run = launch(settings=settings(optim={"steps": 101}, algorithm={"dynamic_sampling": {"enabled": True}}))
+    reported: list[Any] = []
+    for record in sealed_run.whole(run):
+        if getattr(record, "phase", "") == "evaluating_after":
+            reported += [more for number in range(4, 102) for more in sealed_run.step(number, 0.8)]
+        reported.append(record)
+    index = next(index for index, record in enumerate(reported) if record.kind == "group")
+    samples = reported[index].samples
+    shaped = samples[0].model_copy(update={"shaped_reward": -0.25, "mask_cause": "truncated"})
+    discarded = {"discarded": "all_right", "sampled_at": 7, "samples": (shaped, *samples[1:])}
+    reported[index] = reported[index].model_copy(update=discarded)
+    _, files = made(sealed_run.finished(run, reported), tmp_path)
+    assert traces_of(files) == {TRACES: 100, "traces/steps-000101-000200.jsonl": 1}
+    first, second, *_ = kept.lines(files[TRACES])
     assert (first["discarded"], first["sampled_at"]) == ("all_right", 7)
     assert (first["samples"][0]["shaped_reward"], first["samples"][0]["mask_cause"]) == (-0.25, "truncated")
-    assert (second["discarded"], second["sampled_at"]) == (None, None)
-    assert second["samples"][0]["shaped_reward"] is None
+    assert (second["discarded"], second["sampled_at"], second["samples"][0]["shaped_reward"]) == (None, None, None)
 
 
 def test_traces_are_cut_by_bytes_between_groups(world: World, tmp_path: Path) -> None:
@@ -191,12 +196,3 @@ def test_traces_are_cut_by_bytes_between_groups(world: World, tmp_path: Path) ->
     none, files = made(run, tmp_path, max_trace_bytes=0)
     assert none.document["sections"]["rejected"]["traces"]["value"]["groups_in_card"] == 0
     assert traces_of(files) == {}
-
-
-def test_a_hundred_steps_share_a_file(launch: Launch, tmp_path: Path) -> None:
-    run = launch(settings=settings(optim={"steps": 101}))
-    found = sealed_run.whole(run)
-    end = next(place for place, record in enumerate(found) if getattr(record, "phase", "") == "evaluating_after")
-    more = [record for number in range(4, 102) for record in sealed_run.step(number, 0.8)]
-    _, files = made(sealed_run.finished(run, [*found[:end], *more, *found[end:]]), tmp_path)
-    assert traces_of(files) == {TRACES: 100, "traces/steps-000101-000200.jsonl": 1}

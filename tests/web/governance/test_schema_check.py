@@ -38,10 +38,9 @@ def replaced(document: Any, way: tuple[Any, ...], value: Any) -> Any:
     here = changed
     for step in way[:-1]:
         here = here[step]
+    here[way[-1]] = value
     if value is KeyError:
         del here[way[-1]]
-    else:
-        here[way[-1]] = value
     return changed
 
 
@@ -85,16 +84,14 @@ def test_every_keyword_as_jsonschema_does(rule: dict[str, Any], values: list[Any
     assert True in found
 
 
-_names = st.sampled_from(["a", "b", "x1", "n", "A"])
-_scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from([0.5, 1.0, 2.0, "", "a", "ab", "x1"])
-_values = st.recursive(
-    _scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names, inner, max_size=3),
-    max_leaves=8,
+NAMES = st.sampled_from(["a", "b", "x1", "n", "A"])
+SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from([0.5, 1.0, 2.0, "", "a", "ab", "x1"])
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8
 )
 
 
-@given(st.sampled_from([case.values[0] for case in KEYWORDS]), _values)
+@given(st.sampled_from([case.values[0] for case in KEYWORDS]), VALUES)
 def test_any_value_as_jsonschema_does(rule: dict[str, Any], value: Any) -> None:
     assert (not list(faults(value, rule))) == Draft202012Validator(rule).is_valid(value)
 

@@ -1,4 +1,5 @@
-"""`cohort verify`: the report of a good card, the command, whose signatures count, and parts of two cards in one."""
+"""`cohort verify`: the report of a good card, the command, whose signatures count, parts of two cards in one, and
+completions against the run's commitments. Forged cards are in the table of test_verify_forged.py."""
 
 import json
 import re
@@ -12,12 +13,16 @@ import pytest
 
 from cohort.evidence import dsse
 from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.merkle import EMPTY_ROOT, root
 from cohort.evidence.record import AUDIENCES
+from cohort.evidence.samples import Commitments, SampleFault, sample_leaf, sample_proof
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import Beside
 from cohort.paths import PACKAGE
+from grpo_core import commitments as trainer
+from grpo_core import records
 from tests.factories import small_cards
-from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, key, packed
+from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, group, key, packed, sample_content
 
 LONG_HEX = re.compile(r"\b[0-9a-f]{64}\b")
 
@@ -78,16 +83,16 @@ def test_it_needs_neither_django_nor_network(path: Path) -> None:
 
 
 def test_nothing_to_check_is_2(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "text").write_text("hello")
-    (tmp_path / "empty").write_bytes(b"")
-    none = tmp_path / "none"
-    for words in ([none], [tmp_path], [tmp_path / "text"], [tmp_path / "empty"], [path, "--against", none]):
-        assert main([str(word) for word in words]) == 2
+    none, text, empty = (tmp_path / name for name in ("none", "text", "empty"))
+    text.write_text("hello")
+    empty.write_bytes(b"")
+    for given in (none, tmp_path, text, empty):
+        assert main([str(given)]) == 2
     for option in ("--against", "--trace", "--key"):
-        assert main([str(path), option, str(tmp_path / "text")]) == 2
-        assert main([str(path), option, str(none)]) == 2
-    for given in ("cohort.example/log", "a+00000000+AAAA", ""):
-        assert main([str(path), "--key", given]) == 2
+        for given in (none, text):
+            assert main([str(path), option, str(given)]) == 2
+    for key_given in ("cohort.example/log", "a+00000000+AAAA", ""):
+        assert main([str(path), "--key", key_given]) == 2
 
     def full(*_: object) -> None:
         raise MemoryError
@@ -179,3 +184,85 @@ def test_a_field_for_another_audience(log: Log) -> None:
     document["sections"]["handling"]["inventory"] = inner
     found = faults(check({**public, "record.json": canonical(document)}))
     assert "handling.inventory is shown" in found["record root"]
+
+
+# ---------------------------------------------------------------------- completions, and one shown alone
+
+
+def committed() -> Commitments:
+    return Commitments(json.loads(line) for line in small_cards.commitments().splitlines())
+
+
+def test_a_leaf_is_the_trainers() -> None:
+    sample = {"index": 0, "completion": "<answer>é</answer>", "tokens": 7, "finish_reason": "eos", "reward": 0.5}
+    problem = {"step": 3, "index": 1, "problem_id": "a", "prompt": "1 + 1?", "answer": "2"}
+    rewards = {"reward_mean": 0.5, "reward_std": 0.0, "signal": "mixed"}
+    samples = [{**sample, "components": {}, "advantage": -1.0}]
+    ((salted,), committed) = trainer.commit([records.Group.model_validate({**problem, **rewards, "samples": samples})])
+    (leaf,) = trainer.unpack(committed.leaves)
+    content = trainer.sample_content(salted, salted.samples[0])
+    assert sample_leaf(str(salted.samples[0].salt), content) == leaf
+
+
+def test_the_runs_root_is_over_all_attempts_in_order() -> None:
+    tree = committed()
+    assert tree.count == 16
+    assert tree.root() == root(leaf for line in tree.lines for leaf in line.leaves)
+    assert Commitments([]).root() == EMPTY_ROOT
+    assert tree.standing(2) is tree.lines[2]  # the second attempt's
+    assert tree.index(2, 0) == 8
+    for step, position in ((2, 4), (4, 0)):
+        with pytest.raises(SampleFault):
+            tree.index(step, position)
+
+
+def test_commitments_other_than_the_log_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_cards, "run_root", lambda _: "0" * 64)
+    found = faults(check(card(Log())))
+    assert set(found) == {"completions"}
+    assert f"and the log says '{'0' * 64}'" in found["completions"]
+    monkeypatch.undo()
+    made = card(Log())
+    shorter = b"".join(made["commitments.jsonl"].splitlines(keepends=True)[:-1])
+    assert {"sealed files", "attestation", "completions"} <= set(faults(check({**made, "commitments.jsonl": shorter})))
+
+
+# ---------------------------------------------------------------------- one sample alone
+
+
+def proof(step: int = 3, index: int = 1, at: int = 1) -> dict[str, Any]:
+    line = group(step, index)
+    content = sample_content(line, at)
+    return sample_proof(committed(), position=2 * index + at, salt=line["samples"][at]["salt"], content=content)
+
+
+def test_one_sample_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    public = tmp_path / "card.zip"
+    public.write_bytes(packed(card(Log(), audience="public")))
+    (tmp_path / "sample.json").write_bytes(canonical(proof()))
+    assert main([str(public), "--trace", str(tmp_path / "sample.json")]) == 0
+    assert "step 3, group 1, sample 1 is in this run's tree: 20 characters, reward 1" in capsys.readouterr().out
+    made = card(Log())
+    for number in range(12):
+        step, index, at = number // 4 + 1, number // 2 % 2, number % 2
+        assert check(made, Beside(sample=proof(step, index, at))).accepted
+
+
+def test_a_sample_that_is_changed_or_of_another_run() -> None:
+    made, good = card(Log()), proof()
+    content = good["sample"]
+    changes: tuple[dict[str, Any], ...] = (
+        {"sample": {**content, "completion": "else"}},
+        {"sample": {**content, "reward": 0.0}},
+        {"sample": {}},
+        {"salt": "0" * 32},
+        {"salt": "no"},
+        {"index": good["index"] - 1},
+        {"path": good["path"][::-1]},
+        {"path": ["x"]},
+        {"run_root": "0" * 64},
+        {"size": 17},
+        {"more": 1},
+    )
+    for one in (*({**good, **change} for change in changes), {}, [], "x"):
+        assert list(faults(check(made, Beside(sample=one)))) == ["sample"], one

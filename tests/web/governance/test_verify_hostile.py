@@ -31,6 +31,7 @@ from tests.factories.small_cards import (
     packed,
     reissued,
 )
+from tests.web.governance.test_verify_forged import put
 
 LARGE = 16 * 1024**2 + 1
 
@@ -72,14 +73,6 @@ def layout_fault(content: bytes | io.BytesIO) -> str:
 # ---------------------------------------------------------------------- the zip
 
 
-def test_bytes_behind_the_end_of_a_content(files: dict[str, bytes], rejected: Callable[..., str]) -> None:
-    packer = Packer(files)
-    for hidden in (b"\0", b"x" * 13_000, deflate(b"another end")):
-        for name in ("CARD.md", "record.json", "evals/after.jsonl", "proof.tlog-proof"):
-            out = packer.zip(name, files[name], deflate(files[name]) + hidden)
-            assert f"{name}: something follows its content" in rejected(out)
-
-
 def test_contents_that_are_not_what_the_heads_say(files: dict[str, bytes], rejected: Callable[..., str]) -> None:
     packer, content = Packer(files), files["CARD.md"]
     size = len(content)
@@ -87,6 +80,10 @@ def test_contents_that_are_not_what_the_heads_say(files: dict[str, bytes], rejec
         rejected(packer.zip("CARD.md", content, **claimed))
     for body in (b"", deflate(content)[:-1], b"\xff" * 50, b"\0\0\0\xff\xff" * 9):
         rejected(packer.zip("CARD.md", content, body))
+    for hidden in (b"\0", b"x" * 13_000, deflate(b"another end")):
+        for name in ("CARD.md", "record.json", "evals/after.jsonl", "proof.tlog-proof"):
+            out = packer.zip(name, files[name], deflate(files[name]) + hidden)
+            assert f"{name}: something follows its content" in rejected(out)
 
 
 def test_sizes_beyond_32_bits(rejected: Callable[..., str]) -> None:
@@ -116,26 +113,20 @@ def zips_that_are_none(files: dict[str, bytes]) -> Iterator[bytes | io.BytesIO]:
     for place in (18, directory_at + 20):
         longer[place : place + 4] = b"\xff\xff\xff\xff"
     yield bytes(longer)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, content in files.items():
-            info = entry_info(name)
-            info.comment = b"hidden" if name == "CARD.md" else b""
-            archive.writestr(info, content)
-    yield out
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("hello.txt", "hello")
-    yield out
+    for comment in (b"hidden", None):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, content in files.items():
+                info = entry_info(name)
+                info.comment = comment or b""
+                archive.writestr(info if comment else name, content)
+        yield out
     yield packed({"hello.txt": b"hello"})
 
 
 def test_zips_that_are_not_laid_out_as_a_card(files: dict[str, bytes]) -> None:
     for content in zips_that_are_none(files):
         layout_fault(content)
-
-
-def test_a_file_that_is_there_twice(files: dict[str, bytes]) -> None:
     out = io.BytesIO(packed(files))
     with zipfile.ZipFile(out, "a") as archive, warnings.catch_warnings(action="ignore"):
         archive.writestr(entry_info("CARD.md"), b"another")
@@ -163,7 +154,11 @@ def test_repacking_unchanged_files_is_the_same_card(files: dict[str, bytes]) -> 
 # ---------------------------------------------------------------------- bombs
 
 
-def test_too_many_entries_are_refused_before_they_are_read() -> None:
+def test_what_is_more_or_larger_than_its_kind_is_refused_unread(files: dict[str, bytes]) -> None:
+    most = dict.fromkeys(("record.json", "keys.json", "proof.tlog-proof"), 16_777_216)
+    for name, size in {**most, "config.yaml": 2_097_152, "evals/after.jsonl": 536_870_912}.items():
+        out = Packer(files).zip(name, files[name], size=size + 1)
+        assert layout_fault(out) == f"{name}: larger than {size:,} bytes"
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for number in range(limits.MAX_ENTRIES + 1):
@@ -171,27 +166,18 @@ def test_too_many_entries_are_refused_before_they_are_read() -> None:
     assert "more than 65,000 entries" in layout_fault(out)
 
 
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        ("record.json", 16_777_216),
-        ("keys.json", 16_777_216),
-        ("proof.tlog-proof", 16_777_216),
-        ("config.yaml", 2_097_152),
-        ("evals/after.jsonl", 536_870_912),
-    ],
-)
-def test_what_is_larger_than_its_kind_is_refused_unread(files: dict[str, bytes], name: str, most: int) -> None:
-    out = Packer(files).zip(name, files[name], size=most + 1)
-    assert layout_fault(out) == f"{name}: larger than {most:,} bytes"
+def measured(content: bytes) -> tuple[dict[str, str], int]:
+    """(faults of the card, most bytes of memory that checking it took)."""
+    tracemalloc.start()
+    found = faults(check_zip(content))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found, most
 
 
 def test_a_bomb_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    zipped = packed({**files, "record.json": bytes(LARGE)})
-    tracemalloc.start()
-    layout_fault(zipped)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found, most = measured(packed({**files, "record.json": bytes(LARGE)}))
+    assert list(found) == ["layout"]
     assert most < 4 * 1024**2
     monkeypatch.setattr("cohort.evidence.card_reader.MAX_CARD_BYTES", 1000)
     assert "it would unpack to more than 1,000 bytes" in layout_fault(packed(files))
@@ -205,11 +191,7 @@ def test_a_line_without_end_costs_no_memory(
     log: Log, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, name: str, step: str
 ) -> None:
     monkeypatch.setattr("cohort.evidence.card_reader.MAX_LINE_BYTES", 2 * 1024**2)
-    bomb = packed(reissued(log, files, lambda inside: inside.update({name: bytes(LARGE)})))
-    tracemalloc.start()
-    found = faults(check_zip(bomb))
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found, most = measured(packed(reissued(log, files, lambda inside: inside.update({name: bytes(LARGE)}))))
     assert found == {step: f"{name}, line 1: longer than 2,097,152 bytes"}
     assert most < 12 * 1024**2
 
@@ -273,11 +255,7 @@ def test_text_out_of_a_card_does_not_steer_the_terminal(log: Log, rejected: Call
 def test_numbers_of_the_record_that_are_none(files: dict[str, bytes], rejected: Callable[..., str], value: Any) -> None:
     for path in ("problems", "margin", "before/correct", "before/truncated", "change/mde", "change/fixed", "suite"):
         document = json.loads(files["record.json"])
-        here = document["sections"]["behaviour"]["performance"]["value"][0]
-        *way, last = path.split("/")
-        for name in way:
-            here = here[name]
-        here[last] = value
+        put(document["sections"]["behaviour"]["performance"]["value"][0], {path: value})
         content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
         rejected({**files, "record.json": content})
 

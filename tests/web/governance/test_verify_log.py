@@ -42,11 +42,11 @@ def test_a_log_that_only_grew(before: int, between: int) -> None:
     older = card(log, sealed({"run": 6}))
     for number in range(between):
         log.note(f"between {number}")
-    status, said = judged(card(log), older)
+    status, words = judged(card(log), older)
     assert status == 0
     size = "1 entry" if before == 1 else f"{before} entries"
-    assert f"{size} that the older card holds is the beginning of this one of {before + 1 + between}" in said
-    assert "different runs: 6 and 7" in said
+    assert f"{size} that the older card holds is the beginning of this one of {before + 1 + between}" in words
+    assert "different runs: 6 and 7" in words
 
 
 def story(log: Log, events: list[dict[str, Any]]) -> Log:
@@ -91,43 +91,45 @@ def test_what_an_older_card_tells_of_a_log(
     log = story(Log(notes=3), events)
     made = card(log, sealed(newer or {}))
     assert check(made).accepted
-    found, said = judged(made, log.cards[0])
+    found, words = judged(made, log.cards[0])
     assert found == status
-    assert says in said
+    assert says in words
 
 
 def test_two_audiences_another_platform_and_the_other_way_round() -> None:
     log = Log(notes=3)
     both = cards(log)
     assert "the same record" in judged(both["internal"], both["public"])[1]
-    status, said = judged(both["public"], card(Log(origin="other.example/log")))
-    assert (status, "'other.example/log'" in said) == (1, True)
+    status, words = judged(both["public"], card(Log(origin="other.example/log")))
+    assert (status, "'other.example/log'" in words) == (1, True)
     log.rotate("second")
     newer = card(log, sealed({"run": 8}))
     assert check(newer, Beside(key=key("second").public_key, older=io.BytesIO(packed(both["public"])))).accepted
-    status, said = judged(both["public"], newer)
-    assert (status, "give the two the other way" in said) == (2, True)
+    status, words = judged(both["public"], newer)
+    assert (status, "give the two the other way" in words) == (2, True)
 
 
 def test_an_older_card_that_does_not_check_itself_says_nothing() -> None:
     log = Log(notes=3)
-    older = card(log)
-    newer = card(log, sealed({"version": 2}))
+    older, newer = card(log), card(log, sealed({"version": 2}))
     for changed in ({**older, "CARD.md": b"else"}, {**older, "record.json": b"{}"}, {"a": b""}):
-        status, said = judged(newer, changed)
-        assert (status, "does not check itself" in said) == (2, True)
+        status, words = judged(newer, changed)
+        assert (status, "does not check itself" in words) == (2, True)
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = Log(notes=3)
-    (tmp_path / "older.zip").write_bytes(packed(card(log, sealed({"run": 6}))))
-    (tmp_path / "newer.zip").write_bytes(packed(card(log)))
-    older, newer = str(tmp_path / "older.zip"), str(tmp_path / "newer.zip")
-    assert main([newer, "--against", older]) == 0
-    assert "ok      older card: " in capsys.readouterr().out
-    assert main([older, "--against", newer]) == 2
-    assert "CANNOT  older card: " in capsys.readouterr().out
-    assert main([newer, "--against", newer]) == 0
+    older, newer = tmp_path / "older.zip", tmp_path / "newer.zip"
+    older.write_bytes(packed(card(log, sealed({"run": 6}))))
+    newer.write_bytes(packed(card(log)))
+    for first, second, status, words in (
+        (newer, older, 0, "ok     "),
+        (older, newer, 2, "CANNOT "),
+        (newer, newer, 0, ""),
+    ):
+        assert main([str(first), "--against", str(second)]) == status
+        assert f"{words} older card: " in capsys.readouterr().out
+    assert main([str(newer), "--against", str(newer)]) == 0
 
 
 # ---------------------------------------------------------------------- proofs
@@ -141,9 +143,9 @@ def proof_with(files: dict[str, bytes], **changed: object) -> dict[str, bytes]:
 
 def test_proofs_that_lead_elsewhere() -> None:
     made = card(Log(notes=3))
-    found = tlog_proof.parse(made["proof.tlog-proof"].decode())
-    one = found.index, found.path
-    for index, path in ((one[0] - 1, one[1]), (one[0], one[1][1:]), (one[0], (*one[1], bytes(32))), (one[0], ())):
+    proof = tlog_proof.parse(made["proof.tlog-proof"].decode())
+    at, whole = proof.index, proof.path
+    for index, path in ((at - 1, whole), (at, whole[1:]), (at, (*whole, bytes(32))), (at, ())):
         assert "does not lead" in faults(check(proof_with(made, index=index, path=path)))["inclusion"]
     assert "nothing signs" in faults(check(proof_with(made, extra=b"x")))["inclusion"]
 

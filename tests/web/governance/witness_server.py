@@ -67,14 +67,14 @@ def serving(answer: Callable[[bytes], tuple[bytes, bytes]]) -> Iterator[str]:
 @contextmanager
 def dripping(*answers: tuple[bytes, bytes]) -> Iterator[tuple[str, list[bytes]]]:
     """(its address, the requests that it got) of a witness with these answers, one after the other."""
-    asked: list[bytes] = []
+    bodies: list[bytes] = []
 
     def next_answer(body: bytes) -> tuple[bytes, bytes]:
-        asked.append(body)
-        return answers[len(asked) - 1]
+        bodies.append(body)
+        return answers[len(bodies) - 1]
 
     with serving(next_answer) as url:
-        yield url, asked
+        yield url, bodies
 
 
 MOMENT = 1_795_000_000
@@ -92,7 +92,7 @@ class Witness:
         self.vkey = f"{self.name}+{self.key_id.hex()}+{base64.b64encode(bytes([4]) + public).decode()}"
         self.log_vkeys = log_vkeys
         self.seen: Checkpoint | None = None
-        self.asked: list[int] = []
+        self.sizes: list[int] = []
         self.spoil = False
 
     def answer(self, body: str) -> tuple[int, str, str]:
@@ -100,7 +100,7 @@ class Witness:
         head, _, note = body.partition("\n\n")
         old, *proof = head.split("\n")
         size = int(old.removeprefix("old "))
-        self.asked.append(size)
+        self.sizes.append(size)
         keys = [parse_vkey(vkey) for vkey in self.log_vkeys()]
         if note.split("\n")[0] not in {key.name for key in keys}:
             return 404, "text/plain", "no such log\n"
