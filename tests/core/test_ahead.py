@@ -172,9 +172,7 @@ def test_a_step_records_how_old_its_completions_are(runs_home: Path, tmp_path: P
 # ---------------------------------------------------------------------- stopping and failing
 
 
-def test_stopped_while_waiting_the_newest_checkpoint_stands(
-    runs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole
-) -> None:
+def test_stopped_while_waiting_the_newest_checkpoint_stands(runs_home, tmp_path, monkeypatch, whole):
     """The third step's update is done; the fourth's groups are being scored, which takes until the wish is there."""
     out, asked, score = tmp_path / "run", threading.Event(), exact.score
 
@@ -196,9 +194,7 @@ def test_stopped_while_waiting_the_newest_checkpoint_stands(
     assert result(out) == whole("ahead")
 
 
-def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(
-    runs_home: Path, tmp_path: Path, whole
-) -> None:
+def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(runs_home, tmp_path, whole):
     """Step 3 has begun, and the groups of step 4 are being drawn, when the wish comes."""
     out, checks = tmp_path / "run", []
 

@@ -80,9 +80,7 @@ def use(sampler: Any) -> None:
         ("step", RuntimeError("a screw is loose"), RolloutError),
     ],
 )
-def test_what_is_raised_inside_vllm_keeps_its_code(
-    monkeypatch: pytest.MonkeyPatch, call: str, error: Exception, kind: type[GrpoError]
-) -> None:
+def test_what_is_raised_inside_vllm_keeps_its_code(monkeypatch, call, error, kind):
     for name, module in modules(call, error).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(engine, "_VARIABLES", {})
@@ -102,9 +100,7 @@ def test_what_is_raised_inside_vllm_keeps_its_code(
         pytest.param("step", "torch.AcceleratorError('CUDA error: x')", DeviceError, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_raised_in_a_server_comes_over_with_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: str, kind: type[GrpoError]
-) -> None:
+def test_what_is_raised_in_a_server_comes_over_with_its_code(tmp_path, monkeypatch, call, error, kind):
     """A real server, with a stand-in for its vLLM."""
     code = f"import sys, torch; from tests.core.sampler_vllm.standin import serve; sys.exit(serve({call!r}, {error}))"
     (tmp_path / "code").write_text(code, encoding="utf-8")
@@ -122,9 +118,7 @@ def test_what_is_raised_in_a_server_comes_over_with_its_code(
     assert (HINT in str(raised.value)) == (kind is OutOfMemory)
 
 
-def test_that_ranks_are_gone_in_vllm_is_no_cause_where_one_of_them_told_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_ranks_are_gone_in_vllm_is_no_cause_where_one_of_them_told_its_own(tmp_path, monkeypatch):
     def lost(trainer: Trainer) -> None:
         raise ExchangeError("vLLM failed while it was sampling: NCCL error 5")
 

@@ -89,9 +89,7 @@ def shape(parts: dict[str, Any]) -> tuple[object, ...]:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, shape(value))),
 )
-def test_it_learns_what_one_plain_process_learns(
-    home: Path, plain: Callable[[str], Path], tmp_path: Path, name: str, parts: dict[str, object]
-) -> None:
+def test_it_learns_what_one_plain_process_learns(home, plain, tmp_path, name, parts):
     done = train(work(home, name, "deepspeed"), tmp_path / "run", **parts)
     assert done.status == 0, done.printed
     alike(tmp_path / "run", plain(name))

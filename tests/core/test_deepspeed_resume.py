@@ -69,9 +69,7 @@ def test_a_checkpoint_goes_from_engine_to_engine(setting: Setting, whole: Callab
     ],
     ids=["zero1", "zero2-offload", "zero3-offload", "zero2-first-step"],
 )
-def test_a_killed_rank_costs_the_step_in_hand(
-    setting: Setting, whole: Callable[[], Path], tmp_path: Path, parts: dict[str, object], point: str, last: str
-) -> None:
+def test_a_killed_rank_costs_the_step_in_hand(setting, whole, tmp_path, parts, point, last):
     out = tmp_path / "run"
     assert train(setting, out, fault=point, **parts).status == -signal.SIGKILL
     assert names_of_steps(out)[-1] == last

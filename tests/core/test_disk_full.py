@@ -107,9 +107,7 @@ ITEM = records.EvalItem(
     ],
     ids=["spool", "spool, then room", "readable file"],
 )
-def test_a_reader_never_sees_two_records_under_one_seq(
-    disk: Path, monkeypatch: pytest.MonkeyPatch, appended: list[records.Record], freed: bool, kept: list[str]
-) -> None:
+def test_a_reader_never_sees_two_records_under_one_seq(disk, monkeypatch, appended, freed, kept):
     run = RunDir.create(disk / "run", spool=True)
     (disk / "ballast").write_bytes(bytes(MIB))
     watching = Watching(run, monkeypatch)

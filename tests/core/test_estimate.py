@@ -40,9 +40,7 @@ def test_a_peak_grows_up_to_the_portion_that_work_is_done_in() -> None:
     ("prompts", "group", "rollout", "minis", "wanted"),
     cases("core/estimate_sizes", "prompts", "group", "rollout", "minis", "sizes"),
 )
-def test_the_plan_follows_from_the_config(
-    prompts: int, group: int, rollout: int, minis: int, wanted: list[int]
-) -> None:
+def test_the_plan_follows_from_the_config(prompts, group, rollout, minis, wanted):
     sampling = {"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8}
     parts = {"engine": {"rollout_batch": rollout}, "algorithm": {"mini_batches": minis}}
     assert list(sizes(config(sampling=sampling, **parts))) == wanted

@@ -46,9 +46,7 @@ def pinned(out: Path, text: str) -> Path:
         ({"every": None, "cost": 1e-9}, [0, 1, 5], [1, 5]),
     ],
 )
-def test_cut_every_so_many_steps_or_as_often_as_the_cost_allows(
-    runs_home: Path, tmp_path: Path, when: dict[str, object], cut: list[int], kept: list[int]
-) -> None:
+def test_cut_every_so_many_steps_or_as_often_as_the_cost_allows(runs_home, tmp_path, when, cut, kept):
     out = tmp_path / "run"
     assert setting(runs_home, "plain").train(out, optim={"steps": 5}, checkpoints=when) == 0
     assert cut_at(out) == cut
@@ -147,9 +145,7 @@ def test_stopped_while_sampling_the_step_before_is_kept(runs_home: Path, tmp_pat
         ("ahead-iterations", SELDOM, 3, [0, 3]),
     ],
 )
-def test_stopped_in_an_update(
-    runs_home: Path, tmp_path: Path, whole, name: str, more: dict[str, object], steps: int, cut: list[int]
-) -> None:
+def test_stopped_in_an_update(runs_home, tmp_path, whole, name, more, steps, cut):
     out = tmp_path / "run"
     stop(runs_home, out, name, in_update(out), **more)
     assert (steps_in(out), cut_at(out)) == (steps, cut)

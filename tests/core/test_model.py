@@ -1,10 +1,10 @@
 """Loading models: what is taken, what is refused and how."""
 
-import io
 import json
+import os
 import pickle
 import shutil
-import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from grpo_core.config import ModelConfig
 from grpo_core.errors import ModelError
@@ -80,69 +80,54 @@ def test_a_folder_never_stands_in_for_a_pinned_commit(folder, tmp_path, monkeypa
         find_model(ModelConfig(path="someone/model", revision="0" * 40), base=tmp_path)
 
 
-def zipped():
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as opened:
-        opened.writestr("archive/data.pkl", b"")
-    return archive.getvalue()
+def without_weights(folder, name="notes"):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(b"anything")
 
 
+def incomplete(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def change(folder, name, **settings_):
+    (folder / name).write_text(json.dumps({**json.loads((folder / name).read_text()), **settings_}))
+
+
+def with_code(folder):
+    classes = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
+    change(folder, "config.json", model_type="homemade", auto_map=classes)
+    (folder / "evil.py").write_text("raise SystemExit('code of the model folder ran')")
+
+
+# transformers would load adapters on top of the weights when peft is installed, and not when it is not.
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("damage", "word"),
     [
-        *((name, b"anything") for name in ("pytorch_model.bin", "model.pt", "model.pth")),  # by its name
-        *((name, make()) for name in ("weights", "model.safetensors") for make in (zipped, lambda: pickle.dumps({}))),
+        (without_weights, r"\.safetensors"),
+        *((partial(without_weights, name=name), name) for name in ("pytorch_model.bin", "model.pt", "model.pth")),
+        (lambda folder: (folder / "notes").write_bytes(pickle.dumps({})), "notes is a .*pickle"),
+        (lambda folder: (folder / "config.json").unlink(), r"config\.json"),
+        (incomplete, r"incomplete.*layers\.1\.mlp\.up_proj"),
+        (lambda folder: os.truncate(folder / "model.safetensors", 2000), "cannot load the model"),
+        (with_code, "cannot load the model"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), r"adapter_config\.json.*merge_and_unload"),
     ],
 )
-def test_a_pickle_is_refused_by_its_name_and_by_its_first_bytes(copy, name, content):
-    (copy / "model.safetensors").unlink()
-    (copy / name).write_bytes(content)
-    with pytest.raises(ModelError, match=name):
+def test_a_folder_that_is_no_whole_model_is_refused(copy, damage, word):
+    damage(copy)
+    with pytest.raises(ModelError, match=word):
         load(copy)
 
 
-def test_folder_without_weights_or_config(copy):
-    for name, missing in (("model.safetensors", r"\.safetensors"), ("config.json", r"config\.json")):
-        (copy / name).unlink()
-        with pytest.raises(ModelError, match=missing):
-            load(copy)
-
-
-def test_incomplete_weights_are_not_filled_with_random_ones(copy):
-    weights = load_file(copy / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"incomplete.*layers\.1\.mlp\.up_proj"):
-        load(copy)
-
-
-def test_torn_weights(copy):
-    path = copy / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ModelError, match="cannot load the model"):
-        load(copy)
-
-
-def test_code_in_the_folder_is_not_run(copy):
-    settings_ = json.loads((copy / "config.json").read_text())
-    settings_ |= {"model_type": "homemade", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
-    (copy / "config.json").write_text(json.dumps(settings_))
-    (copy / "evil.py").write_text("raise SystemExit('code of the model folder ran')")
-    with pytest.raises(ModelError, match="cannot load the model"):
-        load(copy)
-
-
-def test_adapters_beside_the_weights_are_refused(copy):
-    """transformers would load them on top of the weights when peft is installed, and not when it is not."""
-    (copy / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "elsewhere"}))
-    with pytest.raises(ModelError, match=r"adapter_config\.json.*merge_and_unload"):
-        load(copy)
-
-
-def test_every_end_token_counts(copy):
-    generation = json.loads((copy / "generation_config.json").read_text())
-    (copy / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": [1, 106]}))
-    assert load(copy).eos_ids == {1, 106, 256}
+def test_every_end_token_counts_and_dropout_does_not(copy):
+    change(copy, "generation_config.json", eos_token_id=[1, 106])
+    change(copy, "config.json", attention_dropout=0.5)
+    policy = load(copy)
+    assert policy.eos_ids == {1, 106, 256}
+    first, second = (completion_logprobs(policy.model, [[1, 2]], [[3, 4, 5]]) for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_cuda_is_refused_where_there_is_none():
@@ -152,17 +137,7 @@ def test_cuda_is_refused_where_there_is_none():
     assert pick_device("auto").type == "cpu"
 
 
-def test_loaded_model_has_no_dropout(copy):
-    settings_ = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(settings_ | {"attention_dropout": 0.5}))
-    policy = load(copy)
-    first, second = (completion_logprobs(policy.model, [[1, 2]], [[3, 4, 5]]) for _ in range(2))
-    assert torch.equal(first, second)
-
-
 def test_logits_that_the_trainer_does_not_know_are_refused(copy, monkeypatch):
-    from transformers import LlamaForCausalLM
-
     plain = LlamaForCausalLM.forward
 
     def odd(self, *arguments, **named):

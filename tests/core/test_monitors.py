@@ -1,7 +1,6 @@
 """Monitors of a run: hand-worked figures, and each flag raised and not raised."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -31,14 +30,7 @@ def test_spearman_by_hand() -> None:
     ("flag", "steps", "groups", "heldout", "raised", "figure"),
     cases("core/monitors", "flag", "steps", "groups", "heldout", "raised", "figure"),
 )
-def test_a_flag_of_a_run(
-    flag: str,
-    steps: dict[str, list[float]],
-    groups: list[list[Any]] | None,
-    heldout: list[float] | None,
-    raised: bool | None,
-    figure: float | None,
-) -> None:
+def test_a_flag_of_a_run(flag, steps, groups, heldout, raised, figure):
     """Metrics by name, a value each step; groups as step, rewards, lengths and texts."""
     rows = [dict(zip(steps, values, strict=True)) for values in zip(*steps.values(), strict=True)]
     kept = [KeptGroup(*group) for group in groups or []]

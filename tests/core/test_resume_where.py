@@ -205,9 +205,7 @@ def change(home: Path, what: str) -> None:
         ("the model's settings", False),
     ],
 )
-def test_inputs_that_changed_are_refused_and_nothing_is_touched(
-    runs_home: Path, out: Path, tmp_path: Path, what: str, finished: bool
-) -> None:
+def test_inputs_that_changed_are_refused_and_nothing_is_touched(runs_home, out, tmp_path, what, finished):
     run = setting(shutil.copytree(runs_home, tmp_path / "home"), "plain")
     if finished:
         assert run.train(out, "--resume") == 0
@@ -220,9 +218,7 @@ def test_inputs_that_changed_are_refused_and_nothing_is_touched(
     assert tree(out) == before
 
 
-def test_an_attempt_that_is_refused_records_nothing_of_what_it_was_refused_for(
-    runs_home: Path, stopped: Path, tmp_path: Path
-) -> None:
+def test_an_attempt_that_is_refused_records_nothing_of_what_it_was_refused_for(runs_home, stopped, tmp_path):
     """No manifest of the wrong problems, no sums of nothing."""
     run = setting(shutil.copytree(runs_home, tmp_path / "home"), "plain")
     change(run.home, "the training problems")
@@ -269,9 +265,7 @@ def test_an_unreadable_line_before_others_is_named_and_nothing_is_touched(plain:
     assert tree(out) == before
 
 
-def test_a_run_that_resumed_elsewhere_and_died_names_its_checkpoint(
-    plain: Setting, stopped: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_resumed_elsewhere_and_died_names_its_checkpoint(plain, stopped, tmp_path):
     out = tmp_path / "run"
     assert plain.train(out, "--resume-from", str(stopped / NEWEST), fault="step:4") == KILLED
     with (out / "events.jsonl").open("ab") as handle:

@@ -206,22 +206,6 @@ def test_whatever_calls_is_taken_for_a_pickle(pieces: list[bytes]) -> None:
         assert fetches_names(io.BytesIO(content))
 
 
-def test_files_of_a_model_are_no_pickles(tmp_path: Path) -> None:
-    files = [path for path in tiny_folder(tmp_path / "model").rglob("*") if path.is_file()]
-    assert {"model.safetensors", "tokenizer.json", "config.json"} <= {path.name for path in files}
-    for path in files:
-        assert pickle_kind(path) is None, path.name
-
-
-@pytest.mark.parametrize("name", ["protocol 0", "protocol 5", "torch.save", "numpy objects", "packed by xz"])
-def test_a_model_folder_with_a_pickle_in_it_is_refused(tmp_path: Path, name: str) -> None:
-    folder = tiny_folder(tmp_path / "model")
-    load(folder)
-    (folder / "readme.txt").write_bytes(PICKLES[name])
-    with pytest.raises(ModelError, match=r"readme\.txt is .*pickle"):
-        load(folder)
-
-
 @pytest.mark.parametrize("name", ["protocol 0", "torch.save", "packed by gzip", "packed by tar"])
 def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_it(tmp_path: Path, name: str) -> None:
     policy = load(tiny_folder(tmp_path / "model"))

@@ -76,9 +76,7 @@ def test_a_probe_of_given_problems_and_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("job", "status", "code", "word"), cases("lab/refused_jobs", "job", "status", "code", "word"))
-def test_what_is_wrong_has_a_code_and_names_it(
-    tmp_path: Path, job: dict[str, Any], status: int, code: str, word: str
-) -> None:
+def test_what_is_wrong_has_a_code_and_names_it(tmp_path, job, status, code, word):
     problems(tmp_path)
     told = lab(tmp_path, {"reward": RIGHT, **job}, status=status)
     assert told["code"] == code
