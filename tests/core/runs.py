@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,7 @@ def make_home(folder: Path) -> Path:
     tensors["lm_head.weight"].zero_()[likely] = directions * 0.8
     save_file(tensors, weights, metadata={"format": "pt"})
     for name, letters in (("train", "abcdefg"), ("heldout", "hij")):
-        lines = [json.dumps({"prompt": f"say {letter}", "answer": str(ord(letter) % 10)}) for letter in letters]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_problems(folder / f"{name}.jsonl", [f"say {letter}" for letter in letters], digit)
     return folder
 
 
@@ -173,8 +172,13 @@ def make_letters(folder: Path) -> Path:
     return folder
 
 
-def write_problems(path: Path, prompts: Sequence[str], answer: str = "k") -> None:
-    lines = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt in prompts]
+def digit(prompt: str) -> str:
+    """By its last letter."""
+    return str(ord(prompt[-1]) % 10)
+
+
+def write_problems(path: Path, prompts: Sequence[str], answer: Callable[[str], str] = lambda prompt: "k") -> None:
+    lines = [json.dumps({"prompt": prompt, "answer": answer(prompt)}) + "\n" for prompt in prompts]
     path.write_text("".join(lines), encoding="utf-8")
 
 
@@ -198,6 +202,17 @@ def groups_of(out: Path) -> list[dict[str, Any]]:
 
 def samples_of(out: Path) -> list[dict[str, Any]]:
     return [sample for group in groups_of(out) for sample in group["samples"]]
+
+
+def weights_of(out: Path) -> dict[str, torch.Tensor]:
+    """Of the trained model."""
+    return load_file(out / "checkpoints" / "final" / "model.safetensors")
+
+
+def far(tensors: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> float:
+    """Largest difference of a weight; not a number where one is none."""
+    assert tensors.keys() == others.keys()
+    return torch.stack([(tensors[name].double() - others[name].double()).abs().max() for name in tensors]).max().item()
 
 
 def outcome_of(out: Path) -> dict[str, Any]:
@@ -249,7 +264,7 @@ class Result:
 
 
 def result(out: Path) -> Result:
-    outcome = json.loads((out / "outcome.json").read_text())
+    outcome = outcome_of(out)
     assert outcome["status"] == "finished", outcome
     return Result(
         hashlib.sha256((out / "checkpoints/final/model.safetensors").read_bytes()).hexdigest(),

@@ -15,7 +15,7 @@ from grpo_core.ahead import Ahead
 from grpo_core.checkpoint_files import step_folder
 from grpo_core.checkpoints.state import read_state
 from grpo_core.config import LoraConfig, RunConfig
-from grpo_core.errors import ConfigError, Interrupted, RewardError
+from grpo_core.errors import Interrupted, RewardError
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import add_adapters
 from grpo_core.records import ComponentScore
@@ -28,7 +28,7 @@ from grpo_core.trainer import Trainer
 from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
 from .test_keeping import cut_at, steps_in, stop
 from .test_trainer import BANDIT
-from .tiny import config, load, sharpen, tiny_folder
+from .tiny import load, sharpen, tiny_folder
 
 AHEAD = {"one_step_off": True}
 CPU = torch.device("cpu")
@@ -255,22 +255,6 @@ def test_a_run_may_go_on_with_it_switched(runs_home: Path, tmp_path: Path, first
 
 
 # ---------------------------------------------------------------------- losses without a ratio, refusals
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"engine": {**AHEAD, "devices": 2}},
-        {"engine": {**AHEAD, "nodes": 2}},
-        {"engine": {**AHEAD, "rollout": "vllm"}},
-        {"engine": AHEAD, "algorithm": {"loss": "reinforce", "correction": {"mode": "none"}}},
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(parts: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="one_step_off"):
-        config(**parts)
-    engine = {name: value for name, value in parts["engine"].items() if name != "one_step_off"}  # type: ignore[union-attr]
-    config(**{**parts, "engine": engine})
 
 
 def test_reinforce_weighs_by_the_ratio_to_the_policy_that_sampled(runs_home: Path, tmp_path: Path) -> None:

@@ -64,15 +64,6 @@ def test_a_value_is_read_where_its_token_is_predicted(folder, layout):
     assert max(expected) - min(expected) > 1
 
 
-@pytest.mark.parametrize("place", [0, 3])
-def test_a_value_knows_the_tokens_before_it_and_no_other(folder, place):
-    made = critic(folder, head=0.5)
-    changed = [token + 100 * (t == place) for t, token in enumerate(COMPLETIONS[0])]
-    moved_N = (made.values(PROMPTS[:1], [changed]) - made.values(PROMPTS[:1], COMPLETIONS[:1])).abs()
-    assert moved_N[: place + 1].max() == 0
-    assert (moved_N[place + 1 :] > 1e-3).all()
-
-
 def test_the_first_loss_and_gradient_by_hand(folder):
     """With all values 0, L = ½·R² and dL/db of the head's bias is Σ w·(0 − R)."""
     made = critic(folder)

@@ -1,6 +1,7 @@
 """When a checkpoint is cut, which ones stay, what a wish to stop leaves behind, and making a model folder of one."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -67,18 +68,12 @@ def test_the_best_and_the_pinned_stay(runs_home: Path, tmp_path: Path) -> None:
     assert names_of_steps(out) == [f"step-{step:06d}" for step in sorted({3, best[-1], 13, 14})]
 
 
-def test_pins_that_cannot_be_read_keep_everything(runs_home: Path, tmp_path: Path) -> None:
-    out = pinned(tmp_path / "run", '{"3": true}')
-    assert setting(runs_home, "plain").train(out) == 0
+@pytest.mark.parametrize(("pins", "held"), [('{"3": true}', nullcontext), ("[]", pruning)])
+def test_nothing_is_removed_by_pins_that_cannot_be_read_or_while_somebody_decides(runs_home, tmp_path, pins, held):
+    out = pinned(tmp_path / "run", pins)
+    with held(out / "checkpoints"):
+        assert setting(runs_home, "plain").train(out) == 0
     assert len(names_of_steps(out)) == 5
-
-
-def test_nothing_is_removed_while_somebody_decides_which_stay(runs_home: Path, tmp_path: Path) -> None:
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
-    with pruning(tmp_path / "run/checkpoints") as mine:
-        assert mine
-        assert setting(runs_home, "plain").train(tmp_path / "run") == 0
-        assert len(names_of_steps(tmp_path / "run")) == 5
 
 
 # ---------------------------------------------------------------------- a wish to stop
@@ -166,21 +161,22 @@ def test_killed_while_the_final_weights_are_written(runs_home: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["plain", "lora", "iterations"])
-def test_exporting_the_last_checkpoint_gives_the_final_weights(runs_home: Path, tmp_path: Path, name: str) -> None:
-    out = tmp_path / "run"
-    assert setting(runs_home, name).train(out, optim={"steps": 2}) == 0
-    assert main(["export", str(out / "checkpoints/step-000002"), "--out", str(tmp_path / "made")]) == 0
-    made, wanted = (load(folder, dtype="float32") for folder in (tmp_path / "made", out / "checkpoints/final"))
+def test_exporting_the_last_checkpoint_gives_the_final_weights(finished, tmp_path: Path, name: str) -> None:
+    checkpoints = finished(name) / "checkpoints"
+    assert main(["export", str(checkpoints / "step-000004"), "--out", str(tmp_path / "made")]) == 0
+    made, wanted = (load(folder, dtype="float32") for folder in (tmp_path / "made", checkpoints / "final"))
     ours, theirs = made.model.state_dict(), wanted.model.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "made").num_parameters() == made.parameters()
 
 
-def test_what_cannot_be_exported(runs_home: Path, stopped: Path, tmp_path: Path) -> None:
-    out, made = tmp_path / "run", tmp_path / "made"
-    assert setting(runs_home, "plain").train(out, optim={"steps": 1}) == 0
-    final, checkpoint = out / "checkpoints/final", stopped / "checkpoints/step-000003"
+def test_what_cannot_be_exported(finished, stopped: Path, tmp_path: Path) -> None:
+    made, final, checkpoint = (
+        tmp_path / "made",
+        finished("plain") / "checkpoints/final",
+        stopped / "checkpoints/step-000003",
+    )
     for source, target, more, status in (
         (final, made, [], CheckpointError.exit_status),  # a model folder already
         (checkpoint, tmp_path, [], CheckpointError.exit_status),  # is there already

@@ -89,15 +89,7 @@ def test_killed_where_the_cost_decides_when_checkpoints_are_cut(runs_home: Path,
     assert result(tmp_path / "run") == whole("plain")
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        point
-        if point in ("checkpoint:filled", "checkpoint:renamed", "prune:renamed")
-        else pytest.param(point, marks=slow)
-        for point in CUTS
-    ],
-)
+@pytest.mark.parametrize("point", [point if point in QUICK_CUTS else pytest.param(point, marks=slow) for point in CUTS])
 def test_killed_within_a_checkpoint(runs_home: Path, tmp_path: Path, whole, point: str) -> None:
     """Before its rename the checkpoint is not there and the run resumes from the one before; after it, from the new
     one."""
@@ -136,6 +128,11 @@ def test_no_more_than_the_step_in_hand_is_lost_at_any_point(runs_home: Path, tmp
         assert in_hand - int(str(resumed["step"])) == 1, point
         assert result(out) == whole(name), point
         shutil.rmtree(out)
+
+
+def test_another_seed_is_another_run(runs_home: Path, tmp_path: Path, whole) -> None:
+    assert setting(runs_home, "plain").train(tmp_path / "run", seed=1) == 0
+    assert result(tmp_path / "run").metrics != whole("plain").metrics
 
 
 def test_killed_before_the_first_checkpoint_there_is_nothing_to_resume(runs_home: Path, tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
 
 
-# At ratio 1 a token's loss is −A: 1 for each of the two tokens of one completion, −1 for each of the other's six.
 UNEVEN = [TrainRow([10, 20, 30], [1, 2], -1.0, True), TrainRow([10, 20, 30], [3, 4, 5, 6, 7, 8], 1.0, True)]
 
 
@@ -49,11 +48,7 @@ UNEVEN = [TrainRow([10, 20, 30], [1, 2], -1.0, True), TrainRow([10, 20, 30], [3,
 def uneven(folder):
     """Gradient of the first update of UNEVEN by each algorithm, in one micro-batch."""
 
-    @cache
-    def of(**algorithm):
-        return gradient(folder, UNEVEN, algorithm=algorithm)[1]
-
-    return of
+    return cache(lambda **algorithm: gradient(folder, UNEVEN, algorithm=algorithm)[1])
 
 
 def gradient(folder, rows, **parts):
@@ -64,18 +59,7 @@ def gradient(folder, rows, **parts):
     return metrics, torch.cat([p.grad.flatten() for p in policy.model.parameters()])
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "loss"),
-    [
-        ({"aggregation": "sequence_mean"}, 0.0),  # (1 − 1) / 2
-        ({"aggregation": "token_mean"}, -0.5),  # (2 − 6) / 8
-        ({"aggregation": "constant", "aggregation_constant": 10}, -0.2),  # (2 − 6) / (2 · 10)
-        ({"aggregation": "sequence_sum"}, -2.0),  # (2 − 6) / 2
-        ({"aggregation": "local_token_mean", "local_batch": 1}, 0.0),  # (2/2 − 6/6) / 2: mean of means
-        ({"aggregation": "local_token_mean", "local_batch": 2}, -0.5),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("algorithm", "loss"), cases("trainer/first_steps", "algorithm", "loss"))
 @pytest.mark.parametrize("engine", [{"micro_batch_tokens": 1}, {"layout": "packed"}, {"layout": "left"}], ids=str)
 def test_the_first_step_through_every_cut_and_layout(folder, uneven, algorithm, loss, engine):
     metrics, found = gradient(folder, UNEVEN, algorithm=algorithm, engine=engine)
@@ -105,15 +89,6 @@ def test_a_mini_batch_has_the_gradient_it_has_alone(folder, mini_batches, budget
     assert (found - alone).norm() < 3e-6 * alone.norm()
 
 
-def test_the_divergence_to_an_equal_reference_is_0(folder):
-    _, training = build(folder, reference=True, algorithm={"kl": {"coef": 0.5}})
-    metrics = training.update(ROWS, step=1).metrics
-    assert (metrics["loss"], metrics["kl"]) == (
-        pytest.approx(-1 / 22, abs=1e-6),
-        0.0,
-    )  # 22 tokens; Σ A = 4 − 2 + 1.5 − 2.5
-
-
 def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     """At ratio 1 the gradient of the token-mean loss is −Σ A·∇log π / tokens, with nothing else in it."""
     metrics, found = gradient(folder, ROWS)
@@ -125,11 +100,6 @@ def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     expected = torch.cat([p.grad.flatten() for p in plain.model.parameters()])
     assert metrics["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-4)
     assert torch.allclose(found, expected, atol=1e-6)
-
-
-def test_temperature_is_in_the_gradient(folder):
-    hot, cold = (gradient(folder, ROWS, sampling={"group_size": 2, "temperature": t})[1].norm() for t in (2.0, 1.0))
-    assert hot < 0.8 * cold
 
 
 @pytest.mark.parametrize(
@@ -206,9 +176,8 @@ def test_kl_pulls_back_to_the_reference(folder):
 def test_gradient_is_clipped(folder):
     tight = {"steps": 1, "lr": 1e-3, "max_grad_norm": 1e-3}
     policy, training = build(folder, optim=tight)
-    norm = training.update(ROWS, step=1).metrics["grad_norm"]
+    assert training.update(ROWS, step=1).metrics["grad_norm"] > 0.01  # as it was before clipping
     after = torch.cat([p.grad.flatten() for p in policy.model.parameters()]).norm().item()
-    assert norm > 0.01  # as it was before clipping
     assert after == pytest.approx(1e-3, rel=1e-3)
 
 

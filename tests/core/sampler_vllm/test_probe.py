@@ -8,6 +8,7 @@ import torch
 from grpo_core.errors import NotFinite, RolloutError
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.rollout.vllm.probe import Probe
+from tests.core.sampler_vllm.small import move
 from tests.core.tiny import load, tiny_folder
 
 
@@ -25,13 +26,6 @@ def scored(texts, policy, off=0.0):
     """As vLLM would say it, `off` nats beside the policy's."""
     found = [completion_logprobs(policy.model, [text[:1]], [text[1:]]) for text in texts]
     return [(row + off).tolist() for row in found]
-
-
-def move(policy, size, seed=1):
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in policy.model.parameters():
-            weight.add_(torch.randn(weight.shape, generator=random) * size)
 
 
 def test_texts_are_of_the_whole_vocabulary_and_fit():

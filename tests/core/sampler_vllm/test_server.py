@@ -25,7 +25,7 @@ from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
 from grpo_core.rollout.vllm.settings import Asked, Settings
 from grpo_core.watchdog import Watchdog, at
-from tests.core.sampler_vllm.small import ROWS, qwen_folder
+from tests.core.sampler_vllm.small import ROWS, move, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
 from tests.processes import below, lives, wait_for
 
@@ -83,14 +83,6 @@ def rollout(server, policy):
 
 def probe(tolerance=1e-4):
     return Probe(vocabulary=ROWS, positions=96, tolerance=tolerance, seed=0)
-
-
-def move(policy, size=0.05, seed=1):
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in policy.model.parameters():
-            if weight.requires_grad:
-                weight.add_(torch.randn(weight.shape, generator=random) * size)
 
 
 @torch.no_grad()
@@ -180,22 +172,19 @@ def test_a_prompt_that_is_too_long_is_told_and_the_server_goes_on(rollout, serve
     assert rollout.generate(PROMPTS, samples=1, decoding=Decoding(max_tokens=4), key=(1,))
 
 
-def test_it_listens_nowhere_but_on_the_loopback_address(rollout, server):
+def test_nobody_but_its_trainer_reaches_it(rollout, server):
+    """It listens on the loopback address alone, and no command line or variable holds the key."""
     process = psutil.Process(server.process.pid)
-    everything = [process, *process.children(recursive=True)]
-    found = [one for each in everything for one in each.net_connections() if one.status == psutil.CONN_LISTEN]
-    assert {one.laddr.ip for one in found} <= {"127.0.0.1", "::1"}
-    (own,) = [one for one in process.net_connections() if one.status == psutil.CONN_ESTABLISHED]
+    connections = [line for each in (process, *below(process.pid)) for line in each.net_connections()]
+    assert {line.laddr.ip for line in connections if line.status == psutil.CONN_LISTEN} <= {"127.0.0.1", "::1"}
+    (own,) = [line for line in process.net_connections() if line.status == psutil.CONN_ESTABLISHED]
     assert own.laddr.ip == own.raddr.ip == wire.HOST
     with pytest.raises(ConnectionRefusedError):  # the trainer is there: nobody else can come
         socket.create_connection((own.laddr.ip, own.laddr.port))
 
-
-def test_the_key_is_on_no_command_line_and_in_no_variable(server):
-    process = psutil.Process(server.process.pid)
-    told = " ".join([*process.cmdline(), *process.environ().values()])
     assert process.cmdline()[-1] == "grpo_core.rollout.vllm.server"
-    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", told)
+    visible = " ".join([*process.cmdline(), *process.environ().values()])
+    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", visible)
 
 
 def test_only_the_key_opens_it(folder, tmp_path):
@@ -240,13 +229,13 @@ time.sleep(1000)
 
 
 def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
-    said = []
-    pids = [server.process.pid, *(one.pid for one in below(server.process.pid))]
+    warnings = []
+    pids = [server.process.pid, *(process.pid for process in below(server.process.pid))]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
     def warned(text, data):
-        said.append(text)
+        warnings.append(text)
         if "vLLM server" in text:  # a busy machine may have made it say one thing before
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
@@ -254,7 +243,7 @@ def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
     with Watchdog(0.3, warn=warned, log=lambda text: None):
         at("step 5", "sampling")
         assert len(server.score([[1, 2, 3]])[0]) == 2
-    named = next(text for text in said if "vLLM server" in text)
+    named = next(text for text in warnings if "vLLM server" in text)
     assert named.endswith(": the vLLM server, step 5: it is to score")
 
 
