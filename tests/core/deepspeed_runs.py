@@ -1,14 +1,10 @@
 """Runs of the real command with DeepSpeed, as torchrun starts its ranks, beside the same run in one plain process."""
 
-import json
-import os
-import subprocess
 from pathlib import Path
 
 from tests.needs import DEEPSPEED_PYTHON
-from tests.processes import clean_environment
 
-from .runs import OF_THE_MACHINE, Setting, far, metrics_of, weights_of
+from .runs import OF_THE_MACHINE, Launched, Setting, far, metrics_of, outcome_of, weights_of
 
 LIKE = 1e-5
 """Largest difference to the plain engine that fp32 may show, in metrics relative to those above 1."""
@@ -19,29 +15,8 @@ def engine(stage: int, *, ranks: int = 2, offload: str = "none", **more: object)
     return {"engine": {"training": "deepspeed", "devices": ranks, "deepspeed": parts, **more}}
 
 
-def command(setting: Setting, out: Path, *words: str, **more: object) -> list[str]:
-    path = setting.write(**more)
-    return [str(DEEPSPEED_PYTHON), "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(out), *words]
-
-
-def surroundings(**more: str) -> dict[str, str]:
-    return {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **more}
-
-
-def train(
-    setting: Setting, out: Path, *words: str, fault: str = "", **more: object
-) -> "subprocess.CompletedProcess[str]":
-    """All that it prints is its standard output."""
-    return subprocess.run(
-        command(setting, out, *words, **more),
-        env=surroundings(**({"GRPO_FAULT": fault} if fault else {})),
-        cwd=os.getcwd(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+def train(setting: Setting, out: Path, *words: str, fault: str = "", **more: object) -> Launched:
+    return Launched(setting.write(**more), out, *words, python=DEEPSPEED_PYTHON, GRPO_FAULT=fault)
 
 
 def metrics(out: Path) -> list[dict[str, float]]:
@@ -54,8 +29,7 @@ def metrics(out: Path) -> list[dict[str, float]]:
 
 def alike(out: Path, plain: Path, *, within: float = LIKE) -> None:
     """The run recorded and learned what the plain one did."""
-    outcome = json.loads((out / "outcome.json").read_text())
-    assert outcome["status"] == "finished", outcome
+    assert outcome_of(out)["status"] == "finished", outcome_of(out)
     for step, (ours, theirs) in enumerate(zip(metrics(out), metrics(plain), strict=True), start=1):
         assert ours.keys() == theirs.keys()
         off = {name: abs(ours[name] - theirs[name]) / max(1.0, abs(theirs[name])) for name in ours}

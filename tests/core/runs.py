@@ -8,12 +8,14 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no child has to
 import yaml
@@ -25,6 +27,7 @@ from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.spool import SpoolReader
 from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
+from tests.processes import below, clean_environment, wait_for
 from tests.tables import FOLDER
 
 from .tiny import SHAPE, config, tiny_folder
@@ -155,6 +158,35 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
             os._exit(status)
     _, ended = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(ended)
+
+
+class Launched:
+    """`grpo train` in a process of its own, and what it prints in a file beside its config."""
+
+    def __init__(
+        self, config: Path, out: Path, *words: str, python: str | Path = sys.executable, **environment: str
+    ) -> None:
+        self.out, self.log = out, config.with_name(f"{out.name}.printed")
+        with self.log.open("w") as printed:
+            self.process = subprocess.Popen(
+                [str(python), "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out), *words],
+                env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def printed(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def until(self, words: str) -> list[psutil.Process]:
+        """Every process below it once these are printed."""
+        wait_for(lambda: words in self.printed, lambda: self.printed, self.process)
+        return below(self.process.pid)
+
+    def ended(self) -> int:
+        return self.process.wait()
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

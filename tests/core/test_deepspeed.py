@@ -6,8 +6,6 @@ numbers from closed forms (test_trainer_update.py).
 """
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from functools import cache
@@ -22,10 +20,10 @@ from grpo_core.errors import ConfigError
 from grpo_core.training.deepspeed import load_deepspeed
 from grpo_core.training.deepspeed_settings import settings
 from tests.needs import DEEPSPEED_PYTHON, needs
-from tests.processes import below, lives, wait_for
+from tests.processes import clean_environment, lives, wait_for
 from tests.tables import FOLDER
 
-from .deepspeed_runs import alike, command, engine, metrics, surroundings, train
+from .deepspeed_runs import alike, engine, metrics, train
 from .runs import (
     KILLED,
     PLAIN,
@@ -84,7 +82,7 @@ def plain(home, tmp_path_factory):
 def test_it_learns_what_one_plain_process_learns(home, plain, tmp_path, case):
     name, parts = case["name"], engine(**case["engine"])
     done = train(work(home, name), tmp_path / "run", **parts)
-    assert done.returncode == 0, done.stdout
+    assert done.ended() == 0, done.printed
     alike(tmp_path / "run", plain(name))
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["platform"]["ranks"] == parts["engine"]["devices"]
@@ -99,7 +97,7 @@ def test_bf16_weights_have_fp32_copies(home, plain, tmp_path, stage):
     """One step, before a rounded weight can lead to another sample. The checkpoint's weights are the copies: finer than
     bf16, and the plain engine's but for gradients that were rounded in another order."""
     done = train(work(home, "bf16"), tmp_path / "run", **engine(stage))
-    assert done.returncode == 0, done.stdout
+    assert done.ended() == 0, done.printed
     (ours,), (theirs,) = metrics(tmp_path / "run"), metrics(plain("bf16"))
     assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
     assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=2e-2)
@@ -125,7 +123,8 @@ def test_one_rank_from_within(home, stage):
     """Its first step, which makes the moments, changes nothing and counts for nothing; the norm is there before the
     step, DeepSpeed's own after it; weights are whole inside `whole`, and stay so when the model is called."""
     words = [str(DEEPSPEED_PYTHON), "-m", "tests.core.deepspeed_alone", str(home / "base"), str(stage)]
-    done = subprocess.run(words, env=surroundings(), capture_output=True, text=True, check=False)
+    environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["norm"] > 0.5, "it was to be clipped"
@@ -146,7 +145,7 @@ def test_a_checkpoint_goes_from_engine_to_engine(home, plain, tmp_path):
     out, run = tmp_path / "run", work(home, "resumed")
     assert run.train(out, fault="step:2") == KILLED
     for parts, point in ((engine(3), "step:3"), (engine(1, ranks=1), "step:4")):
-        assert train(run, out, "--resume", fault=point, **parts).returncode == KILLED
+        assert train(run, out, "--resume", fault=point, **parts).ended() == KILLED
     assert run.train(out, "--resume") == 0
     alike(out, plain("resumed"))
     assert far(weights_of(out), weights_of(plain("resumed"))) <= SAME
@@ -158,31 +157,28 @@ def test_a_checkpoint_goes_from_engine_to_engine(home, plain, tmp_path):
 @pytest.mark.parametrize("case", TABLE["kills"], ids=str)
 def test_a_killed_rank_costs_the_step_in_hand(home, plain, tmp_path, case):
     out, run, parts = tmp_path / "run", work(home, "resumed"), engine(**case["engine"])
-    assert train(run, out, fault=case["point"], **parts).returncode == KILLED
+    assert train(run, out, fault=case["point"], **parts).ended() == KILLED
     assert names_of_steps(out)[-1] == case["last"]
     done = train(run, out, "--resume", **parts)
-    assert done.returncode == 0, done.stdout
-    assert f"goes on from checkpoints/{case['last']}" in done.stdout
+    assert done.ended() == 0, done.printed
+    assert f"goes on from checkpoints/{case['last']}" in done.printed
     alike(out, plain("resumed"))
 
 
 @real
 def test_with_torchrun_its_ranks_end_and_the_run_goes_on_from_there(home, tmp_path):
-    out, log, run = tmp_path / "run", tmp_path / "log", work(home, "resumed")
-    words = command(run, out, **merged({"optim": {"steps": 1_000_000}}, engine(2)))
-    with log.open("w") as printed:
-        launched = subprocess.Popen(words, env=surroundings(), stdout=printed, stderr=subprocess.STDOUT)
-    wait_for(lambda: "step 3/" in log.read_text(), log.read_text, launched)
-    ranks = below(launched.pid)
+    out, run = tmp_path / "run", work(home, "resumed")
+    launched = train(run, out, **merged({"optim": {"steps": 1_000_000}}, engine(2)))
+    ranks = launched.until("step 3/")
     assert len(ranks) >= 2
-    os.kill(launched.pid, signal.SIGKILL)
-    assert launched.wait() == KILLED
-    wait_for(lambda: not any(map(lives, ranks)), log.read_text)
+    launched.process.kill()
+    assert launched.ended() == KILLED
+    wait_for(lambda: not any(map(lives, ranks)), lambda: launched.printed)
     reached = max(int(str(row["step"])) for row in rows(out / "metrics.jsonl"))
     kept = int(names_of_steps(out)[-1].removeprefix("step-"))
     assert reached - kept <= 1
     done = train(run, out, "--resume", **merged({"optim": {"steps": kept + 2}}, engine(2)))
-    assert done.returncode == 0, done.stdout
+    assert done.ended() == 0, done.printed
     assert (outcome_of(out)["status"], outcome_of(out)["steps_done"]) == ("finished", kept + 2)
 
 

@@ -3,7 +3,6 @@
 A folder of the tests named like a package (`vllm`) would count as one for libraries that look for it.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.tiny import byte_tokenizer
-from tests.core.runs import digit, write_problems
+from tests.core.runs import Launched, digit, write_problems
 from tests.needs import VLLM_PYTHON
-from tests.processes import clean_environment
 from tests.tables import FOLDER
 
 ROWS = 320
@@ -76,33 +74,20 @@ def settings(place: str, **parts: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-class Run:
-    """`grpo train` in a process, what it prints in a file."""
+class Run(Launched):
+    """`grpo train` with a real vLLM, in the environment that its place asks for."""
 
     def __init__(self, home: Path, out: Path, config: dict[str, Any], *words: str, fault: str = "") -> None:
         path = home / f"{out.name}.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        colocated = config["engine"]["vllm"]["place"] == "colocated"
-        self.out, self.log = out, home / f"{out.name}.printed"
-        own = {"OMP_NUM_THREADS": "1", "GRPO_FAULT": fault, "GRPO_VLLM_PYTHON": str(VLLM_PYTHON)}
-        python = str(VLLM_PYTHON) if colocated else sys.executable
-        with self.log.open("w") as printed:
-            self.process = subprocess.Popen(
-                [python, "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(out), *words],
-                env={**clean_environment("GRPO_"), **own},
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-            )
-
-    def ended(self) -> int:
-        return self.process.wait()
+        python = VLLM_PYTHON if config["engine"]["vllm"]["place"] == "colocated" else sys.executable
+        super().__init__(path, out, *words, python=python, GRPO_FAULT=fault, GRPO_VLLM_PYTHON=str(VLLM_PYTHON))
 
     @property
     def printed(self) -> str:
         log = self.out / "vllm.log"
         more = log.read_text(errors="replace")[-4000:] if log.is_file() else ""
-        return self.log.read_text(encoding="utf-8") + "\n--- vllm.log\n" + more
+        return super().printed + "\n--- vllm.log\n" + more
 
 
 def servers() -> list[int]:

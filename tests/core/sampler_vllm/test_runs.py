@@ -123,7 +123,7 @@ def test_drawing_ahead_a_server_that_ends_ends_the_run(home, tmp_path):
 
 def test_a_wish_to_stop_is_heard_while_the_server_starts(home, tmp_path):
     run = Run(home, tmp_path / "stopped", settings("server"))
-    wait_for(lambda: "a vLLM server starts" in run.log.read_text(), lambda: run.printed, run.process)
+    run.until("a vLLM server starts")
     run.process.send_signal(signal.SIGTERM)
     assert run.ended() == 75, run.printed
     assert outcome_of(run.out)["status"] == "stopped"
@@ -132,7 +132,7 @@ def test_a_wish_to_stop_is_heard_while_the_server_starts(home, tmp_path):
 def test_a_wish_to_stop_that_reaches_all_processes_is_no_failure(home, tmp_path):
     """As a terminal or a worker sends it; the server waits for what its trainer decides."""
     run = Run(home, tmp_path / "group", settings("server", optim={"steps": 10_000}))
-    wait_for(lambda: "step 1/" in run.log.read_text(), lambda: run.printed, run.process)
+    run.until("step 1/")
     for pid in [*servers(), run.process.pid]:
         os.kill(pid, signal.SIGTERM)
     assert run.ended() == 75, run.printed

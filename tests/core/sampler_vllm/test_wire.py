@@ -1,5 +1,5 @@
-"""What passes between the trainer and its vLLM engine: messages, and to whom there are none; weights through memory; and
-settings: sizes, devices, seeds."""
+"""What passes between the trainer and its vLLM engine: messages, and to whom there are none; weights through memory;
+and settings: sizes, devices, seeds."""
 
 import contextlib
 import json
