@@ -100,9 +100,18 @@ def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, envi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
-def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
+def test_a_stopped_rank_is_named_and_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
+    engine = {**engine, "watchdog_seconds": 1.5}
     run = launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
     everything = run.until("step 1/")
+    (second,) = [process for process in everything if rank_of(process) == "1"]
+    events = run.out / "events.jsonl"
+    second.suspend()
+    try:
+        wait_for(lambda: "rank 1 of 2 has not been heard of for " in events.read_text(), events.read_text)
+    finally:
+        second.resume()
+    wait_for(lambda: "goes on after" in events.read_text(), events.read_text)
     run.process.terminate()
     assert end_of(run) == (75, "stopped", "interrupted"), run.printed
     assert not any(map(lives, everything))
@@ -121,21 +130,6 @@ def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
 
 
 @pytest.mark.slow
-def test_a_stopped_rank_is_named_by_the_watchdog(home, tmp_path):
-    run = launched(home, tmp_path / "run", engine={"devices": 2, "watchdog_seconds": 1.5}, **LONG)
-    (second,) = [process for process in run.until("step 1/") if rank_of(process) == "1"]
-    events = run.out / "events.jsonl"
-    second.suspend()
-    try:
-        wait_for(lambda: "rank 1 of 2 has not been heard of for " in events.read_text(), events.read_text)
-    finally:
-        second.resume()
-    wait_for(lambda: "goes on after" in events.read_text(), events.read_text)
-    run.process.terminate()
-    assert run.ended() == 75
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "status"), [({"model": {"path": "nowhere"}}, 4), ({}, 9)], ids=["all", "first"])
 def test_ranks_that_fail_have_their_own_status_and_none_waits(home, tmp_path, parts, status):
     """Not torchrun's 1. Only the first rank sees that the folder holds a run already; torchrun kills those that do not
@@ -148,15 +142,6 @@ def test_ranks_that_fail_have_their_own_status_and_none_waits(home, tmp_path, pa
     assert run.ended() == status, run.printed
     assert "forcefully exiting" not in run.printed, "torchrun waited 30 s for the second and killed it"
     assert "Traceback" not in run.printed
-
-
-@pytest.mark.parametrize(("hosts", "word"), [("a, b", r"GRPO_HOSTS names 2 \(a, b\)"), (None, "COHORT_HOSTS")])
-def test_too_few_machines_are_refused(monkeypatch, tmp_path, hosts, word):
-    monkeypatch.delenv("GRPO_HOSTS", raising=False)
-    if hosts:
-        monkeypatch.setenv("GRPO_HOSTS", hosts)
-    with pytest.raises(ConfigError, match=word):
-        launch.launch(config(engine={"nodes": 3}), ["train"], config_file=tmp_path)
 
 
 @pytest.mark.parametrize(

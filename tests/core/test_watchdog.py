@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,7 @@ from tests.processes import wait_for
 
 from .rewards.judge_asked import opened, values
 from .rewards.judge_server import Seen, Server, says
-from .runs import make_home, rows, setting
+from .runs import rows, setting
 
 Moments = dict[int, Callable[[], object]]
 
@@ -155,9 +154,9 @@ def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert any(f"waiting for the judge at {place}, step 3: 1 of 2 answers are there" in text for text in warnings)
 
 
-def test_a_run_whose_reward_hangs_records_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_reward_hangs_records_what_it_waits_for(runs_home, tmp_path, monkeypatch) -> None:
     """Two rewards of its first step hang until the watchdog has said what it is to say."""
-    run, out, before, calls = setting(make_home(tmp_path), "plain"), tmp_path / "out", runner.ruled, list[int]()
+    run, out, before, calls = setting(runs_home, "plain"), tmp_path / "out", runner.ruled, list[int]()
 
     def slow(*words: object) -> object:
         calls.append(1)
