@@ -4,10 +4,9 @@ import hashlib
 import subprocess
 
 import pytest
-import torch
 
 from grpo_core import __version__
-from grpo_core.manifest import code_state, model_inputs, package_versions, read_provenance, tokenizer_sha256
+from grpo_core.manifest import code_state, model_inputs, read_provenance, tokenizer_sha256
 
 from .tiny import tiny_folder
 
@@ -27,16 +26,11 @@ def git(folder, *arguments):
     return done.stdout.strip()
 
 
-def test_a_clean_checkout_is_its_commit(checkout):
-    assert code_state(checkout) == {
-        "version": __version__,
-        "git_commit": git(checkout, "rev-parse", "HEAD"),
-        "dirty_sha256": None,
-    }
-
-
-def test_every_difference_has_its_own_hash(checkout):
+def test_every_difference_to_the_commit_has_its_own_hash(checkout, tmp_path_factory):
     commit = git(checkout, "rev-parse", "HEAD")
+    assert code_state(checkout) == {"version": __version__, "git_commit": commit, "dirty_sha256": None}
+    nowhere = {"version": __version__, "git_commit": None, "dirty_sha256": None}
+    assert code_state(tmp_path_factory.mktemp("installed")) == nowhere
     (checkout / "grpo_core/a.py").write_text("one = 2\n")
     changed = code_state(checkout)
     difference = git(checkout, "diff", "HEAD", "--binary") + "\n"
@@ -50,25 +44,10 @@ def test_every_difference_has_its_own_hash(checkout):
     assert code_state(checkout) == added
 
 
-def test_an_installed_package_has_no_commit(tmp_path):
-    assert code_state(tmp_path) == {"version": __version__, "git_commit": None, "dirty_sha256": None}
-
-
-def test_versions_that_decide_numbers():
-    assert package_versions()["torch"] == torch.__version__
-
-
-def test_tokenizer_hash_follows_its_files(tmp_path):
+def test_the_digests_of_settings_by_hand_and_of_the_tokenizer(tmp_path):
     folder = tiny_folder(tmp_path / "base")
-    before = tokenizer_sha256(folder)
-    with (folder / "tokenizer.json").open("a") as handle:
-        handle.write(" ")
-    assert tokenizer_sha256(folder) != before
     assert read_provenance(folder) is None
-
-
-def test_the_settings_digest_by_hand(tmp_path):
-    folder = tiny_folder(tmp_path / "base")
+    tokenizer = tokenizer_sha256(folder)
     lines = "".join(
         f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
         for name in ("config.json", "generation_config.json")
@@ -78,3 +57,6 @@ def test_the_settings_digest_by_hand(tmp_path):
     (folder / "generation_config.json").unlink()
     after = model_inputs(folder)
     assert [what for what in before if after[what] != before[what]] == ["the model's settings"]
+    with (folder / "tokenizer.json").open("a") as handle:
+        handle.write(" ")
+    assert tokenizer_sha256(folder) != tokenizer

@@ -25,8 +25,7 @@ def lab(folder: Path, job: dict[str, Any], *, status: int = 0) -> dict[str, Any]
     assert main(["lab", str(folder / "job.yaml"), "--out", str(folder / "out")]) == status
     assert (folder / "out" / "result.json").exists() == (status == 0)
     assert (folder / "out" / "error.json").exists() == (status != 0)
-    told: dict[str, Any] = json.loads((folder / "out" / ("error.json" if status else "result.json")).read_text())
-    return told
+    return json.loads((folder / "out" / ("error.json" if status else "result.json")).read_text())
 
 
 def problems(folder: Path, **more: Any) -> dict[str, str]:
@@ -36,10 +35,10 @@ def problems(folder: Path, **more: Any) -> dict[str, str]:
 
 
 def test_given_texts(tmp_path: Path) -> None:
-    told = LabResult.model_validate(lab(tmp_path, TRY))
-    assert [one.reward for one in told.samples] == [2.0, 0.0, 2.0]
-    assert [one.group for one in told.samples] == [0, 1, 2]
-    assert told.passed == {"right": pytest.approx(2 / 3)}
+    result = LabResult.model_validate(lab(tmp_path, TRY))
+    assert [sample.reward for sample in result.samples] == [2.0, 0.0, 2.0]
+    assert [sample.group for sample in result.samples] == [0, 1, 2]
+    assert result.passed == {"right": pytest.approx(2 / 3)}
     progress = json.loads((tmp_path / "out" / "progress.json").read_text())
     assert progress["phase"] == "scoring"
 
@@ -47,24 +46,26 @@ def test_given_texts(tmp_path: Path) -> None:
 def test_rows_answer_for_themselves_or_by_their_reference(tmp_path: Path) -> None:
     reward = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "boxed"}}]}
     job = {"kind": "try", "reward": reward, "options": {"rows": 4}, "data": problems(tmp_path)}
-    told = LabResult.model_validate(lab(tmp_path, job))
-    assert [one.reward for one in told.samples] == [1.0] * 4
-    assert {one.origin for one in told.samples} == {"reference"}
-    assert told.form == "a LaTeX box"
+    result = LabResult.model_validate(lab(tmp_path, job))
+    assert [sample.reward for sample in result.samples] == [1.0] * 4
+    assert {sample.origin for sample in result.samples} == {"reference"}
+    assert result.form == "a LaTeX box"
     job["data"] = problems(tmp_path, completion="it is 3")
     job["reward"] = RIGHT
-    told = LabResult.model_validate(lab(tmp_path, job))
-    assert [(one.completion, one.reward) for one in told.samples[:3]] == [("it is 3", score) for score in (0, 0, 2)]
-    assert ({one.origin for one in told.samples}, told.form) == ({"row"}, None)
+    result = LabResult.model_validate(lab(tmp_path, job))
+    assert [(sample.completion, sample.reward) for sample in result.samples[:3]] == [
+        ("it is 3", score) for score in (0, 0, 2)
+    ]
+    assert ({sample.origin for sample in result.samples}, result.form) == ({"row"}, None)
 
 
 def test_a_sample_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> None:
     """Also where a run would end by it."""
     texts = {"texts": [{"prompt": "1+1", "answer": "no number", "completion": "2"}, *TEXTS["texts"]]}
     reward = {**RIGHT, "on_error": "fail"}
-    told = LabResult.model_validate(lab(tmp_path, {"kind": "try", "reward": reward, "options": texts}))
-    assert [one.reward for one in told.samples] == [None, 2.0, 0.0, 2.0]
-    assert sum(told.errors.values()) == 1
+    result = LabResult.model_validate(lab(tmp_path, {"kind": "try", "reward": reward, "options": texts}))
+    assert [sample.reward for sample in result.samples] == [None, 2.0, 0.0, 2.0]
+    assert sum(result.errors.values()) == 1
 
 
 def test_a_probe_of_given_problems_and_of_its_own(tmp_path: Path) -> None:
@@ -78,25 +79,21 @@ def test_a_probe_of_given_problems_and_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("job", "status", "code", "word"), cases("lab/refused_jobs", "job", "status", "code", "word"))
 def test_what_is_wrong_has_a_code_and_names_it(tmp_path, job, status, code, word):
     problems(tmp_path)
-    told = lab(tmp_path, {"reward": RIGHT, **job}, status=status)
-    assert told["code"] == code
-    assert word in told["message"]
-
-
-def test_a_result_of_before_does_not_stand_for_a_failure(tmp_path: Path) -> None:
-    lab(tmp_path, TRY)
-    lab(tmp_path, {"kind": "try", "reward": RIGHT}, status=2)
+    lab(tmp_path, TRY)  # whose result is not to stand for the failure
+    error = lab(tmp_path, {"reward": RIGHT, **job}, status=status)
+    assert error["code"] == code
+    assert word in error["message"]
     lab(tmp_path, TRY)
 
 
-@pytest.mark.parametrize(("kind", "options"), cases("lab/refused_options", "kind", "options"))
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *cases("lab/refused_options", "kind", "options"),
+        pytest.param("try", {"texts": [{"completion": ""}] * 201}, id="texts"),
+        pytest.param("try", {"texts": [{"completion": "x" * 190_000}] * (MAX_GIVEN_CHARS // 190_000 + 1)}, id="chars"),
+    ],
+)
 def test_options_have_limits(kind: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         options_of(kind, options)
-
-
-def test_given_texts_have_a_limit_together() -> None:
-    text = {"completion": "x" * 190_000}
-    for texts in ([{"completion": ""}] * 201, [text] * (MAX_GIVEN_CHARS // 190_000 + 1)):
-        with pytest.raises(ConfigError):
-            options_of("try", {"texts": texts})

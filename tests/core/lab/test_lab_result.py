@@ -18,8 +18,8 @@ def sample(
         "right": ComponentScore(value=None if right is None else float(right), passed=right, seconds=0.25),
         "form": ComponentScore(value=None if form is None else float(form), passed=form, seconds=0.5),
     }
-    told = {"problem_id": f"p{group}", "prompt": "1+1", "answer": "2", "completion": "2"}
-    return LabSample(**{**told, "reward": reward, "components": components, "group": group, **more})
+    texts = {"problem_id": f"p{group}", "prompt": "1+1", "answer": "2", "completion": "2"}
+    return LabSample(**{**texts, "reward": reward, "components": components, "group": group, **more})
 
 
 def result_of(weights: dict[str, float], samples: list[LabSample], **more: Any) -> LabResult:
@@ -38,9 +38,9 @@ def test_groups_without_a_signal_by_their_cause() -> None:
         [sample(5, 1.0, right=True, form=True), sample(5, None)],  # one reward is none to compare
         [sample(6, 0.5), sample(6, 0.5)],  # nothing judges
     ]
-    told = result.no_signal([one for group in groups for one in group])
-    assert (told.groups, told.of) == (5, 6)
-    assert (told.all_right, told.all_wrong, told.all_equal, told.unscored) == (1, 2, 2, 1)
+    totals = result.no_signal([one for group in groups for one in group])
+    assert (totals.groups, totals.of) == (5, 6)
+    assert (totals.all_right, totals.all_wrong, totals.all_equal, totals.unscored) == (1, 2, 2, 1)
 
 
 def test_shares_are_of_what_is_paid() -> None:
@@ -50,16 +50,16 @@ def test_shares_are_of_what_is_paid() -> None:
         sample(1, -1.0, right=False, form=True),
         sample(2, 2.0, right=True, form=False),
     ]
-    told = result_of({"right": 2.0, "form": -1.0}, samples)
-    assert told.component_means == pytest.approx({"right": 4 / 3, "form": -2 / 3})
-    assert told.component_shares == pytest.approx({"right": 2 / 3, "form": 1 / 3})
-    assert told.passed == pytest.approx({"right": 2 / 3, "form": 2 / 3})
-    assert told.rewards.mean == pytest.approx(2 / 3)
-    assert told.rewards.std == pytest.approx(math.sqrt(7 / 3))  # deviations 1/3, -5/3, 4/3: 42/9 over 2
-    assert (told.rewards.min, told.rewards.max, told.rewards.n) == (-1.0, 2.0, 3)
-    assert told.seconds_per_call == {"right": Times(median=0.25, p95=0.25), "form": Times(median=0.5, p95=0.5)}
-    assert told.no_signal is None, "given answers are no groups"
-    assert (told.groups, told.errors) == (3, {})
+    totals = result_of({"right": 2.0, "form": -1.0}, samples)
+    assert totals.component_means == pytest.approx({"right": 4 / 3, "form": -2 / 3})
+    assert totals.component_shares == pytest.approx({"right": 2 / 3, "form": 1 / 3})
+    assert totals.passed == pytest.approx({"right": 2 / 3, "form": 2 / 3})
+    assert totals.rewards.mean == pytest.approx(2 / 3)
+    assert totals.rewards.std == pytest.approx(math.sqrt(7 / 3))  # deviations 1/3, -5/3, 4/3: 42/9 over 2
+    assert (totals.rewards.min, totals.rewards.max, totals.rewards.n) == (-1.0, 2.0, 3)
+    assert totals.seconds_per_call == {"right": Times(median=0.25, p95=0.25), "form": Times(median=0.5, p95=0.5)}
+    assert totals.no_signal is None, "given answers are no groups"
+    assert (totals.groups, totals.errors) == (3, {})
 
 
 def test_errors_are_counted_by_class_and_component() -> None:
@@ -67,43 +67,39 @@ def test_errors_are_counted_by_class_and_component() -> None:
     broken = {
         **failed.components,
         "right": ComponentScore(value=None, error="timed out", error_class="timeout"),
-        "form": ComponentScore(value=None, error="no class was told"),
+        "form": ComponentScore(value=None, error="no class was totals"),
     }
     samples = [failed.model_copy(update={"components": broken}), sample(1, 1.0, right=True, form=True)]
-    told = result_of({"right": 1.0, "form": 1.0}, samples)
-    assert told.errors == {"timeout": 1, "verifier": 1}
-    assert told.errors_by_component == {"right": 1, "form": 1}
-    assert (told.rewards.n, told.component_means["right"]) == (1, 1.0)
+    totals = result_of({"right": 1.0, "form": 1.0}, samples)
+    assert totals.errors == {"timeout": 1, "verifier": 1}
+    assert totals.errors_by_component == {"right": 1, "form": 1}
+    assert (totals.rewards.n, totals.component_means["right"]) == (1, 1.0)
 
 
-def test_a_histogram_holds_every_value_once() -> None:
-    told = histogram([0.0, 0.05, 0.1, 1.0])
-    assert (len(told.edges), len(told.counts)) == (21, 20)
-    assert (told.edges[0], told.edges[-1]) == (0.0, 1.0)
-    assert told.edges[1] == pytest.approx(0.05)
-    assert told.counts == [1, 1, 1, *[0] * 16, 1]
+def test_a_histogram_holds_every_value_once_and_what_few_numbers_come_to() -> None:
+    bars = histogram([0.0, 0.05, 0.1, 1.0])
+    assert (len(bars.edges), len(bars.counts)) == (21, 20)
+    assert (bars.edges[0], bars.edges[-1]) == (0.0, 1.0)
+    assert bars.edges[1] == pytest.approx(0.05)
+    assert bars.counts == [1, 1, 1, *[0] * 16, 1]
     assert histogram([]).counts == []
     assert histogram([2.0, 2.0]).counts == [2]
     assert histogram([2.0, 2.0]).edges == [2.0, 2.0]
-
-
-def test_the_least_of_numbers() -> None:
     assert summary([]).mean is None
     assert (summary([3.0]).mean, summary([3.0]).std) == (3.0, None)
-    assert times([float(place) for place in range(1, 101)]) == Times(median=50.5, p95=95.0)
+    assert times([float(number) for number in range(1, 101)]) == Times(median=50.5, p95=95.0)
     assert times([7.0]) == Times(median=7.0, p95=7.0)
 
 
 def test_one_that_is_too_large_keeps_its_numbers_and_says_what_is_missing() -> None:
-    samples = [sample(place, 1.0, right=True, form=True, completion="x" * 1000) for place in range(20)]
+    samples = [sample(group, 1.0, right=True, form=True, completion="x" * 1000) for group in range(20)]
     whole = result_of({"right": 1.0, "form": 1.0}, samples)
     assert fitted(whole) == whole
     small = fitted(whole, limit=20_000)
     assert len(small.model_dump_json(by_alias=True).encode()) <= 20_000
     assert 0 < small.texts_left_out < 20
-    assert [one.texts_left_out for one in small.samples] == [False] * (20 - small.texts_left_out) + (
-        [True] * small.texts_left_out
-    )
+    kept = 20 - small.texts_left_out
+    assert [row.texts_left_out for row in small.samples] == [False] * kept + [True] * small.texts_left_out
     assert small.samples[0] == samples[0]
     assert (small.samples[-1].completion, small.samples[-1].reward) == ("", 1.0)
     assert (small.rewards, small.histogram) == (whole.rewards, whole.histogram)
@@ -112,8 +108,8 @@ def test_one_that_is_too_large_keeps_its_numbers_and_says_what_is_missing() -> N
 def test_what_is_read_back_is_what_was_written() -> None:
     samples = [sample(0, 1.0, right=True, form=True)] * 2
     whole = result_of({"right": 1.0, "form": 1.0}, samples, kind="sample", group_size=2)
-    told = whole.model_dump(mode="json", by_alias=True)
-    assert told["schema"] == "cohort-lab/1"
-    assert LabResult.model_validate(told) == whole
+    totals = whole.model_dump(mode="json", by_alias=True)
+    assert totals["schema"] == "cohort-lab/1"
+    assert LabResult.model_validate(totals) == whole
     with pytest.raises(ValidationError):
-        LabResult.model_validate({**told, "schema": "cohort-lab/2"})
+        LabResult.model_validate({**totals, "schema": "cohort-lab/2"})
