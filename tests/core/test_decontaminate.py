@@ -51,18 +51,11 @@ def test_signs_of_arithmetic_keep_problems_apart() -> None:
     assert masked(units("what is 37 + 45?")) == masked(units("what is 1,200 + 3.5?"))
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        (STORY, "spaced"),
-        ("日本語のテキスト 2", "han_kana"),
-        ("ร้านอาหาร", "southeast_asian"),
-        ("ভাত খাই", "spaced"),
-        ("", "spaced"),
-    ],
-)
-def test_writing(text: str, kind: str) -> None:
-    assert writing(units(text)) == kind
+def test_writing() -> None:
+    for text in (STORY, "ভাত খাই", ""):
+        assert writing(units(text)) == "spaced"
+    assert writing(units("日本語のテキスト 2")) == "han_kana"
+    assert writing(units("ร้านอาหาร")) == "southeast_asian"
 
 
 @given(st.text())

@@ -42,21 +42,19 @@ def test_numbers_must_be_finite(number: float) -> None:
         records.ComponentScore(value=number)
 
 
+EVENT = {"kind": "event", "type": "a", "message": "b"}
+
+
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"seq": 0},
-        {"at": datetime(2026, 1, 1)},
-        {"record": {"kind": "event", "type": "a", "message": "b", "x": 1}},
-        {"record": {"kind": "rumour"}},
-    ],
+    [{"seq": 0}, {"at": datetime(2026, 1, 1)}, {"record": {**EVENT, "x": 1}}, {"record": {"kind": "rumour"}}],
     ids=["seq 0", "no time zone", "unknown field", "unknown kind"],
 )
 def test_what_is_no_envelope_is_refused(changed: dict[str, object]) -> None:
-    record = {"kind": "event", "type": "a", "message": "b"}
-    assert records.ENVELOPE.validate_python({"seq": 1, "at": AT, "record": record})
+    envelope = {"seq": 1, "at": AT, "record": EVENT}
+    assert records.ENVELOPE.validate_python(envelope)
     with pytest.raises(ValidationError):
-        records.ENVELOPE.validate_python({"seq": 1, "at": AT, "record": record, **changed})
+        records.ENVELOPE.validate_python({**envelope, **changed})
 
 
 SALT = bytes(range(16))

@@ -6,7 +6,6 @@ with vLLM and DeepSpeed are killed in their own tests.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -28,12 +27,14 @@ from .runs import (
     SETTINGS,
     STEP_POINTS,
     STEPS,
+    Launched,
     Result,
     flip,
     names_of_steps,
     result,
     rows,
     setting,
+    warnings_of,
 )
 
 ALL = {**SETTINGS, **ENGINES}
@@ -78,15 +79,6 @@ def test_killed_two_steps_after_a_checkpoint(runs_home: Path, tmp_path: Path, na
     assert run.train(tmp_path / "run", "--resume", **more) == 0
     assert result(tmp_path / "run") == result(tmp_path / "whole")
     assert [row["step"] for row in rows(tmp_path / "run/superseded/1/metrics.jsonl")] == [4]
-
-
-def test_killed_where_the_cost_decides_when_checkpoints_are_cut(runs_home: Path, tmp_path: Path, whole) -> None:
-    """Which steps have one is the clock's word; after the first step there is one in any case."""
-    run, more = setting(runs_home, "plain"), {"checkpoints": {"every": None}}
-    assert run.train(tmp_path / "run", fault="updated:4", **more) == KILLED
-    assert "checkpoints/step-000001" in [row.get("path") for row in rows(tmp_path / "run/events.jsonl")]
-    assert run.train(tmp_path / "run", "--resume", **more) == 0
-    assert result(tmp_path / "run") == whole("plain")
 
 
 @pytest.mark.parametrize("point", [point if point in QUICK_CUTS else pytest.param(point, marks=slow) for point in CUTS])
@@ -221,8 +213,7 @@ def test_two_ranks_killed_and_resumed(runs_home: Path, tmp_path: Path) -> None:
     path = run.write(engine={"devices": 2})
 
     def both(out: Path, *words: str, fault: str = "") -> int:
-        command = [sys.executable, "-m", "grpo_core.cli", "train", str(path), "--out", str(out), *words]
-        return subprocess.run(command, env=os.environ | {"GRPO_FAULT": fault}, check=False).returncode
+        return Launched(path, out, *words, GRPO_FAULT=fault).ended()
 
     assert both(tmp_path / "whole") == 0
     assert both(tmp_path / "run", fault="updated:3") != 0
@@ -231,8 +222,7 @@ def test_two_ranks_killed_and_resumed(runs_home: Path, tmp_path: Path) -> None:
     assert both(tmp_path / "run", "--resume") == 0
     assert result(tmp_path / "run") == result(tmp_path / "whole")
     assert run.train(alone, "--resume") == 0
-    warnings = [row["message"] for row in rows(alone / "events.jsonl") if row.get("type") == "warning"]
-    assert any("ranks 2" in warning for warning in warnings)
+    assert any("ranks 2" in warning for warning in warnings_of(alone))
 
 
 @slow
@@ -244,18 +234,3 @@ def test_the_same_each_time_with_two_threads_of_torch(runs_home: Path, tmp_path:
         assert run.train(tmp_path / str(number), **more) == 0
         runs.append(result(tmp_path / str(number)))
     assert all(one == runs[0] for one in runs)
-
-
-def test_a_checkpoint_holds_the_groups_that_are_drawn_ahead(runs_home: Path, tmp_path: Path) -> None:
-    """Without them the step after it would be sampled from another policy."""
-    run = setting(runs_home, "ahead-dynamic")
-    assert run.train(tmp_path / "run", checkpoints={"every": 1, "keep": 9}) == 0
-    for step in range(STEPS + 1):
-        held = read_state(tmp_path / "run/checkpoints" / step_folder(step)).draw.ahead
-        if step in (0, STEPS):  # nothing is drawn before the first step, nor for one after the last
-            assert held is None
-            continue
-        assert held is not None
-        assert {group.sampled_at for group in held.groups[held.older :]} == {step}
-        assert len(held.kept) == 3
-        assert len(held.kept) + len(held.discarded) + held.surplus == len(held.groups)
