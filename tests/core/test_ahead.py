@@ -34,25 +34,18 @@ AHEAD = {"one_step_off": True}
 CPU = torch.device("cpu")
 
 
-def never() -> None:
-    pass
-
-
 # ---------------------------------------------------------------------- the thread
 
 
 def test_work_runs_in_a_thread_and_its_errors_reach_the_trainer() -> None:
-    ahead, ran_in, error = Ahead(never, CPU), [], RewardError("no such number")
-
-    def work() -> None:
-        ran_in.append(threading.get_ident())
+    ahead, ran_in, error = Ahead(lambda: None, CPU), [], RewardError("no such number")
 
     def broken() -> None:
         raise error
 
     ahead.wait()  # for nothing
     for _ in range(2):
-        ahead.begin(work)
+        ahead.begin(lambda: ran_in.append(threading.get_ident()))
         ahead.wait()
     assert len(ran_in) == 2
     assert len(set(ran_in)) == 1
@@ -64,24 +57,24 @@ def test_work_runs_in_a_thread_and_its_errors_reach_the_trainer() -> None:
     ahead.close()
 
 
-def test_a_wish_to_stop_is_met_while_waiting_and_ends_the_work() -> None:
+def test_a_stop_is_met_while_waiting_and_ends_the_work() -> None:
     """The work never asks by itself: only the trainer's thread does."""
-    asked_in: list[int] = []
-    looks: list[BaseException] = []
+    checked_in: list[int] = []
+    ends: list[str] = []
 
-    def wish() -> None:
-        asked_in.append(threading.get_ident())
-        if len(asked_in) == 3:
+    def check() -> None:
+        checked_in.append(threading.get_ident())
+        if len(checked_in) == 3:
             raise Interrupted("asked to stop by a test")
 
-    ahead = Ahead(wish, CPU)
+    ahead = Ahead(check, CPU)
 
     def work() -> None:
         try:
             while True:
                 ahead.check()
         except Interrupted as leaving:
-            looks.append(leaving)
+            ends.append(str(leaving))
             raise
 
     ahead.begin(work)
@@ -89,8 +82,8 @@ def test_a_wish_to_stop_is_met_while_waiting_and_ends_the_work() -> None:
         ahead.wait()
     ahead.close()
     ahead.close()
-    assert [str(one) for one in looks] == ["the trainer leaves"]
-    assert set(asked_in) == {threading.get_ident()}
+    assert ends == ["the trainer leaves"]
+    assert set(checked_in) == {threading.get_ident()}
 
 
 # ---------------------------------------------------------------------- the copy
@@ -261,9 +254,9 @@ def test_reinforce_weighs_by_the_ratio_to_the_policy_that_sampled(runs_home: Pat
     """One step old: what the correction truncates is π after one update over π before it, so it is no longer 1."""
     parts = {"algorithm": {"loss": "reinforce", "aggregation": "token_mean"}, "engine": AHEAD, "optim": {"lr": 0.01}}
     assert setting(runs_home, "plain").train(tmp_path / "run", **parts) == 0
-    off = [row["metrics"]["sampling/logp_difference/mean"] for row in rows(tmp_path / "run/metrics.jsonl")]
-    assert off[0] < 1e-5
-    assert all(one > 1e-2 for one in off[1:])
+    differences = [row["metrics"]["sampling/logp_difference/mean"] for row in rows(tmp_path / "run/metrics.jsonl")]
+    assert differences[0] < 1e-5
+    assert all(difference > 1e-2 for difference in differences[1:])
 
 
 # ---------------------------------------------------------------------- it learns

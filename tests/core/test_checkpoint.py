@@ -214,17 +214,8 @@ class Watching:
 
 
 STEPS = [records.StepMetrics(step=step, metrics={}) for step in (1, 2)]
-ITEM = records.EvalItem(
-    phase="before",
-    suite="s",
-    problem_id="p",
-    prompt="q" * 3 * MIB,
-    answer="a",
-    completion="c",
-    score=1,
-    truncated=False,
-    tokens=1,
-)
+_ANSWER = {"answer": "a", "completion": "c", "score": 1, "truncated": False, "tokens": 1}
+ITEM = records.EvalItem(phase="before", suite="s", problem_id="p", prompt="q" * 3 * MIB, **_ANSWER)
 
 
 @pytest.mark.parametrize(

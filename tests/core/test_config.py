@@ -166,12 +166,8 @@ def test_a_stored_config_is_read_as_it_was_stored() -> None:
     assert read.algorithm.mini_batches == 1
 
 
-GIVEN: dict[str, Any] = {
-    "model": {"path": "m"},
-    "data": {"path": "d"},
-    "reward": {"components": [{"name": "right", "kind": "numeric"}, {"name": "form", "kind": "r1_format"}]},
-    "eval": {"holdout": 8},
-}
+TWO = [{"name": "right", "kind": "numeric"}, {"name": "form", "kind": "r1_format"}]
+GIVEN = smallest(reward={"components": TWO}, eval={"holdout": 8})
 
 
 def of(name: str, **parts: Any) -> RunConfig:

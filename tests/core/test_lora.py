@@ -70,13 +70,22 @@ def other_model(folder, tmp_path, name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_new_policy_is_the_base_model_exactly(folder, dtype):
-    policy = adapted(folder, dtype=dtype, trained=False)
+def test_a_new_policy_is_the_base_model_exactly_and_only_its_adapters_get_gradients_in_fp32(folder, dtype):
+    policy, trained = adapted(folder, dtype=dtype, trained=False), adapted(folder, dtype=dtype)
     assert torch.equal(logprobs(load(folder, dtype=dtype).model), logprobs(policy.model))
-    logprobs(policy.model).sum().backward()
+    for model in (policy.model, trained.model):
+        logprobs(model).sum().backward()
     for layer in adapter_layers(policy.model).values():  # dL/dA = Bᵀ·… and B is 0
         assert layer.lora_A[NAME].weight.grad.abs().max() == 0
         assert layer.lora_B[NAME].weight.grad.abs().max() > 0
+    for name, weight in trained.model.named_parameters():
+        if "lora_" in name:
+            assert weight.dtype == weight.grad.dtype == torch.float32
+            assert weight.grad.abs().max() > 0, name
+        else:
+            assert weight.dtype == getattr(torch, dtype)
+            assert weight.grad is None
+            assert not weight.requires_grad
 
 
 def test_what_is_trained_and_how_much(folder):
@@ -95,20 +104,6 @@ def test_what_is_trained_and_how_much(folder):
     assert plain.trainable() == plain.parameters() == base.trainable()
     with pytest.raises(ValueError, match="no adapters"), adapters_off(plain.model):
         pass
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_only_the_adapters_get_gradients_and_they_are_fp32(folder, dtype):
-    policy = adapted(folder, dtype=dtype)
-    logprobs(policy.model).sum().backward()
-    for name, weight in policy.model.named_parameters():
-        if "lora_" in name:
-            assert weight.dtype == weight.grad.dtype == torch.float32
-            assert weight.grad.abs().max() > 0, name
-        else:
-            assert weight.dtype == getattr(torch, dtype)
-            assert weight.grad is None
-            assert not weight.requires_grad
 
 
 def test_first_values_come_from_their_own_seed(folder):

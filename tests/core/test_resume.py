@@ -201,7 +201,7 @@ os.unlink(sys.argv[-1] + "/outcome.json")  # as if it had been killed before its
 statuses += [main([*sys.argv[1:], "--resume"])]
 print(statuses, fetched[1:])
 """
-    words = ["train", str(setting(runs_home, "adaptive").write()), "--out", str(tmp_path / "run")]
+    words = ["train", str(setting(runs_home, "adaptive").write(optim={"steps": 2})), "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1:] == ["[0, 0] []"], done.stdout + done.stderr
 

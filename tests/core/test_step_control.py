@@ -80,37 +80,26 @@ def test_a_length_alone_is_no_signal_to_refill_by(home, tmp_path):
 # ---------------------------------------------------------------------- length limit
 
 
-def test_soft_overlong_punishment_is_a_component_of_the_reward(home, tmp_path):
-    overlong = {"buffer_tokens": 12, "penalty": 0.5}
+def test_long_completions_are_punished_softly_and_truncated_ones_masked(home, tmp_path):
+    overlong = {"buffer_tokens": 12, "penalty": 0.5, "mask_truncated": True}
     metrics = run(home, tmp_path / "run", algorithm={"overlong": overlong})
-    seen = set()
-    for group in groups_of(tmp_path / "run"):
-        for sample in group["samples"]:
-            # Free up to 4 of 16 tokens, then a twelfth for each: −1 at 16; half of it comes off the reward.
-            value = -max(0, sample["tokens"] - 4) / 12
-            assert sample["components"]["overlong"]["value"] == pytest.approx(value)
-            right = sample["components"]["answer"]["value"]
-            assert sample["reward"] == pytest.approx(right + 0.5 * value)
-            seen.add(sample["tokens"])
-    assert min(seen) < 4 < max(seen) == 16
-    assert metrics[0]["rewards/overlong/mean"] < 0
-
-
-def test_truncated_completions_are_masked_and_counted(home, tmp_path):
-    algorithm = {"overlong": {"buffer_tokens": 12, "mask_truncated": True}}
-    metrics = run(home, tmp_path / "run", algorithm=algorithm)
     samples = samples_of(tmp_path / "run")
-    cut = [sample for sample in samples if sample["finish_reason"] == "length"]
+    for sample in samples:
+        # Free up to 4 of 16 tokens, then a twelfth for each: −1 at 16; half of it comes off the reward.
+        value = -max(0, sample["tokens"] - 4) / 12
+        assert sample["components"]["overlong"]["value"] == pytest.approx(value)
+        right = sample["components"]["answer"]["value"]
+        assert sample["reward"] == pytest.approx(right + 0.5 * value)
+        cut = sample["finish_reason"] == "length"
+        assert sample["mask_cause"] == ("truncated" if cut else None)
+        assert not cut or sample["tokens"] == 16
+    assert min(sample["tokens"] for sample in samples) < 4
+    assert metrics[0]["rewards/overlong/mean"] < 0
+    truncated = sum(sample["finish_reason"] == "length" for sample in samples)
     # A ninth of all bytes end, by the generation config; with one id alone hardly any would.
-    assert 0 < len(cut) < len(samples) / 2
-    assert all(sample["tokens"] == 16 for sample in cut)
-    assert all(sample["mask_cause"] == "truncated" for sample in cut)
-    assert all(sample["mask_cause"] is None for sample in samples if sample["finish_reason"] == "eos")
-    assert (
-        sum(m["masked/truncated"] for m in metrics)
-        == len(cut)
-        == outcome_of(tmp_path / "run")["totals"]["masked_truncated"]
-    )
+    assert 0 < truncated < len(samples) / 2
+    assert sum(m["masked/truncated"] for m in metrics) == truncated
+    assert outcome_of(tmp_path / "run")["totals"]["masked_truncated"] == truncated
 
 
 # ---------------------------------------------------------------------- KL and reference
