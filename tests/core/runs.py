@@ -63,13 +63,13 @@ def make_home(folder: Path) -> Path:
     return folder
 
 
-def merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+def merged(base: dict[str, object], other: dict[str, object]) -> dict[str, object]:
     """`other` over `one`, part by part."""
-    found = dict(one)
+    parts = dict(base)
     for name, value in other.items():
-        before = found.get(name)
-        found[name] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+        before = parts.get(name)
+        parts[name] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return parts
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ def names_of_steps(out: Path) -> list[str]:
     return sorted(path.name for path in (out / "checkpoints").glob("step-*"))
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, offset: int) -> None:
     """Change one bit of one byte."""
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
 
 
@@ -253,7 +253,7 @@ def outcome_of(out: Path) -> dict[str, Any]:
 
 def spooled(out: Path) -> list[dict[str, Any]]:
     """Envelopes of all records in the spool."""
-    return [json.loads(one.body) for one in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
+    return [json.loads(line.body) for line in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
 
 
 def warnings_of(out: Path) -> list[str]:

@@ -155,8 +155,8 @@ MIB = 1 << 20
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MiB."""
-    with small_disk(tmp_path / "disk", 4 * MIB) as place:
-        yield place
+    with small_disk(tmp_path / "disk", 4 * MIB) as folder:
+        yield folder
 
 
 def event(size: int) -> records.Event:
@@ -165,8 +165,8 @@ def event(size: int) -> records.Event:
 
 def kinds(spool: Path) -> list[str]:
     read = SpoolReader(spool).read_new(limit=10**6, max_bytes=10**9)
-    assert [one.seq for one in read] == list(range(1, len(read) + 1))
-    return [json.loads(one.body)["record"]["kind"] for one in read]
+    assert [line.seq for line in read] == list(range(1, len(read) + 1))
+    return [json.loads(line.body)["record"]["kind"] for line in read]
 
 
 OUTCOME = records.Outcome(status="failed", code="disk_full", message="no room", steps_done=0, steps_planned=1)
@@ -210,7 +210,7 @@ class Watching:
 
     def told(self) -> list[tuple[int, str]]:
         self.look()
-        return [(one.seq, json.loads(one.body)["record"]["kind"]) for one in self.seen]
+        return [(line.seq, json.loads(line.body)["record"]["kind"]) for line in self.seen]
 
 
 STEPS = [records.StepMetrics(step=step, metrics={}) for step in (1, 2)]
@@ -254,9 +254,9 @@ def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) ->
     out, run = disk / "run", setting(runs_home, "plain")
     (disk / "ballast").write_bytes(bytes(2 * MIB))
     log = disk.parent / "said"
-    status, said = run.told(out, log=log)
+    status, printed = run.told(out, log=log)
     assert status == 10
-    assert "left and the checkpoint step-000001 needs" in said
+    assert "left and the checkpoint step-000001 needs" in printed
     outcome = json.loads((out / "outcome.json").read_text())
     assert (outcome["status"], outcome["code"]) == ("failed", "disk_full")
     assert names_of_steps(out) == ["step-000000"]
@@ -264,8 +264,8 @@ def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) ->
     assert not list((out / "checkpoints").glob(".*"))
     (disk / "ballast").unlink()
     assert run.train(out, "--resume", checkpoints={"keep": 1}) == 0
-    found: Result = result(out)
-    assert found == whole("plain")
+    got: Result = result(out)
+    assert got == whole("plain")
 
 
 def test_no_room_is_said_with_numbers(tmp_path: Path) -> None:

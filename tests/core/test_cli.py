@@ -100,7 +100,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(home, tmp_path):
     out.mkdir()
     (out / "metrics.jsonl").write_text("")
     assert train(written(home), out, "--spool") == 9
-    assert [one.name for one in out.iterdir()] == ["metrics.jsonl"]
+    assert [path.name for path in out.iterdir()] == ["metrics.jsonl"]
 
 
 def test_prompts_over_the_limit_may_be_dropped_and_are_counted(home, tmp_path):
@@ -151,12 +151,12 @@ def ended(does, world):
 
 @pytest.mark.parametrize("world", [{}, {"WORLD_SIZE": "2"}], ids=["alone", "rank"])
 def test_a_rank_ends_with_its_status_and_without_the_interpreter_s_end(world):
-    said = ["said before"] if world else ["said before", "taken apart"]
-    assert ended("return 7", world) == (7, said, "")
-    status, _, told = ended("return {}['screw']", world)
+    lines = ["said before"] if world else ["said before", "taken apart"]
+    assert ended("return 7", world) == (7, lines, "")
+    status, _, error = ended("return {}['screw']", world)
     assert status == 1
-    assert told.startswith("Traceback")
-    assert told.endswith("KeyError: 'screw'\n")
+    assert error.startswith("Traceback")
+    assert error.endswith("KeyError: 'screw'\n")
 
 
 @pytest.mark.slow
@@ -164,11 +164,11 @@ def test_threads_of_openmp_sleep_soon(tmp_path):
     """What OpenMP itself understood, in a `grpo` that loads torch and then fails."""
     words = [sys.executable, "-P", "-m", "grpo_core.cli", "export", str(tmp_path), "--out", str(tmp_path / "out")]
     shown = clean_environment("OMP_", "GOMP_") | {"OMP_DISPLAY_ENV": "VERBOSE"}
-    said = subprocess.run(words, env=shown, capture_output=True, text=True, check=False).stderr
-    if "GOMP_SPINCOUNT" not in said:
+    printed = subprocess.run(words, env=shown, capture_output=True, text=True, check=False).stderr
+    if "GOMP_SPINCOUNT" not in printed:
         pytest.skip("torch is built with another OpenMP here")
-    assert "OMP_WAIT_POLICY = 'PASSIVE'" in said
-    assert "GOMP_SPINCOUNT = '2000'" in said
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in printed
+    assert "GOMP_SPINCOUNT = '2000'" in printed
 
 
 @pytest.mark.parametrize(

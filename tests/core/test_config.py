@@ -262,7 +262,7 @@ def test_an_unknown_preset_suggests_the_nearest(wrong: str, right: str) -> None:
 def test_a_loss_by_its_name_in_trl_suggests_a_preset(name: str, preset: str) -> None:
     with pytest.raises(ConfigError, match=rf"for {name} write loss: clip with .*, or preset: {preset}$") as caught:
         RunConfig.from_dict({**GIVEN, "algorithm": {"loss": name}})
-    assert [(one.path, one.code) for one in caught.value.problems] == [("algorithm.loss", "not_a_choice")]
+    assert [(problem.path, problem.code) for problem in caught.value.problems] == [("algorithm.loss", "not_a_choice")]
     assert of(preset).algorithm.loss == "clip"
 
 

@@ -25,13 +25,13 @@ GOOD = '{"prompt": "what is 1 + 1?", "answer": "2"}'
 
 
 def test_jsonl_fields_numbers_ids_and_meta() -> None:
-    found = jsonl(
+    problems = jsonl(
         "\ufeff" + GOOD + "\r\n",
         "  \n",
         '{"id": "b", "prompt": "p", "answer": 42, "level": 3, "tags": ["x"]}',
         '{"id": 7, "prompt": "p", "answer": 0.5}',
     )
-    assert found == [
+    assert problems == [
         Problem("line-1", "what is 1 + 1?", "2"),
         Problem("b", "p", "42", {"level": 3, "tags": ["x"]}),
         Problem("7", "p", "0.5"),

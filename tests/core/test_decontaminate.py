@@ -33,9 +33,9 @@ def by(report: dict[str, Any], view: str = "touched") -> dict[str, dict[str, Any
     return {hit["id"]: hit["by"] for hit in report[view]}
 
 
-def shares(found: list[dict[str, Any]]) -> dict[str, float]:
+def shares(items: list[dict[str, Any]]) -> dict[str, float]:
     """{method: share} of the only item."""
-    return {method: round(hit["share"], 4) for one in found for method, hit in one["by"].items()}
+    return {method: round(hit["share"], 4) for item in items for method, hit in item["by"].items()}
 
 
 # ---------------------------------------------------------------------- what counts as the same words
@@ -60,9 +60,9 @@ def test_writing() -> None:
 
 @given(st.text())
 def test_any_text_has_units_that_are_their_own_units(text: str) -> None:
-    found = units(text)
-    assert all(found)
-    assert masked(masked(found)) == masked(found)
+    words = units(text)
+    assert all(words)
+    assert masked(masked(words)) == masked(words)
 
 
 # ---------------------------------------------------------------------- what is found
@@ -107,10 +107,10 @@ def test_other_numbers_are_the_same_but_for_numbers() -> None:
 def test_the_nearest_text_is_named_and_all_are_counted() -> None:
     train = [("far", STORY.split(" in April")[0] + " somewhere else"), ("near", STORY.replace("May?", "June?"))]
     train += [("same", STORY), ("again", STORY.lower())]
-    found = by(overlap(train, [("item", STORY), ("else", OTHER)]))["item"]
-    assert found["exact"] == {"train": "same", "share": 1.0, "texts": 2}
-    assert found["minhash"] == {"train": "same", "share": 1.0, "texts": 3}
-    assert (found["ngram13"]["train"], found["ngram13"]["texts"]) == ("same", 3)
+    hits = by(overlap(train, [("item", STORY), ("else", OTHER)]))["item"]
+    assert hits["exact"] == {"train": "same", "share": 1.0, "texts": 2}
+    assert hits["minhash"] == {"train": "same", "share": 1.0, "texts": 3}
+    assert (hits["ngram13"]["train"], hits["ngram13"]["texts"]) == ("same", 3)
 
 
 def test_items_with_one_text_are_all_touched_and_in_order() -> None:
@@ -162,7 +162,7 @@ def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObjec
         for _ in range(data.draw(st.integers(0, 2))):
             words[data.draw(st.integers(0, len(words) - 1))] = "changed"
         train.append((f"t{n}", words))
-    found = by(overlap([(n, " ".join(w)) for n, w in train], [(n, " ".join(w)) for n, w in items]))
+    report = by(overlap([(n, " ".join(w)) for n, w in train], [(n, " ".join(w)) for n, w in items]))
 
     def grams(words: list[str], n: int) -> set[tuple[str, ...]]:
         return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
@@ -173,7 +173,7 @@ def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObjec
             for _, other in train
             if grams(other, 5) | grams(words, 5)
         ]
-        hits = found.get(name, {})
+        hits = report.get(name, {})
         assert ("minhash" in hits) == any(share >= 0.8 for share in near)
         assert ("exact" in hits) == any(other == words for _, other in train)
         assert ("ngram13" in hits) == any(grams(other, 13) & grams(words, 13) for _, other in train)
@@ -186,8 +186,8 @@ def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObjec
 
 def test_equal_signature_places_estimate_similarity() -> None:
     """60 of 100 in common: Jaccard 0.6; 128 permutations leave a standard error of 0.043."""
-    one, other = {str(n) for n in range(80)}, {str(n) for n in range(20, 100)}
-    same = sum(a == b for a, b in zip(signature(one), signature(other), strict=True))
+    mine, other = {str(n) for n in range(80)}, {str(n) for n in range(20, 100)}
+    same = sum(a == b for a, b in zip(signature(mine), signature(other), strict=True))
     assert same / 128 == pytest.approx(0.6, abs=0.13)
 
 
@@ -212,7 +212,7 @@ OPTIONS = (
 
 
 def lettered(options: Sequence[str], marks: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ") -> str:
-    return "\n".join(f"{mark}) {one}" for mark, one in zip(marks, options, strict=False))
+    return "\n".join(f"{mark}) {option}" for mark, option in zip(marks, options, strict=False))
 
 
 @pytest.mark.parametrize(

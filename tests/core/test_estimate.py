@@ -51,8 +51,8 @@ def test_the_measured_config_cannot_move_weights() -> None:
 
 
 def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
-    asked = RunConfig.from_file(setting(home, name).write(**parts))
-    return calibrate.estimate(asked, base=home, progress=Progress(quiet=True))
+    config_ = RunConfig.from_file(setting(home, name).write(**parts))
+    return calibrate.estimate(config_, base=home, progress=Progress(quiet=True))
 
 
 @pytest.mark.parametrize(
@@ -68,27 +68,29 @@ def test_an_estimate_adds_up_and_moves_no_weight(runs_home: Path, monkeypatch, n
         return inputs
 
     monkeypatch.setattr(calibrate, "load_inputs", load)
-    found = estimate_of(runs_home, name)
+    estimate = estimate_of(runs_home, name)
     ((model, before),) = loaded
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
-    assert found.config_digest == RunConfig.from_file(runs_home / f"{name}.yaml").digest()
-    assert found.seconds_per_step == pytest.approx(sum(found.parts.values()))
-    assert {"sample", "reward", "update"} <= set(found.parts)
-    assert ("logprobs" in found.parts) == (name in ("adaptive", "iterations"))
-    low, high = found.spread["seconds_per_step"]
-    assert 0 < low <= found.seconds_per_step <= high
-    assert found.seconds_total > 4 * found.seconds_per_step
-    assert 50e6 < found.peak_memory_bytes < 20e9
-    assert found.spread["peak_memory_bytes"][0] <= found.peak_memory_bytes <= found.spread["peak_memory_bytes"][1]
-    assert 1 <= found.completion_tokens <= 4
-    assert (found.device, found.device_name) == ("cpu", "cpu")
+    assert estimate.config_digest == RunConfig.from_file(runs_home / f"{name}.yaml").digest()
+    assert estimate.seconds_per_step == pytest.approx(sum(estimate.parts.values()))
+    assert {"sample", "reward", "update"} <= set(estimate.parts)
+    assert ("logprobs" in estimate.parts) == (name in ("adaptive", "iterations"))
+    low, high = estimate.spread["seconds_per_step"]
+    assert 0 < low <= estimate.seconds_per_step <= high
+    assert estimate.seconds_total > 4 * estimate.seconds_per_step
+    assert 50e6 < estimate.peak_memory_bytes < 20e9
+    assert (
+        estimate.spread["peak_memory_bytes"][0] <= estimate.peak_memory_bytes <= estimate.spread["peak_memory_bytes"][1]
+    )
+    assert 1 <= estimate.completion_tokens <= 4
+    assert (estimate.device, estimate.device_name) == ("cpu", "cpu")
 
 
 def test_completions_that_all_reach_the_limit_are_told(runs_home: Path) -> None:
     short = {**PLAIN["sampling"], "max_completion_tokens": 1}
-    found = estimate_of(runs_home, "plain", sampling=short)
-    assert (found.length_from, found.completion_tokens) == ("limit", 1)
-    assert any("limit of 1 tokens" in words for words in found.warnings)
+    estimate = estimate_of(runs_home, "plain", sampling=short)
+    assert (estimate.length_from, estimate.completion_tokens) == ("limit", 1)
+    assert any("limit of 1 tokens" in words for words in estimate.warnings)
 
 
 @pytest.mark.parametrize(
@@ -118,16 +120,16 @@ def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where
     if gpu:
         monkeypatch.setattr(calibrate, "apart", lambda config, device: true_apart(config, torch.device("cuda")))
 
-    def local(asked: RunConfig, *words: object, **more: object) -> Rollout:
-        own = asked.engine.model_copy(update={"rollout": "local"})
-        return make_rollout(asked.model_copy(update={"engine": own}), *words, **more)
+    def local(config_: RunConfig, *words: object, **more: object) -> Rollout:
+        own = config_.engine.model_copy(update={"rollout": "local"})
+        return make_rollout(config_.model_copy(update={"engine": own}), *words, **more)
 
     monkeypatch.setattr(calibrate, "make_rollout", local)
-    found = estimate_of(runs_home, "ahead", engine={"device": "cpu", **engine})
-    drawing = found.parts["sample"] + found.parts["reward"]
-    learning = found.parts["update"] + found.parts.get("logprobs", 0.0)
-    assert found.seconds_per_step == pytest.approx(max(drawing, learning) if apart else drawing + learning)
-    assert any("no time was taken off" in words for words in found.warnings) == (not apart)
+    estimate = estimate_of(runs_home, "ahead", engine={"device": "cpu", **engine})
+    drawing = estimate.parts["sample"] + estimate.parts["reward"]
+    learning = estimate.parts["update"] + estimate.parts.get("logprobs", 0.0)
+    assert estimate.seconds_per_step == pytest.approx(max(drawing, learning) if apart else drawing + learning)
+    assert any("no time was taken off" in words for words in estimate.warnings) == (not apart)
 
 
 @pytest.mark.slow
@@ -151,9 +153,9 @@ def test_the_command_and_the_run_that_compares_itself(runs_home: Path, tmp_path:
     assert run.train(tmp_path / "refused", "--estimate", str(written)) != 0
     assert main(["estimate", path, "--out", str(written)]) == 0
     assert "whole run" in capsys.readouterr().out
-    told = Estimate.model_validate_json(written.read_text())
+    estimate = Estimate.model_validate_json(written.read_text())
     assert run.train(tmp_path / "out", "--estimate", str(written)) == 0
-    assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == told
+    assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == estimate
     (event,) = [row for row in rows(tmp_path / "out" / "events.jsonl") if row.get("type") == "estimate"]
     steps = rows(tmp_path / "out" / "metrics.jsonl")
     took = sorted(step["seconds"]["total"] for step in steps)
@@ -162,13 +164,13 @@ def test_the_command_and_the_run_that_compares_itself(runs_home: Path, tmp_path:
 
 
 def test_the_lab_job(runs_home: Path, tmp_path: Path) -> None:
-    asked = RunConfig.from_file(setting(runs_home, "plain").write())
-    job = {"kind": "estimate", "reward": asked.to_dict()["reward"], "options": {}, "config": asked.to_dict()}
+    config_ = RunConfig.from_file(setting(runs_home, "plain").write())
+    job = {"kind": "estimate", "reward": config_.to_dict()["reward"], "options": {}, "config": config_.to_dict()}
     words = ["lab", str(runs_home / "job.json"), "--out", str(tmp_path / "lab")]
     (runs_home / "job.json").write_text(json.dumps(job), encoding="utf-8")
     assert main(words) == 0
-    found = Estimate.model_validate_json((tmp_path / "lab" / "result.json").read_text())
-    assert found.config_digest == asked.digest()
+    estimate = Estimate.model_validate_json((tmp_path / "lab" / "result.json").read_text())
+    assert estimate.config_digest == config_.digest()
     (runs_home / "job.json").write_text(json.dumps({**job, "config": None}), encoding="utf-8")
     assert main(words) == 2
     assert "config" in json.loads((tmp_path / "lab" / "error.json").read_text())["message"]

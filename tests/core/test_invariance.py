@@ -101,12 +101,12 @@ def lengths(out):
     ]
 
 
-def assert_same(name, found, expected):
+def assert_same(name, got, expected):
     """The same weights to 1e-6, the same losses to 1e-6, for each of the 32 completions where it is a sum over them.
     VESPO's weights are exponentials of sums over completions, which let the rounding of two dozen log-probabilities
     add up."""
     slack = 1e-5 if name == "vespo" else 32e-6 if VARIANTS[name].get("aggregation") == "sequence_total" else 1e-6
-    (weights, metrics), (other, others) = found, expected
+    (weights, metrics), (other, others) = got, expected
     assert far(weights, other) < 1e-6
     assert len(metrics) == len(others) == STEPS
     for mine, theirs in zip(metrics, others, strict=True):
@@ -131,8 +131,8 @@ def budget(out, layout, parts):
 def test_however_the_work_is_cut(home, whole, tmp_path, name, cut):
     (out, expected), (layout, parts, more) = whole(name), CUTS[cut]
     engine = {"layout": layout, "micro_batch_tokens": budget(out, layout, parts), **more}
-    found = trained(home, tmp_path / "cut", settings(algorithm=VARIANTS[name], engine=engine))
-    assert_same(name, found, expected)
+    got = trained(home, tmp_path / "cut", settings(algorithm=VARIANTS[name], engine=engine))
+    assert_same(name, got, expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -155,9 +155,9 @@ def test_two_ranks_refill_with_the_same_groups(home, tmp_path):
         sampling={"group_size": 192, "prompts_per_step": 4, "max_completion_tokens": 1},
     )
     names = ("step", "index", "problem_id", "discarded", "sampled_at", "reward_mean")
-    found = []
+    drawn = []
     for ranks in (1, 2):
         trained(home, tmp_path / str(ranks), parts, ranks=ranks)
-        found.append([[group[name] for name in names] for group in groups_of(tmp_path / str(ranks))])
-    assert {group[3] for group in found[0]} == {None, "all_wrong"}
-    assert found[0] == found[1]
+        drawn.append([[group[name] for name in names] for group in groups_of(tmp_path / str(ranks))])
+    assert {group[3] for group in drawn[0]} == {None, "all_wrong"}
+    assert drawn[0] == drawn[1]

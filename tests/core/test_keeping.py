@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -107,27 +108,17 @@ def resumed(home: Path, out: Path, name: str, **more: object) -> Result:
     return result(out)
 
 
-def in_update(out: Path) -> Callable[[Trainer], bool]:
-    """Inside an update of the third step, after its first change to the weights."""
-    return lambda trainer: steps_in(out) >= 2 and trainer._training.changed_in == 3
-
-
-def while_sampling(out: Path, step: int) -> Callable[[Trainer], bool]:
-    """Between steps, then some tokens of the next."""
-    checks: list[int] = []
-
-    def when(trainer: Trainer) -> bool:
-        checks.extend([1] if steps_in(out) == step else [])
-        return len(checks) > 5
-
-    return when
+def at_check(out: Path, step: int, number: int) -> Callable[[Trainer], bool]:
+    """Of the checks after this step: the first is between steps, others are within the next."""
+    checks = count(1)
+    return lambda trainer: steps_in(out) == step and next(checks) >= number
 
 
 @pytest.mark.parametrize("name", ["plain", "dynamic"])
 def test_stopped_while_sampling_the_step_before_is_kept(runs_home: Path, tmp_path: Path, whole, name: str) -> None:
     """The newest checkpoint is three steps old, and the problems of the step in hand are drawn already."""
     out = tmp_path / "run"
-    stop(runs_home, out, name, while_sampling(out, 3), **SELDOM)
+    stop(runs_home, out, name, at_check(out, 3, 6), **SELDOM)
     assert (steps_in(out), cut_at(out)) == (3, [0, 3])
     assert resumed(runs_home, out, name, **SELDOM) == whole(name)
 
@@ -142,7 +133,8 @@ def test_stopped_while_sampling_the_step_before_is_kept(runs_home: Path, tmp_pat
 )
 def test_stopped_in_an_update(runs_home, tmp_path, whole, name, more, steps, cut):
     out = tmp_path / "run"
-    stop(runs_home, out, name, in_update(out), **more)
+    # Inside an update of the third step, after its first change to the weights.
+    stop(runs_home, out, name, lambda trainer: steps_in(out) >= 2 and trainer._training.changed_in == 3, **more)
     assert (steps_in(out), cut_at(out)) == (steps, cut)
     assert resumed(runs_home, out, name, **more) == whole(name)
 

@@ -141,13 +141,13 @@ def test_a_layer_by_hand(folder):
 @pytest.mark.parametrize("layout", ["left", "packed"])
 def test_log_probabilities_are_those_of_the_adapted_models_own_logits(folder, layout):
     policy = adapted(folder)
-    found = logprobs(policy.model, layout=layout)
+    got = logprobs(policy.model, layout=layout)
     expected = []
     for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
         table_TV = torch.log_softmax(policy.model(torch.tensor([[*prompt, *completion]])).logits[0].double(), -1)
         expected += [table_TV[len(prompt) - 1 + t, token].item() for t, token in enumerate(completion)]
-    assert found.tolist() == pytest.approx(expected, abs=1e-5)
-    assert (logprobs(load(folder).model) - found).abs().max() > 0.5
+    assert got.tolist() == pytest.approx(expected, abs=1e-5)
+    assert (logprobs(load(folder).model) - got).abs().max() > 0.5
 
 
 # ---------------------------------------------------------------------- the reference
@@ -216,10 +216,10 @@ def test_a_merged_weight_by_hand(folder, tmp_path):
     save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     layer = policy.model.model.layers[1].mlp.down_proj
     w, a, b = (m.weight.float() for m in (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME]))
-    found = load_file(tmp_path / "final/model.safetensors")["model.layers.1.mlp.down_proj.weight"]
-    assert found.dtype == torch.bfloat16
-    assert torch.equal(found, (w + 0.5 * (b @ a)).bfloat16())
-    assert not torch.equal(found, layer.base_layer.weight)
+    got = load_file(tmp_path / "final/model.safetensors")["model.layers.1.mlp.down_proj.weight"]
+    assert got.dtype == torch.bfloat16
+    assert torch.equal(got, (w + 0.5 * (b @ a)).bfloat16())
+    assert not torch.equal(got, layer.base_layer.weight)
 
 
 def test_tied_embeddings_and_biases(folder, tmp_path):

@@ -73,8 +73,8 @@ def tokenizer(folder):
 def test_relative_folder_is_found_beside_the_config_then_in_grpo_models(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("GRPO_MODELS", str(folder.parent))
     assert find_model(ModelConfig(path="base"), base=tmp_path).folder == folder
-    beside = Path(shutil.copytree(folder, tmp_path / "base"))
-    assert find_model(ModelConfig(path="base"), base=tmp_path).folder == beside
+    nearest = Path(shutil.copytree(folder, tmp_path / "base"))
+    assert find_model(ModelConfig(path="base"), base=tmp_path).folder == nearest
 
 
 def test_missing_folder_names_where_it_was_looked_for(tmp_path, monkeypatch):
@@ -273,12 +273,12 @@ def test_a_torn_zip_is_told_apart(tmp_path: Path) -> None:
         assert pickle_kind(tmp_path / "w") == TORN_ZIP
 
 
-@pytest.mark.parametrize("place", [5, 1 << 62, (1 << 63) - 1, (1 << 64) - 1])
-def test_a_zip_with_a_member_where_none_is(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("offset", [5, 1 << 62, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_zip_with_a_member_where_none_is(tmp_path: Path, offset: int) -> None:
     with zipfile.ZipFile(tmp_path / "w", "w") as archive:
         archive.writestr("a", "text")
         archive.writestr("b", "text")
-        archive.infolist()[1].header_offset = place
+        archive.infolist()[1].header_offset = offset
     assert pickle_kind(tmp_path / "w") == TORN_ZIP
 
 
@@ -290,8 +290,8 @@ PACKINGS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile
 def test_a_damaged_zip_is_judged_too(packing: int, damages: list[tuple[int, int]]) -> None:
     """Whatever is wrong with it, it is told as such, and no other error comes of it."""
     content = bytearray(zipped(b"text " * 9, b"more", packing=packing))
-    for place, value in damages:
-        content[4 + place % (len(content) - 4)] = value
+    for offset, value in damages:
+        content[4 + offset % (len(content) - 4)] = value
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(content)
         assert pickle_kind(Path(file.name)) in (None, TORN_ZIP)

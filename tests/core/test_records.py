@@ -103,13 +103,13 @@ def test_another_salt_gives_another_leaf_and_a_short_one_is_refused():
 
 
 def test_leaf_i_g_plus_j_is_of_sample_j_of_group_i():
-    salted, told = commit([group(0), group(1)])
-    leaves = unpack(told.leaves)
-    assert told.count == len(leaves) == 4
-    for i, one in enumerate(salted):
-        for j, sample in enumerate(one.samples):
+    salted, commitments = commit([group(0), group(1)])
+    leaves = unpack(commitments.leaves)
+    assert commitments.count == len(leaves) == 4
+    for i, entry in enumerate(salted):
+        for j, sample in enumerate(entry.samples):
             assert sample.salt is not None
-            assert leaf(bytes.fromhex(sample.salt), sample_content(one, sample)) == leaves[2 * i + j]
+            assert leaf(bytes.fromhex(sample.salt), sample_content(entry, sample)) == leaves[2 * i + j]
 
 
 def test_equal_completions_have_different_leaves():
@@ -119,15 +119,15 @@ def test_equal_completions_have_different_leaves():
 
 def test_every_group_is_committed_to_and_some_are_kept():
     one_each = config(traces={"groups_per_step": 1})
-    told, *kept = traces(3, [group(0), group(1), group(2)], [group(3)], [group(4)], one_each)
-    assert isinstance(told, Commitments)
-    assert told.count == 10
+    commitments, *kept = traces(3, [group(0), group(1), group(2)], [group(3)], [group(4)], one_each)
+    assert isinstance(commitments, Commitments)
+    assert commitments.count == 10
     assert len(kept) == 2  # one trained on, one discarded
-    leaves = unpack(told.leaves)
-    for one in kept:
-        assert isinstance(one, Group)
-        for sample in one.samples:
-            assert leaf(bytes.fromhex(sample.salt or ""), sample_content(one, sample)) in leaves
+    leaves = unpack(commitments.leaves)
+    for entry in kept:
+        assert isinstance(entry, Group)
+        for sample in entry.samples:
+            assert leaf(bytes.fromhex(sample.salt or ""), sample_content(entry, sample)) in leaves
     assert traces(3, [], [], [], one_each) == []
 
 
@@ -161,7 +161,7 @@ def test_prompt_order_is_shuffled_epochs():
     assert all(sorted(epoch) == [0, 1, 2, 3, 4] for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) > 1
     again = prompt_order(5, seed=3)
-    assert [next(again) for _ in range(20)] == [place for epoch in epochs for place in epoch]
+    assert [next(again) for _ in range(20)] == [index for epoch in epochs for index in epoch]
 
 
 def test_kept_groups_are_a_seeded_share():

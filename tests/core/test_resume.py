@@ -47,16 +47,16 @@ slow = pytest.mark.slow
 def assert_worth_comparing(name: str, run: Result) -> None:
     metrics = [row["metrics"] for row in run.metrics]
     assert [row["step"] for row in run.metrics] == list(range(1, STEPS + 1))
-    assert all(one["grad_norm"] > 0 for one in metrics)
+    assert all(step["grad_norm"] > 0 for step in metrics)
     if name == "dynamic":
-        assert any(one["dynamic_sampling/surplus_groups"] > 0 for one in metrics[:-1])
+        assert any(step["dynamic_sampling/surplus_groups"] > 0 for step in metrics[:-1])
     if name == "adaptive":
-        assert len({one["kl_coef"] for one in metrics}) == STEPS
-        assert any("reference_refreshed" in one for one in metrics)
+        assert len({step["kl_coef"] for step in metrics}) == STEPS
+        assert any("reference_refreshed" in step for step in metrics)
     if name == "critic":
-        assert all(one["value_loss"] > 0 for one in metrics)
+        assert all(step["value_loss"] > 0 for step in metrics)
     if name in AHEAD:
-        ages = [one["sampling/staleness"] for one in metrics]
+        ages = [step["sampling/staleness"] for step in metrics]
         assert ages[0] == 0
         assert all(age >= 1 for age in ages[1:])
 
@@ -115,8 +115,8 @@ def test_no_more_than_the_step_in_hand_is_lost_at_any_point(runs_home: Path, tmp
         assert run.train(out, fault=point) == KILLED, point
         assert run.train(out, "--resume") == 0, point
         (resumed,) = [row for row in rows(out / "events.jsonl") if row["kind"] == "resumed"]
-        place, _, number = point.partition(":")
-        in_hand = int(number) - (place in ("drawing", "drawn"))
+        kind, _, number = point.partition(":")
+        in_hand = int(number) - (kind in ("drawing", "drawn"))
         assert in_hand - int(str(resumed["step"])) == 1, point
         assert result(out) == whole(name), point
         shutil.rmtree(out)
@@ -146,11 +146,11 @@ def test_one_flipped_byte_in_any_file_is_seen(stopped: Path, tmp_path: Path, all
     assert {path.name for path in files} == {MANIFEST, "state.json", *(f"{part}.safetensors" for part in TENSORS)}
     for path in files:
         size = path.stat().st_size
-        for place in range(size) if all_bytes and path.name == MANIFEST else (0, size // 2, size - 1):
-            flip(path, place)
+        for offset in range(size) if all_bytes and path.name == MANIFEST else (0, size // 2, size - 1):
+            flip(path, offset)
             with pytest.raises(CheckpointError, match=re.escape(path.name) if not all_bytes else None):
                 verify_checkpoint(folder)
-            flip(path, place)
+            flip(path, offset)
     verify_checkpoint(folder)
 
 
@@ -233,4 +233,4 @@ def test_the_same_each_time_with_two_threads_of_torch(runs_home: Path, tmp_path:
     for number in range(5):
         assert run.train(tmp_path / str(number), **more) == 0
         runs.append(result(tmp_path / str(number)))
-    assert all(one == runs[0] for one in runs)
+    assert all(each == runs[0] for each in runs)

@@ -91,15 +91,15 @@ def test_an_attempt_in_a_folder_of_its_own(plain: Setting, stopped: Path, tmp_pa
     given = ["--resume-from", str(tmp_path / "nowhere"), "--resume-from", str(stopped / NEWEST)]
     assert plain.train(out, "--spool", *given) == 0
     envelopes = spooled(out)
-    assert [one["seq"] for one in envelopes] == list(range(1, len(envelopes) + 1))
-    kinds = [one["record"]["kind"] for one in envelopes]
+    assert [row["seq"] for row in envelopes] == list(range(1, len(envelopes) + 1))
+    kinds = [row["record"]["kind"] for row in envelopes]
     assert kinds[kinds.index("manifest") + 1] == "resumed"
     record = envelopes[kinds.index("resumed")]["record"]
     assert (record["step"], record["checkpoint"]) == (3, NEWEST)
-    assert [one["path"].rpartition("/")[2] for one in record["skipped"]] == ["nowhere"]
-    found, wanted = result(out), whole("plain")
-    assert (found.weights, found.totals, found.metrics) == (wanted.weights, wanted.totals, wanted.metrics[3:])
-    assert found.evaluations == {"after.jsonl": wanted.evaluations["after.jsonl"]}
+    assert [row["path"].rpartition("/")[2] for row in record["skipped"]] == ["nowhere"]
+    got, wanted = result(out), whole("plain")
+    assert (got.weights, got.totals, got.metrics) == (wanted.weights, wanted.totals, wanted.metrics[3:])
+    assert got.evaluations == {"after.jsonl": wanted.evaluations["after.jsonl"]}
 
 
 def test_extending_a_finished_run(plain: Setting, tmp_path: Path, whole) -> None:
@@ -210,8 +210,8 @@ def test_an_attempt_that_is_refused_records_nothing_of_what_it_was_refused_for(r
     change(run.home, "the training problems")
     out = tmp_path / "attempt"
     assert run.train(out, "--spool", "--resume-from", str(stopped / NEWEST)) == CheckpointError.exit_status
-    records = [one["record"] for one in spooled(out)]
-    assert [one["kind"] for one in records] == ["phase", "outcome"]
+    records = [row["record"] for row in spooled(out)]
+    assert [row["kind"] for row in records] == ["phase", "outcome"]
     assert (records[-1]["code"], records[-1]["totals"], records[-1]["steps_done"]) == ("checkpoint_error", {}, 3)
     assert not (out / "manifest.json").exists()
 
@@ -222,9 +222,9 @@ def test_what_may_change_the_last_bits_is_named(stopped: Path, engine, written, 
     manifest = Manifest.model_validate_json((stopped / "manifest.json").read_bytes())
     assert state.code == manifest.code
     config = RunConfig.from_whole({**state.config, "engine": {**state.config["engine"], **(engine or {})}})
-    told = not_bit_by_bit(manifest, config, state.model_copy(update=written or {}))
-    assert len(told) == len(words)
-    assert all(word in one for word, one in zip(words, told, strict=True))
+    warnings = not_bit_by_bit(manifest, config, state.model_copy(update=written or {}))
+    assert len(warnings) == len(words)
+    assert all(word in warning for word, warning in zip(words, warnings, strict=True))
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "metrics.jsonl", "evals/before.jsonl"])

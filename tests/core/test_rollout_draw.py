@@ -172,7 +172,7 @@ def test_keep_likely(top_p, top_k, kept):
 def test_waves(lengths, samples, limits, waves):
     limits = {"rows": 1000, "tokens": 10**9, "shared": True, **(limits or {})}
     apart = limits.pop("apart", False)
-    prompts = [[place if apart else 0] * length for place, length in enumerate(lengths)]
+    prompts = [[index if apart else 0] * length for index, length in enumerate(lengths)]
     planned = plan_waves(prompts, samples=samples, limits=Limits(completion=10, **limits))
     seen = sorted((row.prompt, row.sample) for wave in planned for row in wave)
     assert seen == [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]

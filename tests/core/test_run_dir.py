@@ -61,7 +61,7 @@ def segments(folder: RunDir) -> list[int]:
 
 
 def read(folder: RunDir) -> list[dict[str, object]]:
-    return [json.loads(one.body)["record"] for one in SpoolReader(folder.spool_folder).read_new()]
+    return [json.loads(line.body)["record"] for line in SpoolReader(folder.spool_folder).read_new()]
 
 
 def test_frame_is_length_checksum_body_newline() -> None:
@@ -72,10 +72,10 @@ def test_frame_is_length_checksum_body_newline() -> None:
 
 def test_any_flipped_bit_of_a_whole_frame_raises_or_changes_nothing() -> None:
     whole = frame(b'{"seq": 1, "text": "abc"}')
-    for place in range(len(whole)):
+    for offset in range(len(whole)):
         for bit in range(8):
             damaged = bytearray(whole)
-            damaged[place] ^= 1 << bit
+            damaged[offset] ^= 1 << bit
             try:
                 taken = unframe(bytes(damaged), 0)
             except RunDirError:
@@ -148,8 +148,8 @@ def test_a_spool_over_its_cap_takes_all_but_groups_and_tells_the_gap(make: Make)
     append(folder, outcome("finished", 5))
     spooled = read(folder)
     # Groups of steps 1 and 2 fit under 3,000 bytes, that of step 3 crosses them.
-    assert [one["kind"] for one in spooled] == [*("step", "group") * 3, *("step", "event") * 2, "outcome"]
-    gaps = [one for one in spooled if one["kind"] == "event"]
+    assert [row["kind"] for row in spooled] == [*("step", "group") * 3, *("step", "event") * 2, "outcome"]
+    gaps = [row for row in spooled if row["kind"] == "event"]
     assert [gap["type"] for gap in gaps] == ["samples_dropped"] * 2
     assert [gap["data"] for gap in gaps] == [{"first_step": n, "last_step": n, "groups": 1} for n in (4, 5)]
     assert len(list((folder.path / "samples").iterdir())) == 5
@@ -159,8 +159,8 @@ def test_a_gap_is_told_in_the_commit_that_makes_it(make: Make) -> None:
     """So that a kill after it, without another group and without an outcome, leaves no gap untold."""
     folder = make(spool=True, spool_cap=0)
     append(folder, event(1), *(group(step) for step in (1, 1, 2)))
-    (told,) = [row for row in folder.events() if row.type == "samples_dropped"]
-    assert told.data == {"first_step": 1, "last_step": 2, "groups": 3}
+    (gap,) = [row for row in folder.events() if row.type == "samples_dropped"]
+    assert gap.data == {"first_step": 1, "last_step": 2, "groups": 3}
     append(folder, group(3), outcome("stopped", 1))
     kinds = [one.get("type", one["kind"]) for one in read(folder)]
     assert kinds == ["test", "samples_dropped", "samples_dropped", "outcome"]
@@ -278,15 +278,15 @@ def test_a_batch_of_which_a_part_was_acknowledged(run: RunDir) -> None:
     assert segments(run) == [3]
 
 
-@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("offset", [0, 1, 3])
 @pytest.mark.parametrize("record", [1, 2])
-def test_a_length_that_grew_hides_nothing(run: RunDir, place: int, record: int) -> None:
+def test_a_length_that_grew_hides_nothing(run: RunDir, offset: int, record: int) -> None:
     """Neither the records after it nor, where it is the last one, itself; whether a trainer still writes or not."""
     written(run, 1, 2)
     (segment,) = run.spool_folder.glob("*.log")
     start = segment.read_bytes().index(b"\n") + 1 if record == 2 else 0
     content = bytearray(segment.read_bytes())
-    content[start + place] = ord("f")
+    content[start + offset] = ord("f")
     segment.write_bytes(content)
     with pytest.raises(RunDirError):
         SpoolReader(run.spool_folder).read_new()

@@ -117,8 +117,8 @@ def test_kl_in_the_reward_is_taken_off_before_advantages(home, tmp_path):
     for group in [g for g in groups if g["step"] == 3]:
         shaped = [s["reward"] if s["shaped_reward"] is None else s["shaped_reward"] for s in group["samples"]]
         mean = sum(shaped) / 4
-        assert [s["advantage"] for s in group["samples"]] == pytest.approx([one - mean for one in shaped])
-        moved += sum(s["reward"] - one for s, one in zip(group["samples"], shaped, strict=True))
+        assert [s["advantage"] for s in group["samples"]] == pytest.approx([reward - mean for reward in shaped])
+        moved += sum(s["reward"] - reward for s, reward in zip(group["samples"], shaped, strict=True))
     # What came off, in all, is β times the summed divergence: 16 completions times its mean per completion.
     assert moved == pytest.approx(0.5 * 16 * metrics[2]["kl_per_completion"], rel=1e-6)
 

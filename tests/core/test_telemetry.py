@@ -36,13 +36,13 @@ class Nvml:
         handle._obj.value = 7
         return int(uuid != b"GPU-b")
 
-    def nvmlDeviceGetUtilizationRates(self, handle: Any, told: Any) -> int:
-        told._obj.gpu, told._obj.memory = (30, 90)[self._calls % 2], 5
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, answer: Any) -> int:
+        answer._obj.gpu, answer._obj.memory = (30, 90)[self._calls % 2], 5
         self._calls += 1
         return int(self._broken or handle.value != 7)
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, told: Any) -> int:
-        told._obj.total, told._obj.free, told._obj.used = 80, 35, 45
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, answer: Any) -> int:
+        answer._obj.total, answer._obj.free, answer._obj.used = 80, 35, 45
         return int(handle.value != 7)
 
 
@@ -74,14 +74,14 @@ def test_a_peak_that_cannot_be_reset_is_told_all_the_same(tmp_path: Path) -> Non
 
 
 def test_rates_by_hand() -> None:
-    told = Telemetry(torch.device("cpu"), Ranks()).take(
+    metrics = Telemetry(torch.device("cpu"), Ranks()).take(
         {"sample": 4.0, "logprobs": 1.0, "update": 2.0, "total": 9.0}, sampled=1000, learned=600
     )
-    assert told["tokens_per_second/sample"] == 250
-    assert told["tokens_per_second/update"] == 200
-    assert set(told) == {"tokens_per_second/sample", "tokens_per_second/update", "memory/peak_bytes"}
-    told = Telemetry(torch.device("cpu"), Ranks()).take({"sample": 4.0, "update": 0.01}, sampled=1000, learned=0)
-    assert set(told) == {"tokens_per_second/sample", "memory/peak_bytes"}, "nothing was learned from"
+    assert metrics["tokens_per_second/sample"] == 250
+    assert metrics["tokens_per_second/update"] == 200
+    assert set(metrics) == {"tokens_per_second/sample", "tokens_per_second/update", "memory/peak_bytes"}
+    metrics = Telemetry(torch.device("cpu"), Ranks()).take({"sample": 4.0, "update": 0.01}, sampled=1000, learned=0)
+    assert set(metrics) == {"tokens_per_second/sample", "memory/peak_bytes"}, "nothing was learned from"
 
 
 def test_of_several_ranks_the_largest_memory_and_the_mean_share_are_told() -> None:
@@ -90,11 +90,11 @@ def test_of_several_ranks_the_largest_memory_and_the_mean_share_are_told() -> No
             others = [{"peak": 5e12, "share": 0.2, "used": 7.0}, {"peak": 3.0, "share": 0.6, "used": 9.0}]
             return [value, *others]
 
-    told = Telemetry(torch.device("cpu"), Three()).take({"sample": 1.0}, sampled=1, learned=1)
-    assert told["memory/peak_bytes"] == 5e12
-    assert told["memory/device_bytes"] == 9
-    assert told["device_utilisation"] == pytest.approx(0.4)
-    assert "tokens_per_second/update" not in told
+    metrics = Telemetry(torch.device("cpu"), Three()).take({"sample": 1.0}, sampled=1, learned=1)
+    assert metrics["memory/peak_bytes"] == 5e12
+    assert metrics["memory/device_bytes"] == 9
+    assert metrics["device_utilisation"] == pytest.approx(0.4)
+    assert "tokens_per_second/update" not in metrics
 
 
 def test_nvml_is_asked_between_and_averaged(gpu) -> None:
@@ -104,9 +104,9 @@ def test_nvml_is_asked_between_and_averaged(gpu) -> None:
     try:
         share, used = watch.take()
         assert used == 45
-        asked = watch._library._calls  # when it was opened and now; more where the machine was busy meanwhile
-        assert share in [pytest.approx(fmean([(0.3, 0.9)[n % 2] for n in range(made)])) for made in range(2, asked + 1)]
-        wait_for(lambda: watch._library._calls > asked, "that the thread asks by itself")
+        calls = watch._library._calls  # when it was opened and now; more where the machine was busy meanwhile
+        assert share in [pytest.approx(fmean([(0.3, 0.9)[n % 2] for n in range(made)])) for made in range(2, calls + 1)]
+        wait_for(lambda: watch._library._calls > calls, "that the thread asks by itself")
     finally:
         watch.close()
 

@@ -43,7 +43,7 @@ def test_compiled_layers_give_the_same_and_only_learning_uses_them() -> None:
     once = compiled()
     assert once > 1
     for more in range(1, 4):  # layers, and rows of any size, share what was compiled
-        longer = [one * (more + 1) for one in COMPLETIONS[more:]]
+        longer = [completion * (more + 1) for completion in COMPLETIONS[more:]]
         completion_terms(model, PROMPTS[more:], longer, layout="shared").logprobs_N.sum().backward()
     assert compiled() == once
     recompute_layers(model)
@@ -63,12 +63,12 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_a_run_learns_what_it_learns_without(runs_home: Path, tmp_path: Path) -> None:
     """fp32's rounding apart; with adapters, recomputed layers, and a sampler that draws meanwhile from a copy."""
     needs("c++")
-    found = []
+    trained = []
     for name, engine in (("without", {}), ("with", {"torch_compile": True})):
         out = tmp_path / name
         config = setting(runs_home, "ahead-lora").write(engine=engine, model={"dtype": "float32"})
         grpo("train", str(config), "--out", str(out))
-        found.append(([metrics["loss"] for metrics in metrics_of(out)], weights_of(out)))
-    (losses, weights), (others, other_weights) = found
+        trained.append(([metrics["loss"] for metrics in metrics_of(out)], weights_of(out)))
+    (losses, weights), (others, other_weights) = trained
     assert others == pytest.approx(losses, abs=1e-5)
     assert far(weights, other_weights) <= 1e-5

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -207,23 +208,15 @@ def test_sigterm_ends_the_run_in_order(home, tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- energy
 
 
-class Joules:
-    """A meter that counts 5 J each time."""
-
-    words = "a test's counter"
-
-    def take(self):
-        return 5
+METER = SimpleNamespace(words="a test's counter", take=lambda: 5)  # joules each time
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "total"), [(Joules, Joules, True), (Joules, None, False), (None, Joules, False)]
-)
+@pytest.mark.parametrize(("first", "then", "total"), [(METER, METER, True), (METER, None, False), (None, METER, False)])
 def test_energy_is_totalled_only_where_all_of_the_run_was_measured(home, tmp_path, monkeypatch, first, then, total):
     """A run that resumes where no meter can be read does not pass its first part's joules off as the whole."""
     out = tmp_path / "run"
-    for kind, planned, more in ((first, 1, []), (then, 2, ["--resume"])):
-        monkeypatch.setattr("grpo_core.trainer.meter", lambda device, world, kind=kind: kind and kind())
+    for meter, planned, more in ((first, 1, []), (then, 2, ["--resume"])):
+        monkeypatch.setattr("grpo_core.trainer.meter", lambda device, world, meter=meter: meter)
         assert train_here(home, out, *more, optim={"steps": planned}) == 0
     assert outcome_of(out)["steps_done"] == 2
     assert ("energy_joules" in outcome_of(out)["totals"]) is total

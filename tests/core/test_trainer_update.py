@@ -67,12 +67,12 @@ def gradient(folder, rows, **parts):
 @pytest.mark.parametrize(("algorithm", "loss"), cases("trainer/first_steps", "algorithm", "loss"))
 @pytest.mark.parametrize("engine", [{"micro_batch_tokens": 1}, {"layout": "packed"}, {"layout": "left"}], ids=str)
 def test_the_first_step_through_every_cut_and_layout(folder, uneven, algorithm, loss, engine):
-    metrics, found = gradient(folder, UNEVEN, algorithm=algorithm, engine=engine)
+    metrics, got = gradient(folder, UNEVEN, algorithm=algorithm, engine=engine)
     assert metrics["loss"] == pytest.approx(loss, abs=1e-6)
     assert not any(name.startswith("clip_ratio") for name in metrics)  # at μ=1 there is none, which is not 0
     whole = uneven(**algorithm)
     assert whole.norm() > 0.01
-    assert (found - whole).norm() < 1e-6 * whole.norm()
+    assert (got - whole).norm() < 1e-6 * whole.norm()
 
 
 @pytest.mark.parametrize(("mini_batches", "budget"), [(2, 1), (4, 24), (4, 100_000)])
@@ -88,15 +88,15 @@ def test_a_mini_batch_has_the_gradient_it_has_alone(folder, mini_batches, budget
         "sampling": {"group_size": 2, "prompts_per_step": 4},
         "engine": {"micro_batch_tokens": budget},
     }
-    _, found = gradient(folder, rows, **parts)
+    _, got = gradient(folder, rows, **parts)
     _, alone = gradient(folder, rows[-len(rows) // mini_batches :])
     assert alone.norm() > 0.01
-    assert (found - alone).norm() < 3e-6 * alone.norm()
+    assert (got - alone).norm() < 3e-6 * alone.norm()
 
 
 def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     """At ratio 1 the gradient of the token-mean loss is −Σ A·∇log π / tokens, with nothing else in it."""
-    metrics, found = gradient(folder, ROWS)
+    metrics, got = gradient(folder, ROWS)
     plain = load(folder)
     total = torch.zeros(())
     for row in ROWS:
@@ -104,7 +104,7 @@ def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     total.backward()
     expected = torch.cat([p.grad.flatten() for p in plain.model.parameters()])
     assert metrics["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-4)
-    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(got, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_the_optimiser_steps_without_any_signal(folder):
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 def test_masked_rows_do_not_count(folder, aggregation):
     masked = TrainRow([1, 2], [3, 4, 5, 6, 7, 8], 3.0, False)
-    (more, found), (metrics, expected) = (
+    (more, got), (metrics, expected) = (
         gradient(folder, rows, algorithm={"aggregation": aggregation}) for rows in ([*ROWS, masked], ROWS)
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(got, expected)
     assert more["loss"] == metrics["loss"]
 
 
@@ -159,8 +159,8 @@ def test_to_which_policy_the_ratio_is(folder, stale, algorithm, times, gradients
         return training.update([row], step=1).metrics["grad_norm"]
 
     sampled = [value - math.log(times) for value in own]
-    found = norm(TrainRow(prompt, completion, 1.0, True, sampler_logprobs=sampled, stale=stale))
-    assert found == pytest.approx(gradients * norm(TrainRow(prompt, completion, 1.0, True)), rel=1e-4)
+    got = norm(TrainRow(prompt, completion, 1.0, True, sampler_logprobs=sampled, stale=stale))
+    assert got == pytest.approx(gradients * norm(TrainRow(prompt, completion, 1.0, True)), rel=1e-4)
 
 
 def test_inner_iterations_report_clipping(folder):
@@ -326,16 +326,16 @@ def test_the_loss_is_held_by_the_clip(folder):
 def test_micro_batches_add_up(folder, dtype):
     whole, parts = critic(folder, head=0.5, dtype=dtype), critic(folder, head=0.5, dtype=dtype)
     loss = whole.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N, EVEN_N)
-    total, place = 0.0, 0
+    total, start = 0.0, 0
     for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
-        here = slice(place, place := place + len(completion))
+        here = slice(start, start := start + len(completion))
         total += parts.learn([prompt], [completion], ZERO_N[here], RETURNS_N[here], EVEN_N[here])
     exact = dtype == "float32"
     assert total == pytest.approx(loss, rel=1e-5 if exact else 2e-2)
-    for one, other in zip(whole.weights, parts.weights, strict=True):
-        assert one.grad.dtype == torch.float32
-        largest = one.grad.abs().max().item()
-        assert torch.allclose(one.grad, other.grad, rtol=0, atol=(1e-5 if exact else 5e-2) * max(largest, 1e-3))
+    for weight, other in zip(whole.weights, parts.weights, strict=True):
+        assert weight.grad.dtype == torch.float32
+        largest = weight.grad.abs().max().item()
+        assert torch.allclose(weight.grad, other.grad, rtol=0, atol=(1e-5 if exact else 5e-2) * max(largest, 1e-3))
     assert whole.weights[0].grad.abs().max() > 0  # the backbone learns too
     whole.zero_gradients()
     assert all(grad.abs().max() == 0 for grad in whole.trained.gradients())

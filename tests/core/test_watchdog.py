@@ -83,11 +83,11 @@ def test_zero_switches_it_off() -> None:
 
 
 def test_two_threads_are_both_named_and_one_that_rests_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, told, go = Watched(monkeypatch), threading.Event(), threading.Event()
+    watched, begun, go = Watched(monkeypatch), threading.Event(), threading.Event()
 
     def drawing() -> None:
         at("step 13", "sampling")
-        told.set()
+        begun.set()
         go.wait()
         rest()
 
@@ -100,7 +100,7 @@ def test_two_threads_are_both_named_and_one_that_rests_is_not(monkeypatch: pytes
 
     with waiting("waiting for the next step's groups"):
         thread.start()
-        told.wait()
+        begun.wait()
         watched.until(31, {15: both})
     first, _, last = (text for text, _ in watched.warnings)
     assert first.endswith("waiting for the next step's groups, step 12; beside it sampling, step 13")
@@ -118,8 +118,12 @@ class Board:
 
     def heard(self) -> dict[str, dict[str, object] | None]:
         self.beat += 1
-        said = {"doing": "reward answer, step 3: sample 2 of 8", "quiet": 40.0}
-        return {"rank 1 of 4": {**said, "beat": self.beat}, "rank 2 of 4": {**said, "beat": 1}, "rank 3 of 4": None}
+        message = {"doing": "reward answer, step 3: sample 2 of 8", "quiet": 40.0}
+        return {
+            "rank 1 of 4": {**message, "beat": self.beat},
+            "rank 2 of 4": {**message, "beat": 1},
+            "rank 3 of 4": None,
+        }
 
 
 def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,10 +157,10 @@ def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) ->
     dog = Watchdog(0.3, warn=lambda text, _: warnings.append(text), log=lambda _: None)
     with Server(answer) as server, dog:
         at("step 3", "reward judge")
-        place, judge = server.place, opened(server, monkeypatch)
+        address, judge = server.place, opened(server, monkeypatch)
         assert values(judge, "1", "2") == [1.0, 1.0]
         judge.close()
-    assert any(f"waiting for the judge at {place}, step 3: 1 of 2 answers are there" in text for text in warnings)
+    assert any(f"waiting for the judge at {address}, step 3: 1 of 2 answers are there" in text for text in warnings)
 
 
 def test_a_run_whose_reward_hangs_records_what_it_waits_for(runs_home, tmp_path, monkeypatch) -> None:
@@ -172,8 +176,8 @@ def test_a_run_whose_reward_hangs_records_what_it_waits_for(runs_home, tmp_path,
     monkeypatch.setattr(runner, "ruled", slow)
     assert run.train(out, engine={"watchdog_seconds": 0.8}, eval={"before": False, "after": False}) == 0
     events = [row for row in rows(out / "events.jsonl") if row.get("type") == "waiting"]
-    assert any("step 1: sample" in str(one["data"]["doing"]) for one in events), events
-    assert any(one["data"]["over"] for one in events)
+    assert any("step 1: sample" in str(event["data"]["doing"]) for event in events), events
+    assert any(event["data"]["over"] for event in events)
     assert "where it stands" in (out / "log.txt").read_text()
 
 
@@ -225,9 +229,9 @@ def test_how_far_it_is_lies_in_a_small_file(tmp_path, clock):
     progress = Progress(out=io.StringIO(), file=file)
 
     def now():
-        told = json.loads(file.read_text())
-        assert told.pop("at")
-        return told
+        state = json.loads(file.read_text())
+        assert state.pop("at")
+        return state
 
     progress.begin("training", 10, unit="step", done=4)
     assert now() == {"phase": "training", "done": 4, "total": 10}

@@ -130,7 +130,7 @@ def test_groups_without_a_signal_by_their_cause() -> None:
         [sample(5, 1.0, right=True, form=True), sample(5, None)],  # one reward is none to compare
         [sample(6, 0.5), sample(6, 0.5)],  # nothing judges
     ]
-    totals = result.no_signal([one for group in groups for one in group])
+    totals = result.no_signal([row for group in groups for row in group])
     assert (totals.groups, totals.of) == (5, 6)
     assert (totals.all_right, totals.all_wrong, totals.all_equal, totals.unscored) == (1, 2, 2, 1)
 

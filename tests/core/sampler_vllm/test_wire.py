@@ -65,14 +65,14 @@ def door():
 
 
 def test_messages_go_through_whole():
-    one, other = socket.socketpair()
+    near, other = socket.socketpair()
     message = {"tokens": list(range(100_000)), "logprobs": [-0.1234567890123, -1e-30], "text": "é\n"}
-    with one, other:
-        thread = threading.Thread(target=wire.send, args=(one, message))
+    with near, other:
+        thread = threading.Thread(target=wire.send, args=(near, message))
         thread.start()
         assert wire.receive(other) == message
         thread.join()
-        one.close()
+        near.close()
         with pytest.raises(EOFError):
             wire.receive(other)
 
@@ -110,21 +110,21 @@ def test_whoever_speaks_something_else_is_refused(door, spoken):
 
 
 def test_nothing_large_is_read_before_the_key():
-    one, other = socket.socketpair()
-    with one, other:
-        wire.send(one, {"nonce": "0" * 10_000})
+    near, other = socket.socketpair()
+    with near, other:
+        wire.send(near, {"nonce": "0" * 10_000})
         with pytest.raises(ValueError, match="a frame of"):
             wire.admit(other, KEY)
 
 
 def test_a_false_server_is_not_talked_to():
-    one, other = socket.socketpair()
-    with one, other:
+    near, other = socket.socketpair()
+    with near, other:
         wire.send(other, {"nonce": "1" * 64, "proof": "2" * 64})
         with pytest.raises(wire.WrongKey, match="the key"):
-            wire.greet(one, KEY)
+            wire.greet(near, KEY)
         wire.receive(other)
-        one.close()
+        near.close()
         with pytest.raises(EOFError):
             wire.receive(other)  # and it was shown nothing
 
@@ -164,7 +164,9 @@ def test_another_process_reads_what_was_written(chunk):
             parts += 1
         reader.stdin.close()
     outgoing.close()
-    expected = {name: [str(one.dtype), list(one.shape), one.double().sum().item()] for name, one in sent.items()}
+    expected = {
+        name: [str(tensor.dtype), list(tensor.shape), tensor.double().sum().item()] for name, tensor in sent.items()
+    }
     assert seen == expected
     assert parts == {64: 5, 2**20: 1}[chunk]
 
@@ -173,9 +175,9 @@ def test_what_is_read_is_a_copy_and_lies_in_no_file():
     outgoing, sent = Outgoing(), weights()
     (entries,) = outgoing.chunks(sent)
     got = incoming(outgoing.place, entries)
-    for _ in outgoing.chunks({name: torch.zeros_like(one) for name, one in sent.items()}):
+    for _ in outgoing.chunks({name: torch.zeros_like(tensor) for name, tensor in sent.items()}):
         assert "memfd" in os.readlink(f"/proc/self/fd/{outgoing.place[1]}")
-    assert all(torch.equal(got[name], one) for name, one in sent.items())
+    assert all(torch.equal(got[name], tensor) for name, tensor in sent.items())
     place = outgoing.place
     outgoing.close()
     with pytest.raises(OSError):
@@ -203,29 +205,29 @@ def vllm(**engine: object) -> RunConfig:
 
 
 def test_the_server_takes_the_gpus_after_the_trainer_s(monkeypatch):
-    asked = vllm(devices=2, vllm={"place": "server", "devices": 2})
+    given = vllm(devices=2, vllm={"place": "server", "devices": 2})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert server_gpus(asked, 8) == ["2", "3"]
+    assert server_gpus(given, 8) == ["2", "3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,GPU-a,5,MIG-b")
-    assert server_gpus(asked, 4) == ["5", "MIG-b"]
+    assert server_gpus(given, 4) == ["5", "MIG-b"]
     with pytest.raises(RolloutError, match=r"takes 2 GPU\(s\) beside the trainer's 2, and this machine shows 3"):
-        server_gpus(asked, 3)
+        server_gpus(given, 3)
 
 
 def test_a_cpu_s_cache_has_room_for_the_sequences_that_run_side_by_side(tmp_path):
     policy = load(tiny_folder(tmp_path / "base"))  # 2 layers of 2 heads of 16 numbers of 4 bytes, keys and values: 512
-    asked = vllm(rollout_batch=10, vllm={"place": "server"}, device="cpu")
-    told = settings_of(asked, policy, positions=72, beside=False)
-    assert told.cache_bytes == 10 * (72 + 128) * 512
-    assert (told.dtype, told.device, told.rows, told.sleeps) == ("float32", "cpu", 10, False)
+    given = vllm(rollout_batch=10, vllm={"place": "server"}, device="cpu")
+    sized = settings_of(given, policy, positions=72, beside=False)
+    assert sized.cache_bytes == 10 * (72 + 128) * 512
+    assert (sized.dtype, sized.device, sized.rows, sized.sleeps) == ("float32", "cpu", 10, False)
     small = vllm(rollout_batch=10**7, vllm={"place": "server", "memory_share": 0.25}, device="cpu")
     memory = 1024 * int(Path("/proc/meminfo").read_text().split()[1])
     assert settings_of(small, policy, positions=72, beside=False).cache_bytes == int(0.25 * memory)
-    assert Settings(**json.loads(json.dumps(asdict(told)))) == told
+    assert Settings(**json.loads(json.dumps(asdict(sized)))) == sized
 
 
 def test_seeds_differ_wherever_their_names_do():
-    names = [((0, 1, step), place, sample) for step in range(5) for place in range(8) for sample in range(8)]
+    names = [((0, 1, step), index, sample) for step in range(5) for index in range(8) for sample in range(8)]
     seeds = {seed_of(*name) for name in names}
     assert len(seeds) == len(names)
     assert all(0 <= seed < 2**63 for seed in seeds)
@@ -244,8 +246,8 @@ def probe(tolerance=0.05):
 @torch.no_grad()
 def scored(texts, policy, off=0.0):
     """As vLLM would say it, `off` nats beside the policy's."""
-    found = [completion_logprobs(policy.model, [text[:1]], [text[1:]]) for text in texts]
-    return [(row + off).tolist() for row in found]
+    rows = [completion_logprobs(policy.model, [text[:1]], [text[1:]]) for text in texts]
+    return [(row + off).tolist() for row in rows]
 
 
 def test_texts_are_of_the_whole_vocabulary_and_fit():
@@ -258,64 +260,64 @@ def test_texts_are_of_the_whole_vocabulary_and_fit():
 
 
 def test_equal_numbers_pass_and_the_difference_is_returned(policy):
-    one = probe()
-    assert one.check(scored(one.texts, policy), policy, step=0) < 1e-5
-    assert one.check(scored(one.texts, policy, off=0.01), policy, step=1) == pytest.approx(0.01, abs=1e-5)
+    prober = probe()
+    assert prober.check(scored(prober.texts, policy), policy, step=0) < 1e-5
+    assert prober.check(scored(prober.texts, policy, off=0.01), policy, step=1) == pytest.approx(0.01, abs=1e-5)
     move(policy, 1e-4)
-    one.forget()  # another engine is judged anew
-    assert one.check(scored(one.texts, policy, off=0.01), policy, step=0) == pytest.approx(0.01, abs=1e-5)
+    prober.forget()  # another engine is judged anew
+    assert prober.check(scored(prober.texts, policy, off=0.01), policy, step=0) == pytest.approx(0.01, abs=1e-5)
 
 
 @pytest.mark.parametrize("off", [0.06, -0.06, math.nan])
 def test_beyond_the_tolerance_the_run_stops(policy, off):
-    one = probe()
+    prober = probe()
     with pytest.raises(RolloutError, match=r"after step 7 have not arrived.*(0\.06|nan)"):
-        one.check(scored(one.texts, policy, off=off), policy, step=7)
+        prober.check(scored(prober.texts, policy, off=off), policy, step=7)
 
 
 def test_old_weights_within_the_tolerance_are_seen(policy, tmp_path):
     """The tolerance alone would let pass what a step of a low rate moves, or embeddings that arrive without what lies
     between them."""
-    other, one = load(tiny_folder(tmp_path / "other")), probe(tolerance=10.0)
-    old = scored(one.texts, policy)
-    one.check(old, policy, step=0)
+    other, prober = load(tiny_folder(tmp_path / "other")), probe(tolerance=10.0)
+    old = scored(prober.texts, policy)
+    prober.check(old, policy, step=0)
     move(policy, 1e-4)
     with pytest.raises(RolloutError, match="since step 0"):
-        one.check(old, policy, step=1)
-    one = probe(tolerance=10.0)
-    one.check(scored(one.texts, policy), policy, step=0)
+        prober.check(old, policy, step=1)
+    prober = probe(tolerance=10.0)
+    prober.check(scored(prober.texts, policy), policy, step=0)
     move(policy, 1e-3)
     with torch.no_grad():
         for (name, new), weight in zip(policy.model.named_parameters(), other.model.parameters(), strict=True):
             if "layers" not in name:
                 weight.copy_(new)
     with pytest.raises(RolloutError, match="not all"):
-        one.check(scored(one.texts, other), policy, step=1)
+        prober.check(scored(prober.texts, other), policy, step=1)
 
 
 def test_new_weights_pass_again_and_again(policy):
-    one = probe(tolerance=10.0)
+    prober = probe(tolerance=10.0)
     for step in range(5):
-        one.check(scored(one.texts, policy, off=1e-4 * (-1) ** step), policy, step=step)
+        prober.check(scored(prober.texts, policy, off=1e-4 * (-1) ** step), policy, step=step)
         move(policy, 1e-3, seed=step)
 
 
 def test_moves_too_small_to_see_add_up(policy):
     """In bf16 the engines differ by more than a step moves the weights: one that moved no more cannot be judged yet."""
-    one = probe(tolerance=1.0)
-    old, passed = scored(one.texts, policy, off=0.002), []
+    prober = probe(tolerance=1.0)
+    old, passed = scored(prober.texts, policy, off=0.002), []
     with pytest.raises(RolloutError):  # noqa: PT012  that an engine which never takes new weights is seen, and not at once
         for step in range(40):
-            one.check(old, policy, step=step)
+            prober.check(old, policy, step=step)
             passed.append(step)
             move(policy, 1e-4, seed=step)
     assert len(passed) > 3
 
 
 def test_a_diverged_policy_is_an_error_of_its_own(policy):
-    one = probe()
-    told = scored(one.texts, policy)
+    prober = probe()
+    numbers = scored(prober.texts, policy)
     with torch.no_grad():
         policy.model.get_output_embeddings().weight.fill_(math.nan)
     with pytest.raises(NotFinite):
-        one.check(told, policy, step=3)
+        prober.check(numbers, policy, step=3)
