@@ -21,16 +21,22 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Result]:
-    """The run that nobody killed, of each setting."""
+def finished(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The run that nobody killed, of each setting. To be read."""
 
     @cache
-    def of(name: str) -> Result:
+    def of(name: str) -> Path:
         out = tmp_path_factory.mktemp("whole") / "run"
         assert setting(runs_home, name).train(out) == 0
-        return result(out)
+        return out
 
     return of
+
+
+@pytest.fixture(scope="session")
+def whole(finished: Callable[[str], Path]) -> Callable[[str], Result]:
+    """All that it says."""
+    return cache(lambda name: result(finished(name)))
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,14 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no child has to
 import yaml
@@ -25,6 +27,7 @@ from grpo_core.cli import main
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.spool import SpoolReader
 from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
+from tests.processes import below, clean_environment, wait_for
 from tests.tables import FOLDER
 
 from .tiny import SHAPE, config, tiny_folder
@@ -56,18 +59,17 @@ def make_home(folder: Path) -> Path:
     tensors["lm_head.weight"].zero_()[likely] = directions * 0.8
     save_file(tensors, weights, metadata={"format": "pt"})
     for name, letters in (("train", "abcdefg"), ("heldout", "hij")):
-        lines = [json.dumps({"prompt": f"say {letter}", "answer": str(ord(letter) % 10)}) for letter in letters]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_problems(folder / f"{name}.jsonl", [f"say {letter}" for letter in letters], digit)
     return folder
 
 
-def merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+def merged(base: dict[str, object], other: dict[str, object]) -> dict[str, object]:
     """`other` over `one`, part by part."""
-    found = dict(one)
+    parts = dict(base)
     for name, value in other.items():
-        before = found.get(name)
-        found[name] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+        before = parts.get(name)
+        parts[name] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return parts
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,10 @@ def names_of_steps(out: Path) -> list[str]:
     return sorted(path.name for path in (out / "checkpoints").glob("step-*"))
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, offset: int) -> None:
     """Change one bit of one byte."""
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
 
 
@@ -158,6 +160,35 @@ def forked(arguments: list[str], *, fault: str = "", log: Path | None = None) ->
     return os.waitstatus_to_exitcode(ended)
 
 
+class Launched:
+    """`grpo train` in a process of its own, and what it prints in a file beside its config."""
+
+    def __init__(
+        self, config: Path, out: Path, *words: str, python: str | Path = sys.executable, **environment: str
+    ) -> None:
+        self.out, self.log = out, config.with_name(f"{out.name}.printed")
+        with self.log.open("w") as printed:
+            self.process = subprocess.Popen(
+                [str(python), "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out), *words],
+                env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def printed(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def until(self, words: str) -> list[psutil.Process]:
+        """Every process below it once these are printed."""
+        wait_for(lambda: words in self.printed, lambda: self.printed, self.process)
+        return below(self.process.pid)
+
+    def ended(self) -> int:
+        return self.process.wait()
+
+
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ENDS = list(range(30))
 """Ids that end a completion of the model `ends`. One byte in nine does, so lengths are uneven and some are cut off."""
@@ -173,8 +204,13 @@ def make_letters(folder: Path) -> Path:
     return folder
 
 
-def write_problems(path: Path, prompts: Sequence[str], answer: str = "k") -> None:
-    lines = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt in prompts]
+def digit(prompt: str) -> str:
+    """By its last letter."""
+    return str(ord(prompt[-1]) % 10)
+
+
+def write_problems(path: Path, prompts: Sequence[str], answer: Callable[[str], str] = lambda prompt: "k") -> None:
+    lines = [json.dumps({"prompt": prompt, "answer": answer(prompt)}) + "\n" for prompt in prompts]
     path.write_text("".join(lines), encoding="utf-8")
 
 
@@ -200,13 +236,24 @@ def samples_of(out: Path) -> list[dict[str, Any]]:
     return [sample for group in groups_of(out) for sample in group["samples"]]
 
 
+def weights_of(out: Path) -> dict[str, torch.Tensor]:
+    """Of the trained model."""
+    return load_file(out / "checkpoints" / "final" / "model.safetensors")
+
+
+def far(tensors: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> float:
+    """Largest difference of a weight; not a number where one is none."""
+    assert tensors.keys() == others.keys()
+    return torch.stack([(tensors[name].double() - others[name].double()).abs().max() for name in tensors]).max().item()
+
+
 def outcome_of(out: Path) -> dict[str, Any]:
     return json.loads((out / "outcome.json").read_text())
 
 
 def spooled(out: Path) -> list[dict[str, Any]]:
     """Envelopes of all records in the spool."""
-    return [json.loads(one.body) for one in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
+    return [json.loads(line.body) for line in SpoolReader(out / "spool").read_new(limit=10**6, max_bytes=10**9)]
 
 
 def warnings_of(out: Path) -> list[str]:
@@ -249,7 +296,7 @@ class Result:
 
 
 def result(out: Path) -> Result:
-    outcome = json.loads((out / "outcome.json").read_text())
+    outcome = outcome_of(out)
     assert outcome["status"] == "finished", outcome
     return Result(
         hashlib.sha256((out / "checkpoints/final/model.safetensors").read_bytes()).hexdigest(),

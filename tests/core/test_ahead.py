@@ -15,7 +15,7 @@ from grpo_core.ahead import Ahead
 from grpo_core.checkpoint_files import step_folder
 from grpo_core.checkpoints.state import read_state
 from grpo_core.config import LoraConfig, RunConfig
-from grpo_core.errors import ConfigError, Interrupted, RewardError
+from grpo_core.errors import Interrupted, RewardError
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import add_adapters
 from grpo_core.records import ComponentScore
@@ -26,33 +26,26 @@ from grpo_core.rollout.local import LocalRollout
 from grpo_core.trainer import Trainer
 
 from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
-from .test_keeping import cut_at, steps_in, stop
+from .test_keeping import at_check, cut_at, steps_in, stop
 from .test_trainer import BANDIT
-from .tiny import config, load, sharpen, tiny_folder
+from .tiny import load, sharpen, tiny_folder
 
 AHEAD = {"one_step_off": True}
 CPU = torch.device("cpu")
-
-
-def never() -> None:
-    pass
 
 
 # ---------------------------------------------------------------------- the thread
 
 
 def test_work_runs_in_a_thread_and_its_errors_reach_the_trainer() -> None:
-    ahead, ran_in, error = Ahead(never, CPU), [], RewardError("no such number")
-
-    def work() -> None:
-        ran_in.append(threading.get_ident())
+    ahead, ran_in, error = Ahead(lambda: None, CPU), [], RewardError("no such number")
 
     def broken() -> None:
         raise error
 
     ahead.wait()  # for nothing
     for _ in range(2):
-        ahead.begin(work)
+        ahead.begin(lambda: ran_in.append(threading.get_ident()))
         ahead.wait()
     assert len(ran_in) == 2
     assert len(set(ran_in)) == 1
@@ -64,24 +57,24 @@ def test_work_runs_in_a_thread_and_its_errors_reach_the_trainer() -> None:
     ahead.close()
 
 
-def test_a_wish_to_stop_is_met_while_waiting_and_ends_the_work() -> None:
+def test_a_stop_is_met_while_waiting_and_ends_the_work() -> None:
     """The work never asks by itself: only the trainer's thread does."""
-    asked_in: list[int] = []
-    looks: list[BaseException] = []
+    checked_in: list[int] = []
+    ends: list[str] = []
 
-    def wish() -> None:
-        asked_in.append(threading.get_ident())
-        if len(asked_in) == 3:
+    def check() -> None:
+        checked_in.append(threading.get_ident())
+        if len(checked_in) == 3:
             raise Interrupted("asked to stop by a test")
 
-    ahead = Ahead(wish, CPU)
+    ahead = Ahead(check, CPU)
 
     def work() -> None:
         try:
             while True:
                 ahead.check()
         except Interrupted as leaving:
-            looks.append(leaving)
+            ends.append(str(leaving))
             raise
 
     ahead.begin(work)
@@ -89,8 +82,8 @@ def test_a_wish_to_stop_is_met_while_waiting_and_ends_the_work() -> None:
         ahead.wait()
     ahead.close()
     ahead.close()
-    assert [str(one) for one in looks] == ["the trainer leaves"]
-    assert set(asked_in) == {threading.get_ident()}
+    assert ends == ["the trainer leaves"]
+    assert set(checked_in) == {threading.get_ident()}
 
 
 # ---------------------------------------------------------------------- the copy
@@ -123,7 +116,7 @@ def test_a_copy_stands_still_until_it_is_told_to_follow(tmp_path: Path, rank: in
     assert ahead.follow(1) == {}
     assert sampled(ahead) == moved
     assert not any(weight.requires_grad for weight in frozen.model.parameters())
-    own, theirs = ({w.data_ptr() for w in one.model.parameters()} for one in (frozen, policy))
+    own, theirs = ({w.data_ptr() for w in loaded.model.parameters()} for loaded in (frozen, policy))
     trained = {weight.data_ptr() for weight in policy.model.parameters() if weight.requires_grad}
     assert own & theirs == theirs - trained  # adapters are copied, the base below them is one
     assert bool(own & theirs) == bool(rank)
@@ -145,10 +138,10 @@ def test_a_step_learns_from_the_policy_of_the_step_before(runs_home: Path, tmp_p
     decoding = Decoding(max_tokens=policy.sampling.max_completion_tokens)
     again = LocalRollout(base, max_rows=512).generate(prompts, samples=8, decoding=decoding, key=(0, 1, 2))
     for group, prompt, expected in zip(held.groups, prompts, again, strict=True):
-        assert [one.tokens for one in group.completions] == [one.tokens for one in expected]
-        for one in group.completions:
-            said = completion_logprobs(base.model, [prompt], [one.tokens])
-            assert torch.allclose(said, torch.tensor(one.logprobs), atol=1e-5)
+        assert [completion.tokens for completion in group.completions] == [completion.tokens for completion in expected]
+        for completion in group.completions:
+            logprobs = completion_logprobs(base.model, [prompt], [completion.tokens])
+            assert torch.allclose(logprobs, torch.tensor(completion.logprobs), atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "ages"), [("plain", {0, 1}), ("dynamic", {0, 1, 2})])
@@ -160,33 +153,31 @@ def test_a_step_records_how_old_its_completions_are(runs_home: Path, tmp_path: P
     for row in rows(out / "metrics.jsonl"):
         step, metrics = row["step"], row["metrics"]
         groups = [group for group in groups_of(out) if group["step"] == step and group["discarded"] is None]
-        found = [step - (group["sampled_at"] or step) for group in groups]
-        assert metrics["sampling/staleness"] == pytest.approx(sum(found) / len(found))
+        staleness = [step - (group["sampled_at"] or step) for group in groups]
+        assert metrics["sampling/staleness"] == pytest.approx(sum(staleness) / len(staleness))
         assert ("clip_ratio/low_mean" in metrics) == (step > 1)  # in the first step the ratio is 1
         assert {"sample", "reward", "update", "waiting", "total"} <= row["seconds"].keys()
-        assert set(found) == {0} if step == 1 else 0 not in found
-        seen += found
+        assert set(staleness) == {0} if step == 1 else 0 not in staleness
+        seen += staleness
     assert set(seen) == ages
 
 
 # ---------------------------------------------------------------------- stopping and failing
 
 
-def test_stopped_while_waiting_the_newest_checkpoint_stands(
-    runs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole
-) -> None:
+def test_stopped_while_waiting_the_newest_checkpoint_stands(runs_home, tmp_path, monkeypatch, whole):
     """The third step's update is done; the fourth's groups are being scored, which takes until the wish is there."""
-    out, asked, score = tmp_path / "run", threading.Event(), exact.score
+    out, stopping, score = tmp_path / "run", threading.Event(), exact.score
 
     def slow(*args: Any) -> ComponentScore:
         if steps_in(out) == 2 and threading.current_thread() is not threading.main_thread():
-            asked.wait()
+            stopping.wait()
         return score(*args)
 
     def when(trainer: Trainer) -> bool:
         if steps_in(out) == 2 and trainer._training.changed_in == 3:
-            asked.set()
-        return asked.is_set()
+            stopping.set()
+        return stopping.is_set()
 
     monkeypatch.setattr(exact, "score", slow)
     stop(runs_home, out, "ahead", when)
@@ -196,18 +187,10 @@ def test_stopped_while_waiting_the_newest_checkpoint_stands(
     assert result(out) == whole("ahead")
 
 
-def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(
-    runs_home: Path, tmp_path: Path, whole
-) -> None:
+def test_stopped_before_the_update_the_step_before_is_kept_with_its_groups(runs_home, tmp_path, whole):
     """Step 3 has begun, and the groups of step 4 are being drawn, when the wish comes."""
-    out, checks = tmp_path / "run", []
-
-    def when(trainer: Trainer) -> bool:
-        checks.extend([1] if steps_in(out) == 2 else [])
-        return len(checks) > 1  # between steps, then within the third
-
-    seldom = {"checkpoints": {"every": 100}}
-    stop(runs_home, out, "ahead-iterations", when, **seldom)
+    out, seldom = tmp_path / "run", {"checkpoints": {"every": 100}}
+    stop(runs_home, out, "ahead-iterations", at_check(out, 2, 2), **seldom)
     assert (steps_in(out), cut_at(out)) == (2, [0, 2])
     held = read_state(out / "checkpoints" / step_folder(2)).draw.ahead
     assert held is not None
@@ -254,36 +237,22 @@ def test_a_run_may_go_on_with_it_switched(runs_home: Path, tmp_path: Path, first
     assert ages == ([0, 1, None, None] if first else [None, None, 0, 1])
     groups = rows(out / "samples/step-000003.jsonl")
     assert {group["sampled_at"] for group in groups} == {2 if first else None}
-    (warning,) = [one for one in warnings_of(out) if "Cohort's" not in one]  # the checkout may be worked on meanwhile
+    (warning,) = [
+        text for text in warnings_of(out) if "Cohort's" not in text
+    ]  # the checkout may be worked on meanwhile
     assert f"engine.one_step_off {first}" in warning
 
 
 # ---------------------------------------------------------------------- losses without a ratio, refusals
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"engine": {**AHEAD, "devices": 2}},
-        {"engine": {**AHEAD, "nodes": 2}},
-        {"engine": {**AHEAD, "rollout": "vllm"}},
-        {"engine": AHEAD, "algorithm": {"loss": "reinforce", "correction": {"mode": "none"}}},
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(parts: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="one_step_off"):
-        config(**parts)
-    engine = {name: value for name, value in parts["engine"].items() if name != "one_step_off"}  # type: ignore[union-attr]
-    config(**{**parts, "engine": engine})
-
-
 def test_reinforce_weighs_by_the_ratio_to_the_policy_that_sampled(runs_home: Path, tmp_path: Path) -> None:
     """One step old: what the correction truncates is π after one update over π before it, so it is no longer 1."""
     parts = {"algorithm": {"loss": "reinforce", "aggregation": "token_mean"}, "engine": AHEAD, "optim": {"lr": 0.01}}
     assert setting(runs_home, "plain").train(tmp_path / "run", **parts) == 0
-    off = [row["metrics"]["sampling/logp_difference/mean"] for row in rows(tmp_path / "run/metrics.jsonl")]
-    assert off[0] < 1e-5
-    assert all(one > 1e-2 for one in off[1:])
+    differences = [row["metrics"]["sampling/logp_difference/mean"] for row in rows(tmp_path / "run/metrics.jsonl")]
+    assert differences[0] < 1e-5
+    assert all(difference > 1e-2 for difference in differences[1:])
 
 
 # ---------------------------------------------------------------------- it learns
@@ -301,7 +270,7 @@ def test_it_learns_as_well_as_without(home, tmp_path):
     """The bandit of test_trainer, three seeds each. Weighed by the ratio, a step late is all that it costs: its reward
     is not below the plain run's one step earlier, within the 95 % interval of the mean over seeds (Student's t, 2
     degrees of freedom). PPO's ratio, which holds back a policy that moves this fast, arrives there later."""
-    found: dict[str, list[list[float]]] = {}
+    rewards: dict[str, list[list[float]]] = {}
     for pace, more in PACES.items():
         for seed in range(3):
             out = tmp_path / f"{pace}{seed}"
@@ -310,9 +279,11 @@ def test_it_learns_as_well_as_without(home, tmp_path):
             parts["sampling"] = {**BANDIT["sampling"], "prompts_per_step": 8}
             parts["engine"] = {"threads": 1, **more.get("engine", {})}
             assert train_here(home, out, **parts) == 0
-            found.setdefault(pace, []).append([metrics["reward"] for metrics in metrics_of(out)])
-    late = [fmean(one[1:]) - fmean(plain[:-1]) for one, plain in zip(found["weight"], found["plain"], strict=True)]
+            rewards.setdefault(pace, []).append([metrics["reward"] for metrics in metrics_of(out)])
+    late = [
+        fmean(seeded[1:]) - fmean(plain[:-1]) for seeded, plain in zip(rewards["weight"], rewards["plain"], strict=True)
+    ]
     assert fmean(late) + 4.303 * stdev(late) / sqrt(len(late)) > 0
     assert fmean(late) > -0.05
     for pace in PACES:
-        assert all(fmean(one[-3:]) > 0.9 for one in found[pace])
+        assert all(fmean(seeded[-3:]) > 0.9 for seeded in rewards[pace])

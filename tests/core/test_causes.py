@@ -1,6 +1,5 @@
 """What torch's own errors come to, raised in the trainer or inside vLLM: the rules of retry go by these codes."""
 
-import json
 import os
 import pkgutil
 import resource
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core.cli import main
-from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
+from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import client, engine
 from grpo_core.rollout.vllm.colocated import Colocated
@@ -23,15 +21,18 @@ from grpo_core.training.causes import known_cause
 from grpo_core.training.ranks import Ranks
 from tests.tables import cases
 
-from .runs import make_home, setting
+from .runs import outcome_of, train_here
 from .sampler_vllm.standin import modules
+
+
+def raised(type, message):
+    return pkgutil.resolve_name(type if "." in type else f"builtins.{type}")(message)
 
 
 @pytest.mark.parametrize(("type", "message", "code"), cases("core/causes", "type", "message", "code"))
 def test_codes_of_what_torch_raises(type: str, message: str, code: str | None) -> None:
     """None is a defect of ours, which stays what it is."""
-    error = pkgutil.resolve_name(type if "." in type else f"builtins.{type}")(message)
-    known = known_cause(error)
+    known = known_cause(raised(type, message))
     assert (known and known.code) == code
     assert known is None or message in str(known)
 
@@ -51,13 +52,8 @@ def test_a_machine_without_memory_is_out_of_memory() -> None:
 
 # ---------------------------------------------------------------------- inside vLLM
 
-FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-BROKEN = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+SETTINGS = Settings("m", "float32", "cpu", 96, 16, 0.3, 2**24, True, 0, sleeps=True)
 HINT = "lower engine.vllm.memory_share or engine.rollout_batch"
-
-
-def told() -> Settings:
-    return Settings("m", "float32", "cpu", 96, 16, 0.3, 2**24, True, 0, sleeps=True)
 
 
 def use(sampler: Any) -> None:
@@ -66,33 +62,19 @@ def use(sampler: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "kind"),
-    [
-        ("start", FULL, OutOfMemory),
-        ("start", ValueError("No available memory"), RolloutError),
-        ("load", FULL, OutOfMemory),
-        ("load", KeyError("odd"), RolloutError),
-        ("wake", FULL, OutOfMemory),
-        ("step", FULL, OutOfMemory),
-        ("step", MemoryError(), OutOfMemory),
-        ("step", BROKEN, DeviceError),
-        ("step", RuntimeError("NCCL error 5"), ExchangeError),
-        ("step", RuntimeError("a screw is loose"), RolloutError),
-    ],
+    ("call", "type", "message", "code"), cases("core/causes_in_vllm", "call", "type", "message", "code")
 )
-def test_what_is_raised_inside_vllm_keeps_its_code(
-    monkeypatch: pytest.MonkeyPatch, call: str, error: Exception, kind: type[GrpoError]
-) -> None:
-    for name, module in modules(call, error).items():
+def test_what_is_raised_inside_vllm_keeps_its_code(monkeypatch, call, type, message, code):
+    for name, module in modules(call, raised(type, message)).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(engine, "_VARIABLES", {})
     monkeypatch.setattr(engine, "_LOOPBACK", {})
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")  # a colocated one sets it
-    with pytest.raises(GrpoError, match=r"^vLLM ") as raised:
-        use(Colocated(told(), check=lambda: None))
-    assert type(raised.value) is kind
-    assert type(error).__name__ in str(raised.value)
-    assert (HINT in str(raised.value)) == (kind is OutOfMemory)
+    with pytest.raises(GrpoError, match=r"^vLLM ") as caught:
+        use(Colocated(SETTINGS, check=lambda: None))
+    assert caught.value.code == code
+    assert type.rpartition(".")[2] in str(caught.value)
+    assert (HINT in str(caught.value)) == (code == "out_of_memory")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +84,7 @@ def test_what_is_raised_inside_vllm_keeps_its_code(
         pytest.param("step", "torch.AcceleratorError('CUDA error: x')", DeviceError, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_raised_in_a_server_comes_over_with_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: str, kind: type[GrpoError]
-) -> None:
+def test_what_is_raised_in_a_server_comes_over_with_its_code(tmp_path, monkeypatch, call, error, kind):
     """A real server, with a stand-in for its vLLM."""
     code = f"import sys, torch; from tests.core.sampler_vllm.standin import serve; sys.exit(serve({call!r}, {error}))"
     (tmp_path / "code").write_text(code, encoding="utf-8")
@@ -115,22 +95,19 @@ def test_what_is_raised_in_a_server_comes_over_with_its_code(
     settings = {"gpus": [], "threads": 1, "folder": tmp_path, "check": lambda: None}
     with (
         pytest.raises(GrpoError, match="the vLLM server") as raised,
-        closing(client.Server(told(), **settings)) as server,
+        closing(client.Server(SETTINGS, **settings)) as server,
     ):
         use(server)
     assert type(raised.value) is kind
     assert (HINT in str(raised.value)) == (kind is OutOfMemory)
 
 
-def test_that_ranks_are_gone_in_vllm_is_no_cause_where_one_of_them_told_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_ranks_are_gone_in_vllm_is_no_cause_where_one_of_them_told_its_own(home, tmp_path, monkeypatch):
     def lost(trainer: Trainer) -> None:
         raise ExchangeError("vLLM failed while it was sampling: NCCL error 5")
 
     monkeypatch.setattr(Trainer, "_run", lost)
     monkeypatch.setattr(Ranks, "told", lambda ranks: OutOfMemory("rank 1: out of memory"))
-    path = setting(make_home(tmp_path), "plain").write()
-    assert main(["train", str(path), "--out", str(tmp_path / "out")]) == OutOfMemory.exit_status
-    outcome = json.loads((tmp_path / "out" / "outcome.json").read_text())
+    assert train_here(home, tmp_path / "out") == OutOfMemory.exit_status
+    outcome = outcome_of(tmp_path / "out")
     assert (outcome["code"], outcome["message"]) == ("out_of_memory", "rank 1: out of memory")

@@ -1,4 +1,5 @@
-"""The command line: each bad input ends with its exit status and leaves an outcome for a worker."""
+"""The command line: each bad input ends with its exit status and leaves an outcome for a worker; how its process ends,
+alone and as one of several ranks, and how its threads of OpenMP wait."""
 
 import json
 import shutil
@@ -10,6 +11,8 @@ import yaml
 
 from grpo_core.cli import main
 from grpo_core.spool import SpoolReader
+from grpo_core.waiting import wait_asleep
+from tests.processes import clean_environment
 from tests.tables import cases
 
 from .tiny import config, tiny_folder
@@ -97,7 +100,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(home, tmp_path):
     out.mkdir()
     (out / "metrics.jsonl").write_text("")
     assert train(written(home), out, "--spool") == 9
-    assert [one.name for one in out.iterdir()] == ["metrics.jsonl"]
+    assert [path.name for path in out.iterdir()] == ["metrics.jsonl"]
 
 
 def test_prompts_over_the_limit_may_be_dropped_and_are_counted(home, tmp_path):
@@ -122,3 +125,58 @@ def test_a_config_laid_in_the_run_folder_stays_as_it_is(home, tmp_path):
     assert (run / "config.yaml").read_text() == given
     assert not (run / "log.txt").exists()  # the worker points stdout there
     assert (run / "spool").is_dir()
+
+
+PROGRAM = """
+import atexit
+from grpo_core import program
+atexit.register(print, "taken apart")
+def main():
+    print("said before")
+    {does}
+program.run(main)
+"""
+
+
+def ended(does, world):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(does=does)],
+        env={**clean_environment("GRPO_"), **world},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize("world", [{}, {"WORLD_SIZE": "2"}], ids=["alone", "rank"])
+def test_a_rank_ends_with_its_status_and_without_the_interpreter_s_end(world):
+    lines = ["said before"] if world else ["said before", "taken apart"]
+    assert ended("return 7", world) == (7, lines, "")
+    status, _, error = ended("return {}['screw']", world)
+    assert status == 1
+    assert error.startswith("Traceback")
+    assert error.endswith("KeyError: 'screw'\n")
+
+
+@pytest.mark.slow
+def test_threads_of_openmp_sleep_soon(tmp_path):
+    """What OpenMP itself understood, in a `grpo` that loads torch and then fails."""
+    words = [sys.executable, "-P", "-m", "grpo_core.cli", "export", str(tmp_path), "--out", str(tmp_path / "out")]
+    shown = clean_environment("OMP_", "GOMP_") | {"OMP_DISPLAY_ENV": "VERBOSE"}
+    printed = subprocess.run(words, env=shown, capture_output=True, text=True, check=False).stderr
+    if "GOMP_SPINCOUNT" not in printed:
+        pytest.skip("torch is built with another OpenMP here")
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in printed
+    assert "GOMP_SPINCOUNT = '2000'" in printed
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}), *[({"OMP_WAIT_POLICY": "ACTIVE"},) * 2]],
+    ids=["unset", "set by somebody"],
+)
+def test_what_somebody_set_stands(before, after):
+    environment = dict(before)
+    wait_asleep(environment)
+    assert environment == after

@@ -1,18 +1,23 @@
-"""A run config says what is wrong and where, and survives YAML and JSON unchanged."""
+"""A run config says what is wrong and where, and survives YAML and JSON unchanged. Presets are the papers' settings,
+lie under what a person gives, and every departure from them is shown."""
 
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import config_docs
+from grpo_core.cli import main
 from grpo_core.config import RunConfig, SamplingConfig
 from grpo_core.errors import ConfigError
+from grpo_core.presets import FAMILIES, PRESETS, Difference, apply, diff, differences_line, from_defaults
 from tests.tables import cases
 
 SMALLEST = """
@@ -24,13 +29,7 @@ eval: {holdout: 64}
 
 
 def smallest(**parts: Any) -> dict[str, Any]:
-    return {
-        "model": {"path": "models/demo"},
-        "data": {"path": "train.jsonl"},
-        "reward": {"components": [{"name": "right", "kind": "numeric"}]},
-        "eval": {"holdout": 64},
-        **parts,
-    }
+    return {**yaml.safe_load(SMALLEST), **parts}
 
 
 def refused(data: Any) -> dict[str, str]:
@@ -52,13 +51,10 @@ def test_the_way_out_of_a_conflict_is_accepted(parts: dict[str, Any]) -> None:
     assert RunConfig.from_dict(smallest(**parts))
 
 
-def test_a_missing_part_and_several_faults_are_all_named() -> None:
+def test_several_faults_are_all_named_and_list_what_is_allowed() -> None:
     data = smallest(optim={"lr": "fast"}, algorithm={"scale": "std"})
     del data["model"]
     assert refused(data) == {"model": "missing", "optim.lr": "float_parsing", "algorithm.scale": "not_a_choice"}
-
-
-def test_an_unknown_field_and_a_wrong_choice_list_what_is_allowed() -> None:
     with pytest.raises(ConfigError) as caught:
         RunConfig.from_dict(smallest(sampling={"group_sise": 8}, algorithm={"scale": "std"}))
     messages = {problem.path: problem.message for problem in caught.value.problems}
@@ -67,10 +63,7 @@ def test_an_unknown_field_and_a_wrong_choice_list_what_is_allowed() -> None:
 
 
 def test_heaviest_component_decides_success() -> None:
-    components = [
-        {"name": "form", "kind": "r1_format", "weight": 0.2},
-        {"name": "right", "kind": "numeric", "weight": 1},
-    ]
+    components = [{"name": "form", "kind": "r1_format", "weight": 0.2}, {"name": "right", "kind": "numeric"}]
     assert RunConfig.from_dict(smallest(reward={"components": components})).success_component == "right"
 
 
@@ -80,14 +73,13 @@ def test_values_that_json_cannot_carry_are_refused(number: float) -> None:
     assert refused(smallest(reward={"components": [component]}))
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [(SMALLEST + "seed: 1\nseed: 2\n", r"'seed'[\s\S]*line 7"), ("a: &a [1, 1]\nb: [*a, *a]\n", "aliases")],
-    ids=["key given twice", "alias bomb"],
-)
-def test_yaml_that_means_two_things_is_refused(text: str, word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        RunConfig.from_text(text)
+def test_yaml_that_means_two_things_is_refused() -> None:
+    for text, word in (
+        (SMALLEST + "seed: 1\nseed: 2\n", r"'seed'[\s\S]*line 7"),
+        ("a: &a [1]\nb: [*a, *a]", "aliases"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            RunConfig.from_text(text)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +134,7 @@ _names = _text | st.sampled_from(["1e5", "null", "yes", "1:30", "2026-01-01", "~
 
 @settings(max_examples=50)
 @given(_names, _text, st.dictionaries(_text, _nested, max_size=3), _numbers.filter(bool), st.floats(1e-12, 10))
-def test_yaml_and_json_give_back_the_same_config(
-    name: str, path: str, params: dict[str, Any], weight: float, lr: float
-) -> None:
+def test_yaml_and_json_give_back_the_same_config(name, path, params, weight, lr):
     parts = {
         "name": name,
         "model": {"path": path},
@@ -160,9 +150,7 @@ def test_yaml_and_json_give_back_the_same_config(
 
 def test_docs_page_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "config.md"
-    assert page.read_text(encoding="utf-8") == config_docs.render(), (
-        "run: python -m grpo_core.config_docs > docs/config.md"
-    )
+    assert page.read_text(encoding="utf-8") == config_docs.render(), "run: python -m grpo_core.config_docs"
 
 
 def test_a_stored_config_is_read_as_it_was_stored() -> None:
@@ -176,3 +164,148 @@ def test_a_stored_config_is_read_as_it_was_stored() -> None:
     assert read.preset == "dapo"
     assert not read.algorithm.dynamic_sampling.enabled
     assert read.algorithm.mini_batches == 1
+
+
+TWO = [{"name": "right", "kind": "numeric"}, {"name": "form", "kind": "r1_format"}]
+GIVEN = smallest(reward={"components": TWO}, eval={"holdout": 8})
+
+
+def of(name: str, **parts: Any) -> RunConfig:
+    return RunConfig.from_dict({**GIVEN, "preset": name, **parts})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_makes_a_valid_config_without_differences(name: str) -> None:
+    config = of(name)
+    assert config.preset == name
+    assert diff(config) == []
+    assert RunConfig.from_text(config.to_yaml()) == config
+    preset = PRESETS[name]
+    assert preset.family in FAMILIES
+    assert all((preset.title, preset.paper, preset.citation, preset.notes.endswith(".")))
+
+
+def test_presets_set_what_their_papers_state(golden: Callable[[str, Any], None]) -> None:
+    """What the preset itself sets, so that no default of ours passes for a paper's."""
+    golden("presets.json", {name: dict(preset.leaves()) for name, preset in PRESETS.items()})
+
+
+# ---------------------------------------------------------------------- under what is given
+
+
+def test_given_settings_win_field_by_field_and_are_shown() -> None:
+    config = of("dapo", sampling={"group_size": 4}, algorithm={"kl": {"coef": 0.1}}, seed=3)
+    assert (config.sampling.max_completion_tokens, config.algorithm.clip_high) == (20480, 0.28)
+    assert diff(config) == [Difference("sampling.group_size", 16, 4), Difference("algorithm.kl.coef", 0.0, 0.1)]
+    assert RunConfig.from_text(config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "path", "left"), cases("config/presets_changed", "name", "parts", "path", "left")
+)
+def test_what_means_nothing_after_a_choice_falls_away(name: str, parts: dict[str, Any], path: str, left: Any) -> None:
+    """Each of these would be refused, or would be another thing, if the preset's value stayed."""
+    value: Any = of(name, **parts)
+    for piece in path.split("."):
+        value = getattr(value, piece)
+    assert value == left
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "path", "code"), cases("config/presets_refused", "name", "parts", "path", "code")
+)
+def test_what_a_person_gave_or_the_paper_is_known_for_is_refused_and_not_dropped(name, parts, path, code):
+    """A part of DAPO does not switch itself off because a run is small."""
+    with pytest.raises(ConfigError) as caught:
+        of(name, **parts)
+    assert [(problem.path, problem.code) for problem in caught.value.problems] == [(path, code)]
+
+
+@pytest.mark.parametrize("part", [[], "x", 3, {"kl": 0.1}, {"kl": [1]}, {"loss": ["clip"]}, {"loss": {"a": 1}}])
+def test_what_is_no_config_is_refused(part: Any) -> None:
+    for name in ("r1_zero", "ppo", "simplified"):
+        with pytest.raises(ConfigError) as caught:
+            of(name, algorithm=part)
+        assert caught.value.problems[0].path.startswith("algorithm")
+
+
+def test_apply_changes_neither_preset_nor_input() -> None:
+    before = str(PRESETS), str(GIVEN)
+    apply("dapo", {**GIVEN, "algorithm": {"clip_high": 9}})["sampling"]["group_size"] = 99
+    apply("top_entropy", GIVEN)["algorithm"]["kl"]["coef"] = 99
+    assert (str(PRESETS), str(GIVEN)) == before
+
+
+# ---------------------------------------------------------------------- by name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("dapoo", "dapo"), ("DAPO", "dapo"), ("Dr. GRPO", "dr_grpo"), ("gpso", "gspo"), ("xyzzy", "")]
+)
+def test_an_unknown_preset_suggests_the_nearest(wrong: str, right: str) -> None:
+    hint = f"did you mean {right}?" if right else "is not a preset. There are"
+    for ask in (
+        lambda: apply(wrong, GIVEN),
+        lambda: of(wrong),
+        lambda: diff(RunConfig.model_validate({**GIVEN, "preset": wrong})),
+        lambda: differences_line(of("dapo"), wrong),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(hint)) as caught:
+            ask()
+        (problem,) = caught.value.problems
+        assert (problem.path, problem.code) == ("preset", "unknown_preset")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"), [("dapo", "dapo"), ("grpo", "deepseekmath"), ("bnpo", "bnpo"), ("dr_grpo", "dr_grpo")]
+)
+def test_a_loss_by_its_name_in_trl_suggests_a_preset(name: str, preset: str) -> None:
+    with pytest.raises(ConfigError, match=rf"for {name} write loss: clip with .*, or preset: {preset}$") as caught:
+        RunConfig.from_dict({**GIVEN, "algorithm": {"loss": name}})
+    assert [(problem.path, problem.code) for problem in caught.value.problems] == [("algorithm.loss", "not_a_choice")]
+    assert of(preset).algorithm.loss == "clip"
+
+
+# ---------------------------------------------------------------------- differences
+
+
+def test_a_config_can_be_held_against_another_preset_or_none() -> None:
+    assert (diff(RunConfig.from_dict(GIVEN)), differences_line(RunConfig.from_dict(GIVEN))) == ([], "")
+    assert differences_line(of("dapo")) == "does not differ from DAPO in anything that it sets"
+    line = differences_line(of("demo"), "dr_grpo")
+    assert line.startswith(
+        "differs from Dr. GRPO in: sampling.max_completion_tokens 64 instead of 3000, algorithm.scale"
+    )
+    assert line.endswith("algorithm.aggregation_constant none instead of 3000, optim.lr 0.0002 instead of 1e-6")
+    assert from_defaults(PRESETS["dr_grpo"]) == [
+        Difference("sampling.max_completion_tokens", 256, 3000),
+        Difference("algorithm.scale", "group_std", "none"),
+        Difference("algorithm.aggregation", "token_mean", "constant"),
+        Difference("algorithm.aggregation_constant", None, 3000),
+    ]
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def test_the_list_is_grouped_and_one_preset_is_yaml_with_what_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith("  ")] == list(FAMILIES.values())
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(PRESETS)
+    assert main(["presets", "dr_grpo"]) == 0
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text) == PRESETS["dr_grpo"].settings
+    changed = [line.split()[1] for line in text.splitlines() if line.startswith("#   ")]
+    assert changed == [difference.path for difference in from_defaults(PRESETS["dr_grpo"])]
+
+
+def test_a_config_against_a_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(of("dapo", sampling={"group_size": 8}).to_yaml(), encoding="utf-8")
+    assert main(["presets", "dapo", "--against", str(file)]) == 0
+    assert capsys.readouterr().out == "differs from DAPO in: sampling.group_size 8 instead of 16\n"
+    assert main(["presets", "gspo", "--against", str(file)]) == 0
+    assert "algorithm.loss clip instead of gspo" in capsys.readouterr().out, "whatever preset it names"
+    for words in (["dapo", "--against", str(tmp_path / "none.yaml")], ["dapoo"], ["--against", str(file)]):
+        assert main(["presets", *words]) == ConfigError.exit_status

@@ -16,36 +16,39 @@ from grpo_core.errors import DataError
 from tests.tables import cases
 
 
-def jsonl(*lines: str) -> list[Problem]:
-    return list(scan_problems((line.encode() for line in lines), "jsonl", source="train.jsonl"))
+def jsonl(*lines: str | bytes, format: str = "jsonl") -> list[Problem]:
+    encoded = (line.encode() if isinstance(line, str) else line for line in lines)
+    return list(scan_problems(encoded, format, source="train.jsonl"))
 
 
 GOOD = '{"prompt": "what is 1 + 1?", "answer": "2"}'
 
 
 def test_jsonl_fields_numbers_ids_and_meta() -> None:
-    found = jsonl(
+    problems = jsonl(
         "\ufeff" + GOOD + "\r\n",
         "  \n",
         '{"id": "b", "prompt": "p", "answer": 42, "level": 3, "tags": ["x"]}',
         '{"id": 7, "prompt": "p", "answer": 0.5}',
     )
-    assert found == [
+    assert problems == [
         Problem("line-1", "what is 1 + 1?", "2"),
         Problem("b", "p", "42", {"level": 3, "tags": ["x"]}),
         Problem("7", "p", "0.5"),
     ]
 
 
-@pytest.mark.parametrize(("line", "word"), cases("data/faults", "line", "word"))
-def test_each_fault_names_file_line_and_what_is_wrong(line: str, word: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        *cases("data/faults", "line", "word"),
+        pytest.param("[" * 100_000, "", id="deep"),
+        pytest.param(GOOD + "x" * MAX_LINE_BYTES, "", id="long"),
+        pytest.param(b'{"prompt": "caf\xe9", "answer": "1"}', "byte 16", id="no UTF-8"),
+    ],
+)
+def test_each_fault_names_file_line_and_what_is_wrong(line: str | bytes, word: str) -> None:
     with pytest.raises(DataError, match=rf"^train\.jsonl, line 2: .*{word}"):
-        jsonl(GOOD, line)
-
-
-@pytest.mark.parametrize("line", ["[" * 100_000, GOOD + "x" * MAX_LINE_BYTES], ids=["deep", "long"])
-def test_a_line_that_costs_too_much_is_refused(line: str) -> None:
-    with pytest.raises(DataError, match=r"^train\.jsonl, line 2: "):
         jsonl(GOOD, line)
 
 
@@ -56,11 +59,6 @@ def test_duplicate_id_names_both_lines() -> None:
         jsonl('{"id": "line-2", "prompt": "p", "answer": "1"}', GOOD)
 
 
-def test_not_utf8_names_the_byte() -> None:
-    with pytest.raises(DataError, match=r"line 1: .*byte 16"):
-        list(scan_problems([b'{"prompt": "caf\xe9", "answer": "1"}'], "jsonl", source="x"))
-
-
 def test_problems_before_a_fault_are_streamed() -> None:
     stream = scan_problems(iter([GOOD.encode(), b"nonsense"]), "jsonl", source="x")
     assert next(stream).id == "line-1"
@@ -69,17 +67,16 @@ def test_problems_before_a_fault_are_streamed() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\n"])
-def test_empty_file(tmp_path: Path, content: bytes) -> None:
+def test_files_that_cannot_be_read_or_hold_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "empty.jsonl").write_bytes(content)
-    with pytest.raises(DataError, match=r"empty\.jsonl"):
-        load_problems(tmp_path / "empty.jsonl", "jsonl")
-
-
-@pytest.mark.parametrize(("name", "format"), [("none.jsonl", "jsonl"), (".", "jsonl"), ("a.jsonl", "csv")])
-def test_missing_file_folder_and_unknown_format(tmp_path: Path, name: str, format: str) -> None:
-    (tmp_path / "a.jsonl").write_text(GOOD)
-    with pytest.raises(DataError, match="csv" if format == "csv" else "data file"):
-        load_problems(tmp_path / name, format)
+    for name, kind, word in (
+        ("empty.jsonl", "jsonl", r"empty\.jsonl"),
+        ("none.jsonl", "jsonl", "data file"),
+        (".", "jsonl", "data file"),
+        ("empty.jsonl", "csv", "csv"),
+    ):
+        with pytest.raises(DataError, match=word):
+            load_problems(tmp_path / name, kind)
 
 
 def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
@@ -92,20 +89,13 @@ def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path
 
 def test_gsm8k() -> None:
     solution = "He has 2,000 + 345 = <<2000+345=2345>>2345.\n#### 2,345"
-    lines = [
-        json.dumps({"question": "How many?", "answer": solution}),
-        json.dumps({"question": "q", "answer": "#### -1.5\n"}),
-    ]
-    found = list(scan_problems((line.encode() for line in lines), "gsm8k", source="g"))
-    assert found[0] == Problem("line-1", "How many?", "2345", {"solution": solution})
-    assert found[1].answer == "-1.5"
-
-
-@pytest.mark.parametrize("answer", ["42", "#### many", "#### 42 apples", "#### 42\nmore"])
-def test_gsm8k_answer_must_end_in_a_number(answer: str) -> None:
-    line = json.dumps({"question": "q", "answer": answer}).encode()
-    with pytest.raises(DataError, match="line 1: 'answer'"):
-        list(scan_problems([line], "gsm8k", source="g"))
+    answers = {solution: "2345", "#### -1.5\n": "-1.5"}
+    problems = jsonl(*(json.dumps({"question": "How many?", "answer": text}) for text in answers), format="gsm8k")
+    assert [problem.answer for problem in problems] == list(answers.values())
+    assert problems[0] == Problem("line-1", "How many?", "2345", {"solution": solution})
+    for text in ("42", "#### many", "#### 42 apples", "#### 42\nmore"):
+        with pytest.raises(DataError, match="line 1: 'answer'"):
+            jsonl(json.dumps({"question": "q", "answer": text}), format="gsm8k")
 
 
 # ---------------------------------------------------------------------- split
@@ -160,21 +150,16 @@ def test_digests_can_be_computed_by_hand(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- arithmetic
 
 
-@pytest.mark.parametrize(
-    ("sum", "thinking", "answer"),
-    [
-        ("37 + 45", "7+5=12, 3+4+1=8", 82),
-        ("12 + 34", "2+4=6, 1+3=4", 46),
-        ("58 + 67", "8+7=15, 5+6+1=12", 125),
-        ("90 + 10", "0+0=0, 9+1=10", 100),
-        ("99 + 99", "9+9=18, 9+9+1=19", 198),
-    ],
-)
-def test_worked_completion(sum: str, thinking: str, answer: int) -> None:
-    completion = worked_completion(Problem("x", f"what is {sum}?", ""))
-    assert completion == f"<think>{thinking}</think><answer>{answer}</answer>"
+def test_worked_completion() -> None:
+    sums = {
+        "37 + 45": "<think>7+5=12, 3+4+1=8</think><answer>82</answer>",
+        "12 + 34": "<think>2+4=6, 1+3=4</think><answer>46</answer>",
+        "58 + 67": "<think>8+7=15, 5+6+1=12</think><answer>125</answer>",
+        "90 + 10": "<think>0+0=0, 9+1=10</think><answer>100</answer>",
+    }
+    assert {text: worked_completion(Problem("x", f"what is {text}?", "")) for text in sums} == sums
     with pytest.raises(DataError):
-        worked_completion(Problem("x", f"what is {sum[1:]}?", ""))
+        worked_completion(Problem("x", "what is 7 + 45?", ""))
 
 
 def test_additions_are_unique_right_and_deterministic() -> None:

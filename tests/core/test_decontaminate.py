@@ -1,8 +1,9 @@
-"""Evaluation items in training texts: planted copies are found by the right methods, and only they."""
+"""Evaluation items and their options in training texts: planted copies are found by the right methods, and only they;
+what many texts hold by chance is not."""
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -32,9 +33,9 @@ def by(report: dict[str, Any], view: str = "touched") -> dict[str, dict[str, Any
     return {hit["id"]: hit["by"] for hit in report[view]}
 
 
-def shares(found: list[dict[str, Any]]) -> dict[str, float]:
+def shares(items: list[dict[str, Any]]) -> dict[str, float]:
     """{method: share} of the only item."""
-    return {method: round(hit["share"], 4) for one in found for method, hit in one["by"].items()}
+    return {method: round(hit["share"], 4) for item in items for method, hit in item["by"].items()}
 
 
 # ---------------------------------------------------------------------- what counts as the same words
@@ -50,25 +51,18 @@ def test_signs_of_arithmetic_keep_problems_apart() -> None:
     assert masked(units("what is 37 + 45?")) == masked(units("what is 1,200 + 3.5?"))
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        (STORY, "spaced"),
-        ("日本語のテキスト 2", "han_kana"),
-        ("ร้านอาหาร", "southeast_asian"),
-        ("ভাত খাই", "spaced"),
-        ("", "spaced"),
-    ],
-)
-def test_writing(text: str, kind: str) -> None:
-    assert writing(units(text)) == kind
+def test_writing() -> None:
+    for text in (STORY, "ভাত খাই", ""):
+        assert writing(units(text)) == "spaced"
+    assert writing(units("日本語のテキスト 2")) == "han_kana"
+    assert writing(units("ร้านอาหาร")) == "southeast_asian"
 
 
 @given(st.text())
 def test_any_text_has_units_that_are_their_own_units(text: str) -> None:
-    found = units(text)
-    assert all(found)
-    assert masked(masked(found)) == masked(found)
+    words = units(text)
+    assert all(words)
+    assert masked(masked(words)) == masked(words)
 
 
 # ---------------------------------------------------------------------- what is found
@@ -78,9 +72,7 @@ def test_any_text_has_units_that_are_their_own_units(text: str) -> None:
     ("train", "item", "touched", "same_but_numbers"),
     cases("data/overlap_texts", "train", "item", "touched", "same_but_numbers"),
 )
-def test_an_item_in_a_training_text(
-    train: str, item: str | None, touched: dict[str, float] | None, same_but_numbers: dict[str, float] | None
-) -> None:
+def test_an_item_in_a_training_text(train, item, touched, same_but_numbers):
     """STORY, where the case names none, and an item that has nothing to do with it.
 
     One changed word: 31 words have 27 5-grams and 19 13-grams; 26 are in common of 28 in either, and 18. Of Han, 26
@@ -115,10 +107,10 @@ def test_other_numbers_are_the_same_but_for_numbers() -> None:
 def test_the_nearest_text_is_named_and_all_are_counted() -> None:
     train = [("far", STORY.split(" in April")[0] + " somewhere else"), ("near", STORY.replace("May?", "June?"))]
     train += [("same", STORY), ("again", STORY.lower())]
-    found = by(overlap(train, [("item", STORY), ("else", OTHER)]))["item"]
-    assert found["exact"] == {"train": "same", "share": 1.0, "texts": 2}
-    assert found["minhash"] == {"train": "same", "share": 1.0, "texts": 3}
-    assert (found["ngram13"]["train"], found["ngram13"]["texts"]) == ("same", 3)
+    hits = by(overlap(train, [("item", STORY), ("else", OTHER)]))["item"]
+    assert hits["exact"] == {"train": "same", "share": 1.0, "texts": 2}
+    assert hits["minhash"] == {"train": "same", "share": 1.0, "texts": 3}
+    assert (hits["ngram13"]["train"], hits["ngram13"]["texts"]) == ("same", 3)
 
 
 def test_items_with_one_text_are_all_touched_and_in_order() -> None:
@@ -170,7 +162,7 @@ def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObjec
         for _ in range(data.draw(st.integers(0, 2))):
             words[data.draw(st.integers(0, len(words) - 1))] = "changed"
         train.append((f"t{n}", words))
-    found = by(overlap([(n, " ".join(w)) for n, w in train], [(n, " ".join(w)) for n, w in items]))
+    report = by(overlap([(n, " ".join(w)) for n, w in train], [(n, " ".join(w)) for n, w in items]))
 
     def grams(words: list[str], n: int) -> set[tuple[str, ...]]:
         return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
@@ -181,7 +173,7 @@ def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObjec
             for _, other in train
             if grams(other, 5) | grams(words, 5)
         ]
-        hits = found.get(name, {})
+        hits = report.get(name, {})
         assert ("minhash" in hits) == any(share >= 0.8 for share in near)
         assert ("exact" in hits) == any(other == words for _, other in train)
         assert ("ngram13" in hits) == any(grams(other, 13) & grams(words, 13) for _, other in train)
@@ -194,8 +186,8 @@ def test_similarity_and_13_words_are_what_a_plain_count_gives(data: st.DataObjec
 
 def test_equal_signature_places_estimate_similarity() -> None:
     """60 of 100 in common: Jaccard 0.6; 128 permutations leave a standard error of 0.043."""
-    one, other = {str(n) for n in range(80)}, {str(n) for n in range(20, 100)}
-    same = sum(a == b for a, b in zip(signature(one), signature(other), strict=True))
+    mine, other = {str(n) for n in range(80)}, {str(n) for n in range(20, 100)}
+    same = sum(a == b for a, b in zip(signature(mine), signature(other), strict=True))
     assert same / 128 == pytest.approx(0.6, abs=0.13)
 
 
@@ -206,3 +198,58 @@ def test_a_signature_never_changes() -> None:
     bands.add(3, {"a b c d e", "b c d e f"})
     assert bands.near({"b c d e f", "a b c d e"}) == {3}
     assert bands.near({"x"}) == set()
+
+
+QUESTION = "Which of these best describes what a mutex guarantees to the threads of a program that share it?"
+REWORDED = "Consider a lock in concurrent code. Say what it is that holding it promises."
+OPTIONS = (
+    "only one of them holds it at a time",
+    "all of them make progress within a bounded time",
+    "none of them is ever interrupted by the scheduler",
+    "writes become visible to other machines at once",
+)
+"""9, 9, 9 and 8 words."""
+
+
+def lettered(options: Sequence[str], marks: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ") -> str:
+    return "\n".join(f"{mark}) {option}" for mark, option in zip(marks, options, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("train", "item", "options", "touched", "same_but_numbers", "too_short"),
+    cases("data/overlap_options", "train", "item", "options", "touched", "same_but_numbers", "too_short"),
+)
+def test_options_in_a_training_text(train, item, options, touched, same_but_numbers, too_short):
+    """QUESTION and OPTIONS, where the case names none. Three of those have 27 of 35 words, which is 77 %."""
+    report = overlap([("t", train)], [("item", item or QUESTION)], {"item": options or OPTIONS})
+    assert report["counts"]["touched"] == len(report["touched"])
+    assert shares(report["touched"]) == (touched or {})
+    assert shares(report["same_but_numbers"]) == (same_but_numbers or {})
+    assert report["items"]["options_too_short"] == (too_short or 0)
+
+
+def test_the_nearest_text_with_the_options_is_named_and_all_are_counted() -> None:
+    train = [("near", lettered(OPTIONS[1:])), ("all", lettered(OPTIONS)), ("again", lettered(OPTIONS[::-1]))]
+    (hit,) = overlap([*train, ("other", REWORDED)], [("item", QUESTION)], {"item": OPTIONS})["touched"]
+    assert hit == {"id": "item", "by": {"options": {"train": "all", "share": 1.0, "texts": 3}}}
+
+
+def test_options_of_the_whole_suite_are_its_wording() -> None:
+    """A scale that every item is answered on stands in training texts that hold none of the items."""
+    scale = ("I agree with all of it", "I agree with some of it", "I agree with none of it at all")
+    items = [(f"i{n}", f"Statement number {n} on the matter of topic {chr(97 + n)}") for n in range(2 * COMMON_ABOVE)]
+    options: dict[str, Sequence[str]] = {name: scale for name, _ in items}
+    train = [("t", f"{REWORDED}\n{lettered(scale)}")]
+    report = overlap(train, items, options)
+    assert report["touched"] == []
+    assert (report["items"]["common_options"], report["items"]["options_too_short"]) == (3, 2 * COMMON_ABOVE)
+    options["i4"] = (*OPTIONS, scale[0])  # its own are still found, without the one of the scale
+    report = overlap([*train, ("copy", lettered(OPTIONS))], items, options)
+    assert report["touched"] == [{"id": "i4", "by": {"options": {"train": "copy", "share": 1.0, "texts": 1}}}]
+
+
+def test_items_with_one_set_of_options_are_all_touched_and_in_order() -> None:
+    items = [("b", QUESTION), ("plain", "What is it?"), ("a", REWORDED)]
+    report = overlap([("t", lettered(OPTIONS))], items, {"a": OPTIONS[::-1], "b": OPTIONS})
+    assert [hit["id"] for hit in report["touched"]] == ["b", "a"]
+    assert {name: count for name, count in report["counts"].items() if count} == {"touched": 2, "options": 2}

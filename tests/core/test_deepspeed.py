@@ -1,4 +1,5 @@
-"""DeepSpeed learns what one plain process learns, at every stage of ZeRO, whatever its ranks have to do.
+"""DeepSpeed learns what one plain process learns, at every stage of ZeRO, whatever its ranks have to do; any engine,
+stage and number of ranks goes on from its checkpoints, and a run that is killed loses the step in hand and no more.
 
 Real runs through torchrun; the plain engine's are the measure. What neither may get wrong has tests of its own, with
 numbers from closed forms (test_trainer_update.py).
@@ -7,10 +8,7 @@ numbers from closed forms (test_trainer_update.py).
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,19 +20,33 @@ from grpo_core.errors import ConfigError
 from grpo_core.training.deepspeed import load_deepspeed
 from grpo_core.training.deepspeed_settings import settings
 from tests.needs import DEEPSPEED_PYTHON, needs
+from tests.processes import clean_environment, lives, wait_for
 from tests.tables import FOLDER
 
-from .deepspeed_runs import alike, engine, far, metrics, surroundings, train, weights
-from .runs import PLAIN, Setting, make_home, merged, rows
+from .deepspeed_runs import alike, engine, metrics, train
+from .runs import (
+    KILLED,
+    PLAIN,
+    Setting,
+    far,
+    make_home,
+    merged,
+    names_of_steps,
+    outcome_of,
+    rows,
+    warnings_of,
+    weights_of,
+)
 from .tiny import config
 
 real = pytest.mark.deepspeed
-
-WORKS: dict[str, dict[str, object]] = yaml.safe_load((FOLDER / "trainer/deepspeed.yaml").read_text())["works"]
+TABLE = yaml.safe_load((FOLDER / "trainer/deepspeed.yaml").read_text(encoding="utf-8"))
+SAME = 1e-6
+"""Largest difference of a weight after the same steps."""
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     needs("deepspeed")
     made = make_home(tmp_path_factory.mktemp("deepspeed"))
     model = AutoModelForCausalLM.from_pretrained(made / "base", tie_word_embeddings=True)
@@ -45,16 +57,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def work(home: Path, name: str, case: str) -> Setting:
-    return Setting(home, f"{name}-{case}", merged(merged(PLAIN, WORKS[name]), {"eval": {"before": False}}))
+def work(home, name, case="deepspeed"):
+    return Setting(home, f"{name}-{case}", merged(merged(PLAIN, TABLE["works"][name]), {"eval": {"before": False}}))
 
 
 @pytest.fixture(scope="module")
-def plain(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def plain(home, tmp_path_factory):
     """The run of one plain process."""
 
     @cache
-    def of(name: str) -> Path:
+    def of(name):
         out = tmp_path_factory.mktemp("plain") / name
         assert work(home, name, "plain").train(out) == 0
         return out
@@ -65,54 +77,32 @@ def plain(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 # ---------------------------------------------------------------------- the same losses and weights
 
 
-def shape(parts: dict[str, Any]) -> tuple[object, ...]:
-    """Stage, offload and ranks."""
-    chosen = parts["engine"]
-    return chosen["deepspeed"]["zero_stage"], chosen["deepspeed"]["offload"], chosen["devices"]
-
-
 @real
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("full", engine(1)),
-        ("full", engine(2)),
-        ("full", engine(3)),
-        ("full", engine(3, ranks=1)),
-        ("full", engine(2, offload="optimizer")),
-        ("full", engine(3, offload="all", gradient_checkpointing=True)),
-        ("idle", engine(2, ranks=3)),
-        ("idle", engine(3, ranks=3)),  # no weight's size divides by 3: the last parts are filled up
-        ("lora", engine(2)),
-        ("lora", engine(3)),
-        ("tied", engine(3)),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, shape(value))),
-)
-def test_it_learns_what_one_plain_process_learns(
-    home: Path, plain: Callable[[str], Path], tmp_path: Path, name: str, parts: dict[str, object]
-) -> None:
-    done = train(work(home, name, "deepspeed"), tmp_path / "run", **parts)
-    assert done.status == 0, done.printed
+@pytest.mark.parametrize("case", TABLE["learns"], ids=str)
+def test_it_learns_what_one_plain_process_learns(home, plain, tmp_path, case):
+    name, parts = case["name"], engine(**case["engine"])
+    done = train(work(home, name), tmp_path / "run", **parts)
+    assert done.ended() == 0, done.printed
     alike(tmp_path / "run", plain(name))
-    told = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert told["platform"]["ranks"] == parts["engine"]["devices"]  # type: ignore[index]
-    told = [row["message"] for row in rows(tmp_path / "run" / "events.jsonl") if row.get("type") == "loaded"]
-    assert told == [row["message"] for row in rows(plain(name) / "events.jsonl") if row.get("type") == "loaded"]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["platform"]["ranks"] == parts["engine"]["devices"]
+    ours, theirs = (rows(out / "events.jsonl") for out in (tmp_path / "run", plain(name)))
+    loaded = [[row["message"] for row in events if row.get("type") == "loaded"] for events in (ours, theirs)]
+    assert loaded[0] == loaded[1]
 
 
 @real
 @pytest.mark.parametrize("stage", [1, 3])
-def test_bf16_weights_have_fp32_copies(home: Path, plain: Callable[[str], Path], tmp_path: Path, stage: int) -> None:
+def test_bf16_weights_have_fp32_copies(home, plain, tmp_path, stage):
     """One step, before a rounded weight can lead to another sample. The checkpoint's weights are the copies: finer than
     bf16, and the plain engine's but for gradients that were rounded in another order."""
-    done = train(work(home, "bf16", "deepspeed"), tmp_path / "run", **engine(stage))
-    assert done.status == 0, done.printed
-    (row,), (told,) = metrics(tmp_path / "run"), metrics(plain("bf16"))
-    assert row["loss"] == pytest.approx(told["loss"], abs=1e-4)
-    assert row["grad_norm"] == pytest.approx(told["grad_norm"], rel=2e-2)
+    done = train(work(home, "bf16"), tmp_path / "run", **engine(stage))
+    assert done.ended() == 0, done.printed
+    (ours,), (theirs,) = metrics(tmp_path / "run"), metrics(plain("bf16"))
+    assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+    assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=2e-2)
     lr = 0.0005
-    assert far(weights(tmp_path / "run"), weights(plain("bf16"))) <= 2 * lr + 2**-7
+    assert far(weights_of(tmp_path / "run"), weights_of(plain("bf16"))) <= 2 * lr + 2**-7
     exact = load_file(tmp_path / "run/checkpoints/step-000001/policy.safetensors")
     assert all(value.dtype == torch.float32 for value in exact.values())
     assert any((value != value.bfloat16().float()).any() for value in exact.values())
@@ -121,51 +111,82 @@ def test_bf16_weights_have_fp32_copies(home: Path, plain: Callable[[str], Path],
     assert ((mine - other).abs() < 0.1 * lr).float().mean() > 0.95, "by its sign, which rounding turns in the smallest"
 
 
-def _moved(out: Path) -> torch.Tensor:
+def _moved(out):
     """All weights' way in the first step."""
     before, after = (load_file(out / f"checkpoints/step-00000{step}/policy.safetensors") for step in (0, 1))
     return torch.cat([(after[name] - before[name]).flatten() for name in sorted(before)])
 
 
-# ---------------------------------------------------------------------- what only shows inside
+@real
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_one_rank_from_within(home, stage):
+    """Its first step, which makes the moments, changes nothing and counts for nothing; the norm is there before the
+    step, DeepSpeed's own after it; weights are whole inside `whole`, and stay so when the model is called."""
+    words = [str(DEEPSPEED_PYTHON), "-m", "tests.core.deepspeed_alone", str(home / "base"), str(stage)]
+    environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["norm"] > 0.5, "it was to be clipped"
+    assert report.pop("norm") == pytest.approx(report.pop("norm_of_deepspeed"), rel=1e-6)
+    held = 2 * 9 + 3  # weights: nine in each of two layers, embedding, last norm, output layer
+    changes = {"moved_by_opening": False, "moved_by_step": True}
+    moments = {"moments_before": 0, "moments_after": 3 * held, "steps": [1.0]}
+    inside = dict.fromkeys(("sizes_inside", "still_whole_after_a_call", "newest_inside"), True)
+    assert report == {**changes, **moments, **inside, "norm_of_no_number": True}
+
+
+# ---------------------------------------------------------------------- checkpoints
 
 
 @real
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_one_rank_from_within(home: Path, stage: int) -> None:
-    """Its first step, which makes the moments, changes nothing and counts for nothing; the norm is there before the
-    step, DeepSpeed's own after it; weights are whole inside `whole`, and stay so when the model is called."""
-    done = subprocess.run(
-        [str(DEEPSPEED_PYTHON), "-m", "tests.core.deepspeed_alone", str(home / "base"), str(stage)],
-        env=surroundings(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["norm"] > 0.5, "it was to be clipped"
-    assert told.pop("norm") == pytest.approx(told.pop("norm_of_deepspeed"), rel=1e-6)
-    held = 2 * 9 + 3  # weights: nine in each of two layers, embedding, last norm, output layer
-    assert told == {
-        "moments_before": 0,
-        "moved_by_opening": False,
-        "moved_by_step": True,
-        "moments_after": 3 * held,
-        "steps": [1.0],
-        "sizes_inside": True,
-        "still_whole_after_a_call": True,
-        "newest_inside": True,
-        "norm_of_no_number": True,
-    }
+def test_a_checkpoint_goes_from_engine_to_engine(home, plain, tmp_path):
+    """One plain process, then ZeRO 3 on two ranks, then ZeRO 1 on one, then plain again, a step each."""
+    out, run = tmp_path / "run", work(home, "resumed")
+    assert run.train(out, fault="step:2") == KILLED
+    for parts, point in ((engine(3), "step:3"), (engine(1, ranks=1), "step:4")):
+        assert train(run, out, "--resume", fault=point, **parts).ended() == KILLED
+    assert run.train(out, "--resume") == 0
+    alike(out, plain("resumed"))
+    assert far(weights_of(out), weights_of(plain("resumed"))) <= SAME
+    for name in ("engine.training", "engine.deepspeed.zero_stage"):
+        assert any(name in line for line in warnings_of(out))
 
 
-# ---------------------------------------------------------------------- what it is told, and refusals
+@real
+@pytest.mark.parametrize("case", TABLE["kills"], ids=str)
+def test_a_killed_rank_costs_the_step_in_hand(home, plain, tmp_path, case):
+    out, run, parts = tmp_path / "run", work(home, "resumed"), engine(**case["engine"])
+    assert train(run, out, fault=case["point"], **parts).ended() == KILLED
+    assert names_of_steps(out)[-1] == case["last"]
+    done = train(run, out, "--resume", **parts)
+    assert done.ended() == 0, done.printed
+    assert f"goes on from checkpoints/{case['last']}" in done.printed
+    alike(out, plain("resumed"))
 
 
-def test_deepspeed_gets_what_the_config_says() -> None:
-    parts: dict[str, object] = {"optim": {"max_grad_norm": 0.3}, "model": {"path": "base", "dtype": "bfloat16"}}
+@real
+def test_with_torchrun_its_ranks_end_and_the_run_goes_on_from_there(home, tmp_path):
+    out, run = tmp_path / "run", work(home, "resumed")
+    launched = train(run, out, **merged({"optim": {"steps": 1_000_000}}, engine(2)))
+    ranks = launched.until("step 3/")
+    assert len(ranks) >= 2
+    launched.process.kill()
+    assert launched.ended() == KILLED
+    wait_for(lambda: not any(map(lives, ranks)), lambda: launched.printed)
+    reached = max(int(str(row["step"])) for row in rows(out / "metrics.jsonl"))
+    kept = int(names_of_steps(out)[-1].removeprefix("step-"))
+    assert reached - kept <= 1
+    done = train(run, out, "--resume", **merged({"optim": {"steps": kept + 2}}, engine(2)))
+    assert done.ended() == 0, done.printed
+    assert (outcome_of(out)["status"], outcome_of(out)["steps_done"]) == ("finished", kept + 2)
+
+
+# ---------------------------------------------------------------------- its settings, and without it
+
+
+def test_deepspeed_gets_what_the_config_says():
+    parts = {"optim": {"max_grad_norm": 0.3}, "model": {"path": "base", "dtype": "bfloat16"}}
     given = settings(config(**parts, **engine(3, offload="all")))
     assert given["gradient_clipping"] == 0.3
     assert given["bf16"] == {"enabled": True}
@@ -174,11 +195,9 @@ def test_deepspeed_gets_what_the_config_says() -> None:
     assert settings(config(**engine(1)))["zero_optimization"] == {"stage": 1}
 
 
-def test_without_deepspeed_or_with_a_critic_the_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_deepspeed_the_run_is_refused(monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(ConfigError, match="pip install"):
         load_deepspeed(torch.device("cpu"))
-    with pytest.raises(ConfigError, match="critic"):
-        config(**engine(2), algorithm={"advantage": "gae", "scale": "batch_std"})

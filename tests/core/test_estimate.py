@@ -1,6 +1,5 @@
 """What a run will cost: lines by hand, the plan as a function of the config, then real calibrations."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout
 from tests.tables import cases
 
-from .runs import PLAIN, make_home, rows, setting
+from .runs import PLAIN, rows, setting
 from .tiny import config
 
 
@@ -40,9 +39,7 @@ def test_a_peak_grows_up_to_the_portion_that_work_is_done_in() -> None:
     ("prompts", "group", "rollout", "minis", "wanted"),
     cases("core/estimate_sizes", "prompts", "group", "rollout", "minis", "sizes"),
 )
-def test_the_plan_follows_from_the_config(
-    prompts: int, group: int, rollout: int, minis: int, wanted: list[int]
-) -> None:
+def test_the_plan_follows_from_the_config(prompts, group, rollout, minis, wanted):
     sampling = {"group_size": group, "prompts_per_step": prompts, "max_completion_tokens": 8}
     parts = {"engine": {"rollout_batch": rollout}, "algorithm": {"mini_batches": minis}}
     assert list(sizes(config(sampling=sampling, **parts))) == wanted
@@ -54,68 +51,59 @@ def test_the_measured_config_cannot_move_weights() -> None:
 
 
 def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
-    asked = RunConfig.from_file(setting(home, name).write(**parts))
-    return calibrate.estimate(asked, base=home, progress=Progress(quiet=True))
+    config_ = RunConfig.from_file(setting(home, name).write(**parts))
+    return calibrate.estimate(config_, base=home, progress=Progress(quiet=True))
 
 
 @pytest.mark.parametrize(
     "name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adaptive", "lora", "iterations"))]
 )
-def test_an_estimate_adds_up_and_moves_no_weight(tmp_path: Path, monkeypatch, name: str) -> None:
-    policies: list[torch.nn.Module] = []
-    before: list[str] = []
-    loading = calibrate.load_inputs
+def test_an_estimate_adds_up_and_moves_no_weight(runs_home: Path, monkeypatch, name: str) -> None:
+    loaded, loading = [], calibrate.load_inputs
 
     def load(*words: object, **more: object) -> object:
         inputs = loading(*words, **more)
-        policies.append(inputs.policy.model)
-        before.append(digest(inputs.policy.model))
+        model = inputs.policy.model
+        loaded.append((model, {key: tensor.clone() for key, tensor in model.state_dict().items()}))
         return inputs
 
     monkeypatch.setattr(calibrate, "load_inputs", load)
-    home = make_home(tmp_path)
-    found = estimate_of(home, name)
-    assert len(policies) == 1
-    assert [digest(model) for model in policies] == before, "the weights in memory are those that were loaded"
-    assert found.config_digest == RunConfig.from_file(home / f"{name}.yaml").digest()
-    assert found.seconds_per_step == pytest.approx(sum(found.parts.values()))
-    assert {"sample", "reward", "update"} <= set(found.parts)
-    assert ("logprobs" in found.parts) == (name in ("adaptive", "iterations"))
-    low, high = found.spread["seconds_per_step"]
-    assert 0 < low <= found.seconds_per_step <= high
-    assert found.seconds_total > 4 * found.seconds_per_step
-    assert 50e6 < found.peak_memory_bytes < 20e9
-    assert found.spread["peak_memory_bytes"][0] <= found.peak_memory_bytes <= found.spread["peak_memory_bytes"][1]
-    assert 1 <= found.completion_tokens <= 4
-    assert (found.device, found.device_name) == ("cpu", "cpu")
+    estimate = estimate_of(runs_home, name)
+    ((model, before),) = loaded
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    assert estimate.config_digest == RunConfig.from_file(runs_home / f"{name}.yaml").digest()
+    assert estimate.seconds_per_step == pytest.approx(sum(estimate.parts.values()))
+    assert {"sample", "reward", "update"} <= set(estimate.parts)
+    assert ("logprobs" in estimate.parts) == (name in ("adaptive", "iterations"))
+    low, high = estimate.spread["seconds_per_step"]
+    assert 0 < low <= estimate.seconds_per_step <= high
+    assert estimate.seconds_total > 4 * estimate.seconds_per_step
+    assert 50e6 < estimate.peak_memory_bytes < 20e9
+    assert (
+        estimate.spread["peak_memory_bytes"][0] <= estimate.peak_memory_bytes <= estimate.spread["peak_memory_bytes"][1]
+    )
+    assert 1 <= estimate.completion_tokens <= 4
+    assert (estimate.device, estimate.device_name) == ("cpu", "cpu")
 
 
-def digest(model: torch.nn.Module) -> str:
-    told = hashlib.sha256()
-    for weight in model.parameters():
-        told.update(weight.detach().contiguous().view(torch.uint8).numpy().tobytes())
-    return told.hexdigest()
-
-
-def test_completions_that_all_reach_the_limit_are_told(tmp_path: Path) -> None:
-    home = make_home(tmp_path)
+def test_completions_that_all_reach_the_limit_are_told(runs_home: Path) -> None:
     short = {**PLAIN["sampling"], "max_completion_tokens": 1}
-    found = estimate_of(home, "plain", sampling=short)
-    assert (found.length_from, found.completion_tokens) == ("limit", 1)
-    assert any("limit of 1 tokens" in words for words in found.warnings)
+    estimate = estimate_of(runs_home, "plain", sampling=short)
+    assert (estimate.length_from, estimate.completion_tokens) == ("limit", 1)
+    assert any("limit of 1 tokens" in words for words in estimate.warnings)
 
 
 @pytest.mark.parametrize(
     ("call", "error"),
     [("learn", torch.OutOfMemoryError("CUDA out of memory")), ("make_rollout", OutOfMemory("vLLM could not start"))],
 )
-def test_what_does_not_fit_is_out_of_memory(tmp_path: Path, monkeypatch, call: str, error: Exception) -> None:
+def test_what_does_not_fit_is_out_of_memory(runs_home: Path, monkeypatch, call: str, error: Exception) -> None:
     def full(*words: object, **more: object) -> None:
         raise error
 
     monkeypatch.setattr(calibrate, call, full)
     with pytest.raises(OutOfMemory, match=r"^the calibration does not fit"):
-        estimate_of(make_home(tmp_path), "plain")
+        estimate_of(runs_home, "plain")
 
 
 SERVER = {"rollout": "vllm", "vllm": {"place": "server"}}
@@ -125,28 +113,28 @@ SERVER = {"rollout": "vllm", "vllm": {"place": "server"}}
     ("engine", "gpu"), [pytest.param({}, False, marks=pytest.mark.slow), (SERVER, False), (SERVER, True)]
 )
 def test_one_step_off_takes_time_off_where_a_server_samples_apart_and_says_where_not(
-    tmp_path: Path, monkeypatch, engine: dict[str, object], gpu: bool
+    runs_home: Path, monkeypatch, engine: dict[str, object], gpu: bool
 ) -> None:
     """The local sampler in place of the server, and a policy on a CPU that passes for one on a GPU."""
     apart, true_apart = bool(engine) and gpu, calibrate.apart
     if gpu:
         monkeypatch.setattr(calibrate, "apart", lambda config, device: true_apart(config, torch.device("cuda")))
 
-    def local(asked: RunConfig, *words: object, **more: object) -> Rollout:
-        own = asked.engine.model_copy(update={"rollout": "local"})
-        return make_rollout(asked.model_copy(update={"engine": own}), *words, **more)
+    def local(config_: RunConfig, *words: object, **more: object) -> Rollout:
+        own = config_.engine.model_copy(update={"rollout": "local"})
+        return make_rollout(config_.model_copy(update={"engine": own}), *words, **more)
 
     monkeypatch.setattr(calibrate, "make_rollout", local)
-    found = estimate_of(make_home(tmp_path), "ahead", engine={"device": "cpu", **engine})
-    drawing = found.parts["sample"] + found.parts["reward"]
-    learning = found.parts["update"] + found.parts.get("logprobs", 0.0)
-    assert found.seconds_per_step == pytest.approx(max(drawing, learning) if apart else drawing + learning)
-    assert any("no time was taken off" in words for words in found.warnings) == (not apart)
+    estimate = estimate_of(runs_home, "ahead", engine={"device": "cpu", **engine})
+    drawing = estimate.parts["sample"] + estimate.parts["reward"]
+    learning = estimate.parts["update"] + estimate.parts.get("logprobs", 0.0)
+    assert estimate.seconds_per_step == pytest.approx(max(drawing, learning) if apart else drawing + learning)
+    assert any("no time was taken off" in words for words in estimate.warnings) == (not apart)
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) -> None:
-    run, out = setting(make_home(tmp_path), "plain"), tmp_path / "out"
+def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(runs_home: Path, tmp_path: Path) -> None:
+    run, out = setting(runs_home, "plain"), tmp_path / "out"
     kept, later, longer = out / "estimate.json", tmp_path / "later.json", {"steps": 5}
     later.write_text(ESTIMATE.model_dump_json(), encoding="utf-8")
     assert run.train(out) == 0
@@ -158,15 +146,16 @@ def test_a_run_that_goes_on_keeps_an_estimate_where_it_has_none(tmp_path: Path) 
     assert event["data"]["estimate"]["seconds_per_step"] == 3.0
 
 
-def test_the_command_and_the_run_that_compares_itself(tmp_path: Path, capsys) -> None:
-    home = make_home(tmp_path)
-    run = setting(home, "plain")
+def test_the_command_and_the_run_that_compares_itself(runs_home: Path, tmp_path: Path, capsys) -> None:
+    run = setting(runs_home, "plain")
     path, written = str(run.write()), tmp_path / "estimate.json"
+    written.write_text("{}", encoding="utf-8")
+    assert run.train(tmp_path / "refused", "--estimate", str(written)) != 0
     assert main(["estimate", path, "--out", str(written)]) == 0
     assert "whole run" in capsys.readouterr().out
-    told = Estimate.model_validate_json(written.read_text())
+    estimate = Estimate.model_validate_json(written.read_text())
     assert run.train(tmp_path / "out", "--estimate", str(written)) == 0
-    assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == told
+    assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == estimate
     (event,) = [row for row in rows(tmp_path / "out" / "events.jsonl") if row.get("type") == "estimate"]
     steps = rows(tmp_path / "out" / "metrics.jsonl")
     took = sorted(step["seconds"]["total"] for step in steps)
@@ -174,40 +163,22 @@ def test_the_command_and_the_run_that_compares_itself(tmp_path: Path, capsys) ->
     assert event["data"]["actual"] == {"seconds_per_step": pytest.approx(middle), "peak_memory_bytes": most}
 
 
-def test_a_file_that_is_no_estimate_is_refused(tmp_path: Path) -> None:
-    run = setting(make_home(tmp_path), "plain")
-    wrong = tmp_path / "wrong.json"
-    wrong.write_text("{}", encoding="utf-8")
-    assert main(["train", str(run.write()), "--out", str(tmp_path / "out"), "--estimate", str(wrong)]) != 0
-
-
-def test_the_lab_job(tmp_path: Path) -> None:
-    home = make_home(tmp_path)
-    asked = RunConfig.from_file(setting(home, "plain").write())
-    job = {"kind": "estimate", "reward": asked.to_dict()["reward"], "options": {}, "config": asked.to_dict()}
-    words = ["lab", str(home / "job.json"), "--out", str(tmp_path / "lab")]
-    (home / "job.json").write_text(json.dumps(job), encoding="utf-8")
+def test_the_lab_job(runs_home: Path, tmp_path: Path) -> None:
+    config_ = RunConfig.from_file(setting(runs_home, "plain").write())
+    job = {"kind": "estimate", "reward": config_.to_dict()["reward"], "options": {}, "config": config_.to_dict()}
+    words = ["lab", str(runs_home / "job.json"), "--out", str(tmp_path / "lab")]
+    (runs_home / "job.json").write_text(json.dumps(job), encoding="utf-8")
     assert main(words) == 0
-    found = Estimate.model_validate_json((tmp_path / "lab" / "result.json").read_text())
-    assert found.config_digest == asked.digest()
-    (home / "job.json").write_text(json.dumps({**job, "config": None}), encoding="utf-8")
+    estimate = Estimate.model_validate_json((tmp_path / "lab" / "result.json").read_text())
+    assert estimate.config_digest == config_.digest()
+    (runs_home / "job.json").write_text(json.dumps({**job, "config": None}), encoding="utf-8")
     assert main(words) == 2
     assert "config" in json.loads((tmp_path / "lab" / "error.json").read_text())["message"]
 
 
-ESTIMATE = Estimate(
-    config_digest="d",
-    device="cpu",
-    device_name="cpu",
-    seconds_per_step=3.0,
-    seconds_total=30.0,
-    parts={},
-    peak_memory_bytes=2_000_000_000,
-    completion_tokens=5.0,
-    length_from="calibration",
-    prompts=2,
-    calibration_seconds=1.0,
-)
+_TIMES = {"seconds_per_step": 3.0, "seconds_total": 30.0, "calibration_seconds": 1.0, "parts": {}}
+_SIZES = {"peak_memory_bytes": 2_000_000_000, "completion_tokens": 5.0, "length_from": "calibration", "prompts": 2}
+ESTIMATE = Estimate(config_digest="d", device="cpu", device_name="cpu", **_TIMES, **_SIZES)
 
 
 def test_the_error_by_hand() -> None:

@@ -1,6 +1,8 @@
 """When a checkpoint is cut, which ones stay, what a wish to stop leaves behind, and making a model folder of one."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -46,9 +48,7 @@ def pinned(out: Path, text: str) -> Path:
         ({"every": None, "cost": 1e-9}, [0, 1, 5], [1, 5]),
     ],
 )
-def test_cut_every_so_many_steps_or_as_often_as_the_cost_allows(
-    runs_home: Path, tmp_path: Path, when: dict[str, object], cut: list[int], kept: list[int]
-) -> None:
+def test_cut_every_so_many_steps_or_as_often_as_the_cost_allows(runs_home, tmp_path, when, cut, kept):
     out = tmp_path / "run"
     assert setting(runs_home, "plain").train(out, optim={"steps": 5}, checkpoints=when) == 0
     assert cut_at(out) == cut
@@ -69,18 +69,12 @@ def test_the_best_and_the_pinned_stay(runs_home: Path, tmp_path: Path) -> None:
     assert names_of_steps(out) == [f"step-{step:06d}" for step in sorted({3, best[-1], 13, 14})]
 
 
-def test_pins_that_cannot_be_read_keep_everything(runs_home: Path, tmp_path: Path) -> None:
-    out = pinned(tmp_path / "run", '{"3": true}')
-    assert setting(runs_home, "plain").train(out) == 0
+@pytest.mark.parametrize(("pins", "held"), [('{"3": true}', nullcontext), ("[]", pruning)])
+def test_nothing_is_removed_by_pins_that_cannot_be_read_or_while_somebody_decides(runs_home, tmp_path, pins, held):
+    out = pinned(tmp_path / "run", pins)
+    with held(out / "checkpoints"):
+        assert setting(runs_home, "plain").train(out) == 0
     assert len(names_of_steps(out)) == 5
-
-
-def test_nothing_is_removed_while_somebody_decides_which_stay(runs_home: Path, tmp_path: Path) -> None:
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
-    with pruning(tmp_path / "run/checkpoints") as mine:
-        assert mine
-        assert setting(runs_home, "plain").train(tmp_path / "run") == 0
-        assert len(names_of_steps(tmp_path / "run")) == 5
 
 
 # ---------------------------------------------------------------------- a wish to stop
@@ -114,27 +108,17 @@ def resumed(home: Path, out: Path, name: str, **more: object) -> Result:
     return result(out)
 
 
-def in_update(out: Path) -> Callable[[Trainer], bool]:
-    """Inside an update of the third step, after its first change to the weights."""
-    return lambda trainer: steps_in(out) >= 2 and trainer._training.changed_in == 3
-
-
-def while_sampling(out: Path, step: int) -> Callable[[Trainer], bool]:
-    """Between steps, then some tokens of the next."""
-    checks: list[int] = []
-
-    def when(trainer: Trainer) -> bool:
-        checks.extend([1] if steps_in(out) == step else [])
-        return len(checks) > 5
-
-    return when
+def at_check(out: Path, step: int, number: int) -> Callable[[Trainer], bool]:
+    """Of the checks after this step: the first is between steps, others are within the next."""
+    checks = count(1)
+    return lambda trainer: steps_in(out) == step and next(checks) >= number
 
 
 @pytest.mark.parametrize("name", ["plain", "dynamic"])
 def test_stopped_while_sampling_the_step_before_is_kept(runs_home: Path, tmp_path: Path, whole, name: str) -> None:
     """The newest checkpoint is three steps old, and the problems of the step in hand are drawn already."""
     out = tmp_path / "run"
-    stop(runs_home, out, name, while_sampling(out, 3), **SELDOM)
+    stop(runs_home, out, name, at_check(out, 3, 6), **SELDOM)
     assert (steps_in(out), cut_at(out)) == (3, [0, 3])
     assert resumed(runs_home, out, name, **SELDOM) == whole(name)
 
@@ -147,11 +131,10 @@ def test_stopped_while_sampling_the_step_before_is_kept(runs_home: Path, tmp_pat
         ("ahead-iterations", SELDOM, 3, [0, 3]),
     ],
 )
-def test_stopped_in_an_update(
-    runs_home: Path, tmp_path: Path, whole, name: str, more: dict[str, object], steps: int, cut: list[int]
-) -> None:
+def test_stopped_in_an_update(runs_home, tmp_path, whole, name, more, steps, cut):
     out = tmp_path / "run"
-    stop(runs_home, out, name, in_update(out), **more)
+    # Inside an update of the third step, after its first change to the weights.
+    stop(runs_home, out, name, lambda trainer: steps_in(out) >= 2 and trainer._training.changed_in == 3, **more)
     assert (steps_in(out), cut_at(out)) == (steps, cut)
     assert resumed(runs_home, out, name, **more) == whole(name)
 
@@ -170,21 +153,22 @@ def test_killed_while_the_final_weights_are_written(runs_home: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["plain", "lora", "iterations"])
-def test_exporting_the_last_checkpoint_gives_the_final_weights(runs_home: Path, tmp_path: Path, name: str) -> None:
-    out = tmp_path / "run"
-    assert setting(runs_home, name).train(out, optim={"steps": 2}) == 0
-    assert main(["export", str(out / "checkpoints/step-000002"), "--out", str(tmp_path / "made")]) == 0
-    made, wanted = (load(folder, dtype="float32") for folder in (tmp_path / "made", out / "checkpoints/final"))
+def test_exporting_the_last_checkpoint_gives_the_final_weights(finished, tmp_path: Path, name: str) -> None:
+    checkpoints = finished(name) / "checkpoints"
+    assert main(["export", str(checkpoints / "step-000004"), "--out", str(tmp_path / "made")]) == 0
+    made, wanted = (load(folder, dtype="float32") for folder in (tmp_path / "made", checkpoints / "final"))
     ours, theirs = made.model.state_dict(), wanted.model.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "made").num_parameters() == made.parameters()
 
 
-def test_what_cannot_be_exported(runs_home: Path, stopped: Path, tmp_path: Path) -> None:
-    out, made = tmp_path / "run", tmp_path / "made"
-    assert setting(runs_home, "plain").train(out, optim={"steps": 1}) == 0
-    final, checkpoint = out / "checkpoints/final", stopped / "checkpoints/step-000003"
+def test_what_cannot_be_exported(finished, stopped: Path, tmp_path: Path) -> None:
+    made, final, checkpoint = (
+        tmp_path / "made",
+        finished("plain") / "checkpoints/final",
+        stopped / "checkpoints/step-000003",
+    )
     for source, target, more, status in (
         (final, made, [], CheckpointError.exit_status),  # a model folder already
         (checkpoint, tmp_path, [], CheckpointError.exit_status),  # is there already

@@ -15,14 +15,16 @@ import pytest
 from safetensors.torch import load_file
 
 from grpo_core import launch
+from grpo_core.checkpoint_files import step_folder
 from grpo_core.cli import main
 from grpo_core.config import EngineConfig
 from grpo_core.errors import ConfigError
 from grpo_core.launch_hosts import passed_on
-from tests.processes import below, clean_environment, lives, wait_for
+from tests.processes import lives, wait_for
 from tests.tables import cases
 
-from .tiny import config, tiny_folder
+from .runs import Launched, far, names_of_steps, outcome_of, weights_of
+from .tiny import config
 
 HERE = "sh -c 'shift; exec \"$@\"' sh"
 """A remote shell that reaches this machine by any name."""
@@ -34,18 +36,9 @@ ON_ONE_SLOW = pytest.param({"devices": 2}, {}, id="devices", marks=pytest.mark.s
 ON_TWO_SLOW = pytest.param({"nodes": 2}, TWO_HOSTS, id="machines", marks=pytest.mark.slow)
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("home")
-    base = tiny_folder(folder / "base")
-    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": list(range(30))}))
-    problems = [{"prompt": "say " + "x" * (n % 7), "answer": "k"} for n in range(12)]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
-    return folder
-
-
 def written(home, out, *, engine, **parts):
     settings = {
+        "model": {"path": "ends"},
         "sampling": {"group_size": 4, "prompts_per_step": 4, "max_completion_tokens": 24},
         # The reward falls with the length of long completions, so that there is something to learn.
         "algorithm": {"overlong": {"buffer_tokens": 12}},
@@ -57,40 +50,15 @@ def written(home, out, *, engine, **parts):
     return path
 
 
-class Launched:
-    """A `grpo train`, and what it prints in one file."""
-
-    def __init__(self, home, out, *, environment=None, **parts):
-        self.out, self._file = out, home / f"{out.name}.txt"
-        words = ["train", str(written(home, out, **parts)), "--out", str(out)]
-        with self._file.open("w") as printed:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "grpo_core.cli", *words],
-                env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-            )
-
-    @property
-    def printed(self):
-        return self._file.read_text(encoding="utf-8")
-
-    def in_training(self):
-        """Every process of it, once a step is done."""
-        wait_for(lambda: "step 1/" in self.printed, lambda: self.printed, self.process)
-        return below(self.process.pid)
-
-    def ended(self):
-        """(exit status, status and code of the outcome)."""
-        status = self.process.wait()
-        told = json.loads((self.out / "outcome.json").read_text()) if (self.out / "outcome.json").exists() else {}
-        return status, told.get("status"), told.get("code")
+def launched(home, out, *, environment=None, **parts):
+    return Launched(written(home, out, **parts), out, **(environment or {}))
 
 
-def weights(out):
-    tensors = load_file(out / "checkpoints" / "final" / "model.safetensors")
-    return {name: tensor.double() for name, tensor in tensors.items()}
+def end_of(run):
+    """(exit status, status and code of the outcome)."""
+    status = run.ended()
+    outcome = outcome_of(run.out) if (run.out / "outcome.json").exists() else {}
+    return status, outcome.get("status"), outcome.get("code")
 
 
 def rank_of(process):
@@ -107,66 +75,58 @@ def alone(home, tmp_path_factory):
     """Weights of a run in one process."""
     out = tmp_path_factory.mktemp("alone") / "run"
     assert main(["train", str(written(home, out, engine={})), "--out", str(out)]) == 0
-    return weights(out)
+    return weights_of(out)
 
 
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE_SLOW, ON_TWO])
 def test_two_ranks_learn_what_one_does(home, alone, tmp_path, engine, environment):
-    launched = Launched(home, tmp_path / "two", engine=engine, environment=environment)
-    assert launched.ended()[0] == 0, launched.printed
-    two, base = weights(launched.out), load_file(home / "base" / "model.safetensors")
-    assert max((alone[name] - base[name]).abs().max() for name in alone) > 1e-4  # it did learn something
-    assert max((alone[name] - two[name]).abs().max() for name in alone) < 1e-6
-    assert json.loads((launched.out / "manifest.json").read_text())["platform"]["ranks"] == 2
+    run = launched(home, tmp_path / "two", engine=engine, environment=environment)
+    assert run.ended() == 0, run.printed
+    assert far(alone, load_file(home / "ends" / "model.safetensors")) > 1e-4  # it did learn something
+    assert far(alone, weights_of(run.out)) < 1e-6
+    assert json.loads((run.out / "manifest.json").read_text())["platform"]["ranks"] == 2
 
 
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
 def test_a_killed_rank_ends_everything_and_is_named(home, tmp_path, engine, environment):
-    launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
-    everything = launched.in_training()
+    run = launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
+    everything = run.until("step 1/")
     (second,) = [process for process in everything if rank_of(process) == "1"]
     second.kill()
-    assert launched.ended() == (-signal.SIGKILL, "failed", "nccl_error"), launched.printed
-    assert ("rank 1 was killed" if "devices" in engine else "the part on other ended") in launched.printed
+    assert end_of(run) == (-signal.SIGKILL, "failed", "nccl_error"), run.printed
+    assert ("rank 1 was killed" if "devices" in engine else "the part on other ended") in run.printed
     assert not any(map(lives, everything))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO_SLOW])
-def test_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
-    launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
-    everything = launched.in_training()
-    launched.process.terminate()
-    assert launched.ended() == (75, "stopped", "interrupted"), launched.printed
-    assert not any(map(lives, everything))
-    done = json.loads((launched.out / "outcome.json").read_text())["steps_done"]
-    assert max(path.name for path in (launched.out / "checkpoints").glob("step-*")) == f"step-{done:06d}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO])
-def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
-    launched = Launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
-    everything = launched.in_training()
-    assert len(everything) >= 2
-    launched.process.kill()
-    launched.process.wait()
-    wait_for(lambda: not any(map(lives, everything)), lambda: str(everything))
-
-
-@pytest.mark.slow
-def test_a_stopped_rank_is_named_by_the_watchdog(home, tmp_path):
-    launched = Launched(home, tmp_path / "run", engine={"devices": 2, "watchdog_seconds": 1.5}, **LONG)
-    (second,) = [process for process in launched.in_training() if rank_of(process) == "1"]
-    events = launched.out / "events.jsonl"
+def test_a_stopped_rank_is_named_and_a_wish_to_stop_reaches_every_rank(home, tmp_path, engine, environment):
+    engine = {**engine, "watchdog_seconds": 1.5}
+    run = launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
+    everything = run.until("step 1/")
+    (second,) = [process for process in everything if rank_of(process) == "1"]
+    events = run.out / "events.jsonl"
     second.suspend()
     try:
         wait_for(lambda: "rank 1 of 2 has not been heard of for " in events.read_text(), events.read_text)
     finally:
         second.resume()
     wait_for(lambda: "goes on after" in events.read_text(), events.read_text)
-    launched.process.terminate()
-    assert launched.ended()[0] == 75
+    run.process.terminate()
+    assert end_of(run) == (75, "stopped", "interrupted"), run.printed
+    assert not any(map(lives, everything))
+    assert names_of_steps(run.out)[-1] == step_folder(outcome_of(run.out)["steps_done"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "environment"), [ON_ONE, ON_TWO])
+def test_nothing_outlives_the_command(home, tmp_path, engine, environment):
+    run = launched(home, tmp_path / "run", engine=engine, environment=environment, **LONG)
+    everything = run.until("step 1/")
+    assert len(everything) >= 2
+    run.process.kill()
+    run.process.wait()
+    wait_for(lambda: not any(map(lives, everything)), lambda: str(everything))
 
 
 @pytest.mark.slow
@@ -178,19 +138,10 @@ def test_ranks_that_fail_have_their_own_status_and_none_waits(home, tmp_path, pa
     if not parts:
         out.mkdir()
         (out / "metrics.jsonl").write_text("")
-    launched = Launched(home, out, engine={"devices": 2}, **parts)
-    assert launched.ended()[0] == status, launched.printed
-    assert "forcefully exiting" not in launched.printed, "torchrun waited 30 s for the second and killed it"
-    assert "Traceback" not in launched.printed
-
-
-@pytest.mark.parametrize(("hosts", "word"), [("a, b", r"GRPO_HOSTS names 2 \(a, b\)"), (None, "COHORT_HOSTS")])
-def test_too_few_machines_are_refused(monkeypatch, tmp_path, hosts, word):
-    monkeypatch.delenv("GRPO_HOSTS", raising=False)
-    if hosts:
-        monkeypatch.setenv("GRPO_HOSTS", hosts)
-    with pytest.raises(ConfigError, match=word):
-        launch.launch(config(engine={"nodes": 3}), ["train"], config_file=tmp_path)
+    run = launched(home, out, engine={"devices": 2}, **parts)
+    assert run.ended() == status, run.printed
+    assert "forcefully exiting" not in run.printed, "torchrun waited 30 s for the second and killed it"
+    assert "Traceback" not in run.printed
 
 
 @pytest.mark.parametrize(

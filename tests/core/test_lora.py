@@ -70,13 +70,22 @@ def other_model(folder, tmp_path, name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_new_policy_is_the_base_model_exactly(folder, dtype):
-    policy = adapted(folder, dtype=dtype, trained=False)
+def test_a_new_policy_is_the_base_model_exactly_and_only_its_adapters_get_gradients_in_fp32(folder, dtype):
+    policy, trained = adapted(folder, dtype=dtype, trained=False), adapted(folder, dtype=dtype)
     assert torch.equal(logprobs(load(folder, dtype=dtype).model), logprobs(policy.model))
-    logprobs(policy.model).sum().backward()
+    for model in (policy.model, trained.model):
+        logprobs(model).sum().backward()
     for layer in adapter_layers(policy.model).values():  # dL/dA = Bᵀ·… and B is 0
         assert layer.lora_A[NAME].weight.grad.abs().max() == 0
         assert layer.lora_B[NAME].weight.grad.abs().max() > 0
+    for name, weight in trained.model.named_parameters():
+        if "lora_" in name:
+            assert weight.dtype == weight.grad.dtype == torch.float32
+            assert weight.grad.abs().max() > 0, name
+        else:
+            assert weight.dtype == getattr(torch, dtype)
+            assert weight.grad is None
+            assert not weight.requires_grad
 
 
 def test_what_is_trained_and_how_much(folder):
@@ -95,20 +104,6 @@ def test_what_is_trained_and_how_much(folder):
     assert plain.trainable() == plain.parameters() == base.trainable()
     with pytest.raises(ValueError, match="no adapters"), adapters_off(plain.model):
         pass
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_only_the_adapters_get_gradients_and_they_are_fp32(folder, dtype):
-    policy = adapted(folder, dtype=dtype)
-    logprobs(policy.model).sum().backward()
-    for name, weight in policy.model.named_parameters():
-        if "lora_" in name:
-            assert weight.dtype == weight.grad.dtype == torch.float32
-            assert weight.grad.abs().max() > 0, name
-        else:
-            assert weight.dtype == getattr(torch, dtype)
-            assert weight.grad is None
-            assert not weight.requires_grad
 
 
 def test_first_values_come_from_their_own_seed(folder):
@@ -146,13 +141,13 @@ def test_a_layer_by_hand(folder):
 @pytest.mark.parametrize("layout", ["left", "packed"])
 def test_log_probabilities_are_those_of_the_adapted_models_own_logits(folder, layout):
     policy = adapted(folder)
-    found = logprobs(policy.model, layout=layout)
+    got = logprobs(policy.model, layout=layout)
     expected = []
     for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
         table_TV = torch.log_softmax(policy.model(torch.tensor([[*prompt, *completion]])).logits[0].double(), -1)
         expected += [table_TV[len(prompt) - 1 + t, token].item() for t, token in enumerate(completion)]
-    assert found.tolist() == pytest.approx(expected, abs=1e-5)
-    assert (logprobs(load(folder).model) - found).abs().max() > 0.5
+    assert got.tolist() == pytest.approx(expected, abs=1e-5)
+    assert (logprobs(load(folder).model) - got).abs().max() > 0.5
 
 
 # ---------------------------------------------------------------------- the reference
@@ -221,10 +216,10 @@ def test_a_merged_weight_by_hand(folder, tmp_path):
     save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
     layer = policy.model.model.layers[1].mlp.down_proj
     w, a, b = (m.weight.float() for m in (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME]))
-    found = load_file(tmp_path / "final/model.safetensors")["model.layers.1.mlp.down_proj.weight"]
-    assert found.dtype == torch.bfloat16
-    assert torch.equal(found, (w + 0.5 * (b @ a)).bfloat16())
-    assert not torch.equal(found, layer.base_layer.weight)
+    got = load_file(tmp_path / "final/model.safetensors")["model.layers.1.mlp.down_proj.weight"]
+    assert got.dtype == torch.bfloat16
+    assert torch.equal(got, (w + 0.5 * (b @ a)).bfloat16())
+    assert not torch.equal(got, layer.base_layer.weight)
 
 
 def test_tied_embeddings_and_biases(folder, tmp_path):

@@ -1,7 +1,6 @@
 """Monitors of a run: hand-worked figures, and each flag raised and not raised."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -31,25 +30,18 @@ def test_spearman_by_hand() -> None:
     ("flag", "steps", "groups", "heldout", "raised", "figure"),
     cases("core/monitors", "flag", "steps", "groups", "heldout", "raised", "figure"),
 )
-def test_a_flag_of_a_run(
-    flag: str,
-    steps: dict[str, list[float]],
-    groups: list[list[Any]] | None,
-    heldout: list[float] | None,
-    raised: bool | None,
-    figure: float | None,
-) -> None:
+def test_a_flag_of_a_run(flag, steps, groups, heldout, raised, figure):
     """Metrics by name, a value each step; groups as step, rewards, lengths and texts."""
     rows = [dict(zip(steps, values, strict=True)) for values in zip(*steps.values(), strict=True)]
     kept = [KeptGroup(*group) for group in groups or []]
     change = HeldOut(*heldout) if heldout else None
-    (found,) = [one for one in monitor(list(enumerate(rows, start=1)), kept, change) if one.name == flag]
-    assert found.raised is raised
-    assert found.figure == (None if figure is None else pytest.approx(figure, rel=1e-5))
-    assert found.text.startswith("not computed: ") == (raised is None)
+    (result,) = [row for row in monitor(list(enumerate(rows, start=1)), kept, change) if row.name == flag]
+    assert result.raised is raised
+    assert result.figure == (None if figure is None else pytest.approx(figure, rel=1e-5))
+    assert result.text.startswith("not computed: ") == (raised is None)
 
 
 def test_a_run_without_a_step_has_no_flag() -> None:
-    found = monitor([], [], None)
-    assert len({one.name for one in found}) == 8
-    assert all(one.raised is None and one.figure is None for one in found)
+    flags = monitor([], [], None)
+    assert len({flag.name for flag in flags}) == 8
+    assert all(flag.raised is None and flag.figure is None for flag in flags)

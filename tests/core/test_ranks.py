@@ -4,7 +4,6 @@ leave, and the run's outcome must tell the cause, for the rules of retry go by i
 Two ranks run the real command; each has a word of its own before it.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -13,14 +12,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from grpo_core import launch
 from grpo_core.errors import ConfigError, DataError, Interrupted, ModelError
 from grpo_core.training import alike, ranks
 from tests.processes import clean_environment
 
-from .runs import forked
+from .runs import flip, forked, outcome_of, state_of, write_problems, write_state
 from .tiny import config, tiny_folder
 
 COMMAND = """
@@ -56,8 +54,7 @@ ELSEWHERE = "if rank == 1: os.chdir('../other')"
 
 def make_home(folder, *, seed=0, lr=1e-3, answer="k"):
     tiny_folder(folder / "base", seed=seed)
-    rows = [{"prompt": f"say {letter}", "answer": answer} for letter in "abcdefghij"]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_problems(folder / "train.jsonl", [f"say {letter}" for letter in "abcdefghij"], lambda prompt: answer)
     settings = config(engine={"threads": 1, "devices": 2}, optim={"steps": 3, "lr": lr}, checkpoints={"every": 1})
     (folder / "run.yaml").write_text(settings.to_yaml(), encoding="utf-8")
     return folder
@@ -83,9 +80,8 @@ def two(home, out, *words, before):
         text=True,
         check=False,
     )
-    told = json.loads((out / "outcome.json").read_text())
-    assert told["status"] == "failed", told
-    return done.returncode, done.stdout, told
+    assert outcome_of(out)["status"] == "failed", outcome_of(out)
+    return done.returncode, done.stdout, outcome_of(out)
 
 
 # ---------------------------------------------------------------------- one fails alone
@@ -102,9 +98,9 @@ def two(home, out, *words, before):
     ids=["memory", "defect", "before all have met"],
 )
 def test_what_another_rank_failed_of_is_the_run_s_cause(home, tmp_path, before, code, status, steps, words):
-    ended, printed, told = two(home, tmp_path / "run", before=before)
-    assert (told["code"], told["steps_done"], ended) == (code, steps, status), printed
-    assert told["message"].startswith(f"rank 1: {words}")
+    ended, printed, outcome = two(home, tmp_path / "run", before=before)
+    assert (outcome["code"], outcome["steps_done"], ended) == (code, steps, status), printed
+    assert outcome["message"].startswith(f"rank 1: {words}")
     assert ("Traceback" in printed) is (code == "internal_error")
 
 
@@ -148,20 +144,16 @@ def test_inputs_that_differ_are_refused_by_their_kind(monkeypatch, what, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "code", "status"),
-    [
-        ({"seed": 1}, "model_error", 4),
-        ({"lr": 2e-3}, "config_error", 2),
-        ({"answer": "m"}, "data_error", 3),
-    ],
+    [({"seed": 1}, "model_error", 4), ({"lr": 2e-3}, "config_error", 2), ({"answer": "m"}, "data_error", 3)],
     ids=["model", "config", "data"],
 )
 def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status):
     """The files have the same names and sizes."""
     home = make_home(tmp_path / "home")
     make_home(tmp_path / "other", **other)
-    ended, printed, told = two(home, tmp_path / "run", before=ELSEWHERE)
-    assert (told["code"], ended) == (code, status), printed
-    assert told["message"].startswith("rank 0 and rank 1 do not read the same: ")
+    ended, printed, outcome = two(home, tmp_path / "run", before=ELSEWHERE)
+    assert (outcome["code"], ended) == (code, status), printed
+    assert outcome["message"].startswith("rank 0 and rank 1 do not read the same: ")
     assert not (tmp_path / "run" / "manifest.json").exists(), "it stood on nothing"
 
 
@@ -173,24 +165,14 @@ def kept(home, tmp_path_factory):
     return out / "checkpoints" / "step-000001"
 
 
-def other_weights(folder):
-    weights = folder / "policy.safetensors"
-    save_file({name: tensor + 1 for name, tensor in load_file(weights).items()}, weights)
-
-
 def other_manifest(folder):
-    """Whole, and of another run: its manifest is sealed anew."""
-    from grpo_core.checkpoint_files import MANIFEST, file_entries, read_manifest, write_manifest
-
-    manifest = read_manifest(folder)
-    other_weights(folder)
-    files = {name: entry for name, entry in file_entries(folder).items() if name != MANIFEST}
-    write_manifest(folder, manifest.model_copy(update={"files": files}))
+    """Whole, and of another run."""
+    write_state(folder, {**state_of(folder), "best": {"step": 1, "reward": 0.5}})
 
 
 def other_place(folder):
     """The second rank takes itself for a machine's first, which looks at every byte."""
-    other_weights(folder)
+    flip(folder / "policy.safetensors", -1)
     return f"{ELSEWHERE}; os.environ['LOCAL_RANK'] = '0'"
 
 
@@ -209,6 +191,6 @@ def test_a_rank_with_another_checkpoint_is_refused(kept, tmp_path, change, words
     shutil.copytree(home, tmp_path / "other")
     shutil.copytree(kept, home / "step-000001")
     before = change(shutil.copytree(kept, tmp_path / "other" / "step-000001")) or ELSEWHERE
-    ended, printed, told = two(home, tmp_path / "run", "--resume-from", "step-000001", before=before)
-    assert (told["code"], ended) == ("checkpoint_error", 7), printed
-    assert told["message"].startswith(words)
+    ended, printed, outcome = two(home, tmp_path / "run", "--resume-from", "step-000001", before=before)
+    assert (outcome["code"], ended) == ("checkpoint_error", 7), printed
+    assert outcome["message"].startswith(words)

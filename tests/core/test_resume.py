@@ -6,7 +6,6 @@ with vLLM and DeepSpeed are killed in their own tests.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -28,12 +27,14 @@ from .runs import (
     SETTINGS,
     STEP_POINTS,
     STEPS,
+    Launched,
     Result,
     flip,
     names_of_steps,
     result,
     rows,
     setting,
+    warnings_of,
 )
 
 ALL = {**SETTINGS, **ENGINES}
@@ -46,16 +47,16 @@ slow = pytest.mark.slow
 def assert_worth_comparing(name: str, run: Result) -> None:
     metrics = [row["metrics"] for row in run.metrics]
     assert [row["step"] for row in run.metrics] == list(range(1, STEPS + 1))
-    assert all(one["grad_norm"] > 0 for one in metrics)
+    assert all(step["grad_norm"] > 0 for step in metrics)
     if name == "dynamic":
-        assert any(one["dynamic_sampling/surplus_groups"] > 0 for one in metrics[:-1])
+        assert any(step["dynamic_sampling/surplus_groups"] > 0 for step in metrics[:-1])
     if name == "adaptive":
-        assert len({one["kl_coef"] for one in metrics}) == STEPS
-        assert any("reference_refreshed" in one for one in metrics)
+        assert len({step["kl_coef"] for step in metrics}) == STEPS
+        assert any("reference_refreshed" in step for step in metrics)
     if name == "critic":
-        assert all(one["value_loss"] > 0 for one in metrics)
+        assert all(step["value_loss"] > 0 for step in metrics)
     if name in AHEAD:
-        ages = [one["sampling/staleness"] for one in metrics]
+        ages = [step["sampling/staleness"] for step in metrics]
         assert ages[0] == 0
         assert all(age >= 1 for age in ages[1:])
 
@@ -80,24 +81,7 @@ def test_killed_two_steps_after_a_checkpoint(runs_home: Path, tmp_path: Path, na
     assert [row["step"] for row in rows(tmp_path / "run/superseded/1/metrics.jsonl")] == [4]
 
 
-def test_killed_where_the_cost_decides_when_checkpoints_are_cut(runs_home: Path, tmp_path: Path, whole) -> None:
-    """Which steps have one is the clock's word; after the first step there is one in any case."""
-    run, more = setting(runs_home, "plain"), {"checkpoints": {"every": None}}
-    assert run.train(tmp_path / "run", fault="updated:4", **more) == KILLED
-    assert "checkpoints/step-000001" in [row.get("path") for row in rows(tmp_path / "run/events.jsonl")]
-    assert run.train(tmp_path / "run", "--resume", **more) == 0
-    assert result(tmp_path / "run") == whole("plain")
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        point
-        if point in ("checkpoint:filled", "checkpoint:renamed", "prune:renamed")
-        else pytest.param(point, marks=slow)
-        for point in CUTS
-    ],
-)
+@pytest.mark.parametrize("point", [point if point in QUICK_CUTS else pytest.param(point, marks=slow) for point in CUTS])
 def test_killed_within_a_checkpoint(runs_home: Path, tmp_path: Path, whole, point: str) -> None:
     """Before its rename the checkpoint is not there and the run resumes from the one before; after it, from the new
     one."""
@@ -131,11 +115,16 @@ def test_no_more_than_the_step_in_hand_is_lost_at_any_point(runs_home: Path, tmp
         assert run.train(out, fault=point) == KILLED, point
         assert run.train(out, "--resume") == 0, point
         (resumed,) = [row for row in rows(out / "events.jsonl") if row["kind"] == "resumed"]
-        place, _, number = point.partition(":")
-        in_hand = int(number) - (place in ("drawing", "drawn"))
+        kind, _, number = point.partition(":")
+        in_hand = int(number) - (kind in ("drawing", "drawn"))
         assert in_hand - int(str(resumed["step"])) == 1, point
         assert result(out) == whole(name), point
         shutil.rmtree(out)
+
+
+def test_another_seed_is_another_run(runs_home: Path, tmp_path: Path, whole) -> None:
+    assert setting(runs_home, "plain").train(tmp_path / "run", seed=1) == 0
+    assert result(tmp_path / "run").metrics != whole("plain").metrics
 
 
 def test_killed_before_the_first_checkpoint_there_is_nothing_to_resume(runs_home: Path, tmp_path: Path) -> None:
@@ -157,11 +146,11 @@ def test_one_flipped_byte_in_any_file_is_seen(stopped: Path, tmp_path: Path, all
     assert {path.name for path in files} == {MANIFEST, "state.json", *(f"{part}.safetensors" for part in TENSORS)}
     for path in files:
         size = path.stat().st_size
-        for place in range(size) if all_bytes and path.name == MANIFEST else (0, size // 2, size - 1):
-            flip(path, place)
+        for offset in range(size) if all_bytes and path.name == MANIFEST else (0, size // 2, size - 1):
+            flip(path, offset)
             with pytest.raises(CheckpointError, match=re.escape(path.name) if not all_bytes else None):
                 verify_checkpoint(folder)
-            flip(path, place)
+            flip(path, offset)
     verify_checkpoint(folder)
 
 
@@ -212,7 +201,7 @@ os.unlink(sys.argv[-1] + "/outcome.json")  # as if it had been killed before its
 statuses += [main([*sys.argv[1:], "--resume"])]
 print(statuses, fetched[1:])
 """
-    words = ["train", str(setting(runs_home, "adaptive").write()), "--out", str(tmp_path / "run")]
+    words = ["train", str(setting(runs_home, "adaptive").write(optim={"steps": 2})), "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1:] == ["[0, 0] []"], done.stdout + done.stderr
 
@@ -224,8 +213,7 @@ def test_two_ranks_killed_and_resumed(runs_home: Path, tmp_path: Path) -> None:
     path = run.write(engine={"devices": 2})
 
     def both(out: Path, *words: str, fault: str = "") -> int:
-        command = [sys.executable, "-m", "grpo_core.cli", "train", str(path), "--out", str(out), *words]
-        return subprocess.run(command, env=os.environ | {"GRPO_FAULT": fault}, check=False).returncode
+        return Launched(path, out, *words, GRPO_FAULT=fault).ended()
 
     assert both(tmp_path / "whole") == 0
     assert both(tmp_path / "run", fault="updated:3") != 0
@@ -234,8 +222,7 @@ def test_two_ranks_killed_and_resumed(runs_home: Path, tmp_path: Path) -> None:
     assert both(tmp_path / "run", "--resume") == 0
     assert result(tmp_path / "run") == result(tmp_path / "whole")
     assert run.train(alone, "--resume") == 0
-    warnings = [row["message"] for row in rows(alone / "events.jsonl") if row.get("type") == "warning"]
-    assert any("ranks 2" in warning for warning in warnings)
+    assert any("ranks 2" in warning for warning in warnings_of(alone))
 
 
 @slow
@@ -246,19 +233,4 @@ def test_the_same_each_time_with_two_threads_of_torch(runs_home: Path, tmp_path:
     for number in range(5):
         assert run.train(tmp_path / str(number), **more) == 0
         runs.append(result(tmp_path / str(number)))
-    assert all(one == runs[0] for one in runs)
-
-
-def test_a_checkpoint_holds_the_groups_that_are_drawn_ahead(runs_home: Path, tmp_path: Path) -> None:
-    """Without them the step after it would be sampled from another policy."""
-    run = setting(runs_home, "ahead-dynamic")
-    assert run.train(tmp_path / "run", checkpoints={"every": 1, "keep": 9}) == 0
-    for step in range(STEPS + 1):
-        held = read_state(tmp_path / "run/checkpoints" / step_folder(step)).draw.ahead
-        if step in (0, STEPS):  # nothing is drawn before the first step, nor for one after the last
-            assert held is None
-            continue
-        assert held is not None
-        assert {group.sampled_at for group in held.groups[held.older :]} == {step}
-        assert len(held.kept) == 3
-        assert len(held.kept) + len(held.discarded) + held.surplus == len(held.groups)
+    assert all(each == runs[0] for each in runs)

@@ -15,6 +15,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, RunDirError
 from grpo_core.records import Manifest
 from grpo_core.run_dir import RunDir
+from tests.tables import cases
 
 from .runs import (
     KILLED,
@@ -90,15 +91,15 @@ def test_an_attempt_in_a_folder_of_its_own(plain: Setting, stopped: Path, tmp_pa
     given = ["--resume-from", str(tmp_path / "nowhere"), "--resume-from", str(stopped / NEWEST)]
     assert plain.train(out, "--spool", *given) == 0
     envelopes = spooled(out)
-    assert [one["seq"] for one in envelopes] == list(range(1, len(envelopes) + 1))
-    kinds = [one["record"]["kind"] for one in envelopes]
+    assert [row["seq"] for row in envelopes] == list(range(1, len(envelopes) + 1))
+    kinds = [row["record"]["kind"] for row in envelopes]
     assert kinds[kinds.index("manifest") + 1] == "resumed"
     record = envelopes[kinds.index("resumed")]["record"]
     assert (record["step"], record["checkpoint"]) == (3, NEWEST)
-    assert [one["path"].rpartition("/")[2] for one in record["skipped"]] == ["nowhere"]
-    found, wanted = result(out), whole("plain")
-    assert (found.weights, found.totals, found.metrics) == (wanted.weights, wanted.totals, wanted.metrics[3:])
-    assert found.evaluations == {"after.jsonl": wanted.evaluations["after.jsonl"]}
+    assert [row["path"].rpartition("/")[2] for row in record["skipped"]] == ["nowhere"]
+    got, wanted = result(out), whole("plain")
+    assert (got.weights, got.totals, got.metrics) == (wanted.weights, wanted.totals, wanted.metrics[3:])
+    assert got.evaluations == {"after.jsonl": wanted.evaluations["after.jsonl"]}
 
 
 def test_extending_a_finished_run(plain: Setting, tmp_path: Path, whole) -> None:
@@ -110,16 +111,7 @@ def test_extending_a_finished_run(plain: Setting, tmp_path: Path, whole) -> None
     assert json.loads((out / "superseded/1/outcome.json").read_text())["steps_planned"] == STEPS - 1
 
 
-@pytest.mark.parametrize(
-    ("more", "field"),
-    [
-        ({"optim": {"lr": 0.5}}, "optim.lr"),
-        ({"seed": 3}, "seed"),
-        ({"eval": {"margin": 0.2}}, "eval.margin"),
-        ({"optim": {"steps": 2}}, "optim.steps"),
-        ({}, "algorithm.twist"),  # of the checkpoint, and no longer a field
-    ],
-)
+@pytest.mark.parametrize(("more", "field"), cases("trainer/resume_refused", "more", "field"))
 def test_a_config_that_would_be_another_run_is_refused(plain: Setting, out: Path, more, field: str) -> None:
     if not more:
         state = state_of(out / NEWEST)
@@ -127,7 +119,7 @@ def test_a_config_that_would_be_another_run_is_refused(plain: Setting, out: Path
         write_state(out / NEWEST, state)
     before = tree(out)
     with pytest.raises(ConfigError) as caught:
-        choose_in(RunDir.reopen(out), config_of(plain, **more))
+        choose_in(RunDir.reopen(out), config_of(plain, **(more or {})))
     assert [problem.path for problem in caught.value.problems] == [field]
     assert tree(out) == before
 
@@ -195,21 +187,13 @@ def change(home: Path, what: str) -> None:
         path.write_text(path.read_text().replace("say ", "Say "))
 
 
-@pytest.mark.parametrize(
-    ("what", "finished"),
-    [
-        ("the training problems", False),
-        ("the training problems", True),
-        ("the held-out problems", False),
-        ("the base model's weights", False),
-        ("the model's settings", False),
-    ],
-)
-def test_inputs_that_changed_are_refused_and_nothing_is_touched(
-    runs_home: Path, out: Path, tmp_path: Path, what: str, finished: bool
-) -> None:
+INPUTS = ("the training problems", "the held-out problems", "the base model's weights", "the model's settings")
+
+
+@pytest.mark.parametrize(("what", "done"), [*((what, False) for what in INPUTS), (INPUTS[0], True)])
+def test_inputs_that_changed_are_refused_and_nothing_is_touched(runs_home, out, tmp_path, what, done):
     run = setting(shutil.copytree(runs_home, tmp_path / "home"), "plain")
-    if finished:
+    if done:
         assert run.train(out, "--resume") == 0
     change(run.home, what)
     before = tree(out)
@@ -220,43 +204,27 @@ def test_inputs_that_changed_are_refused_and_nothing_is_touched(
     assert tree(out) == before
 
 
-def test_an_attempt_that_is_refused_records_nothing_of_what_it_was_refused_for(
-    runs_home: Path, stopped: Path, tmp_path: Path
-) -> None:
+def test_an_attempt_that_is_refused_records_nothing_of_what_it_was_refused_for(runs_home, stopped, tmp_path):
     """No manifest of the wrong problems, no sums of nothing."""
     run = setting(shutil.copytree(runs_home, tmp_path / "home"), "plain")
     change(run.home, "the training problems")
     out = tmp_path / "attempt"
     assert run.train(out, "--spool", "--resume-from", str(stopped / NEWEST)) == CheckpointError.exit_status
-    records = [one["record"] for one in spooled(out)]
-    assert [one["kind"] for one in records] == ["phase", "outcome"]
+    records = [row["record"] for row in spooled(out)]
+    assert [row["kind"] for row in records] == ["phase", "outcome"]
     assert (records[-1]["code"], records[-1]["totals"], records[-1]["steps_done"]) == ("checkpoint_error", {}, 3)
     assert not (out / "manifest.json").exists()
 
 
-CODE = {"version": "0.0.1", "git_commit": "a" * 40, "dirty_sha256": "b" * 64}
-BATCHES = {"rollout_batch": 8, "rollout_tokens": 600, "micro_batch_tokens": 4096, "autocast": "bfloat16"}
-
-
-@pytest.mark.parametrize(
-    ("engine", "written", "words"),
-    [
-        ({}, {}, []),
-        ({}, {"threads": 2}, ["threads 2"]),
-        ({}, {"device": "NVIDIA H200"}, ["NVIDIA H200"]),
-        ({}, {"code": CODE}, list(CODE.values())),
-        (BATCHES, {}, [f"engine.{name}" for name in BATCHES]),
-        ({"torch_compile": True}, {}, ["torch_compile False", "with engine.torch_compile"]),
-    ],
-)
+@pytest.mark.parametrize(("engine", "written", "words"), cases("trainer/resume_warned", "engine", "written", "words"))
 def test_what_may_change_the_last_bits_is_named(stopped: Path, engine, written, words: list[str]) -> None:
     state = read_state(stopped / NEWEST)
     manifest = Manifest.model_validate_json((stopped / "manifest.json").read_bytes())
     assert state.code == manifest.code
-    config = RunConfig.from_whole({**state.config, "engine": {**state.config["engine"], **engine}})
-    told = not_bit_by_bit(manifest, config, state.model_copy(update=written))
-    assert len(told) == len(words)
-    assert all(word in one for word, one in zip(words, told, strict=True))
+    config = RunConfig.from_whole({**state.config, "engine": {**state.config["engine"], **(engine or {})}})
+    warnings = not_bit_by_bit(manifest, config, state.model_copy(update=written or {}))
+    assert len(warnings) == len(words)
+    assert all(word in warning for word, warning in zip(words, warnings, strict=True))
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "metrics.jsonl", "evals/before.jsonl"])
@@ -269,9 +237,7 @@ def test_an_unreadable_line_before_others_is_named_and_nothing_is_touched(plain:
     assert tree(out) == before
 
 
-def test_a_run_that_resumed_elsewhere_and_died_names_its_checkpoint(
-    plain: Setting, stopped: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_resumed_elsewhere_and_died_names_its_checkpoint(plain, stopped, tmp_path):
     out = tmp_path / "run"
     assert plain.train(out, "--resume-from", str(stopped / NEWEST), fault="step:4") == KILLED
     with (out / "events.jsonl").open("ab") as handle:

@@ -14,7 +14,6 @@ from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off, add_adapters
 from grpo_core.rollout import feeding, local
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.holes import fill_holes
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
 from grpo_core.rollout.shared_cache import FIRST_ROOM, SharedCache, partial, partial_by_products, shareable
@@ -53,21 +52,21 @@ def flat(groups):
 
 
 def tokens(groups):
-    return [one.tokens for one in flat(groups)]
+    return [completion.tokens for completion in flat(groups)]
 
 
-def assert_same(found, expected):
-    for one, other in zip(flat(found), flat(expected), strict=True):
-        assert (one.tokens, one.finish) == (other.tokens, other.finish)
-        assert list(one.logprobs) == pytest.approx(list(other.logprobs), abs=1e-5)
-        assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
+def assert_same(drawn, expected):
+    for completion, other in zip(flat(drawn), flat(expected), strict=True):
+        assert (completion.tokens, completion.finish) == (other.tokens, other.finish)
+        assert list(completion.logprobs) == pytest.approx(list(other.logprobs), abs=1e-5)
+        assert completion.entropy == pytest.approx(other.entropy, abs=1e-5)
 
 
 def assert_the_trainers(policy, groups, *, prompts=PROMPTS, temperature=1.0, within=1e-5):
     for prompt, group in zip(prompts, groups, strict=True):
-        for one in group:
-            again = completion_logprobs(policy.model, [prompt], [one.tokens], temperature=temperature)
-            assert list(one.logprobs) == pytest.approx(again.tolist(), abs=within)
+        for completion in group:
+            again = completion_logprobs(policy.model, [prompt], [completion.tokens], temperature=temperature)
+            assert list(completion.logprobs) == pytest.approx(again.tolist(), abs=within)
 
 
 # ---------------------------------------------------------------------- a prompt held once
@@ -80,7 +79,7 @@ def test_a_prompt_held_once_gives_what_a_prompt_held_for_every_row_gives(family,
     assert shareable(policy.model)
     shared = sample(policy, **decoding)
     assert_same(shared, sample(policy, shared=False, **decoding))
-    assert decoding.get("temperature") == 0 or len({len(one) for one in tokens(shared)}) > 5  # ragged ends
+    assert decoding.get("temperature") == 0 or len({len(ids) for ids in tokens(shared)}) > 5  # ragged ends
     if decoding.get("temperature", 1.0) > 0:
         assert_the_trainers(policy, shared, temperature=decoding.get("temperature", 1.0))
 
@@ -102,9 +101,9 @@ def test_a_model_without_our_attention_is_not_shared():
 def test_rows_outgrow_their_room(monkeypatch):
     policy, most = make(FAMILIES["grouped heads"], ends=[]), 2 * FIRST_ROOM + 10
     monkeypatch.setattr(local, "LEAST_TOKENS", 10**9)  # tracing takes longer than these tokens
-    found = sample(policy, prompts=[[3, 4, 5]], samples=2, max_tokens=most)
-    assert {len(one) for one in tokens(found)} == {most}
-    assert_the_trainers(policy, found, prompts=[[3, 4, 5]], within=2e-5)
+    drawn = sample(policy, prompts=[[3, 4, 5]], samples=2, max_tokens=most)
+    assert {len(completion) for completion in tokens(drawn)} == {most}
+    assert_the_trainers(policy, drawn, prompts=[[3, 4, 5]], within=2e-5)
 
 
 @pytest.mark.parametrize("limits", [{"max_rows": 1}, {"max_rows": 3}, {"wave_tokens": 1}, {"wave_tokens": 130}])
@@ -118,9 +117,9 @@ def test_a_sample_hangs_on_the_key_its_place_and_its_number():
     policy = make(FAMILIES["grouped heads"])
     together = sample(policy)
     rollout = LocalRollout(policy, max_rows=8)
-    for place, prompt in enumerate(PROMPTS):
-        alone = rollout.generate([prompt], samples=4, decoding=Decoding(max_tokens=40), key=(5,), places=[place])
-        assert_same(alone, [together[place]])
+    for index, prompt in enumerate(PROMPTS):
+        alone = rollout.generate([prompt], samples=4, decoding=Decoding(max_tokens=40), key=(5,), places=[index])
+        assert_same(alone, [together[index]])
     assert tokens(sample(policy, key=(6,))) != tokens(together)
     assert tokens([together[0]]) != tokens([together[3]])  # the same prompt in two places has two streams
     assert len(set(tokens([together[0]]))) == 4  # and so have the samples of a group
@@ -143,12 +142,9 @@ def test_prompts_are_fed_once_and_in_portions(monkeypatch):
 def test_a_token_each_needs_no_second_pass(shared):
     policy, passes = make(FAMILIES["grouped heads"]), []
     whole = sample(policy, shared=shared)
-    rollout = LocalRollout(policy, max_rows=64)
-    rollout._shared = shared
     policy.model.base_model.register_forward_hook(lambda *_: passes.append(1))
-    found = rollout.generate(PROMPTS, samples=4, decoding=Decoding(max_tokens=1), key=(5,))
+    assert tokens(sample(policy, shared=shared, max_tokens=1)) == [ids[:1] for ids in tokens(whole)]
     assert len(passes) == 1
-    assert tokens(found) == [one[:1] for one in tokens(whole)]
 
 
 @pytest.mark.parametrize("pad", [0, 106])  # 106 is an end token too
@@ -156,14 +152,14 @@ def test_a_token_each_needs_no_second_pass(shared):
 def test_any_end_token_ends_a_completion(pad, shared):
     ends = {1, 106, *range(200, 230)}
     free = flat(sample(make(FAMILIES["llama"], ends=[], pad=pad), samples=24, max_rows=256, shared=shared))
-    found = flat(sample(make(FAMILIES["llama"], ends=ends, pad=pad), samples=24, max_rows=256, shared=shared))
+    drawn = flat(sample(make(FAMILIES["llama"], ends=ends, pad=pad), samples=24, max_rows=256, shared=shared))
     kinds = set()
-    for one, whole in zip(found, free, strict=True):
+    for completion, whole in zip(drawn, free, strict=True):
         # The same stream without end tokens says where it should have ended: at the first of any of them.
         first = next((t for t, token in enumerate(whole.tokens) if token in ends), None)
         kept = whole.tokens if first is None else whole.tokens[: first + 1]
-        assert (one.tokens, one.finish) == (kept, "length" if first is None else "eos")
-        assert len(one.logprobs) == len(kept)
+        assert (completion.tokens, completion.finish) == (kept, "length" if first is None else "eos")
+        assert len(completion.logprobs) == len(kept)
         kinds.add("none" if first is None else "last" if first == 39 else "at once" if first == 0 else "later")
     assert kinds >= {"none", "at once", "later"}
 
@@ -171,16 +167,16 @@ def test_any_end_token_ends_a_completion(pad, shared):
 def test_an_end_token_in_the_last_place_is_an_end():
     short = {"prompts": [[5, 6]], "samples": 1, "max_tokens": 1}
     (free,) = flat(sample(make(FAMILIES["llama"], ends=[]), **short))
-    (found,) = flat(sample(make(FAMILIES["llama"], ends=free.tokens), **short))
-    assert (free.tokens, free.finish, found.finish) == (found.tokens, "length", "eos")
+    (drawn,) = flat(sample(make(FAMILIES["llama"], ends=free.tokens), **short))
+    assert (free.tokens, free.finish, drawn.finish) == (drawn.tokens, "length", "eos")
 
 
 def test_bf16_weights():
     """bf16 has 8 bits: log-probs of the same tokens may be off by some hundredths, no more."""
     policy = make(FAMILIES["grouped heads"], dtype=torch.bfloat16)
     for prompt, group in zip(PROMPTS, sample(policy), strict=True):
-        again = completion_logprobs(policy.model, [prompt] * 4, [one.tokens for one in group])
-        drawn = torch.tensor([value for one in group for value in one.logprobs])
+        again = completion_logprobs(policy.model, [prompt] * 4, [completion.tokens for completion in group])
+        drawn = torch.tensor([value for completion in group for value in completion.logprobs])
         assert (drawn - again).abs().mean() < 0.1
 
 
@@ -224,14 +220,6 @@ def test_a_prompt_takes_its_memory_once_and_rows_while_they_run():
     assert cache.bytes() == prompt + 2 * 2 * row
 
 
-@pytest.mark.parametrize(
-    ("wanted", "filled"),
-    [([1, 0, 1, 0, 0, 1, 1], [0, 5, 2, 6]), ([1, 1], [0, 1]), ([0, 0, 1], [2])],
-)
-def test_holes_are_filled_from_the_end(wanted, filled):
-    assert fill_holes(torch.tensor(wanted, dtype=torch.bool)).tolist() == filled
-
-
 @pytest.mark.parametrize("way", [partial, partial_by_products])
 @pytest.mark.parametrize("masked", [False, True])
 def test_partial_attention_is_the_formula(way, masked):
@@ -241,8 +229,8 @@ def test_partial_attention_is_the_formula(way, masked):
     if masked:
         mask[1, ..., 4:] = -torch.inf
     scores = torch.einsum("bhqd,bhkd->bhqk", query.double(), key.double()) * 0.3 + mask
-    found, found_lse = way(query, key, value, mask if masked else None, 0.3)
-    assert torch.allclose(found.double(), torch.softmax(scores, -1) @ value.double(), atol=1e-6)
+    output, found_lse = way(query, key, value, mask if masked else None, 0.3)
+    assert torch.allclose(output.double(), torch.softmax(scores, -1) @ value.double(), atol=1e-6)
     assert torch.allclose(found_lse.double(), torch.logsumexp(scores, -1), atol=1e-6)
 
 
@@ -256,9 +244,9 @@ def always(monkeypatch):
 
 
 def replayed(rollout, *, prompts=PROMPTS, traced=True, **decoding):
-    found = rollout.generate(prompts, samples=4, decoding=Decoding(**{"max_tokens": 40, **decoding}), key=(5,))
+    drawn = rollout.generate(prompts, samples=4, decoding=Decoding(**{"max_tokens": 40, **decoding}), key=(5,))
     assert (rollout._replay is not None) == traced
-    return found
+    return drawn
 
 
 def by_modules(policy, **decoding):
@@ -270,7 +258,7 @@ def by_modules(policy, **decoding):
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(
     "family",
-    [one if one in ("grouped heads", "gpt2") else pytest.param(one, marks=pytest.mark.slow) for one in FAMILIES],
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
 )
 def test_replay_gives_what_the_modules_give_and_follows_the_weights(family):
     policy = make(FAMILIES[family])
@@ -282,8 +270,8 @@ def test_replay_gives_what_the_modules_give_and_follows_the_weights(family):
     joined = rollout._replay._joined
     assert len(joined) == PRODUCTS[family] * policy.model.config.num_hidden_layers
     if family == "grouped heads":
-        assert [one.sizes for one in joined[:4]] == [[32, 16, 16], [32], [48, 48], [32]]
-        assert [one.bias() is None for one in joined[:4]] == [False, True, True, True]
+        assert [product.sizes for product in joined[:4]] == [[32, 16, 16], [32], [48, 48], [32]]
+        assert [product.bias() is None for product in joined[:4]] == [False, True, True, True]
     torch.manual_seed(9)
     with torch.no_grad():
         for weight in policy.model.parameters():
@@ -316,7 +304,7 @@ def test_no_weight_is_held_between_calls_nor_after_a_stop():
     stops = []
 
     def weights():
-        return [getattr(rollout._replay._list, one.name) for one in rollout._replay._joined]
+        return [getattr(rollout._replay._list, product.name) for product in rollout._replay._joined]
 
     def check():
         if stops:
@@ -356,13 +344,13 @@ def look(module, inputs, output):
     ids=["bf16", "looks", "experts", "capped"],
 )
 def test_models_that_cannot_be_traced_go_through_their_modules(build, dtype, warned, caplog):
-    policy, told = make(build, dtype=dtype or torch.float32), []
+    policy, messages = make(build, dtype=dtype or torch.float32), []
     if dtype == torch.float32:
         policy.model.model.norm.register_forward_hook(look)
-    rollout = LocalRollout(policy, max_rows=64, tell=told.append)
+    rollout = LocalRollout(policy, max_rows=64, tell=messages.append)
     for _ in range(2):
         assert_same(replayed(rollout, traced=False), by_modules(policy))
-    assert len(told) == warned
+    assert len(messages) == warned
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 

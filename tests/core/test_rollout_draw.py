@@ -60,15 +60,17 @@ def test_tokens_logprobs_and_entropy(odd, vocabulary, rows, temperature):
     assert_of(drawn, logits, temperature=temperature, within=1e-6)
 
 
-@pytest.mark.parametrize("shift", [0.0, 500.0, -300.0])
+@pytest.mark.parametrize("shifts", [[0.0], [500.0], [-300.0], [-400.0, 0.0, 160.0, 900.0, 0.0, 1.0]])
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_logits_of_any_size(shift, temperature):
+def test_logits_of_any_size_or_too_unlike_for_one_shift(shifts, temperature):
     torch.manual_seed(1)
-    logits = torch.randn(6, 300) * 4
-    drawn = draw(logits + shift, [0.1, 0.3, 0.5, 0.7, 0.9, 0.99], temperature=temperature)
-    assert_of(drawn, logits + shift, within=1e-5)
-    if temperature == 0:
-        assert drawn.tokens_B.tolist() == (logits + shift).argmax(-1).tolist()
+    logits = torch.randn(6, 300) * 4 + torch.tensor(shifts)[:, None]
+    drawer = TokenDrawer(Given(300), Decoding(max_tokens=1, temperature=temperature))
+    for _ in range(7):
+        with torch.no_grad():
+            drawn = drawer.draw(logits, torch.rand(6, dtype=torch.float64))
+        assert_of(drawn, logits, within=1e-5 if len(shifts) == 1 else 1e-4)
+        assert temperature or drawn.tokens_B.tolist() == logits.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -89,15 +91,6 @@ def test_logits_far_from_0_are_drawn_from_as_quickly_after_the_first_time(monkey
             drawn = drawer.draw(logits, torch.rand(5, dtype=torch.float64))
             assert_of(drawn, real, temperature=temperature, within=1e-4)
     assert len(looked) == 1
-
-
-def test_rows_too_unlike_for_one_shift():
-    torch.manual_seed(7)
-    logits = torch.randn(4, 300) * 4 + torch.tensor([[-400.0], [0.0], [160.0], [900.0]])
-    drawer = TokenDrawer(Given(300), Decoding(max_tokens=1))
-    with torch.no_grad():
-        for _ in range(7):
-            assert_of(drawer.draw(logits, torch.rand(4, dtype=torch.float64)), logits, within=1e-4)
 
 
 def test_impossible_tokens():
@@ -132,20 +125,6 @@ def test_portions_give_the_same(monkeypatch):
     assert torch.allclose(parts.logprobs_B, whole.logprobs_B, atol=1e-6)
 
 
-def test_draws_follow_the_distribution():
-    """Chi-square of 40,000 draws over 20 classes of a 1,000-token vocabulary: above 43.8 in one of a thousand seeds."""
-    torch.manual_seed(3)
-    logits = (torch.randn(1, 1000) * 2).expand(40_000, -1)
-    probs = torch.softmax(logits[0].double(), -1)
-    uniforms = torch.rand(40_000, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    weights = torch.zeros(4 * BLOCK, 40_000)
-    weights[:1000] = probs.float()[:, None]
-    tokens = inverse_cdf_blocks(weights, weights.view(4, BLOCK, -1).sum(1).double(), uniforms)
-    counts = torch.bincount(tokens % 20, minlength=20).double()
-    wanted = torch.stack([probs[torch.arange(1000) % 20 == c].sum() for c in range(20)]) * 40_000
-    assert ((counts - wanted) ** 2 / wanted).sum() < 43.8
-
-
 def test_no_token_of_weight_0_is_drawn_at_any_edge():
     weights = torch.zeros(3 * BLOCK, 2)
     weights[[BLOCK + 3, BLOCK + 9, 2 * BLOCK - 2]] = 0.1
@@ -175,18 +154,12 @@ def test_inverse_cdf_takes_the_right_token():
 
 
 @pytest.mark.parametrize(
-    ("top_p", "top_k", "kept"),
-    [
-        (1.0, 2, [0, 0.4, 0, 0.3]),
-        (0.4, 0, [0, 0.4, 0, 0]),
-        (0.41, 0, [0, 0.4, 0, 0.3]),
-        (0.001, 0, [0, 0.4, 0, 0]),
-        (0.5, 2, [0, 0.4, 0, 0]),  # after top-k the rest is the whole: 0.4/0.7 is already above 0.5
-    ],
+    ("top_p", "top_k", "kept"), [(1.0, 2, [1, 3]), (0.4, 0, [1]), (0.41, 0, [1, 3]), (0.001, 0, [1])]
 )
 def test_keep_likely(top_p, top_k, kept):
     probs = torch.tensor([[0.1, 0.4, 0.2, 0.3]])
-    assert keep_likely(probs, top_p=top_p, top_k=top_k).tolist() == [pytest.approx(kept)]
+    assert keep_likely(probs, top_p=top_p, top_k=top_k).nonzero()[:, 1].tolist() == kept
+    assert keep_likely(probs, top_p=0.5, top_k=2).tolist() == [pytest.approx([0, 0.4, 0, 0])]  # 0.4/0.7 is above 0.5
     assert keep_likely(probs, top_p=1.0, top_k=0) is probs
 
 
@@ -199,7 +172,7 @@ def test_keep_likely(top_p, top_k, kept):
 def test_waves(lengths, samples, limits, waves):
     limits = {"rows": 1000, "tokens": 10**9, "shared": True, **(limits or {})}
     apart = limits.pop("apart", False)
-    prompts = [[place if apart else 0] * length for place, length in enumerate(lengths)]
+    prompts = [[index if apart else 0] * length for index, length in enumerate(lengths)]
     planned = plan_waves(prompts, samples=samples, limits=Limits(completion=10, **limits))
     seen = sorted((row.prompt, row.sample) for wave in planned for row in wave)
     assert seen == [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
@@ -14,7 +13,7 @@ from grpo_core.model.logprobs import completion_terms
 from tests.needs import needs
 from tests.processes import grpo
 
-from .runs import make_home, rows, setting
+from .runs import far, metrics_of, setting, weights_of
 from .test_layouts import COMPLETIONS, FAMILIES, PROMPTS, make, run, same
 
 
@@ -44,7 +43,7 @@ def test_compiled_layers_give_the_same_and_only_learning_uses_them() -> None:
     once = compiled()
     assert once > 1
     for more in range(1, 4):  # layers, and rows of any size, share what was compiled
-        longer = [one * (more + 1) for one in COMPLETIONS[more:]]
+        longer = [completion * (more + 1) for completion in COMPLETIONS[more:]]
         completion_terms(model, PROMPTS[more:], longer, layout="shared").logprobs_N.sum().backward()
     assert compiled() == once
     recompute_layers(model)
@@ -61,18 +60,15 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_a_run_learns_what_it_learns_without(tmp_path: Path) -> None:
+def test_a_run_learns_what_it_learns_without(runs_home: Path, tmp_path: Path) -> None:
     """fp32's rounding apart; with adapters, recomputed layers, and a sampler that draws meanwhile from a copy."""
     needs("c++")
-    home = make_home(tmp_path)
-    found = []
+    trained = []
     for name, engine in (("without", {}), ("with", {"torch_compile": True})):
         out = tmp_path / name
-        config = setting(home, "ahead-lora").write(engine=engine, model={"dtype": "float32"})
+        config = setting(runs_home, "ahead-lora").write(engine=engine, model={"dtype": "float32"})
         grpo("train", str(config), "--out", str(out))
-        losses = [row["metrics"]["loss"] for row in rows(out / "metrics.jsonl")]
-        found.append((losses, load_file(out / "checkpoints/final/model.safetensors")))
-    (losses, weights), (also, same_weights) = found
-    assert also == pytest.approx(losses, abs=1e-5)
-    for name, weight in weights.items():
-        assert torch.allclose(same_weights[name], weight, rtol=0, atol=1e-5), name
+        trained.append(([metrics["loss"] for metrics in metrics_of(out)], weights_of(out)))
+    (losses, weights), (others, other_weights) = trained
+    assert others == pytest.approx(losses, abs=1e-5)
+    assert far(weights, other_weights) <= 1e-5

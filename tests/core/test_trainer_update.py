@@ -1,14 +1,19 @@
-"""One update of the trainer: equal whatever the micro-batches, honest about what it skips, learns what it should."""
+"""One update of the trainer: equal whatever the micro-batches, honest about what it skips, learns what it should; and
+of PPO's critic: where its values stand, what it learns from, and that it learns."""
 
 import math
 from functools import cache
 
 import pytest
 import torch
+from transformers import AutoModel
 
+from grpo_core.config import ModelConfig
 from grpo_core.errors import TrainingError
+from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
+from grpo_core.training.critic import Critic, load_critic
 from grpo_core.training.reference import Reference
 from grpo_core.training.single import SingleTraining, learning_rate
 from tests.tables import cases
@@ -41,7 +46,6 @@ def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
 
 
-# At ratio 1 a token's loss is −A: 1 for each of the two tokens of one completion, −1 for each of the other's six.
 UNEVEN = [TrainRow([10, 20, 30], [1, 2], -1.0, True), TrainRow([10, 20, 30], [3, 4, 5, 6, 7, 8], 1.0, True)]
 
 
@@ -49,11 +53,7 @@ UNEVEN = [TrainRow([10, 20, 30], [1, 2], -1.0, True), TrainRow([10, 20, 30], [3,
 def uneven(folder):
     """Gradient of the first update of UNEVEN by each algorithm, in one micro-batch."""
 
-    @cache
-    def of(**algorithm):
-        return gradient(folder, UNEVEN, algorithm=algorithm)[1]
-
-    return of
+    return cache(lambda **algorithm: gradient(folder, UNEVEN, algorithm=algorithm)[1])
 
 
 def gradient(folder, rows, **parts):
@@ -64,26 +64,15 @@ def gradient(folder, rows, **parts):
     return metrics, torch.cat([p.grad.flatten() for p in policy.model.parameters()])
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "loss"),
-    [
-        ({"aggregation": "sequence_mean"}, 0.0),  # (1 − 1) / 2
-        ({"aggregation": "token_mean"}, -0.5),  # (2 − 6) / 8
-        ({"aggregation": "constant", "aggregation_constant": 10}, -0.2),  # (2 − 6) / (2 · 10)
-        ({"aggregation": "sequence_sum"}, -2.0),  # (2 − 6) / 2
-        ({"aggregation": "local_token_mean", "local_batch": 1}, 0.0),  # (2/2 − 6/6) / 2: mean of means
-        ({"aggregation": "local_token_mean", "local_batch": 2}, -0.5),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("algorithm", "loss"), cases("trainer/first_steps", "algorithm", "loss"))
 @pytest.mark.parametrize("engine", [{"micro_batch_tokens": 1}, {"layout": "packed"}, {"layout": "left"}], ids=str)
 def test_the_first_step_through_every_cut_and_layout(folder, uneven, algorithm, loss, engine):
-    metrics, found = gradient(folder, UNEVEN, algorithm=algorithm, engine=engine)
+    metrics, got = gradient(folder, UNEVEN, algorithm=algorithm, engine=engine)
     assert metrics["loss"] == pytest.approx(loss, abs=1e-6)
     assert not any(name.startswith("clip_ratio") for name in metrics)  # at μ=1 there is none, which is not 0
     whole = uneven(**algorithm)
     assert whole.norm() > 0.01
-    assert (found - whole).norm() < 1e-6 * whole.norm()
+    assert (got - whole).norm() < 1e-6 * whole.norm()
 
 
 @pytest.mark.parametrize(("mini_batches", "budget"), [(2, 1), (4, 24), (4, 100_000)])
@@ -99,24 +88,15 @@ def test_a_mini_batch_has_the_gradient_it_has_alone(folder, mini_batches, budget
         "sampling": {"group_size": 2, "prompts_per_step": 4},
         "engine": {"micro_batch_tokens": budget},
     }
-    _, found = gradient(folder, rows, **parts)
+    _, got = gradient(folder, rows, **parts)
     _, alone = gradient(folder, rows[-len(rows) // mini_batches :])
     assert alone.norm() > 0.01
-    assert (found - alone).norm() < 3e-6 * alone.norm()
-
-
-def test_the_divergence_to_an_equal_reference_is_0(folder):
-    _, training = build(folder, reference=True, algorithm={"kl": {"coef": 0.5}})
-    metrics = training.update(ROWS, step=1).metrics
-    assert (metrics["loss"], metrics["kl"]) == (
-        pytest.approx(-1 / 22, abs=1e-6),
-        0.0,
-    )  # 22 tokens; Σ A = 4 − 2 + 1.5 − 2.5
+    assert (got - alone).norm() < 3e-6 * alone.norm()
 
 
 def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     """At ratio 1 the gradient of the token-mean loss is −Σ A·∇log π / tokens, with nothing else in it."""
-    metrics, found = gradient(folder, ROWS)
+    metrics, got = gradient(folder, ROWS)
     plain = load(folder)
     total = torch.zeros(())
     for row in ROWS:
@@ -124,12 +104,7 @@ def test_gradient_is_that_of_the_weighted_log_likelihood(folder):
     total.backward()
     expected = torch.cat([p.grad.flatten() for p in plain.model.parameters()])
     assert metrics["grad_norm"] == pytest.approx(expected.norm().item(), rel=1e-4)
-    assert torch.allclose(found, expected, atol=1e-6)
-
-
-def test_temperature_is_in_the_gradient(folder):
-    hot, cold = (gradient(folder, ROWS, sampling={"group_size": 2, "temperature": t})[1].norm() for t in (2.0, 1.0))
-    assert hot < 0.8 * cold
+    assert torch.allclose(got, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +138,10 @@ def test_the_optimiser_steps_without_any_signal(folder):
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 def test_masked_rows_do_not_count(folder, aggregation):
     masked = TrainRow([1, 2], [3, 4, 5, 6, 7, 8], 3.0, False)
-    (more, found), (metrics, expected) = (
+    (more, got), (metrics, expected) = (
         gradient(folder, rows, algorithm={"aggregation": aggregation}) for rows in ([*ROWS, masked], ROWS)
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(got, expected)
     assert more["loss"] == metrics["loss"]
 
 
@@ -184,8 +159,8 @@ def test_to_which_policy_the_ratio_is(folder, stale, algorithm, times, gradients
         return training.update([row], step=1).metrics["grad_norm"]
 
     sampled = [value - math.log(times) for value in own]
-    found = norm(TrainRow(prompt, completion, 1.0, True, sampler_logprobs=sampled, stale=stale))
-    assert found == pytest.approx(gradients * norm(TrainRow(prompt, completion, 1.0, True)), rel=1e-4)
+    got = norm(TrainRow(prompt, completion, 1.0, True, sampler_logprobs=sampled, stale=stale))
+    assert got == pytest.approx(gradients * norm(TrainRow(prompt, completion, 1.0, True)), rel=1e-4)
 
 
 def test_inner_iterations_report_clipping(folder):
@@ -206,9 +181,8 @@ def test_kl_pulls_back_to_the_reference(folder):
 def test_gradient_is_clipped(folder):
     tight = {"steps": 1, "lr": 1e-3, "max_grad_norm": 1e-3}
     policy, training = build(folder, optim=tight)
-    norm = training.update(ROWS, step=1).metrics["grad_norm"]
+    assert training.update(ROWS, step=1).metrics["grad_norm"] > 0.01  # as it was before clipping
     after = torch.cat([p.grad.flatten() for p in policy.model.parameters()]).norm().item()
-    assert norm > 0.01  # as it was before clipping
     assert after == pytest.approx(1e-3, rel=1e-3)
 
 
@@ -280,3 +254,141 @@ def test_masked_rows_have_no_say_in_the_entropy_threshold(folder):
     training.measure(rows)
     expected = gradient(folder, ROWS, algorithm=share)[0]["grad_norm"]
     assert training.update(rows, step=1).metrics["grad_norm"] == pytest.approx(expected, rel=1e-5)
+
+
+PROMPTS = [[10, 20, 30], [40], [50, 60, 70, 80, 90, 100]]
+COMPLETIONS = [[1, 2, 3, 4], [5], [6, 7]]
+RETURNS_N = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, -0.5, 1.5])
+EVEN_N = torch.full((7,), 1 / 7)
+ZERO_N = torch.zeros(7)
+
+
+def settings(*, layout="right", dtype="float32", lr=1e-3, value_clip=0.2):
+    return config(
+        model={"path": "base", "dtype": dtype},
+        algorithm={"advantage": "gae", "scale": "batch_std", "critic": {"lr": lr, "value_clip": value_clip}},
+        engine={"threads": 1, "layout": layout},
+    )
+
+
+def critic(folder, *, head=0.0, **chosen):
+    """With `head`, its last layer is not 0 but drawn with that spread."""
+    made = Critic(load(folder, dtype=chosen.get("dtype", "float32")), settings(**chosen))
+    if head:
+        weight = made.weights[-2]
+        weight.data = torch.empty(weight.shape).normal_(0, head, generator=torch.Generator().manual_seed(2))
+    return made
+
+
+def test_values_start_at_zero(folder):
+    source = find_model(ModelConfig(path=str(folder)), base=folder)
+    made = load_critic(source, settings(), device=torch.device("cpu"))
+    values_N = made.values(PROMPTS, COMPLETIONS)
+    assert values_N.tolist() == [0.0] * 7
+    assert values_N.dtype == torch.float32
+    assert not values_N.requires_grad
+    # the base model without its output layer (258 × 32), and a head of 32 weights and one more
+    assert made.parameters() == load(folder).parameters() - 258 * 32 + 33
+
+
+@pytest.mark.parametrize("layout", ["right", "left", "packed"])
+def test_a_value_is_read_where_its_token_is_predicted(folder, layout):
+    made = critic(folder, head=0.5, layout=layout)
+    backbone = AutoModel.from_pretrained(folder)
+    weight_1D = made.weights[-2].detach().double()
+    expected = []
+    for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
+        hidden_TD = backbone(torch.tensor([[*prompt, *completion]])).last_hidden_state[0].detach().double()
+        expected += (hidden_TD @ weight_1D[0])[len(prompt) - 1 : -1].tolist()
+    assert made.values(PROMPTS, COMPLETIONS).tolist() == pytest.approx(expected, abs=1e-5)
+    assert max(expected) - min(expected) > 1
+
+
+def test_the_first_loss_and_gradient_by_hand(folder):
+    """With all values 0, L = ½·R² and dL/db of the head's bias is Σ w·(0 − R)."""
+    made = critic(folder)
+    loss = made.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N, EVEN_N)
+    assert loss == pytest.approx((1 + 1 + 0.25 + 4 + 0 + 0.25 + 2.25) / 14)
+    assert made.weights[-1].grad.item() == pytest.approx(-3.5 / 7)
+
+
+def test_the_loss_is_held_by_the_clip(folder):
+    """Value 0, old value −1, ε 0.2: the clipped value is −0.8, so at return 1 the loss is ½·1.8² and has no gradient;
+    at return −1 the unclipped ½·1² is the larger one, and has."""
+    made = critic(folder)
+    old_N, returns_N = torch.full((4,), -1.0), torch.tensor([1.0, 1.0, -1.0, -1.0])
+    loss = made.learn(PROMPTS[:1], COMPLETIONS[:1], old_N, returns_N, torch.tensor([1.0, 0.0, 10.0, 0.0]))
+    assert loss == pytest.approx(0.5 * 1.8**2 + 10 * 0.5)
+    assert made.weights[-1].grad.item() == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_micro_batches_add_up(folder, dtype):
+    whole, parts = critic(folder, head=0.5, dtype=dtype), critic(folder, head=0.5, dtype=dtype)
+    loss = whole.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N, EVEN_N)
+    total, start = 0.0, 0
+    for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
+        here = slice(start, start := start + len(completion))
+        total += parts.learn([prompt], [completion], ZERO_N[here], RETURNS_N[here], EVEN_N[here])
+    exact = dtype == "float32"
+    assert total == pytest.approx(loss, rel=1e-5 if exact else 2e-2)
+    for weight, other in zip(whole.weights, parts.weights, strict=True):
+        assert weight.grad.dtype == torch.float32
+        largest = weight.grad.abs().max().item()
+        assert torch.allclose(weight.grad, other.grad, rtol=0, atol=(1e-5 if exact else 5e-2) * max(largest, 1e-3))
+    assert whole.weights[0].grad.abs().max() > 0  # the backbone learns too
+    whole.zero_gradients()
+    assert all(grad.abs().max() == 0 for grad in whole.trained.gradients())
+
+
+@pytest.mark.parametrize("layout", ["right", "packed"])
+def test_it_learns_the_returns(folder, layout):
+    made = critic(folder, layout=layout, lr=3e-3)
+    losses = []
+    for _ in range(60):
+        old_N = made.values(PROMPTS, COMPLETIONS)
+        made.zero_gradients()
+        losses.append(made.learn(PROMPTS, COMPLETIONS, old_N, RETURNS_N, EVEN_N))
+        made.step(1.0)
+    assert losses[-1] < losses[0] / 1000
+    assert made.values(PROMPTS, COMPLETIONS).tolist() == pytest.approx(RETURNS_N.tolist(), abs=0.05)
+
+
+def test_one_step_by_hand(folder):
+    """Adam's first step is lr · g / (|g| + eps) for each weight, whatever the gradient's length."""
+    made = critic(folder, lr=1e-3)
+    before = [weight.detach().clone() for weight in made.weights]
+    made.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N, EVEN_N)
+    gradients = [weight.grad.clone() for weight in made.weights]
+    norm = made.step(0.1)
+    expected = torch.cat([g.flatten() for g in gradients]).norm().item()
+    assert norm == pytest.approx(expected)  # before clipping
+    assert norm > 0.2
+    assert torch.cat([weight.grad.flatten() for weight in made.weights]).norm().item() == pytest.approx(0.1, rel=1e-4)
+    moved = made.weights[-1] - before[-1]
+    assert moved.item() == pytest.approx(1e-3)  # against the gradient −0.5
+    # with the head at 0 nothing reaches the backbone yet, and it stands still
+    assert all(torch.equal(a, b) for a, b in zip(made.weights[:-2], before[:-2], strict=True))
+
+
+def test_small_steps_are_not_lost_in_bf16(folder):
+    made = critic(folder, head=0.5, dtype="bfloat16", lr=1e-6)
+    coarse = made.values(PROMPTS, COMPLETIONS)
+    weight, before = made.weights[0], made.weights[0].detach().clone()
+    for _ in range(3):
+        made.zero_gradients()
+        made.learn(PROMPTS, COMPLETIONS, coarse, RETURNS_N, EVEN_N)
+        norm = torch.cat([weight.grad.flatten() for weight in made.weights]).norm().item()
+        assert made.step(1.0) == pytest.approx(norm)
+    moved = (weight - before).abs().max().item()
+    assert moved == pytest.approx(3e-6, rel=0.1)
+    assert made.values(PROMPTS, COMPLETIONS).dtype == torch.float32
+
+
+def test_a_gradient_that_is_no_number_stops_it(folder):
+    made = critic(folder)
+    before = made.weights[-1].clone()
+    made.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N * float("nan"), EVEN_N)
+    with pytest.raises(TrainingError, match=r"critic's gradient is nan.*algorithm\.critic\.lr"):
+        made.step(1.0)
+    assert torch.equal(made.weights[-1], before)

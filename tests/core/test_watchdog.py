@@ -1,20 +1,24 @@
-"""The watchdog names what is waited for: on a clock that the tests move, then in real runs that hang for a while."""
+"""What a run says of itself. The watchdog names what is waited for: on a clock that the tests move, then in real runs
+that hang for a while. Progress: plain lines where nobody watches, one line drawn over on a terminal, everything in
+the log."""
 
+import io
+import json
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from grpo_core import watchdog
+from grpo_core.progress import Progress
 from grpo_core.rewards import runner
 from grpo_core.watchdog import Watchdog, at, doing, rest, waiting
 from tests.processes import wait_for
 
 from .rewards.judge_asked import opened, values
 from .rewards.judge_server import Seen, Server, says
-from .runs import make_home, rows, setting
+from .runs import rows, setting
 
 Moments = dict[int, Callable[[], object]]
 
@@ -79,11 +83,11 @@ def test_zero_switches_it_off() -> None:
 
 
 def test_two_threads_are_both_named_and_one_that_rests_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, told, go = Watched(monkeypatch), threading.Event(), threading.Event()
+    watched, begun, go = Watched(monkeypatch), threading.Event(), threading.Event()
 
     def drawing() -> None:
         at("step 13", "sampling")
-        told.set()
+        begun.set()
         go.wait()
         rest()
 
@@ -96,7 +100,7 @@ def test_two_threads_are_both_named_and_one_that_rests_is_not(monkeypatch: pytes
 
     with waiting("waiting for the next step's groups"):
         thread.start()
-        told.wait()
+        begun.wait()
         watched.until(31, {15: both})
     first, _, last = (text for text, _ in watched.warnings)
     assert first.endswith("waiting for the next step's groups, step 12; beside it sampling, step 13")
@@ -114,8 +118,12 @@ class Board:
 
     def heard(self) -> dict[str, dict[str, object] | None]:
         self.beat += 1
-        said = {"doing": "reward answer, step 3: sample 2 of 8", "quiet": 40.0}
-        return {"rank 1 of 4": {**said, "beat": self.beat}, "rank 2 of 4": {**said, "beat": 1}, "rank 3 of 4": None}
+        message = {"doing": "reward answer, step 3: sample 2 of 8", "quiet": 40.0}
+        return {
+            "rank 1 of 4": {**message, "beat": self.beat},
+            "rank 2 of 4": {**message, "beat": 1},
+            "rank 3 of 4": None,
+        }
 
 
 def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,15 +157,15 @@ def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) ->
     dog = Watchdog(0.3, warn=lambda text, _: warnings.append(text), log=lambda _: None)
     with Server(answer) as server, dog:
         at("step 3", "reward judge")
-        place, judge = server.place, opened(server, monkeypatch)
+        address, judge = server.place, opened(server, monkeypatch)
         assert values(judge, "1", "2") == [1.0, 1.0]
         judge.close()
-    assert any(f"waiting for the judge at {place}, step 3: 1 of 2 answers are there" in text for text in warnings)
+    assert any(f"waiting for the judge at {address}, step 3: 1 of 2 answers are there" in text for text in warnings)
 
 
-def test_a_run_whose_reward_hangs_records_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_reward_hangs_records_what_it_waits_for(runs_home, tmp_path, monkeypatch) -> None:
     """Two rewards of its first step hang until the watchdog has said what it is to say."""
-    run, out, before, calls = setting(make_home(tmp_path), "plain"), tmp_path / "out", runner.ruled, list[int]()
+    run, out, before, calls = setting(runs_home, "plain"), tmp_path / "out", runner.ruled, list[int]()
 
     def slow(*words: object) -> object:
         calls.append(1)
@@ -168,6 +176,71 @@ def test_a_run_whose_reward_hangs_records_what_it_waits_for(tmp_path: Path, monk
     monkeypatch.setattr(runner, "ruled", slow)
     assert run.train(out, engine={"watchdog_seconds": 0.8}, eval={"before": False, "after": False}) == 0
     events = [row for row in rows(out / "events.jsonl") if row.get("type") == "waiting"]
-    assert any("step 1: sample" in str(one["data"]["doing"]) for one in events), events
-    assert any(one["data"]["over"] for one in events)
+    assert any("step 1: sample" in str(event["data"]["doing"]) for event in events), events
+    assert any(event["data"]["over"] for event in events)
     assert "where it stands" in (out / "log.txt").read_text()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines(tmp_path, clock):
+    out = io.StringIO()
+    progress = Progress(log=tmp_path / "log.txt", out=out)
+    progress.line("run demo")
+    progress.begin("training", 10, unit="step", done=8)
+    clock[0] = 30.0
+    progress.advance(9, "reward 0.500")
+    progress.close()
+    assert out.getvalue() == "run demo\nstep 9/10 · reward 0.500 · 30 s left\n", "of what was done here"
+    assert (tmp_path / "log.txt").read_text() == out.getvalue()
+
+
+def test_a_terminal_gets_one_line_that_is_drawn_over(monkeypatch, tmp_path):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    out = Terminal()
+    progress = Progress(log=tmp_path / "log.txt", out=out)
+    progress.begin("step", 4)
+    progress.advance(1, "reward 0.250")
+    progress.advance(2, "reward 0.500")
+    progress.line("accuracy after: 3 of 4")
+    progress.close()
+    drawn = out.getvalue()
+    assert drawn.count("\n") == 2  # the bar is left standing, then the line
+    assert drawn.endswith("\naccuracy after: 3 of 4\n")
+    bars = drawn.split("\r\x1b[2K")[1:]
+    assert [bar.count("█") for bar in bars] == [6, 12]  # of 24
+    assert all(len(bar.splitlines()[0]) <= 59 for bar in bars)
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 3
+
+
+def test_how_far_it_is_lies_in_a_small_file(tmp_path, clock):
+    file = tmp_path / "progress.json"
+    progress = Progress(out=io.StringIO(), file=file)
+
+    def now():
+        state = json.loads(file.read_text())
+        assert state.pop("at")
+        return state
+
+    progress.begin("training", 10, unit="step", done=4)
+    assert now() == {"phase": "training", "done": 4, "total": 10}
+    clock[0] += 0.5
+    progress.advance(5, "reward 0")
+    assert now()["done"] == 4  # at most once a second
+    clock[0] += 0.6
+    progress.advance(6, "reward 0")
+    assert now()["done"] == 6
+    progress.begin("saving", 0)
+    assert now() == {"phase": "saving", "done": 0, "total": None}
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]

@@ -3,25 +3,23 @@
 A folder of the tests named like a package (`vllm`) would count as one for libraries that look for it.
 """
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import yaml
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from grpo_core.model.load import LoadedModel
 from grpo_core.model.tiny import byte_tokenizer
+from tests.core.runs import Launched, digit, write_problems
 from tests.needs import VLLM_PYTHON
-from tests.processes import clean_environment
 from tests.tables import FOLDER
 
 ROWS = 320
 """More than the tokenizer has: transformers gives a Qwen2 folder Qwen's own, which adds a token."""
-LETTERS = "abcdefg"
 
 
 def qwen_folder(folder: Path, *, tied: bool, seed: int = 0) -> Path:
@@ -64,8 +62,7 @@ def qwen_folder(folder: Path, *, tied: bool, seed: int = 0) -> Path:
 def make_home(folder: Path) -> Path:
     """A model `base` and problems whose answers are digits."""
     qwen_folder(folder / "base", tied=False)
-    rows = [json.dumps({"prompt": f"say {letter}", "answer": str(ord(letter) % 10)}) for letter in LETTERS]
-    (folder / "train.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    write_problems(folder / "train.jsonl", [f"say {letter}" for letter in "abcdefg"], digit)
     return folder
 
 
@@ -77,56 +74,32 @@ def settings(place: str, **parts: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-class Run:
-    """`grpo train` in a process, what it prints in a file."""
+class Run(Launched):
+    """`grpo train` with a real vLLM, in the environment that its place asks for."""
 
     def __init__(self, home: Path, out: Path, config: dict[str, Any], *words: str, fault: str = "") -> None:
         path = home / f"{out.name}.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        colocated = config["engine"]["vllm"]["place"] == "colocated"
-        self.out = out
-        self.said = home / f"{out.name}.said"
-        environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", "GRPO_FAULT": fault}
-        environment["GRPO_VLLM_PYTHON"] = str(VLLM_PYTHON)
-        python = str(VLLM_PYTHON) if colocated else sys.executable
-        with self.said.open("w") as said:
-            self.process = subprocess.Popen(
-                [python, "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(out), *words],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-            )
-
-    def ended(self) -> int:
-        return self.process.wait()
+        python = VLLM_PYTHON if config["engine"]["vllm"]["place"] == "colocated" else sys.executable
+        super().__init__(path, out, *words, python=python, GRPO_FAULT=fault, GRPO_VLLM_PYTHON=str(VLLM_PYTHON))
 
     @property
     def printed(self) -> str:
         log = self.out / "vllm.log"
         more = log.read_text(errors="replace")[-4000:] if log.is_file() else ""
-        return self.said.read_text(encoding="utf-8") + "\n--- vllm.log\n" + more
-
-    def steps(self) -> list[dict[str, float]]:
-        """The metrics of every step that counts."""
-        lines = (self.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["record"]["metrics"] for line in lines]
-
-    def outcome(self) -> dict[str, Any]:
-        return json.loads((self.out / "outcome.json").read_text())
+        return super().printed + "\n--- vllm.log\n" + more
 
 
 def servers() -> list[int]:
-    """Processes that are vLLM servers of these tests' interpreter, alive."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if b"grpo_core.rollout.vllm.server" in words and state != "Z" and entry.name != str(os.getpid()):
-            found.append(int(entry.name))
-    return found
+    """Processes that are vLLM servers, alive: a zombie has no command line."""
+    processes = psutil.process_iter(["cmdline"])
+    return [process.pid for process in processes if "grpo_core.rollout.vllm.server" in (process.info["cmdline"] or [])]
+
+
+def move(policy: LoadedModel, size: float = 0.05, seed: int = 1) -> None:
+    """Every weight that is trained, a little."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape, generator=random) * size)

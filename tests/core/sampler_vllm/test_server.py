@@ -25,7 +25,7 @@ from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
 from grpo_core.rollout.vllm.settings import Asked, Settings
 from grpo_core.watchdog import Watchdog, at
-from tests.core.sampler_vllm.small import ROWS, qwen_folder
+from tests.core.sampler_vllm.small import ROWS, move, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
 from tests.processes import below, lives, wait_for
 
@@ -85,22 +85,14 @@ def probe(tolerance=1e-4):
     return Probe(vocabulary=ROWS, positions=96, tolerance=tolerance, seed=0)
 
 
-def move(policy, size=0.05, seed=1):
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in policy.model.parameters():
-            if weight.requires_grad:
-                weight.add_(torch.randn(weight.shape, generator=random) * size)
-
-
 @torch.no_grad()
 def furthest(policy, prompts, groups, temperature):
     """Largest difference of any completion token's log-probability; not a number where one is none."""
     differences = [
-        completion_logprobs(policy.model, [prompt], [one.tokens], temperature=temperature or 1.0)
-        - torch.tensor(one.logprobs)
+        completion_logprobs(policy.model, [prompt], [completion.tokens], temperature=temperature or 1.0)
+        - torch.tensor(completion.logprobs)
         for prompt, group in zip(prompts, groups, strict=True)
-        for one in group
+        for completion in group
     ]
     return float(torch.cat(differences).abs().max())
 
@@ -111,16 +103,16 @@ def test_log_probabilities_are_the_trainer_s(rollout, policy, temperature):
     groups = rollout.generate(PROMPTS, samples=4, decoding=decoding, key=(1, 2))
     assert [len(group) for group in groups] == [4, 4, 4]
     assert furthest(policy, PROMPTS, groups, temperature) < SEEN
-    distinct = {one.tokens for one in groups[0]}
+    distinct = {completion.tokens for completion in groups[0]}
     assert len(distinct) == (1 if temperature == 0 else 4)
-    assert all(one.entropy is None for group in groups for one in group)
+    assert all(completion.entropy is None for group in groups for completion in group)
 
 
 def test_samples_follow_the_policy_s_distribution(rollout, policy):
     """The first token's shares, and not those that the model's own generation config asks for."""
     decoding, count = Decoding(max_tokens=1, temperature=1.0), 2000
     (group,) = rollout.generate([PROMPTS[0]], samples=count, decoding=decoding, key=(3,))
-    drawn_V = torch.bincount(torch.tensor([one.tokens[0] for one in group]), minlength=ROWS)
+    drawn_V = torch.bincount(torch.tensor([completion.tokens[0] for completion in group]), minlength=ROWS)
     with torch.no_grad():
         expected_V = count * torch.softmax(policy.model(torch.tensor([PROMPTS[0]])).logits[0, -1], -1).double()
     common_V = expected_V >= 5
@@ -134,9 +126,9 @@ def test_a_sample_does_not_depend_on_its_batch(rollout):
     decoding = Decoding(max_tokens=16, temperature=1.0)
     together = rollout.generate(PROMPTS, samples=4, decoding=decoding, key=(1, 2))
     alone = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 2), places=[1])
-    assert [one.tokens for one in alone[0]] == [one.tokens for one in together[1][:2]]
+    assert [completion.tokens for completion in alone[0]] == [completion.tokens for completion in together[1][:2]]
     other = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 3), places=[1])
-    assert [one.tokens for one in other[0]] != [one.tokens for one in alone[0]]
+    assert [completion.tokens for completion in other[0]] != [completion.tokens for completion in alone[0]]
 
 
 def test_every_end_token_ends(server, policy):
@@ -144,12 +136,12 @@ def test_every_end_token_ends(server, policy):
     made = VllmRollout(lambda: server, replace(policy, eos_ids=ends), probe(), restarts=False)
     made.follow(0)
     groups = made.generate(PROMPTS, samples=8, decoding=Decoding(max_tokens=48, temperature=1.0), key=(9,))
-    completions = [one for group in groups for one in group]
-    last = {one.tokens[-1] for one in completions if one.finish == "eos"}
+    completions = [completion for group in groups for completion in group]
+    last = {completion.tokens[-1] for completion in completions if completion.finish == "eos"}
     assert last <= ends
     assert len(last) > 3
-    assert all(token not in ends for one in completions for token in one.tokens[:-1])
-    assert all(len(one.tokens) == 48 for one in completions if one.finish == "length")
+    assert all(token not in ends for completion in completions for token in completion.tokens[:-1])
+    assert all(len(completion.tokens) == 48 for completion in completions if completion.finish == "length")
 
 
 def test_new_weights_arrive_and_cached_prompts_are_forgotten(rollout, policy):
@@ -157,9 +149,9 @@ def test_new_weights_arrive_and_cached_prompts_are_forgotten(rollout, policy):
     before = rollout.generate(PROMPTS, samples=2, decoding=decoding, key=(1,))
     move(policy)
     assert furthest(policy, PROMPTS, before, 1.0) > 0.1
-    told = rollout.follow(1)
-    assert told["vllm/probe_difference"] < SEEN
-    assert told["vllm/push_seconds"] > 0
+    metrics = rollout.follow(1)
+    assert metrics["vllm/probe_difference"] < SEEN
+    assert metrics["vllm/push_seconds"] > 0
     after = rollout.generate(PROMPTS, samples=2, decoding=decoding, key=(1,))
     assert furthest(policy, PROMPTS, after, 1.0) < SEEN, "keys and values of the old weights were used"
     assert rollout.follow(1) == {}, "weights were sent that had not changed"
@@ -180,22 +172,19 @@ def test_a_prompt_that_is_too_long_is_told_and_the_server_goes_on(rollout, serve
     assert rollout.generate(PROMPTS, samples=1, decoding=Decoding(max_tokens=4), key=(1,))
 
 
-def test_it_listens_nowhere_but_on_the_loopback_address(rollout, server):
+def test_nobody_but_its_trainer_reaches_it(rollout, server):
+    """It listens on the loopback address alone, and no command line or variable holds the key."""
     process = psutil.Process(server.process.pid)
-    everything = [process, *process.children(recursive=True)]
-    found = [one for each in everything for one in each.net_connections() if one.status == psutil.CONN_LISTEN]
-    assert {one.laddr.ip for one in found} <= {"127.0.0.1", "::1"}
-    (own,) = [one for one in process.net_connections() if one.status == psutil.CONN_ESTABLISHED]
+    connections = [line for each in (process, *below(process.pid)) for line in each.net_connections()]
+    assert {line.laddr.ip for line in connections if line.status == psutil.CONN_LISTEN} <= {"127.0.0.1", "::1"}
+    (own,) = [line for line in process.net_connections() if line.status == psutil.CONN_ESTABLISHED]
     assert own.laddr.ip == own.raddr.ip == wire.HOST
     with pytest.raises(ConnectionRefusedError):  # the trainer is there: nobody else can come
         socket.create_connection((own.laddr.ip, own.laddr.port))
 
-
-def test_the_key_is_on_no_command_line_and_in_no_variable(server):
-    process = psutil.Process(server.process.pid)
-    told = " ".join([*process.cmdline(), *process.environ().values()])
     assert process.cmdline()[-1] == "grpo_core.rollout.vllm.server"
-    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", told)
+    visible = " ".join([*process.cmdline(), *process.environ().values()])
+    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", visible)
 
 
 def test_only_the_key_opens_it(folder, tmp_path):
@@ -216,9 +205,9 @@ def test_only_the_key_opens_it(folder, tmp_path):
     with socket.create_connection((wire.HOST, port)) as line:
         wire.greet(line, key)
         wire.send(line, {"do": "score", "texts": [[1, 2, 3]]})
-        while "doing" in (told := wire.receive(line)):
+        while "doing" in (reply := wire.receive(line)):
             pass
-        assert len(told["ok"][0]) == 2
+        assert len(reply["ok"][0]) == 2
     assert process.wait() == 0, "it outlives the line to its trainer"
     assert (tmp_path / "log").read_text().count(f"refused {wire.HOST}:") == 1
 
@@ -240,13 +229,13 @@ time.sleep(1000)
 
 
 def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
-    said = []
-    pids = [server.process.pid, *(one.pid for one in below(server.process.pid))]
+    warnings = []
+    pids = [server.process.pid, *(process.pid for process in below(server.process.pid))]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
     def warned(text, data):
-        said.append(text)
+        warnings.append(text)
         if "vLLM server" in text:  # a busy machine may have made it say one thing before
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
@@ -254,25 +243,25 @@ def test_a_server_that_stands_still_is_named_by_the_watchdog(server):
     with Watchdog(0.3, warn=warned, log=lambda text: None):
         at("step 5", "sampling")
         assert len(server.score([[1, 2, 3]])[0]) == 2
-    named = next(text for text in said if "vLLM server" in text)
+    named = next(text for text in warnings if "vLLM server" in text)
     assert named.endswith(": the vLLM server, step 5: it is to score")
 
 
 def test_it_tells_how_far_it_is(server, monkeypatch):
     """So that a server with hours of work is not taken for one that stands still."""
-    told = []
-    monkeypatch.setattr(client, "doing", lambda what, detail, count: told.append((what, detail, count)))
+    reports = []
+    monkeypatch.setattr(client, "doing", lambda what, detail, count: reports.append((what, detail, count)))
     for samples in (8, 64, 512, 4096):  # as many as take longer than its silence
-        told.clear()
+        reports.clear()
         (group,) = server.generate(Asked(PROMPTS[:1], [list(range(samples))], Decoding(max_tokens=60), ()))
         assert len(group) == samples
-        if len(told) > 2:
+        if len(reports) > 2:
             break
-    assert {what for what, _, _ in told} == {"the vLLM server"}
-    ended = [int(re.search(rf"(\d+) of {samples} ended", detail)[1]) for _, detail, _ in told]
+    assert {what for what, _, _ in reports} == {"the vLLM server"}
+    ended = [int(re.search(rf"(\d+) of {samples} ended", detail)[1]) for _, detail, _ in reports]
     assert ended == sorted(ended)
     assert ended[-1] < samples
-    counts = [count for _, _, count in told]
+    counts = [count for _, _, count in reports]
     assert counts == sorted(set(counts))
 
 
