@@ -23,6 +23,8 @@ __all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+ClientFor = Callable[[User], Client]
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
@@ -35,10 +37,16 @@ def make_user(db: None) -> Callable[[str], User]:
     return lambda name: user_create(username=name, password=PASSWORD)[0]
 
 
-@pytest.fixture
-def alice(db: None) -> User:
-    """Admin of `ours`."""
-    return User.objects.get(username="alice")
+def person(name: str) -> Any:
+    @pytest.fixture(name=name)
+    def fetched(db: None) -> User:
+        return User.objects.get(username=name)
+
+    return fetched
+
+
+alice, bob, rita, oscar, charlie = map(person, ("alice", "bob", "rita", "oscar", "charlie"))
+"""Admin, viewer, reviewer and operator of `ours`; and a stranger to it, with a project of his own."""
 
 
 @pytest.fixture
@@ -47,31 +55,7 @@ def ours(db: None) -> Project:
 
 
 @pytest.fixture
-def bob(db: None) -> User:
-    """Viewer in `ours`."""
-    return User.objects.get(username="bob")
-
-
-@pytest.fixture
-def rita(db: None) -> User:
-    """Reviewer in `ours`."""
-    return User.objects.get(username="rita")
-
-
-@pytest.fixture
-def oscar(db: None) -> User:
-    """Operator in `ours`."""
-    return User.objects.get(username="oscar")
-
-
-@pytest.fixture
-def charlie(db: None) -> User:
-    """A stranger to `ours`, with a project of his own."""
-    return User.objects.get(username="charlie")
-
-
-@pytest.fixture
-def client_for() -> Callable[[User], Client]:
+def client_for() -> ClientFor:
     """A browser in which this person is signed in; CSRF is not checked (test_login checks it)."""
 
     def make(user: User) -> Client:
@@ -80,6 +64,32 @@ def client_for() -> Callable[[User], Client]:
         return client
 
     return make
+
+
+@pytest.fixture
+def viewer(client_for: ClientFor, bob: User) -> Client:
+    return client_for(bob)
+
+
+@pytest.fixture
+def reviewer(client_for: ClientFor, rita: User) -> Client:
+    return client_for(rita)
+
+
+@pytest.fixture
+def operator(client_for: ClientFor, oscar: User) -> Client:
+    return client_for(oscar)
+
+
+@pytest.fixture
+def admin(client_for: ClientFor, alice: User) -> Client:
+    return client_for(alice)
+
+
+@pytest.fixture
+def stranger(client_for: ClientFor, charlie: User) -> Client:
+    """An admin of `theirs`."""
+    return client_for(charlie)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from grpo_core.errors import ModelError
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
 
-ClientFor = Callable[[User], Client]
 COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"
 HUB = "Qwen/Qwen2.5-0.5B"
 
@@ -143,24 +141,19 @@ def test_links_out_of_the_models_folder_are_refused(good: Path, tmp_path: Path) 
 # ---------------------------------------------------------------- service and pages
 
 
-def test_operator_registers_and_sees_it(
-    client_for: ClientFor, ours: Project, oscar: User, tiny_model_folder: str
-) -> None:
-    client = client_for(oscar)
-    assert "Register a model" in client.get("/p/ours/models/").content.decode(), "the empty page says what to do"
-    response = client.post("/p/ours/models/new/", {"name": "tiny", "path": tiny_model_folder, "revision": ""})
+def test_operator_registers_and_sees_it(ours: Project, oscar: User, tiny_model_folder: str, operator: Client) -> None:
+    assert "Register a model" in operator.get("/p/ours/models/").content.decode(), "the empty page says what to do"
+    response = operator.post("/p/ours/models/new/", {"name": "tiny", "path": tiny_model_folder, "revision": ""})
     model = BaseModel.objects.get(project=ours)
     assert response.url == f"/p/ours/models/{model.pk}/"
     assert (model.created_by, model.parameters, model.provenance["task"]) == (oscar, 24, "add-two-digits")
-    assert model.weights["model.safetensors"]["sha256"] in client.get(response.url).content.decode()
+    assert model.weights["model.safetensors"]["sha256"] in operator.get(response.url).content.decode()
     with pytest.raises(ValidationError, match="already"):
         base_model_register(project=ours, actor=oscar, name="tiny", path=tiny_model_folder)
 
 
-def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
-    client_for: ClientFor, oscar: User, bob: User, maker: Maker
-) -> None:
-    client_for(oscar).post("/p/ours/models/new/", {"name": "qwen", "path": HUB, "revision": COMMIT})
+def test_a_hub_repository_shows_what_a_run_read_at_that_commit(operator: Client, viewer: Client, maker: Maker) -> None:
+    operator.post("/p/ours/models/new/", {"name": "qwen", "path": HUB, "revision": COMMIT})
     model = BaseModel.objects.get(name="qwen")
     assert (model.parameters, model.weights, model.weights_digest) == (None, {}, "")
     maker.base_model = model
@@ -170,7 +163,7 @@ def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
     def page(attempt: Attempt, **stated: object) -> str:
         Attempt.objects.update(manifest=None)
         Attempt.objects.filter(pk=attempt.pk).update(manifest={"model": {**facts, **stated}})
-        return client_for(bob).get(f"/p/ours/models/{model.pk}/").content.decode()
+        return viewer.get(f"/p/ours/models/{model.pk}/").content.decode()
 
     assert "not read yet" in page(other, revision="0" * 40)
     shown = page(right, weights={"model.safetensors": "ab" * 32})
@@ -181,11 +174,11 @@ def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
 
 
 def test_more_folders_than_are_shown_are_counted(
-    client_for: ClientFor, ours: Project, oscar: User, good: Path, monkeypatch: pytest.MonkeyPatch
+    ours: Project, operator: Client, good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment(), "models_dir", good.parent)
     for name in ("a", "b"):
         shutil.copytree(good, good.parent / name)
     for shown, words in ((2, b"showing 2 of 3"), (3, b"3 found")):
         monkeypatch.setattr(views, "FOLDERS_SHOWN", shown)
-        assert words in client_for(oscar).get("/p/ours/models/new/").content
+        assert words in operator.get("/p/ours/models/new/").content

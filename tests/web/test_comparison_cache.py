@@ -22,7 +22,6 @@ from grpo_core.config import RunConfig
 from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
 from tests.web.run_page import page_of, words
 
-ClientFor = Callable[[User], Client]
 Row = dict[str, Any]
 
 
@@ -62,10 +61,8 @@ def right(run: Run) -> tuple[float, float]:
     return found["before"]["correct"], found["after"]["correct"]
 
 
-def test_pages_of_any_process_compute_once(
-    client_for: ClientFor, alice: User, bob: User, run: Run, computed: list[int]
-) -> None:
-    for client, *place in ((client_for(bob), "evaluations/"), (client_for(alice), "evaluations/"), (client_for(bob),)):
+def test_pages_of_any_process_compute_once(admin: Client, viewer: Client, run: Run, computed: list[int]) -> None:
+    for client, *place in ((viewer, "evaluations/"), (admin, "evaluations/"), (viewer,)):
         assert "−40.0 points regressed" in words(page_of(client, run, *place))
     assert computed == [2], "the row serves whoever asks: nothing is held in this process"
     assert ComparisonCache.objects.get().run == run
@@ -181,14 +178,14 @@ def test_runs_do_not_share_and_other_code_computes_anew(
     assert ComparisonCache.objects.count() == 2
 
 
-def test_a_record_is_computed_from_the_items_alone(run: Run, client_for: ClientFor, bob: User) -> None:
+def test_a_record_is_computed_from_the_items_alone(run: Run, viewer: Client) -> None:
     """Also where the row says something else, which a page would show."""
     shown(run)
     row = ComparisonCache.objects.get()
     told = json.loads(row.comparisons)
     told[1]["verdict"] = told[0]["verdict"] = "made up"
     ComparisonCache.objects.update(comparisons=json.dumps(told))
-    assert "made up" in page_of(client_for(bob), run, "evaluations/")
+    assert "made up" in page_of(viewer, run, "evaluations/")
     put_in(run, "succeeded")
     sealed = collect(Run.objects.get(pk=run.pk), state="succeeded").comparisons
     assert sealed == comparisons(suites(run, RunConfig.from_whole(run.config)))

@@ -22,10 +22,7 @@ from grpo_core.wire import NodeInfo
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
 from tests.tables import cases
-from tests.web.clients import operator
 from tests.web.form_page import error
-
-__all__ = ["operator"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 

@@ -12,9 +12,6 @@ from cohort import paths
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.csp import PLOTLY_MAP_STYLE, charts_csp
-from tests.web.clients import admin, stranger, viewer
-
-__all__ = ["admin", "stranger", "viewer"]  # fixtures
 
 _TOKENS = (paths.STATIC / "cohort" / "tokens.css").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"color-scheme: (light|dark);(.*?)\}", re.DOTALL)

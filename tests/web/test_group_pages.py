@@ -18,10 +18,7 @@ from cohort.review.selectors import current_groups, step_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
-from tests.web.clients import admin, reviewer, viewer
 from tests.web.run_page import words
-
-__all__ = ["admin", "reviewer", "viewer"]  # fixtures
 
 
 def listing(client: Client, run: Run, **query: object) -> str:
@@ -125,19 +122,19 @@ def test_odd_addresses_are_answered(viewer: Client, maker: Maker, run: Run, text
 
 
 def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:
-    attempt, client = maker.attempt(run), viewer
+    attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], prompt="p0")
     with CaptureQueriesContext(connection) as few:
-        listing(client, run)
+        listing(viewer, run)
     for index in range(1, 105):
         add_group(attempt, [1.0, 0.0], index=index, prompt=f"p{index}")
     with CaptureQueriesContext(connection) as many:
-        page = listing(client, run)
+        page = listing(viewer, run)
     assert len(many) == len(few) <= 16
     assert "showing 100 of 105 groups kept" in words(page)
     following = re.search(r'href="\?([^"]+)">More groups', page)
     assert following is not None
-    rest = client.get(f"/p/ours/runs/{run.pk}/groups/?{following[1].replace('&amp;', '&')}").content.decode()
+    rest = viewer.get(f"/p/ours/runs/{run.pk}/groups/?{following[1].replace('&amp;', '&')}").content.decode()
     assert prompts(rest) == [f"p{index}" for index in range(100, 105)]
 
 
@@ -251,15 +248,15 @@ def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run) -> Non
 
 
 def test_a_sample_has_an_address_and_neighbours_keep_the_variant(viewer: Client, maker: Maker, run: Run) -> None:
-    attempt, client = maker.attempt(run), viewer
+    attempt = maker.attempt(run)
     before, group, after = (add_group(attempt, [1.0, 0.0], index=index) for index in range(3))
     other_step = add_group(attempt, [1.0, 0.0], step=2)
-    page = one(client, group, variant="loo", sample=2)
+    page = one(viewer, group, variant="loo", sample=2)
     assert re.findall(r'<article class="panel sample selected" id="sample-(\d)"', page) == ["2"]
     assert f'rel="prev" href="/p/ours/runs/{run.pk}/groups/{before.pk}/?variant=loo"' in page
     assert f'rel="next" href="/p/ours/runs/{run.pk}/groups/{after.pk}/?variant=loo"' in page
     assert str(other_step.pk) not in re.findall(r"/groups/(\d+)/", page)
-    first = one(client, before, sample="x")
+    first = one(viewer, before, sample="x")
     assert ('rel="prev"' in first, "sample selected" in first) == (False, False)
 
 

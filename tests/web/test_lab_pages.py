@@ -4,7 +4,6 @@ reward known to pay wrong answers launches only for a reason. Who may is in test
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ from tests.factories.lab import claimed, failed, finished, format_only, lab_node
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
 
-ClientFor = Callable[[User], Client]
 PYTHON = {
     "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
 }
@@ -39,11 +37,6 @@ def text_of(page: str) -> str:
     """What a person reads of the page's own part."""
     page = page[page.index('id="content"') :]
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
-
-
-@pytest.fixture
-def client(client_for: ClientFor, oscar: User) -> Client:
-    return client_for(oscar)
 
 
 @pytest.fixture
@@ -65,50 +58,48 @@ def job(oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, 
     ],
 )
 def test_a_pasted_completion_is_scored_at_once(
-    client: Client, verifier_version: VerifierVersion, completion: str, reward: str, verdicts: list[str]
+    operator: Client, verifier_version: VerifierVersion, completion: str, reward: str, verdicts: list[str]
 ) -> None:
     data = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": completion}
     for headers in ({"HX-Request": "true"}, {}):
-        page = client.post(f"{LAB}/try/", data, headers=headers).content.decode()
+        page = operator.post(f"{LAB}/try/", data, headers=headers).content.decode()
         assert f"Reward <b>{reward}</b>" in page
         assert re.findall(r"</span>((?:not )?passed)</span>", page) == verdicts
         assert ("<html" in page) == (not headers)
     assert not LabJob.objects.exists()
 
 
-def test_a_draft_is_tried_before_it_is_saved(client: Client, ours: Project) -> None:
+def test_a_draft_is_tried_before_it_is_saved(operator: Client, ours: Project) -> None:
     form = {"name": "", "on_error": "mask", "component-0-kind": "exact", "component-0-shown_kind": "exact"}
     form |= {"component-0-name": "answer", "component-0-weight": "2"}
-    page = client.post(f"{LAB}/draft/", form).content.decode()
+    page = operator.post(f"{LAB}/draft/", form).content.decode()
     spec = json.loads(re.search(r'name="spec" value="([^"]*)"', page)[1].replace("&quot;", '"'))  # type: ignore[index]
     sent = {"spec": json.dumps(spec), "answer": "7", "completion": "<answer>7</answer>"}
-    assert "Reward <b>2</b>" in client.post(f"{LAB}/try/", sent).content.decode()
-    again = client.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
+    assert "Reward <b>2</b>" in operator.post(f"{LAB}/try/", sent).content.decode()
+    again = operator.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
     assert 'name="component-0-weight" value="2.0"' in again
     faulty = form | {"component-0-kind": "regex", "component-0-shown_kind": "regex", "component-0-p_pattern": "(a"}
-    assert client.post(f"{LAB}/draft/", faulty).status_code == 422
+    assert operator.post(f"{LAB}/draft/", faulty).status_code == 422
     assert not Verifier.objects.exists()
 
 
 @pytest.mark.parametrize("sent", [{"version": "999"}, {"version": "x"}, {"spec": "{"}, {"spec": "{}"}, {}])
-def test_what_no_page_of_ours_sends_is_404(client: Client, ours: Project, sent: dict[str, str]) -> None:
-    assert client.post(f"{LAB}/try/", sent).status_code == 404
-    assert client.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
+def test_what_no_page_of_ours_sends_is_404(operator: Client, ours: Project, sent: dict[str, str]) -> None:
+    assert operator.post(f"{LAB}/try/", sent).status_code == 404
+    assert operator.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
 
 
-def test_another_project_s_version_is_404(
-    client_for: ClientFor, charlie: User, verifier_version: VerifierVersion
-) -> None:
+def test_another_project_s_version_is_404(stranger: Client, verifier_version: VerifierVersion) -> None:
     sent = {"version": str(verifier_version.pk), "answer": "1", "completion": "1"}
-    assert client_for(charlie).post("/p/theirs/lab/try/", sent).status_code == 404
+    assert stranger.post("/p/theirs/lab/try/", sent).status_code == 404
 
 
-def test_given_code_is_never_run_here_but_asked_for(client: Client, ours: Project, oscar: User) -> None:
+def test_given_code_is_never_run_here_but_asked_for(operator: Client, ours: Project, oscar: User) -> None:
     version = verifier_version_create(project=ours, actor=oscar, name="own", spec=PYTHON)
     sent = {"version": str(version.pk), "answer": "7", "completion": "7", "meta": '{"tests": [1]}'}
-    assert client.post(f"{LAB}/try/", sent).status_code == 422, "no node is there that could keep it apart"
+    assert operator.post(f"{LAB}/try/", sent).status_code == 422, "no node is there that could keep it apart"
     lab_node()
-    answer: Any = client.post(f"{LAB}/try/", sent)
+    answer: Any = operator.post(f"{LAB}/try/", sent)
     job = LabJob.objects.get()
     assert answer.url == f"{LAB}/jobs/{job.pk}/"
     assert (job.kind, job.needs_sandbox, job.created_by) == ("try", True, oscar)
@@ -116,9 +107,9 @@ def test_given_code_is_never_run_here_but_asked_for(client: Client, ours: Projec
 
 
 @pytest.mark.parametrize("meta", ["{", "[1]", "[" * 9999])
-def test_further_fields_are_an_object(client: Client, verifier_version: VerifierVersion, meta: str) -> None:
+def test_further_fields_are_an_object(operator: Client, verifier_version: VerifierVersion, meta: str) -> None:
     sent = {"version": str(verifier_version.pk), "answer": "7", "completion": "7", "meta": meta}
-    response = client.post(f"{LAB}/try/", sent, headers={"HX-Request": "true"})
+    response = operator.post(f"{LAB}/try/", sent, headers={"HX-Request": "true"})
     assert 'id="id_meta_error"' in response.content.decode()
 
 
@@ -126,15 +117,15 @@ def test_further_fields_are_an_object(client: Client, verifier_version: Verifier
 
 
 def test_samples_rows_and_a_probe_are_asked_for(
-    client: Client, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
+    operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
     ids = {"version": str(verifier_version.pk)}
     sample = {"sample-dataset": dataset.pk, "sample-base_model": base_model.pk, "sample-problems": 8}
     sample |= {"sample-group_size": 4, "sample-temperature": 0.7, "sample-top_p": 1, "sample-seed": 3}
     sample |= {"sample-max_completion_tokens": 64, "sample-template": "Q: {prompt}\nA:"}
-    client.post(f"{LAB}/ask/", {**ids, "what": "sample", **sample})
-    client.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
-    client.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
+    operator.post(f"{LAB}/ask/", {**ids, "what": "sample", **sample})
+    operator.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
+    operator.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
     made = {job.kind: job for job in LabJob.objects.all()}
     assert made["sample"].options == {
         "problems": 8,
@@ -152,13 +143,13 @@ def test_samples_rows_and_a_probe_are_asked_for(
 
 
 def test_what_cannot_be_asked_for_is_said_beside_its_field(
-    client: Client, verifier_version: VerifierVersion, dataset: PromptDataset
+    operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset
 ) -> None:
     sent = {"version": str(verifier_version.pk), "what": "rows", "rows-dataset": dataset.pk, "rows-rows": "999999"}
-    response = client.post(f"{LAB}/ask/", sent)
+    response = operator.post(f"{LAB}/ask/", sent)
     assert response.status_code == 422
     assert 'id="id_rows-rows_error"' in response.content.decode()
-    missing = client.post(f"{LAB}/ask/", sent | {"what": "sample", "sample-problems": "many"})
+    missing = operator.post(f"{LAB}/ask/", sent | {"what": "sample", "sample-problems": "many"})
     assert {"base_model", "dataset", "problems"} <= set(missing.context["sample_form"].errors)
     assert not LabJob.objects.exists()
 
@@ -167,33 +158,33 @@ def test_what_cannot_be_asked_for_is_said_beside_its_field(
 
 
 def test_a_waiting_job_polls_and_can_be_called_off(
-    client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
+    operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
 ) -> None:
     job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
     address = f"{LAB}/jobs/{job.pk}/"
-    seen = re.search(r"live/\?v=([^\"]*)", client.get(address).content.decode())
+    seen = re.search(r"live/\?v=([^\"]*)", operator.get(address).content.decode())
     assert seen is not None
     live = f"{address}live/?v={seen[1]}"
-    assert client.get(live).status_code == 204
+    assert operator.get(live).status_code == 204
     claimed(job)
-    assert client.get(live).status_code == 200
-    client.post(f"{address}cancel/")
+    assert operator.get(live).status_code == 200
+    operator.post(f"{address}cancel/")
     job.refresh_from_db()
     assert job.cancel_asked
 
 
-def test_a_failed_job_says_why(client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion) -> None:
+def test_a_failed_job_says_why(operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion) -> None:
     job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
     failed(job, "the folder tiny is not there", "Traceback <b>")
-    page = client.get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    page = operator.get(f"{LAB}/jobs/{job.pk}/").content.decode()
     assert "the folder tiny is not there" in page
     assert "Traceback &lt;b&gt;" in page
 
 
-def test_what_a_base_model_answered(client_for: ClientFor, bob: User, job: LabJob) -> None:
+def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
     """Rewards by hand: rrrr 4 × 1.2; rwxr 1.2, 0.2, 0, 1.2; xxxx 0; rww 1.2, 0.2, 0.2 and one without: 9 × 1.2 is not
     there, but 7 × 1.2 + 3 × 0.2 = 9 over 15 samples: 0.6."""
-    page = client_for(bob).get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    page = viewer.get(f"{LAB}/jobs/{job.pk}/").content.decode()
     text = text_of(page)
     for words in ("2 of 4 prompts", "all right 1", "mixed 2", "all wrong 1", "Mean reward 0.600", "Without a reward 1"):
         assert words in text
@@ -209,40 +200,40 @@ def test_what_a_base_model_answered(client_for: ClientFor, bob: User, job: LabJo
     assert "<script>alert(1)" not in page
 
 
-def test_a_group_s_samples_are_browsed(client_for: ClientFor, bob: User, job: LabJob) -> None:
-    client, address = client_for(bob), f"{LAB}/jobs/{job.pk}"
-    page = client.get(f"{address}/groups/0/").content.decode()
+def test_a_group_s_samples_are_browsed(viewer: Client, job: LabJob) -> None:
+    address = f"{LAB}/jobs/{job.pk}"
+    page = viewer.get(f"{address}/groups/0/").content.decode()
     assert page.count("<article") == 4
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
     assert f"{address}/groups/1/" in page
-    assert client.get(f"{address}/groups/4/").status_code == 404
-    result = client.get(f"{address}/result.json")
+    assert viewer.get(f"{address}/groups/4/").status_code == 404
+    result = viewer.get(f"{address}/result.json")
     assert result.json()["schema"] == "cohort-lab/1"
     assert "attachment" in result.headers["Content-Disposition"]
 
 
 def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
-    client_for: ClientFor, ours: Project, oscar: User, bob: User, dataset: PromptDataset
+    ours: Project, oscar: User, viewer: Client, dataset: PromptDataset
 ) -> None:
     version = format_only(ours, oscar)
     probe = probed(version, oscar, dataset)
     assert probe.verdict == "pays_wrong"
-    page = client_for(bob).get(f"{LAB}/jobs/{probe.job_id}/").content.decode()
+    page = viewer.get(f"{LAB}/jobs/{probe.job_id}/").content.decode()
     assert all(f'id="class-{name}"' in page for name in probe.pays_wrong)
-    reward = client_for(bob).get(f"/p/ours/rewards/{version.verifier_id}/").content.decode()
+    reward = viewer.get(f"/p/ours/rewards/{version.verifier_id}/").content.decode()
     assert f"{LAB}/jobs/{probe.job_id}/" in reward
-    for text in (reward, client_for(bob).get(f"{LAB}/").content.decode()):
+    for text in (reward, viewer.get(f"{LAB}/").content.decode()):
         assert "pays wrong answers" in text_of(text)
 
 
 def test_rows_without_groups_show_their_answers(
-    client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion, job: LabJob
+    operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion, job: LabJob
 ) -> None:
     options = {"texts": [{"completion": "x", "answer": "7"}]}
     other = job_ask(project=ours, actor=oscar, kind="try", version=verifier_version, options=options)
     finished(other, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
-    text = text_of(client.get(f"{LAB}/jobs/{other.pk}/").content.decode())
+    text = text_of(operator.get(f"{LAB}/jobs/{other.pk}/").content.decode())
     assert "Answer scored" in text
     assert "no signal" not in text
 
@@ -292,9 +283,7 @@ def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
     ]
 
 
-def test_versions_are_compared_component_by_component(
-    client_for: ClientFor, ours: Project, oscar: User, bob: User
-) -> None:
+def test_versions_are_compared_component_by_component(ours: Project, oscar: User, viewer: Client) -> None:
     python = {"name": "own", "kind": "python", "weight": 1.0, "params": {"source": SOURCE}}
     changed = python | {"weight": 0.5, "params": {"source": SOURCE + "# more\n", "memory_mb": 64}}
     specs = (
@@ -313,7 +302,7 @@ def test_versions_are_compared_component_by_component(
     ]
     assert [line.text for line in own.sources[0][1] if line.sign == "+"] == ["# more"]
     assert difference(second, second).none
-    page = client_for(bob).get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
+    page = viewer.get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
     assert "# more" in page
 
 
@@ -330,28 +319,28 @@ def check(client: Client, source: str, **more: str) -> str:
     ("source", "line", "names"),
     [*cases("catalog/source_faults", "source", "line", "names"), ("(" * 5000, "1", ""), ("#" * 70_001, "1", "bytes")],
 )
-def test_what_is_wrong_is_said_with_its_line(client: Client, source: str, line: str, names: str) -> None:
-    page = check(client, source)
+def test_what_is_wrong_is_said_with_its_line(operator: Client, source: str, line: str, names: str) -> None:
+    page = check(operator, source)
     assert f'data-lines="{line} ' in page
     assert names in page
 
 
-def test_packages_that_are_chosen_may_be_imported(client: Client) -> None:
+def test_packages_that_are_chosen_may_be_imported(operator: Client) -> None:
     source = f"import numpy\n{SOURCE}"
-    assert 'data-lines="1 ' in check(client, source)
-    assert "It parses" in check(client, source, packages="numpy")
+    assert 'data-lines="1 ' in check(operator, source)
+    assert "It parses" in check(operator, source, packages="numpy")
 
 
-def test_source_is_shown_escaped(client: Client) -> None:
-    page = check(client, "<script>alert(1)</script>")
+def test_source_is_shown_escaped(operator: Client) -> None:
+    page = check(operator, "<script>alert(1)</script>")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
 
 @pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
-def test_a_row_that_no_page_sends_is_harmless(client: Client, row: str) -> None:
+def test_a_row_that_no_page_sends_is_harmless(operator: Client, row: str) -> None:
     for address in (CHECK, "/p/ours/rewards/component/"):
-        assert client.post(address, {"row": row}).status_code == 200
+        assert operator.post(address, {"row": row}).status_code == 200
 
 
 REASON = "Only the form is to be learned in this warm-up."
@@ -436,39 +425,36 @@ def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_ver
 
 
 def test_the_form_launches_for_a_reason_that_every_page_tells(
-    client_for: ClientFor, oscar: User, bob: User, chosen: dict[str, str], held: VerifierProbe
+    operator: Client, viewer: Client, chosen: dict[str, str], held: VerifierProbe
 ) -> None:
-    client, form = client_for(oscar), chosen | {"verifier_version": str(held.version_id)}
-    assert 'id="reward-gate"' in client.post(NEW, form | {"action": "check"}).content.decode()
-    refused = client.post(NEW, form | {"action": "launch", "probe_override": "because"})
+    form = chosen | {"verifier_version": str(held.version_id)}
+    assert 'id="reward-gate"' in operator.post(NEW, form | {"action": "check"}).content.decode()
+    refused = operator.post(NEW, form | {"action": "launch", "probe_override": "because"})
     assert refused.status_code == 422
     assert ">\nbecause</textarea>" in refused.content.decode(), "what was typed stays"
     assert not Run.objects.exists()
-    assert client.post(NEW, form | {"action": "draft"}).status_code == 302, "a draft needs no reason"
-    answer: Any = client.post(NEW, form | {"action": "launch", "probe_override": f"{REASON} {HOSTILE}"})
+    assert operator.post(NEW, form | {"action": "draft"}).status_code == 302, "a draft needs no reason"
+    answer: Any = operator.post(NEW, form | {"action": "launch", "probe_override": f"{REASON} {HOSTILE}"})
     assert answer.url == f"/p/ours/runs/{Run.objects.latest('pk').pk}/"
     for address in (answer.url, f"/p/ours/rewards/{held.version.verifier_id}/"):
-        page = client_for(bob).get(address).content.decode()
+        page = viewer.get(address).content.decode()
         assert all(part in page for part in (REASON, HOSTILE_SHOWN, "oscar"))
         assert "<script>alert(1)" not in page
 
 
-def test_a_draft_of_it_asks_for_the_reason_at_its_launch(
-    client_for: ClientFor, oscar: User, maker: Maker, held: VerifierProbe
-) -> None:
+def test_a_draft_of_it_asks_for_the_reason_at_its_launch(operator: Client, maker: Maker, held: VerifierProbe) -> None:
     run = draft(maker, held.version)
-    client, address = client_for(oscar), f"/p/ours/runs/{run.pk}/submit/"
+    address = f"/p/ours/runs/{run.pk}/submit/"
     for reason in ({}, {"probe_override": "because"}):
-        asked = client.post(address, reason)
+        asked = operator.post(address, reason)
         assert asked.status_code == 409
         assert 'name="probe_override"' in asked.content.decode()
-    assert client.post(address, {"probe_override": REASON}).status_code == 302
+    assert operator.post(address, {"probe_override": REASON}).status_code == 302
     run.refresh_from_db()
     assert run.state == "queued"
 
 
-def test_unprobed_is_said_in_plain_sight(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    client = client_for(oscar)
-    assert "never probed" in client.post(NEW, chosen | {"action": "check"}).content.decode()
-    client.post(NEW, chosen | {"action": "launch"})
-    assert "not probed" in client.get(f"/p/ours/runs/{Run.objects.get().pk}/").content.decode()
+def test_unprobed_is_said_in_plain_sight(operator: Client, chosen: dict[str, str]) -> None:
+    assert "never probed" in operator.post(NEW, chosen | {"action": "check"}).content.decode()
+    operator.post(NEW, chosen | {"action": "launch"})
+    assert "not probed" in operator.get(f"/p/ours/runs/{Run.objects.get().pk}/").content.decode()

@@ -91,22 +91,20 @@ def test_form_without_token_is_refused_with_an_explanation(alice: User) -> None:
     assert b"This form is out of date" in response.content
 
 
-def test_sign_out_ends_the_session(client_for, alice: User) -> None:
-    client = client_for(alice)
-    assert client.get("/projects/").status_code == 200
-    assert client.post("/logout/").url == "/login/"
-    assert client.get("/projects/").status_code == 302
+def test_sign_out_ends_the_session(admin: Client) -> None:
+    assert admin.get("/projects/").status_code == 200
+    assert admin.post("/logout/").url == "/login/"
+    assert admin.get("/projects/").status_code == 302
 
 
-def test_password_change(client_for, alice: User) -> None:
-    client = client_for(alice)
+def test_password_change(admin: Client) -> None:
     new = "another good sentence"
     for old, one in (("no", new), (PASSWORD, "short")):
-        refused = client.post("/password/", {"old_password": old, "new_password1": one, "new_password2": one})
+        refused = admin.post("/password/", {"old_password": old, "new_password1": one, "new_password2": one})
         assert refused.context["form"].errors
-    right = client.post("/password/", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
+    right = admin.post("/password/", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
     assert right.status_code == 302
-    assert client.get("/projects/").status_code == 200, "the person stays signed in here"
+    assert admin.get("/projects/").status_code == 200, "the person stays signed in here"
     assert sign_in(Client(), "alice", new).status_code == 302
 
 

@@ -21,7 +21,6 @@ from tests.factories.worker import NODE
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 
 pytestmark = pytest.mark.django_db
-ClientFor = Callable[[User], Client]
 
 
 Made = tuple[Node, str]
@@ -53,15 +52,15 @@ def test_admins_of_the_first_project_and_staff_may(ours: Project, alice: User, c
 
 
 def test_admins_of_other_projects_change_nothing_and_staff_may_where_they_belong(
-    client_for: ClientFor, made: Made, charlie: User
+    made: Made, charlie: User, stranger: Client
 ) -> None:
     paths = ("new/", *(f"{made[0].pk}/{change}/" for change in ("drain", "undrain", "rotate", "revoke")))
     for path in paths:
-        assert client_for(charlie).post(f"/p/theirs/nodes/{path}", {"name": "gpu-2"}).status_code == 403
+        assert stranger.post(f"/p/theirs/nodes/{path}", {"name": "gpu-2"}).status_code == 403
     assert Node.objects.count() == 1
     User.objects.filter(pk=charlie.pk).update(is_staff=True)
-    assert client_for(charlie).post(f"/p/theirs/nodes/{made[0].pk}/drain/").status_code == 302
-    assert client_for(charlie).post(f"/p/ours/nodes/{made[0].pk}/undrain/").status_code == 404
+    assert stranger.post(f"/p/theirs/nodes/{made[0].pk}/drain/").status_code == 302
+    assert stranger.post(f"/p/ours/nodes/{made[0].pk}/undrain/").status_code == 404
 
 
 # ---------------------------------------------------------------------- tokens
@@ -70,10 +69,9 @@ Act = Callable[..., Any]
 
 
 @pytest.fixture
-def act(client_for: ClientFor, alice: User, made: Made) -> Act:
+def act(admin: Client, made: Made) -> Act:
     """What the page answers when alice does this to the node."""
-    client = client_for(alice)
-    return lambda change, data=None, **more: client.post(f"/p/ours/nodes/{made[0].pk}/{change}/", data, **more)
+    return lambda change, data=None, **more: admin.post(f"/p/ours/nodes/{made[0].pk}/{change}/", data, **more)
 
 
 def accepted(*tokens: str) -> list[bool]:
@@ -90,30 +88,29 @@ def shown(answer: Any) -> str:
     return token
 
 
-def test_a_node_is_made_and_its_token_shown_once(client_for: ClientFor, ours: Project, alice: User) -> None:
-    client = client_for(alice)
-    assert b"Add a node" in client.get("/p/ours/nodes/").content
-    answer = client.post("/p/ours/nodes/new/", {"name": "gpu-7"})
+def test_a_node_is_made_and_its_token_shown_once(ours: Project, admin: Client) -> None:
+    assert b"Add a node" in admin.get("/p/ours/nodes/").content
+    answer = admin.post("/p/ours/nodes/new/", {"name": "gpu-7"})
     assert answer.status_code == 201
     assert "no-store" in answer.headers["Cache-Control"]
     token = shown(answer)
     assert f"export COHORT_NODE_TOKEN={token}\n" in answer.content.decode()
     assert accepted(token) == [True]
     for path in ("", f"{Node.objects.get().pk}/"):
-        assert token not in client.get(f"/p/ours/nodes/{path}").content.decode()
+        assert token not in admin.get(f"/p/ours/nodes/{path}").content.decode()
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 81, "gpu\u202e1", "a\nb", "gpu-1"], ids=ascii)
-def test_a_name_must_be_one_and_new(client_for: ClientFor, made: Made, alice: User, name: str) -> None:
-    assert client_for(alice).post("/p/ours/nodes/new/", {"name": name}).status_code == 422
+def test_a_name_must_be_one_and_new(made: Made, admin: Client, name: str) -> None:
+    assert admin.post("/p/ours/nodes/new/", {"name": name}).status_code == 422
     assert Node.objects.count() == 1
     with pytest.raises(ValidationError):
         nodes.node_create(name=name)
 
 
-def test_the_broker_s_password_is_not_shown(client_for: ClientFor, ours: Project, alice: User, settings: Any) -> None:
+def test_the_broker_s_password_is_not_shown(ours: Project, admin: Client, settings: Any) -> None:
     settings.BROKER_URL = "amqp://cohort:s3cr%40t@broker.example:5672/cohort"
-    page = client_for(alice).post("/p/ours/nodes/new/", {"name": "gpu-7"}).content.decode()
+    page = admin.post("/p/ours/nodes/new/", {"name": "gpu-7"}).content.decode()
     assert "export COHORT_BROKER_URL=amqp://cohort:PASSWORD@broker.example:5672/cohort\n" in page
     assert "s3cr" not in page
     assert "COHORT_HOME" not in page

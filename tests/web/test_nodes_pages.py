@@ -10,7 +10,6 @@ from django.test import Client
 from django.utils import timezone
 
 from cohort import __version__
-from cohort.accounts.models import User
 from cohort.runs.models import Node
 from cohort.runs.nodes import node_create, node_present
 from cohort.runs.selectors.sandboxes import no_sandbox, sandbox_of
@@ -20,7 +19,6 @@ from tests.factories.worker import NODE
 from tests.web.worker_calls import AttemptCaller, Caller, claim
 
 pytestmark = pytest.mark.django_db
-ClientFor = Callable[[User], Client]
 ATTACK = "<script>alert(1)</script>"
 
 
@@ -30,12 +28,12 @@ def node(ours: object) -> Node:
 
 
 @pytest.fixture
-def pages(client_for: ClientFor, alice: User, node: Node) -> Callable[..., tuple[str, str]]:
+def pages(admin: Client, node: Node) -> Callable[..., tuple[str, str]]:
     """The list and the page of the node, after it has said this of itself."""
 
     def tell(**told: Any) -> tuple[str, str]:
         node_present(node=node, info=NODE.model_copy(update=told))
-        found = [client_for(alice).get(f"/p/ours/nodes/{path}") for path in ("", f"{node.pk}/")]
+        found = [admin.get(f"/p/ours/nodes/{path}") for path in ("", f"{node.pk}/")]
         assert [response.status_code for response in found] == [200, 200]
         listed, alone = (response.content.decode() for response in found)
         return listed, alone
@@ -129,34 +127,31 @@ def test_why_no_sandbox_works_names_each_node_with_its_fix(node: Node) -> None:
     assert "no node is registered" in no_sandbox()
 
 
-def test_a_run_is_named_in_its_project_only(
-    client_for: ClientFor, maker: Maker, alice: User, charlie: User, ours: object
-) -> None:
+def test_a_run_is_named_in_its_project_only(maker: Maker, admin: Client, stranger: Client, ours: object) -> None:
     made, token = node_create(name="gpu-1")
     run = maker.run("secret run", state="queued")
     worker = AttemptCaller(claim(Caller(token), run))
     worker.post(f"{worker.at}/heartbeat", {"fence": 1, "spooled_bytes": 48_213, "free_bytes": 1_832_000_000_000})
-    listed = client_for(alice).get("/p/ours/nodes/").content.decode()
+    listed = admin.get("/p/ours/nodes/").content.decode()
     assert f'href="/p/ours/runs/{run.pk}/">secret run</a>' in listed
-    page = client_for(alice).get(f"/p/ours/nodes/{made.pk}/").content.decode()
+    page = admin.get(f"/p/ours/nodes/{made.pk}/").content.decode()
     for text in ("secret run", "1.83\u00a0TB", "48.2\u00a0kB", "showing 1 of 1"):
         assert text in page
     for path in ("", f"{made.pk}/"):
-        theirs = client_for(charlie).get(f"/p/theirs/nodes/{path}").content.decode()
+        theirs = stranger.get(f"/p/theirs/nodes/{path}").content.decode()
         assert "secret run" not in theirs
         assert "busy for another project" in theirs
 
 
-def test_silence_a_refreshed_part_and_an_empty_page(client_for: ClientFor, bob: User, node: Node) -> None:
-    client = client_for(bob)
+def test_silence_a_refreshed_part_and_an_empty_page(viewer: Client, node: Node) -> None:
     Node.objects.update(last_seen_at=timezone.now() - timedelta(minutes=5))
-    page = client.get("/p/ours/nodes/").content.decode()
+    page = viewer.get("/p/ours/nodes/").content.decode()
     assert "</span>silent</span>" in page
     assert "5\u00a0min ago" in page
     assert '<span id="count-nodes">0</span>' in page, "the sidebar counts those that are here"
-    part = client.get("/p/ours/nodes/", headers={"HX-Request": "true"}).content
+    part = viewer.get("/p/ours/nodes/", headers={"HX-Request": "true"}).content
     assert (b"<html" in part, b"gpu-1" in part) == (False, True)
     for button in ("Drain", "New token", "Revoke", "Add a node"):
-        assert button not in page + client.get(f"/p/ours/nodes/{node.pk}/").content.decode(), "bob is a viewer"
+        assert button not in page + viewer.get(f"/p/ours/nodes/{node.pk}/").content.decode(), "bob is a viewer"
     node.delete()
-    assert b"cohort node NAME" in client.get("/p/ours/nodes/").content
+    assert b"cohort node NAME" in viewer.get("/p/ours/nodes/").content

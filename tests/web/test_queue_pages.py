@@ -6,11 +6,8 @@ from django.utils import timezone
 from cohort.accounts.models import Project
 from cohort.runs.models import Node, Run
 from tests.factories.runs import Maker
-from tests.web.clients import admin, operator, stranger, viewer
 from tests.web.control import do, poll_of
 from tests.web.run_page import page_of, words
-
-__all__ = ["admin", "operator", "stranger", "viewer"]  # fixtures
 
 QUEUE = "/p/ours/queue/"
 

@@ -7,11 +7,8 @@ from cohort.runs.models import Attempt, Run
 from cohort.runs.selectors.checkpoints import checkpoint_page
 from cohort.runs.selectors.tries import attempt_page, successor
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
-from tests.web.clients import operator, viewer
 from tests.web.control import ended, poll_of
 from tests.web.run_page import page_of, words
-
-__all__ = ["operator", "viewer"]  # fixtures
 
 
 def second_of(maker: Maker, run: Run, *, resumed: int) -> Attempt:
@@ -51,20 +48,20 @@ def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, train
 
 
 def test_a_checkpoint_is_pinned_and_let_go(operator: Client, trained: Run) -> None:
-    checkpoint, client = trained.checkpoints.get(step=4), operator
+    checkpoint = trained.checkpoints.get(step=4)
     for pinned in (True, False):
-        response = client.post(
+        response = operator.post(
             f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk}/pin/", {"pinned": str(pinned).lower()}
         )
         assert response["Location"].endswith("/attempts/#checkpoints")
         checkpoint.refresh_from_db()
         assert checkpoint.pinned is pinned
     removed = trained.checkpoints.get(step=2)
-    client.post(f"/p/ours/runs/{trained.pk}/checkpoints/{removed.pk}/pin/", {"pinned": "true"})
+    operator.post(f"/p/ours/runs/{trained.pk}/checkpoints/{removed.pk}/pin/", {"pinned": "true"})
     removed.refresh_from_db()
     assert not removed.pinned
     foreign = f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk + 1000}/pin/"
-    assert client.post(foreign, {"pinned": "true"}).status_code == 404
+    assert operator.post(foreign, {"pinned": "true"}).status_code == 404
 
 
 def test_what_is_superseded_is_marked_where_it_is_shown(viewer: Client, maker: Maker, trained: Run) -> None:

@@ -11,7 +11,6 @@ import pytest
 from django.contrib.staticfiles import finders
 from django.test import Client
 
-from cohort.accounts.models import User
 from cohort.runs.buckets import point
 from cohort.runs.chart_list import CHARTS, Chart, charts_of
 from cohort.runs.charts import MAX_POINTS, Piece, series, thin
@@ -30,10 +29,9 @@ def run(maker: Maker) -> Run:
 
 
 @pytest.fixture
-def ask(client_for: Callable[[User], Client], bob: User, run: Run) -> Series:
+def ask(viewer: Client, run: Run) -> Series:
     """series.json of the run."""
-    client = client_for(bob)
-    return lambda **query: client.get(f"/p/ours/runs/{run.pk}/series.json", query).json()
+    return lambda **query: viewer.get(f"/p/ours/runs/{run.pk}/series.json", query).json()
 
 
 def drawn(metrics: dict[str, float] | None = None, **parts: Any) -> dict[str, Chart]:
@@ -165,11 +163,9 @@ def test_what_the_machine_does_not_report_is_not_drawn() -> None:
     assert "utilisation" not in drawn(engine={"device": "cpu"})
 
 
-def test_every_chart_is_on_the_page_with_what_it_draws(
-    client_for: Callable[[User], Client], bob: User, maker: Maker
-) -> None:
+def test_every_chart_is_on_the_page_with_what_it_draws(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training", algorithm={"kl": {"coef": 0.04}})
-    response = client_for(bob).get(f"/p/ours/runs/{run.pk}/")
+    response = viewer.get(f"/p/ours/runs/{run.pk}/")
     page = response.content.decode()
     charts = charts_of(RunConfig.from_dict(run.config))
     assert re.findall(r'data-chart="(\w+)"', page) == [chart.id for chart in charts]
@@ -178,7 +174,7 @@ def test_every_chart_is_on_the_page_with_what_it_draws(
     policy = response.headers["Content-Security-Policy"] + ";"
     assert ("script-src 'self';" in policy, "style-src-attr 'unsafe-inline'" in policy) == (True, True)
     assert "unsafe-eval" not in policy
-    other = client_for(bob).get(f"/p/ours/runs/{run.pk}/groups/")
+    other = viewer.get(f"/p/ours/runs/{run.pk}/groups/")
     assert "unsafe-inline" not in other.headers["Content-Security-Policy"], "only pages with charts"
     assert ("plotly.min.js" in page, "plotly.min.js" in other.content.decode()) == (True, False)
 

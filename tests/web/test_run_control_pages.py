@@ -16,11 +16,8 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import Header, run_header
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 from tests.tables import cases
-from tests.web.clients import operator, reviewer, viewer
 from tests.web.control import do, ended
 from tests.web.run_page import freeze, page_of, words
-
-__all__ = ["operator", "reviewer", "viewer"]  # fixtures
 
 BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel", "give-up")
 REFUSED = "Nothing was done"
@@ -76,16 +73,16 @@ def test_what_a_state_does_not_allow_is_refused(operator: Client, maker: Maker, 
 
 
 def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(operator: Client, oscar: User, maker: Maker) -> None:
-    run, client = maker.run(state="queued"), operator
-    do(client, run, "pause", reason=HOSTILE)
+    run = maker.run(state="queued")
+    do(operator, run, "pause", reason=HOSTILE)
     assert run.state == "paused"
-    page = page_of(client, run)
+    page = page_of(operator, run)
     assert HOSTILE_SHOWN in page
     assert re.search(r"Paused by oscar .* · (now|\d+ s ago)", words(page)), "who, and since when"
-    do(client, run, "resume")
+    do(operator, run, "resume")
     assert run.state == "queued"
-    do(client, run, "pause")
-    do(client, run, "cancel", reason="wrong\0dataset")
+    do(operator, run, "pause")
+    do(operator, run, "cancel", reason="wrong\0dataset")
     assert run.state == "cancelled"
     assert "wrong\ufffddataset" in run.reason, "U+0000 cannot be stored"
     assert RunEvent.objects.get(run=run, data__to="cancelled").actor == "user:oscar"
@@ -116,13 +113,13 @@ def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client
 def test_a_run_whose_record_nobody_makes_is_ended_without_one(operator: Client, oscar: User, maker: Maker) -> None:
     """As when the process that makes it is killed, or there is none: then no reason is ever written."""
     run = maker.run(state="sealing")
-    attempt, client = maker.attempt(run, state="finished"), operator
+    attempt = maker.attempt(run, state="finished")
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=9))
-    assert "give-up" not in offered(page_of(client, run))
-    assert REFUSED in do(client, run, "cancel")
+    assert "give-up" not in offered(page_of(operator, run))
+    assert REFUSED in do(operator, run, "cancel")
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=11))
-    assert "give-up" in offered(page_of(client, run))
-    do(client, run, "cancel", reason="enough")
+    assert "give-up" in offered(page_of(operator, run))
+    do(operator, run, "cancel", reason="enough")
     assert (run.state, run.error_code) == ("failed", "not_sealed")
     assert "by oscar: enough." in run.reason
 

@@ -8,7 +8,6 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from cohort.accounts.models import User
 from cohort.runs.models import Attempt, Run
 from grpo_core.config import RunConfig
 from tests.factories.runs import Maker, add_steps
@@ -17,9 +16,8 @@ Download = Callable[[Run, str], HttpResponse]
 
 
 @pytest.fixture
-def download(client_for: Callable[[User], Client], bob: User) -> Download:
-    client = client_for(bob)
-    return lambda run, file: client.get(f"/p/ours/runs/{run.pk}/{file}")
+def download(viewer: Client) -> Download:
+    return lambda run, file: viewer.get(f"/p/ours/runs/{run.pk}/{file}")
 
 
 def table(response: HttpResponse) -> list[dict[str, str]]:

@@ -16,10 +16,7 @@ from grpo_core.config import RunConfig
 from grpo_core.stats import holm
 from tests.factories.runs import Maker, add_evaluation, put_in
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
-from tests.web.clients import reviewer, viewer
 from tests.web.run_page import page_of, words
-
-__all__ = ["reviewer", "viewer"]  # fixtures
 
 
 def compared(run: Run) -> dict[str, Suite]:

@@ -3,7 +3,6 @@ a preset, another run, YAML, a setting that is idle under the other choices.
 """
 
 import re
-from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -27,13 +26,10 @@ from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, diff
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
-from tests.web.clients import operator, stranger
+from tests.web.conftest import ClientFor
 from tests.web.form_page import as_browser, error, selected, value
 from tests.web.run_page import page_of
 
-__all__ = ["operator", "stranger"]  # fixtures
-
-ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
 HTMX = {"HX-Request": "true"}
 

@@ -11,11 +11,8 @@ from django.utils.html import escape
 from cohort.accounts.models import Project
 from cohort.runs.models import Run
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_steps, put_in
-from tests.web.clients import admin, viewer
 from tests.web.control import poll_of
 from tests.web.run_page import words
-
-__all__ = ["admin", "viewer"]  # fixtures
 
 LIST = "/p/ours/runs/"
 

@@ -17,11 +17,8 @@ from cohort.runs.selectors.tiles import Tile, tiles
 from cohort.runs.services import run_submit
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
 from tests.tables import cases
-from tests.web.clients import admin, operator, viewer
 from tests.web.control import poll_of
 from tests.web.run_page import freeze, page_of, words
-
-__all__ = ["admin", "operator", "viewer"]  # fixtures
 
 TABS = ("", "groups/", "evaluations/", "attempts/", "logs/", "config/", "events/")
 
@@ -157,7 +154,7 @@ def test_config_names_each_difference_from_the_preset(viewer: Client, maker: Mak
 
 
 def test_what_the_trainer_waits_for_is_shown_until_it_is_over(viewer: Client, maker: Maker) -> None:
-    attempt, client = maker.attempt(maker.run(state="training")), viewer
+    attempt = maker.attempt(maker.run(state="training"))
 
     def reports(seq: int, message: str, **data: Any) -> str:
         RunEvent.objects.create(
@@ -170,14 +167,14 @@ def test_what_the_trainer_waits_for_is_shown_until_it_is_over(viewer: Client, ma
             message=message,
             data=data,
         )
-        return page_of(client, attempt.run)
+        return page_of(viewer, attempt.run)
 
     assert "waits for 5 min" in reports(1, "waits for 5 min", seconds=300.0, moves=False)
     assert "The trainer waits" not in reports(2, "goes on after 6 min", seconds=360.0, over=True)
     assert "The trainer waits" in reports(3, "waits for 5 min", seconds=300.0, moves=False)
     Attempt.objects.filter(pk=attempt.pk).update(state="lost", ended_at=timezone.now())
-    assert "The trainer waits" not in page_of(client, attempt.run)
-    assert page_of(client, attempt.run, "events/").count("waits for 5 min") == 2, "among its events for good"
+    assert "The trainer waits" not in page_of(viewer, attempt.run)
+    assert page_of(viewer, attempt.run, "events/").count("waits for 5 min") == 2, "among its events for good"
 
 
 # ---------------------------------------------------------------- live
@@ -254,18 +251,18 @@ def test_an_ended_run_polls_until_its_record_is_there(viewer: Client, maker: Mak
     run = maker.run()
     run_submit(run=run, actor=maker.actor)
     maker.attempt(run, state="failed")
-    client, ended = viewer, timezone.now()
-    address = poll_of(page_of(client, run))
+    ended = timezone.now()
+    address = poll_of(page_of(viewer, run))
     Run.objects.filter(pk=run.pk).update(state="failed", ended_at=ended, ends=1)
-    page = client.get(address)
+    page = viewer.get(address)
     assert page.status_code == 200, "its record comes within seconds"
     assert "card-link" not in page.content.decode()
     address = poll_of(page.content.decode())
-    assert client.get(address).status_code == 204
+    assert viewer.get(address).status_code == 204
     with freeze(ended + timedelta(minutes=11)):
-        assert client.get(address).status_code == 286, "but it is not waited for without end"
+        assert viewer.get(address).status_code == 286, "but it is not waited for without end"
     record_seal(run=Run.objects.get(pk=run.pk))
-    last = client.get(address)
+    last = viewer.get(address)
     assert last.status_code == 286
     assert ('id="card-link"' in last.content.decode(), "data-poll" in last.content.decode()) == (True, False)
 

@@ -4,6 +4,7 @@ node that can."""
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from cohort.accounts.models import Project, User
@@ -49,7 +50,7 @@ def why_refused(run: Run, actor: User) -> str:
     return problem.message
 
 
-def test_refused_with_each_nodes_fix_until_one_works(client_for: Any, coder: Maker, alice: User) -> None:
+def test_refused_with_each_nodes_fix_until_one_works(coder: Maker, alice: User, admin: Client) -> None:
     run = coder.run()
     assert run.needs_sandbox
     assert "no node is registered" in why_refused(run, alice)
@@ -58,7 +59,7 @@ def test_refused_with_each_nodes_fix_until_one_works(client_for: Any, coder: Mak
     why = why_refused(run, alice)
     assert "old: its worker has not said" in why
     assert f"gpu-1: {BROKEN['fix']}" in why
-    page = client_for(alice).post(f"/p/ours/runs/{run.pk}/submit/", follow=True).content.decode()
+    page = admin.post(f"/p/ours/runs/{run.pk}/submit/", follow=True).content.decode()
     assert "apparmor_restrict_unprivileged_userns=0" in page
     node_present(node=broken, info=node_info(WORKS))
     run_submit(run=run, actor=alice)

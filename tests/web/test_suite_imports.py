@@ -10,7 +10,6 @@ import json
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,25 +216,20 @@ def run(maker: Maker) -> Run:
     return maker.run(state="succeeded")
 
 
-@pytest.fixture
-def client(client_for: Callable[[User], Client], oscar: User) -> Client:
-    return client_for(oscar)
-
-
 def send(client: Client, run: Run, *files: tuple[str, bytes], phase: str = "after") -> int:
     sent = [SimpleUploadedFile(name, content) for name, content in files]
     data = {"phase": phase, "upload": sent}
     return client.post(f"/p/ours/runs/{run.pk}/evaluations/import/", data).status_code
 
 
-def test_an_import_is_stored_as_stated_and_shown_beside(client: Client, run: Run, oscar: User) -> None:
-    assert send(client, run, *LM_EVAL) == 302
+def test_an_import_is_stored_as_stated_and_shown_beside(operator: Client, run: Run, oscar: User) -> None:
+    assert send(operator, run, *LM_EVAL) == 302
     rows = list(ImportedResult.objects.filter(run=run))
     assert [(row.tool, row.task, row.phase, row.metric) for row in rows] == [
         ("lm-evaluation-harness", "sums", "after", metric) for metric in ("acc,none", "acc_norm,none")
     ]
     assert (rows[0].value, rows[0].n, rows[0].by) == (pytest.approx(7 / 12), 12, oscar)
-    page = page_of(client, run, "evaluations/")
+    page = page_of(operator, run, "evaluations/")
     assert "0.5833333333333334 0.149 12 ✓ the same over 12" in words(page)
     assert rows[0].file_sha256 in page
     entry = json.loads(bytes(AuditEntry.objects.get(kind="results_imported").body))
@@ -245,26 +239,26 @@ def test_an_import_is_stored_as_stated_and_shown_beside(client: Client, run: Run
             cursor.execute(statement)
 
 
-def test_samples_that_say_otherwise_are_marked(client: Client, run: Run) -> None:
+def test_samples_that_say_otherwise_are_marked(operator: Client, run: Run) -> None:
     content = lm_eval()
     content["results"]["sums"]["acc,none"] = 0.9
-    send(client, run, ("results_1.json", json.dumps(content).encode()), LM_EVAL[1])
-    assert "! 0.5833333333333334 over 12" in words(page_of(client, run, "evaluations/"))
+    send(operator, run, ("results_1.json", json.dumps(content).encode()), LM_EVAL[1])
+    assert "! 0.5833333333333334 over 12" in words(page_of(operator, run, "evaluations/"))
 
 
-def test_a_file_is_taken_once_for_each_weights(client: Client, run: Run) -> None:
-    assert send(client, run, ("a.json", b"{}")) == 422
-    assert send(client, run, INSPECT, phase="") == 422
+def test_a_file_is_taken_once_for_each_weights(operator: Client, run: Run) -> None:
+    assert send(operator, run, ("a.json", b"{}")) == 422
+    assert send(operator, run, INSPECT, phase="") == 422
     assert not ImportedResult.objects.exists()
-    assert [send(client, run, INSPECT, phase=phase) for phase in ("before", "before", "after")] == [302, 422, 302]
+    assert [send(operator, run, INSPECT, phase=phase) for phase in ("before", "before", "after")] == [302, 422, 302]
     assert ImportedResult.objects.count() == 2
 
 
-def test_hostile_names_are_shown_harmless(client: Client, run: Run) -> None:
+def test_hostile_names_are_shown_harmless(operator: Client, run: Run) -> None:
     attack = "<script>alert(1)</script>\u202e"
     content = {**lm_eval(), "results": {attack: {f"{attack},none": 0.5}}, "model_name": attack}
-    assert send(client, run, ("<b>x.json", json.dumps(content).encode())) == 302
-    page = page_of(client, run, "evaluations/")
+    assert send(operator, run, ("<b>x.json", json.dumps(content).encode())) == 302
+    page = page_of(operator, run, "evaluations/")
     assert "<script>alert" not in page
     assert "\u202e" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3

@@ -1,7 +1,6 @@
 """Rewards: versions never change, and faults of the form stand beside their field. Trying one: test_lab_pages.py."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from grpo_core.rewards import KINDS
 from tests.tables import cases
 from tests.web.form_page import as_browser
 
-ClientFor = Callable[[User], Client]
 NEW = "/p/ours/rewards/new/"
 EXACT = {"components": [{"name": "answer", "kind": "exact"}]}
 FORM = {
@@ -34,11 +32,6 @@ FORM = {
     "component-3-p_extract": "boxed",
     "component-3-p_ignore_case": "true",
 }
-
-
-@pytest.fixture
-def client(client_for: ClientFor, ours: Project, oscar: User) -> Client:
-    return client_for(oscar)
 
 
 # ---------------------------------------------------------------- service
@@ -73,9 +66,9 @@ def test_a_wrong_spec_names_the_field_and_stores_nothing(
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_kind_of_reward_can_be_picked_with_its_parameters(client: Client, kind: str) -> None:
+def test_a_kind_of_reward_can_be_picked_with_its_parameters(operator: Client, kind: str) -> None:
     sent = {"row": "2", "component-2-kind": kind, "component-2-shown_kind": "exact", "component-2-name": "mine"}
-    row = client.post("/p/ours/rewards/component/", sent).content.decode()
+    row = operator.post("/p/ours/rewards/component/", sent).content.decode()
     assert {name for name in KINDS if f'<option value="{name}"' in row} == set(KINDS)
     assert f'<option value="{kind}" selected>' in row
     assert 'name="component-2-name" value="mine"' in row
@@ -85,10 +78,10 @@ def test_a_kind_of_reward_can_be_picked_with_its_parameters(client: Client, kind
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.id)
-def test_an_example_opens_in_the_form_and_comes_back_as_it_was(client: Client, example: Example) -> None:
-    page = client.get(f"{NEW}?example={example.id}").content.decode()
+def test_an_example_opens_in_the_form_and_comes_back_as_it_was(operator: Client, example: Example) -> None:
+    page = operator.get(f"{NEW}?example={example.id}").content.decode()
     sent = as_browser(page, '<form class="panel stack" method="post" id="reward-form"')
-    assert client.post(NEW, sent).status_code == 302
+    assert operator.post(NEW, sent).status_code == 302
     assert VerifierVersion.objects.get().digest == checked_rubric(example.spec).digest
 
 
@@ -113,8 +106,8 @@ def test_a_parameter_that_was_written_out_stays_so_and_another_at_its_default_is
     assert params(given="extract") == {"extract": "answer_tag"}
 
 
-def test_operator_makes_one_from_rows(client: Client, oscar: User) -> None:
-    response = client.post(NEW, FORM | {"component-0-p_allow_whitespace": "false"})
+def test_operator_makes_one_from_rows(operator: Client, oscar: User) -> None:
+    response = operator.post(NEW, FORM | {"component-0-p_allow_whitespace": "false"})
     version = VerifierVersion.objects.get(verifier__project__slug="ours")
     assert response.url == f"/p/ours/rewards/{version.verifier_id}/"  # type: ignore[attr-defined]
     assert version.created_by == oscar
@@ -124,9 +117,9 @@ def test_operator_makes_one_from_rows(client: Client, oscar: User) -> None:
     ]
 
 
-def test_another_kind_is_shown_before_anything_is_saved(client: Client) -> None:
+def test_another_kind_is_shown_before_anything_is_saved(operator: Client) -> None:
     """Without JavaScript: the row was sent with the fields of the kind before."""
-    response = client.post(NEW, FORM | {"component-3-kind": "numeric", "component-3-shown_kind": "exact"})
+    response = operator.post(NEW, FORM | {"component-3-kind": "numeric", "component-3-shown_kind": "exact"})
     page = response.content.decode()
     assert response.status_code == 200
     assert 'name="component-3-p_tolerance"' in page
@@ -134,22 +127,22 @@ def test_another_kind_is_shown_before_anything_is_saved(client: Client) -> None:
     assert not Verifier.objects.exists()
 
 
-def test_limits_are_part_of_the_reward_only_where_they_differ(client: Client) -> None:
+def test_limits_are_part_of_the_reward_only_where_they_differ(operator: Client) -> None:
     usual = {"deadline_seconds": "30", "retries": "2", "workers": "4"}
-    client.post(NEW, FORM | usual)
+    operator.post(NEW, FORM | usual)
     assert "limits" not in VerifierVersion.objects.get().spec
-    client.post(NEW, FORM | usual | {"name": "slow", "deadline_seconds": "90.5"})
+    operator.post(NEW, FORM | usual | {"name": "slow", "deadline_seconds": "90.5"})
     newest = VerifierVersion.objects.get(verifier__name="slow")
     assert newest.spec["limits"] == {"deadline_seconds": 90.5, "retries": 2, "workers": 4}
-    wrong = client.post(NEW, FORM | {"name": "none", "workers": "0"})
+    wrong = operator.post(NEW, FORM | {"name": "none", "workers": "0"})
     assert wrong.status_code == 422
     assert "workers" in wrong.context["form"].head.errors
     assert b'<details class="fold" open>' in wrong.content
 
 
 @pytest.mark.parametrize(("change", "field", "names"), cases("catalog/reward_form_faults", "change", "field", "names"))
-def test_a_fault_stands_beside_its_field(client: Client, change: dict[str, str], field: str, names: str) -> None:
-    response = client.post(NEW, FORM | change)
+def test_a_fault_stands_beside_its_field(operator: Client, change: dict[str, str], field: str, names: str) -> None:
+    response = operator.post(NEW, FORM | change)
     assert response.status_code == 422
     form = response.context["form"].rows[1]
     assert names in str(form.errors[field])
@@ -157,7 +150,7 @@ def test_a_fault_stands_beside_its_field(client: Client, change: dict[str, str],
     assert not Verifier.objects.exists()
 
 
-def test_faults_of_the_whole_store_nothing(client: Client, verifier_version: VerifierVersion) -> None:
+def test_faults_of_the_whole_store_nothing(operator: Client, verifier_version: VerifierVersion) -> None:
     many = {"name": "many", "on_error": "mask"}
     for number in range(21):
         prefix = f"component-{number}"
@@ -168,7 +161,7 @@ def test_faults_of_the_whole_store_nothing(client: Client, verifier_version: Ver
         (FORM | {"name": verifier_version.verifier.name}, b"Open it to add a version"),
         (many, b"these are 21"),
     ):
-        response = client.post(NEW, sent)
+        response = operator.post(NEW, sent)
         assert response.status_code == 422
         assert words in response.content
     assert len(response.context["form"].rows) == 21, "none is dropped"
@@ -176,15 +169,17 @@ def test_faults_of_the_whole_store_nothing(client: Client, verifier_version: Ver
 
 
 @pytest.mark.parametrize(("button", "rows"), [({"add_row": "1"}, ["0", "3", "4"]), ({"remove_row": "0"}, ["3"])])
-def test_rows_are_added_and_removed_without_javascript(client: Client, button: dict[str, str], rows: list[str]) -> None:
-    response = client.post(NEW, FORM | button)
+def test_rows_are_added_and_removed_without_javascript(
+    operator: Client, button: dict[str, str], rows: list[str]
+) -> None:
+    response = operator.post(NEW, FORM | button)
     assert response.status_code == 200
     assert [row.number for row in response.context["form"].rows] == rows
     assert not Verifier.objects.exists()
 
 
-def test_components_and_their_buttons_are_told_apart_by_name(client: Client) -> None:
-    page = client.post(NEW, FORM | {"add_row": "1"}).content.decode()
+def test_components_and_their_buttons_are_told_apart_by_name(operator: Client) -> None:
+    page = operator.post(NEW, FORM | {"add_row": "1"}).content.decode()
     places = ["1", "4", "5", "__place__"]
     assert re.findall(r"<legend[^>]*>Component (.*?)</legend>", page) == places
     assert re.findall(r'Remove component<span class="sr-only"> (\w+)', page) == places
@@ -193,11 +188,11 @@ def test_components_and_their_buttons_are_told_apart_by_name(client: Client) -> 
     assert first[0].endswith(">Save"), "Enter in a field saves and neither adds nor removes a component"
 
 
-def test_new_version_starts_from_the_newest_and_leaves_it(client: Client, verifier_version: VerifierVersion) -> None:
+def test_new_version_starts_from_the_newest_and_leaves_it(operator: Client, verifier_version: VerifierVersion) -> None:
     address, before = f"/p/ours/rewards/{verifier_version.verifier_id}/new-version/", dict(verifier_version.spec)
-    assert re.search(r'name="component-0-weight" value="0.2"', client.get(address).content.decode())
+    assert re.search(r'name="component-0-weight" value="0.2"', operator.get(address).content.decode())
     for _ in range(2):  # the second time nothing has changed
-        client.post(address, FORM)
+        operator.post(address, FORM)
     newest = VerifierVersion.objects.get(verifier=verifier_version.verifier, number=2)
     verifier_version.refresh_from_db()
     assert verifier_version.spec == before
