@@ -17,6 +17,7 @@ from tests.browser import chromium
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
+from tests.web import control
 
 __all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
 
@@ -178,3 +179,8 @@ def chosen(maker: Maker) -> dict[str, str]:
         "verifier_version": str(maker.verifier_version.pk),
         "eval.holdout": "4",
     }
+
+
+@pytest.fixture
+def gpu1(db: None) -> Node:
+    return control.node("gpu-1")

@@ -14,21 +14,17 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import User
 from cohort.runs import reconcile
 from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
-from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
+from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.nodes import node_create
 from cohort.runs.schedule import queue
 from cohort.runs.selectors.queue import WaitingRow, waiting_rows
-from cohort.runs.services import run_submit
 from grpo_core import records
 from grpo_core.wire import Beat, Finish, NodeInfo, Progress
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.web.run_page import words
-
-DIGEST = "5" * 64
 
 
 def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInfo:
@@ -146,50 +142,6 @@ def rows() -> dict[int, WaitingRow]:
 
 def why(run: Run) -> str:
     return rows()[run.pk].why
-
-
-# ---------------------------------------------------------------------- a run that was submitted, as fixtures
-
-
-@pytest.fixture
-def run(maker: Maker, alice: User) -> Run:
-    run = maker.run()
-    run_submit(run=run, actor=alice)
-    return run
-
-
-@pytest.fixture
-def gpu1(db: None) -> Node:
-    return node("gpu-1")
-
-
-@pytest.fixture
-def attempt(run: Run, gpu1: Node) -> Attempt:
-    """Two steps in, with checkpoints at 0 and 2."""
-    return train(claim(gpu1), checkpoint(0), *steps(1, 2), checkpoint(2))
-
-
-@pytest.fixture
-def failed(attempt: Attempt) -> Run:
-    return waited_for_its_record(finish(attempt, "failed", "out_of_memory", "No memory"))
-
-
-def fresh(run: Run) -> Run:
-    run.refresh_from_db()
-    return run
-
-
-def kinds(run: Run) -> list[tuple[str, str, str]]:
-    """What people did: (kind, actor, message)."""
-    asked = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(kind__in=["created", "state"])
-    return list(asked.values_list("kind", "actor", "message"))
-
-
-def at(run: Run, step: int) -> Checkpoint:
-    return Checkpoint.objects.get(run=run, step=step, final=False)
-
-
-# ---------------------------------------------------------------------- by the pages
 
 
 def do(client: Client, run: Run, action: str, **data: str) -> str:

@@ -19,7 +19,6 @@ from tests.web.control import (
     checkpoint,
     claim,
     finish,
-    gpu1,
     let_pass,
     queue_at,
     resumed,
@@ -28,8 +27,6 @@ from tests.web.control import (
     train,
 )
 from tests.worker.queues import take_all
-
-__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 

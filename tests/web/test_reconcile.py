@@ -20,10 +20,8 @@ from grpo_core import records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.tables import cases
-from tests.web.control import age, beat, claim, database_now, finish, gpu1, node, queue_at, steps, stop_clock, train
+from tests.web.control import age, beat, claim, database_now, finish, node, queue_at, steps, stop_clock, train
 from tests.worker.queues import take_all
-
-__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 

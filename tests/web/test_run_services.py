@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from django.db import transaction
 
 from cohort.accounts.models import User
 from cohort.catalog.models import PromptDataset, VerifierVersion
@@ -70,9 +69,8 @@ def test_preset_and_held_out_dataset_fill_what_the_settings_leave_out(
     assert (run.preset, config.sampling.group_size) == ("dapo", 4)
     assert config.algorithm.clip_high == 0.28  # DAPO, section 3.1
     assert (config.eval.path, config.eval.limit) == (f"inputs/{heldout.sha256}.jsonl", 3)
-    run_create(
-        **{**made, "settings": {"data": {"limit": 8}, "eval": {"holdout": 7}}}
-    )  # one problem to train on is enough
+    one_to_train_on = {"data": {"limit": 8}, "eval": {"holdout": 7}}
+    run_create(**{**made, "settings": one_to_train_on})
 
 
 @pytest.mark.parametrize(("settings", "paths"), cases("runs/settings_refused", "settings", "paths"))
@@ -110,23 +108,12 @@ def test_submit_queues_and_sends_one_message_after_commit(
     assert moves(run) == [("draft", "queued", "user:alice")]
 
 
-@pytest.mark.parametrize("state", ["paused", "succeeded", "failed", "cancelled"])
+@pytest.mark.parametrize("state", ["queued", "paused", "succeeded", "failed", "cancelled"])
 def test_only_a_draft_is_submitted(maker: Maker, alice: User, state: str) -> None:
     run = maker.run(state=state)
     with pytest.raises(IllegalTransition):
         run_submit(run=run, actor=alice)
     assert Run.objects.get().state == state
-
-
-def test_a_failed_transaction_sends_nothing(run: Run, alice: User, django_capture_on_commit_callbacks: Any) -> None:
-    def submit_and_fail() -> None:
-        with transaction.atomic():
-            run_submit(run=run, actor=alice)
-            raise ZeroDivisionError
-
-    with django_capture_on_commit_callbacks(execute=True) as sent, pytest.raises(ZeroDivisionError):
-        submit_and_fail()
-    assert sent == take_all("train") == []
 
 
 def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
@@ -136,23 +123,7 @@ def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
     assert Run.objects.count() == 1
 
 
-def test_a_broker_that_fails_does_not_fail_the_submit(
-    run: Run, alice: User, django_capture_on_commit_callbacks: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    needs("file-broker")
-    folder = environment().broker_folder / "messages"
-    folder.rename(folder.with_name("away"))
-    try:
-        with django_capture_on_commit_callbacks(execute=True):
-            run_submit(run=run, actor=alice)
-    finally:
-        folder.with_name("away").rename(folder)
-    run.refresh_from_db()
-    assert run.state == RunState.QUEUED
-    assert "could not publish" in caplog.text
-
-
-def test_a_broker_that_is_down_does_not_either(
+def test_a_broker_that_is_down_does_not_fail_the_submit(
     run: Run, alice: User, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     unreachable = Celery("unreachable", broker="amqp://127.0.0.1:1//", set_as_current=False)

@@ -20,9 +20,7 @@ from cohort.runs.selectors.queue import waiting_rows
 from tests.factories.runs import Maker
 from tests.tables import cases
 from tests.web import control
-from tests.web.control import beat, checkpoint, claim, database_now, finish, gpu1, let_pass, node, waiting, why
-
-__all__ = ["gpu1"]  # fixture
+from tests.web.control import beat, checkpoint, claim, database_now, finish, let_pass, node, waiting, why
 
 pytestmark = pytest.mark.django_db
 
