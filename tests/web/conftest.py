@@ -13,11 +13,13 @@ from cohort.accounts.services import user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.environment import environment
 from cohort.runs.models import Node, Run
+from cohort.runs.nodes import node_create
 from tests.browser import chromium
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
 from tests.web import control
+from tests.web.worker_calls import Caller
 
 __all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
 
@@ -184,3 +186,15 @@ def chosen(maker: Maker) -> dict[str, str]:
 @pytest.fixture
 def gpu1(db: None) -> Node:
     return control.node("gpu-1")
+
+
+@pytest.fixture
+def node(db: None) -> Caller:
+    """The worker of gpu-1, by hand."""
+    return Caller(node_create(name="gpu-1")[1])
+
+
+@pytest.fixture
+def committed(django_capture_on_commit_callbacks: Any) -> Callable[[], Any]:
+    """A block after which everything is done that waited for the commit."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)

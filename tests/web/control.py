@@ -5,11 +5,11 @@ import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.db import connection
-from django.db.models import DateTimeField, F, Value
+from django.db.models import DateTimeField, F, Model, Value
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
@@ -25,6 +25,14 @@ from grpo_core.wire import Beat, Finish, NodeInfo, Progress
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.web.run_page import words
+
+Row = TypeVar("Row", bound=Model)
+
+
+def fresh(row: Row) -> Row:
+    """As the database has it now."""
+    row.refresh_from_db()
+    return row
 
 
 def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInfo:

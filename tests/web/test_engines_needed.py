@@ -22,6 +22,7 @@ from grpo_core.wire import NodeInfo
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
 from tests.tables import cases
+from tests.web.control import fresh
 from tests.web.form_page import error
 
 pytestmark = pytest.mark.django_db
@@ -47,8 +48,7 @@ def refusal(run: Run, actor: User) -> str:
     """Why the launch is refused, always at engine.rollout."""
     with pytest.raises(ConfigError) as error:
         run_submit(run=run, actor=actor)
-    run.refresh_from_db()
-    assert run.state == RunState.DRAFT
+    assert fresh(run).state == RunState.DRAFT
     [problem] = error.value.problems
     assert problem.path == "engine.rollout"
     return problem.message
@@ -79,8 +79,7 @@ def test_refused_with_each_nodes_fix_until_one_has_it(maker: Maker, alice: User)
     assert ("new:" in why, "COHORT_VLLM_PYTHON" in why.partition("plain:")[2]) == (True, True)
     node_present(node=plain, info=info_of(vllm_server="0.32.0"))
     run_submit(run=run, actor=alice)
-    run.refresh_from_db()
-    assert run.state == RunState.QUEUED
+    assert fresh(run).state == RunState.QUEUED
 
 
 def test_a_server_in_an_environment_of_its_own_is_none_beside_the_trainer(maker: Maker, alice: User) -> None:
@@ -140,6 +139,5 @@ def test_an_earlier_run_needs_as_many_gpus_as_its_config_names(
     Run.objects.filter(pk=run.pk).update(config=run.config | {"engine": engine}, gpus=before)
     with connection.cursor() as cursor:
         cursor.execute(import_module("migrations.runs.0007_gpus_of_earlier_runs").BACKFILL)
-    run.refresh_from_db()
-    assert (run.gpus, run.state) == (after, "failed")
+    assert (fresh(run).gpus, run.state) == (after, "failed")
     assert run.gpus == gpus_needed(RunConfig.from_whole(run.config)), "as a run that is made now"

@@ -34,6 +34,7 @@ def send(client: Client, texts: dict[str, str], action: str = "estimate", **othe
 
 def test_from_the_form_to_the_launch(operator: Client, chosen: dict[str, str]) -> None:
     node = there()
+    there("small", NODE.model_copy(update={"devices": [{"kind": "cpu", "name": "cpu", "memory_bytes": 1_000_000_000}]}))
     panel = send(operator, chosen)
     job = LabJob.objects.get()
     assert 'hx-trigger="every 2s"' in panel
@@ -47,6 +48,8 @@ def test_from_the_form_to_the_launch(operator: Client, chosen: dict[str, str]) -
     text = words(polled.content.decode())
     for part in ("0.5 s", "0.4 s to 0.7 s", "sampling", "60 %", "2 min 10 s", "2.00 GB", "evaluations take longer"):
         assert part in text
+    text = words(operator.get(f"/p/ours/runs/estimates/{job.pk}/?digest={job.config_digest}").content.decode())
+    assert ("too much for small, it has 1.00 GB" in text, "too much for node-e" in text) == (True, False)
 
     named = chosen | {"name": "another name", "estimate": str(job.pk)}
     stale = "settings have changed"
@@ -57,21 +60,6 @@ def test_from_the_form_to_the_launch(operator: Client, chosen: dict[str, str]) -
     operator.post(NEW, named | {"action": "launch"})
     noted = LaunchEstimate.objects.get()
     assert (noted.run.name, noted.job, noted.estimate["seconds_per_step"]) == ("another name", job, 0.5)
-
-
-def test_asked_for_twice_it_is_one(operator: Client, chosen: dict[str, str]) -> None:
-    for _ in range(2):
-        send(operator, chosen)
-    assert LabJob.objects.count() == 1
-    send(operator, chosen, **{"sampling.group_size": "6"})
-    assert LabJob.objects.count() == 2
-
-
-def test_faults_and_engines_that_no_node_has_are_not_measured(operator: Client, chosen: dict[str, str]) -> None:
-    there()
-    for sent in ({"sampling.group_size": ""}, {"engine.training": "deepspeed"}):
-        send(operator, chosen, **sent)
-        assert not LabJob.objects.exists()
 
 
 def test_never_while_a_run_trains_on_the_node(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
@@ -90,27 +78,6 @@ def test_never_while_a_run_trains_on_the_node(operator: Client, maker: Maker, ch
     job_claim(job_id=job.pk, node=node, info=NODE)
     [seat] = [seat for seat in seats() if seat.name == "node-e"]
     assert seat.obstacle, "it takes a run when it has measured"
-
-
-def test_a_result_of_another_config_or_kind_is_refused(operator: Client, chosen: dict[str, str]) -> None:
-    node = there()
-    send(operator, chosen)
-    job = LabJob.objects.get()
-    for fault in ({"config_digest": "0" * 64}, {"seconds_per_step": "fast"}):
-        with pytest.raises(BadResult):
-            measured(job, node, **fault)
-        LabJob.objects.update(state=JobState.WAITING)
-
-
-def test_nodes_with_too_little_memory_are_named(operator: Client, chosen: dict[str, str]) -> None:
-    node = there()
-    small = {"kind": "cpu", "name": "cpu", "memory_bytes": 1_000_000_000}
-    there("small", NODE.model_copy(update={"devices": [small]}))
-    send(operator, chosen)
-    job = measured(LabJob.objects.get(), node)
-    text = words(operator.get(f"/p/ours/runs/estimates/{job.pk}/?digest={job.config_digest}").content.decode())
-    assert "too much for small, it has 1.00 GB" in text
-    assert "too much for node-e" not in text
 
 
 def test_the_run_s_page_compares_it_with_what_came(
@@ -134,12 +101,23 @@ def test_the_run_s_page_compares_it_with_what_came(
         assert expected in part
 
 
-def test_a_run_made_by_the_service_takes_it_too(
+def test_one_for_each_config_and_only_its_own_result(
     operator: Client, alice: User, maker: Maker, chosen: dict[str, str]
 ) -> None:
     node, run = there(), maker.run()
-    send(operator, chosen)
+    for faulty in ({"sampling.group_size": ""}, {"engine.training": "deepspeed"}):  # no node has that engine
+        send(operator, chosen, **faulty)
+    assert not LabJob.objects.exists()
+    for _ in range(2):
+        send(operator, chosen)
+    job = LabJob.objects.get()
+    send(operator, chosen, **{"sampling.group_size": "6"})
+    assert LabJob.objects.exclude(pk=job.pk).delete()[0] == 1
+    for fault in ({"config_digest": "0" * 64}, {"seconds_per_step": "fast"}):
+        with pytest.raises(BadResult):
+            measured(job, node, **fault)
+        LabJob.objects.update(state=JobState.WAITING)
     LabJob.objects.update(config_digest=digest_of(RunConfig.from_whole(run.config)))
     job = measured(LabJob.objects.get(), node)
     run_submit(run=run, actor=alice)
-    assert run.launch_estimates.get().job == job
+    assert run.launch_estimates.get().job == job, "a run made by the service takes it too"

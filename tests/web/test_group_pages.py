@@ -18,7 +18,7 @@ from cohort.review.selectors import current_groups, step_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
-from tests.web.run_page import words
+from tests.web.run_page import queries, words
 
 
 def listing(client: Client, run: Run, **query: object) -> str:
@@ -124,13 +124,12 @@ def test_odd_addresses_are_answered(viewer: Client, maker: Maker, run: Run, text
 def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], prompt="p0")
-    with CaptureQueriesContext(connection) as few:
-        listing(viewer, run)
+    few = queries(lambda: listing(viewer, run))
     for index in range(1, 105):
         add_group(attempt, [1.0, 0.0], index=index, prompt=f"p{index}")
     with CaptureQueriesContext(connection) as many:
         page = listing(viewer, run)
-    assert len(many) == len(few) <= 16
+    assert len(many) == few <= 16
     assert "showing 100 of 105 groups kept" in words(page)
     following = re.search(r'href="\?([^"]+)">More groups', page)
     assert following is not None

@@ -10,6 +10,7 @@ from django.db.models import ProtectedError
 from cohort.runs.models import Attempt, Run, RunEvent, RunState
 from cohort.runs.transitions import ALLOWED
 from tests.factories.runs import Maker, put_in
+from tests.web.control import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -35,8 +36,7 @@ def test_every_state_that_does_not_follow_is_refused(maker: Maker) -> None:
         for to in set(RunState) - ALLOWED[state] - {state}:
             refused(lambda to=to: Run.objects.filter(pk=run.pk).update(state=to), "runs_transition")  # type: ignore[misc]
             tried += 1
-        run.refresh_from_db()
-        assert run.state == state
+        assert fresh(run).state == state
     assert tried == 10 * 9 - sum(map(len, ALLOWED.values()))
 
 

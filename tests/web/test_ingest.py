@@ -24,6 +24,7 @@ from grpo_core.wire import Finish
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 from tests.tables import cases
 from tests.web.batches import attempt, follow, resumed, run, saved, send
+from tests.web.control import fresh
 
 __all__ = ["attempt", "run"]  # fixtures
 
@@ -50,14 +51,12 @@ def refused(attempt: Attempt, *lines: records.Envelope | bytes) -> BadRecord:
 def test_every_kind_has_its_table_and_the_run_follows(attempt: Attempt, run: Run) -> None:
     assert send(attempt, *envelopes(WHOLE_RUN)) == 17
     assert rows() == [2, 2, 4, 2, 2, 1, 0, 6], "events: five phases and one of its own"
-    run.refresh_from_db()
-    assert (run.state, run.phase, run.step, run.steps_total) == ("evaluating", "saving", 2, 2)
+    assert (fresh(run).state, run.phase, run.step, run.steps_total) == ("evaluating", "saving", 2, 2)
     assert (run.first_metrics, run.latest_metrics) == ({"reward": 0.25}, {"reward": 0.75})
     assert run.seconds_per_step == 2.0, "the median of 1 and 3"
     moves = RunEvent.objects.filter(run=run, kind="state").values_list("data__to", "actor")
     assert list(moves)[2:] == [("evaluating", "trainer"), ("training", "trainer"), ("evaluating", "trainer")]
-    attempt.refresh_from_db()
-    assert attempt.manifest is not None
+    assert fresh(attempt).manifest is not None
     assert attempt.manifest["packages"] == {"torch": "2.13.0"}
     assert attempt.outcome is not None
     assert attempt.outcome["status"] == "finished"
@@ -76,8 +75,7 @@ def test_a_batch_sent_again_changes_nothing(attempt: Attempt, run: Run) -> None:
     before = (run.state, run.step, run.latest_metrics, run.seconds_per_step)
     for again in (batch, batch[:3], batch[8:12]):
         assert send(attempt, *again) == 17
-    run.refresh_from_db()
-    assert (run.state, run.step, run.latest_metrics, run.seconds_per_step) == before
+    assert (fresh(run).state, run.step, run.latest_metrics, run.seconds_per_step) == before
     assert (rows(), RunEvent.objects.count()) == (stored, events)
 
 
@@ -103,11 +101,9 @@ def test_only_the_beginning_before_a_gap_is_stored(attempt: Attempt) -> None:
 def test_speed_is_the_median_of_the_newest_twenty(attempt: Attempt, run: Run) -> None:
     slow, quick = [step(n, seconds=100.0) for n in range(1, 31)], [step(n, seconds=2.0) for n in range(31, 51)]
     send(attempt, *envelopes([phase("training", 50), *slow]))
-    run.refresh_from_db()
-    assert run.seconds_per_step == 100.0
+    assert fresh(run).seconds_per_step == 100.0
     send(attempt, *envelopes(quick, first=32))
-    run.refresh_from_db()
-    assert (run.step, run.seconds_per_step) == (50, 2.0)
+    assert (fresh(run).step, run.seconds_per_step) == (50, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +116,7 @@ def test_one_bad_line_stores_nothing_of_the_batch(
     error = refused(attempt, envelopes([phase("training")])[0], content)
     assert error.code == code
     assert (names or "line 2") in str(error)
-    attempt.refresh_from_db()
-    assert attempt.acked_seq == 0
+    assert fresh(attempt).acked_seq == 0
 
 
 @pytest.mark.parametrize("kind", sorted(OWN_KINDS | {"phase", "resumed", "sealed"}))
@@ -304,8 +299,7 @@ def rewards(run: Run) -> list[float]:
 
 def test_what_came_after_the_checkpoint_is_superseded(attempt: Attempt, second: Attempt, run: Run) -> None:
     assert send(second, *envelopes([manifest(), resumed(2)])) == 2
-    run.refresh_from_db()
-    assert (run.step, run.first_metrics, run.latest_metrics) == (2, {"reward": 0.1}, {"reward": 0.2})
+    assert (fresh(run).step, run.first_metrics, run.latest_metrics) == (2, {"reward": 0.1}, {"reward": 0.2})
     assert send(second, *envelopes([phase("training", 9), step(3, reward=0.9)], first=3)) == 4
     for row in (attempt, second, run):
         row.refresh_from_db()
@@ -334,8 +328,7 @@ def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attemp
     Attempt.objects.filter(fence=1).update(valid_through=-1)
     Run.objects.filter(pk=run.pk).update(step=0)
     send(second, *envelopes([phase("training", 9), step(1, reward=0.6)]))
-    run.refresh_from_db()
-    assert (run.step, run.first_metrics, run.latest_metrics) == (1, {"reward": 0.6}, {"reward": 0.6})
+    assert (fresh(run).step, run.first_metrics, run.latest_metrics) == (1, {"reward": 0.6}, {"reward": 0.6})
     assert rewards(run) == [0.6]
 
 
@@ -356,8 +349,7 @@ def test_what_contradicts_the_run_is_refused(
     with pytest.raises(BadRecord, match=names) as caught:
         send(second, *envelopes(bodies))
     assert caught.value.code == code
-    run.refresh_from_db()
-    assert run.step == 4
+    assert fresh(run).step == 4
     assert set(Attempt.objects.values_list("resumed_step", "valid_through")) == {(None, None)}
 
 

@@ -16,7 +16,7 @@ from cohort.runs.nodes import node_by_token
 from grpo_core.records import StepMetrics
 from tests.factories import sealed_run
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
-from tests.web.control import waited_for_its_record
+from tests.web.control import fresh, waited_for_its_record
 from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 OpenPage = Callable[..., Page]
@@ -143,8 +143,7 @@ def test_a_node_is_added_drained_and_revoked(open_page: OpenPage) -> None:
     drain = page.get_by_role("button", name="Drain", exact=False).first
     page.once("dialog", lambda dialog: dialog.dismiss())
     drain.click()
-    node.refresh_from_db()
-    assert node.draining == "", "it asks first"
+    assert fresh(node).draining == "", "it asks first"
     page.once("dialog", lambda dialog: dialog.accept())
     drain.click()
     expect(page.locator(".messages")).to_contain_text("draining")
@@ -199,8 +198,7 @@ def test_by_keyboard_alone(open_page: OpenPage, run: Run, alice: User) -> None:
     dialog.get_by_label("Reason").fill("the spike at step 3")
     page.keyboard.press("Enter")
     expect(page.locator(".messages")).to_contain_text("from step 2")
-    run.refresh_from_db()
-    assert run.resume_from is not None
+    assert fresh(run).resume_from is not None
     assert (run.state, run.resume_from.step) == ("queued", 2)
 
 

@@ -26,6 +26,7 @@ from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
+from tests.web.control import fresh
 
 PYTHON = {
     "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
@@ -48,24 +49,16 @@ def job(oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, 
 # ---------------------------------------------------------------- trying
 
 
-@pytest.mark.parametrize(
-    ("completion", "reward", "verdicts"),
-    [
-        ("<think>3+4</think><answer>7</answer>", "1.2", ["passed", "passed"]),
-        ("<think>3+4</think><answer>8</answer>", "0.2", ["passed", "not passed"]),
-        ("<answer>7</answer>", "1", ["not passed", "passed"]),
-        ("seven", "0", ["not passed", "not passed"]),
-    ],
-)
-def test_a_pasted_completion_is_scored_at_once(
-    operator: Client, verifier_version: VerifierVersion, completion: str, reward: str, verdicts: list[str]
-) -> None:
-    data = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": completion}
+def test_a_pasted_completion_is_scored_at_once(operator: Client, verifier_version: VerifierVersion) -> None:
+    sent = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": "<answer>7</answer>"}
     for headers in ({"HX-Request": "true"}, {}):
-        page = operator.post(f"{LAB}/try/", data, headers=headers).content.decode()
-        assert f"Reward <b>{reward}</b>" in page
-        assert re.findall(r"</span>((?:not )?passed)</span>", page) == verdicts
+        page = operator.post(f"{LAB}/try/", sent, headers=headers).content.decode()
+        assert "Reward <b>1</b>" in page
+        assert re.findall(r"</span>((?:not )?passed)</span>", page) == ["not passed", "passed"]
         assert ("<html" in page) == (not headers)
+    for meta in ("{", "[1]", "[" * 9999):  # further fields are an object
+        response = operator.post(f"{LAB}/try/", sent | {"meta": meta}, headers={"HX-Request": "true"})
+        assert 'id="id_meta_error"' in response.content.decode()
     assert not LabJob.objects.exists()
 
 
@@ -83,15 +76,14 @@ def test_a_draft_is_tried_before_it_is_saved(operator: Client, ours: Project) ->
     assert not Verifier.objects.exists()
 
 
-@pytest.mark.parametrize("sent", [{"version": "999"}, {"version": "x"}, {"spec": "{"}, {"spec": "{}"}, {}])
-def test_what_no_page_of_ours_sends_is_404(operator: Client, ours: Project, sent: dict[str, str]) -> None:
-    assert operator.post(f"{LAB}/try/", sent).status_code == 404
-    assert operator.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
-
-
-def test_another_project_s_version_is_404(stranger: Client, verifier_version: VerifierVersion) -> None:
-    sent = {"version": str(verifier_version.pk), "answer": "1", "completion": "1"}
-    assert stranger.post("/p/theirs/lab/try/", sent).status_code == 404
+def test_what_no_page_sends_and_another_project_s_version_are_404(
+    operator: Client, stranger: Client, verifier_version: VerifierVersion
+) -> None:
+    for sent in ({"version": "999"}, {"version": "x"}, {"spec": "{"}, {"spec": "{}"}, {}):
+        assert operator.post(f"{LAB}/try/", sent).status_code == 404
+        assert operator.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
+    foreign = {"version": str(verifier_version.pk), "answer": "1", "completion": "1"}
+    assert stranger.post("/p/theirs/lab/try/", foreign).status_code == 404
 
 
 def test_given_code_is_never_run_here_but_asked_for(operator: Client, ours: Project, oscar: User) -> None:
@@ -104,13 +96,6 @@ def test_given_code_is_never_run_here_but_asked_for(operator: Client, ours: Proj
     assert answer.url == f"{LAB}/jobs/{job.pk}/"
     assert (job.kind, job.needs_sandbox, job.created_by) == ("try", True, oscar)
     assert job.options["texts"] == [{"prompt": "", "answer": "7", "completion": "7", "meta": {"tests": [1]}}]
-
-
-@pytest.mark.parametrize("meta", ["{", "[1]", "[" * 9999])
-def test_further_fields_are_an_object(operator: Client, verifier_version: VerifierVersion, meta: str) -> None:
-    sent = {"version": str(verifier_version.pk), "answer": "7", "completion": "7", "meta": meta}
-    response = operator.post(f"{LAB}/try/", sent, headers={"HX-Request": "true"})
-    assert 'id="id_meta_error"' in response.content.decode()
 
 
 # ---------------------------------------------------------------- asking
@@ -157,10 +142,12 @@ def test_what_cannot_be_asked_for_is_said_beside_its_field(
 # ---------------------------------------------------------------- a job's page
 
 
-def test_a_waiting_job_polls_and_can_be_called_off(
+def test_a_job_polls_is_called_off_and_says_why_it_failed(
     operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
 ) -> None:
-    job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
+    job, other = (
+        job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={}) for _ in range(2)
+    )
     address = f"{LAB}/jobs/{job.pk}/"
     seen = re.search(r"live/\?v=([^\"]*)", operator.get(address).content.decode())
     assert seen is not None
@@ -169,14 +156,9 @@ def test_a_waiting_job_polls_and_can_be_called_off(
     claimed(job)
     assert operator.get(live).status_code == 200
     operator.post(f"{address}cancel/")
-    job.refresh_from_db()
-    assert job.cancel_asked
-
-
-def test_a_failed_job_says_why(operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion) -> None:
-    job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
-    failed(job, "the folder tiny is not there", "Traceback <b>")
-    page = operator.get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    assert fresh(job).cancel_asked
+    failed(other, "the folder tiny is not there", "Traceback <b>")
+    page = operator.get(f"{LAB}/jobs/{other.pk}/").content.decode()
     assert "the folder tiny is not there" in page
     assert "Traceback &lt;b&gt;" in page
 
@@ -200,7 +182,7 @@ def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
     assert "<script>alert(1)" not in page
 
 
-def test_a_group_s_samples_are_browsed(viewer: Client, job: LabJob) -> None:
+def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob) -> None:
     address = f"{LAB}/jobs/{job.pk}"
     page = viewer.get(f"{address}/groups/0/").content.decode()
     assert page.count("<article") == 4
@@ -211,6 +193,11 @@ def test_a_group_s_samples_are_browsed(viewer: Client, job: LabJob) -> None:
     result = viewer.get(f"{address}/result.json")
     assert result.json()["schema"] == "cohort-lab/1"
     assert "attachment" in result.headers["Content-Disposition"]
+    options = {"texts": [{"completion": "x", "answer": "7"}]}
+    alone = job_ask(project=job.project, actor=oscar, kind="try", version=job.version, options=options)
+    finished(alone, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
+    text = text_of(viewer.get(f"{LAB}/jobs/{alone.pk}/").content.decode())
+    assert ("Answer scored" in text, "no signal" in text) == (True, False)
 
 
 def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
@@ -225,17 +212,6 @@ def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
     assert f"{LAB}/jobs/{probe.job_id}/" in reward
     for text in (reward, viewer.get(f"{LAB}/").content.decode()):
         assert "pays wrong answers" in text_of(text)
-
-
-def test_rows_without_groups_show_their_answers(
-    operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion, job: LabJob
-) -> None:
-    options = {"texts": [{"completion": "x", "answer": "7"}]}
-    other = job_ask(project=ours, actor=oscar, kind="try", version=verifier_version, options=options)
-    finished(other, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
-    text = text_of(operator.get(f"{LAB}/jobs/{other.pk}/").content.decode())
-    assert "Answer scored" in text
-    assert "no signal" not in text
 
 
 CHECK = "/p/ours/rewards/check/"
@@ -325,16 +301,12 @@ def test_what_is_wrong_is_said_with_its_line(operator: Client, source: str, line
     assert names in page
 
 
-def test_packages_that_are_chosen_may_be_imported(operator: Client) -> None:
+def test_packages_that_are_chosen_may_be_imported_and_source_is_escaped(operator: Client) -> None:
     source = f"import numpy\n{SOURCE}"
     assert 'data-lines="1 ' in check(operator, source)
     assert "It parses" in check(operator, source, packages="numpy")
-
-
-def test_source_is_shown_escaped(operator: Client) -> None:
     page = check(operator, "<script>alert(1)</script>")
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
+    assert ("<script>" in page, "&lt;script&gt;" in page) == (False, True)
 
 
 @pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
@@ -388,8 +360,7 @@ def test_without_a_reason_of_fit_length_nothing_is_launched(maker: Maker, held: 
     with pytest.raises(ConfigError) as refused:
         run_submit(run=run, actor=maker.actor, probe_override=reason)
     assert [fault.path for fault in refused.value.problems] == ["probe_override"]
-    run.refresh_from_db()
-    assert run.state == "draft"
+    assert fresh(run).state == "draft"
     assert not LaunchProbe.objects.exists()
     assert not AuditEntry.objects.filter(kind__in=["run_submitted", "hold_back_overridden"]).exists()
 
@@ -409,7 +380,10 @@ def test_a_reason_is_kept_with_what_was_known(maker: Maker, held: VerifierProbe)
     assert entry("run_submitted")["data"]["reward_probe"] == known
 
 
-def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_version: VerifierVersion) -> None:
+def test_an_unprobed_reward_launches_and_that_is_kept(
+    operator: Client, maker: Maker, chosen: dict[str, str], verifier_version: VerifierVersion
+) -> None:
+    assert "never probed" in operator.post(NEW, chosen | {"action": "check"}).content.decode()
     run = draft(maker, verifier_version)
     run_submit(run=run, actor=maker.actor, probe_override=REASON)
     launch = noted(run)
@@ -417,6 +391,7 @@ def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_ver
     assert (launch.overridden, launch.reason) == (False, ""), "nothing asked for a reason"
     assert entry("run_submitted")["data"]["reward_probe"] == {"state": "unprobed", "pays_wrong": [], "probe": None}
     assert not AuditEntry.objects.filter(kind="hold_back_overridden").exists()
+    assert "not probed" in operator.get(f"/p/ours/runs/{run.pk}/").content.decode()
     with pytest.raises(DatabaseError), transaction.atomic():
         LaunchProbe.objects.update(reason="another")
 
@@ -450,11 +425,4 @@ def test_a_draft_of_it_asks_for_the_reason_at_its_launch(operator: Client, maker
         assert asked.status_code == 409
         assert 'name="probe_override"' in asked.content.decode()
     assert operator.post(address, {"probe_override": REASON}).status_code == 302
-    run.refresh_from_db()
-    assert run.state == "queued"
-
-
-def test_unprobed_is_said_in_plain_sight(operator: Client, chosen: dict[str, str]) -> None:
-    assert "never probed" in operator.post(NEW, chosen | {"action": "check"}).content.decode()
-    operator.post(NEW, chosen | {"action": "launch"})
-    assert "not probed" in operator.get(f"/p/ours/runs/{Run.objects.get().pk}/").content.decode()
+    assert fresh(run).state == "queued"

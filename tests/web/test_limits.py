@@ -13,6 +13,7 @@ from cohort.runs.limits import falls_below, gpu_hours_used, hours_free_at, proje
 from cohort.runs.models import Attempt
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker
+from tests.web.control import fresh
 
 HOUR = timedelta(hours=1)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -90,13 +91,10 @@ def test_what_ended_before_the_thirty_days_is_not_read(maker: Maker, ours: Proje
 @pytest.mark.django_db
 def test_limits_are_set_and_refused_by_name(ours: Project, alice: User) -> None:
     project_limits_set(project=ours, actor=alice, max_running=3, gpu_hours=100)
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (3, 100)
+    assert (fresh(ours).max_running, ours.gpu_hours_limit) == (3, 100)
     with pytest.raises(ConfigError) as refused:
         project_limits_set(project=ours, actor=alice, max_running=0, gpu_hours=-1)
     assert [problem.path for problem in refused.value.problems] == ["max_running", "gpu_hours_limit"]
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (3, 100)
+    assert (fresh(ours).max_running, ours.gpu_hours_limit) == (3, 100)
     project_limits_set(project=ours, actor=alice, max_running=None, gpu_hours=None)
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (None, None)
+    assert (fresh(ours).max_running, ours.gpu_hours_limit) == (None, None)

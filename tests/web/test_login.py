@@ -9,6 +9,7 @@ from django.test import Client
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import password_hand_out, user_create
 from tests.web.conftest import PASSWORD
+from tests.web.control import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -65,8 +66,7 @@ def test_every_page_asks_to_change_a_password_that_was_handed_out(ours: Project,
     new = "another good sentence"
     client.post("/password/", {"old_password": made, "new_password1": new, "new_password2": new})
     assert asks not in client.get("/p/ours/members/").content
-    alice.refresh_from_db()
-    assert not alice.password_handed_out
+    assert not fresh(alice).password_handed_out
     assert user_create(username="dora")[0].password_handed_out
 
 

@@ -18,6 +18,7 @@ from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_by_token
 from tests.factories.runs import HOSTILE, Maker, add_steps
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
+from tests.web.control import fresh
 from tests.web.windows import serious_faults, windows
 
 GPU = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}
@@ -76,13 +77,11 @@ def test_a_node_is_drained_and_the_list_follows(open_page: Callable[..., Page], 
     drain = page.get_by_role("button", name="Drain node-a", exact=True)
     page.once("dialog", lambda dialog: dialog.dismiss())
     drain.click()
-    node.refresh_from_db()
-    assert node.draining == "", "it asks first"
+    assert fresh(node).draining == "", "it asks first"
     page.once("dialog", lambda dialog: dialog.accept())
     drain.click()
     expect(page.locator(".messages")).to_contain_text("node-a is draining")
-    node.refresh_from_db()
-    assert node.draining == "finish"
+    assert fresh(node).draining == "finish"
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from cohort.runs import nodes
 from cohort.runs.models import Draining, Node
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
+from tests.web.control import fresh
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 
 pytestmark = pytest.mark.django_db
@@ -121,8 +122,7 @@ def test_both_tokens_count_until_the_new_one_is_used(act: Act, made: Made, maker
     worker = AttemptCaller(claim(Caller(old), maker.run(state="queued")))
     lost, new = (shown(act("rotate")) for _ in range(2))
     assert accepted(lost, old, new, old, new) == [False, True, True, False, True]
-    node.refresh_from_db()
-    assert node.next_token_digest is None
+    assert fresh(node).next_token_digest is None
     assert worker.beat().status_code == 200, "an attempt that runs goes on"
 
 
@@ -233,7 +233,6 @@ def test_cohort_user_makes_staff(ours: Project) -> None:
     User.objects.filter(pk=zoe.pk).update(is_staff=False)
     password = zoe.password
     people.user_add(name="zoe", project=None, role=None, new_password=False, staff=True)
-    zoe.refresh_from_db()
-    assert (zoe.is_staff, zoe.password) == (True, password)
+    assert (fresh(zoe).is_staff, zoe.password) == (True, password)
     with pytest.raises(HomeError, match="is here already"):
         people.user_add(name="zoe", project=None, role=None, new_password=False)

@@ -6,7 +6,7 @@ from django.utils import timezone
 from cohort.accounts.models import Project
 from cohort.runs.models import Node, Run
 from tests.factories.runs import Maker
-from tests.web.control import do, poll_of
+from tests.web.control import do, fresh, poll_of
 from tests.web.run_page import page_of, words
 
 QUEUE = "/p/ours/queue/"
@@ -60,8 +60,7 @@ def test_runs_of_another_project_have_no_name_here(stranger: Client, maker: Make
 def test_limits_are_set_by_an_admin_and_seen_by_all(admin: Client, viewer: Client, ours: Project) -> None:
     address = "/p/ours/limits/"
     assert admin.post(address, {"max_running": "3", "gpu_hours_limit": "100"}).url == QUEUE
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (3, 100)
+    assert (fresh(ours).max_running, ours.gpu_hours_limit) == (3, 100)
     text = words(viewer.get(QUEUE).content.decode())
     assert "0 of 3 running" in text
     assert "0.0 of 100 GPU-hours" in text
@@ -70,8 +69,7 @@ def test_limits_are_set_by_an_admin_and_seen_by_all(admin: Client, viewer: Clien
     assert refused.status_code == 422
     assert set(refused.context["form"].errors) == {"max_running", "gpu_hours_limit"}
     admin.post(address, {"max_running": "", "gpu_hours_limit": ""})
-    ours.refresh_from_db()
-    assert (ours.max_running, ours.gpu_hours_limit) == (None, None)
+    assert (fresh(ours).max_running, ours.gpu_hours_limit) == (None, None)
 
 
 def test_a_full_project_waits_and_shows_why(viewer: Client, maker: Maker, ours: Project) -> None:

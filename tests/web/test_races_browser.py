@@ -19,6 +19,7 @@ from tests.factories.estimates import measured, there
 from tests.factories.lab import format_only, probed
 from tests.factories.runs import Maker, add_group, add_steps, put_in
 from tests.web.conftest import PASSWORD
+from tests.web.control import fresh
 from tests.web.windows import windows
 
 pytestmark = pytest.mark.slow
@@ -187,8 +188,7 @@ def test_cancel_asks_even_in_the_moment_after_a_poll(open_page: OpenPage, run: R
         add_steps(run.attempts.get(), [{"reward": 0.5}], first=4)
     asked.value.dismiss()
     expect(page.locator(".run-progress")).to_contain_text("step 4 of 12")
-    run.refresh_from_db()
-    assert run.desired == "run"
+    assert fresh(run).desired == "run"
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator(".title")).to_contain_text("cancel asked for")

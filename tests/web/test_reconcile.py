@@ -20,7 +20,7 @@ from grpo_core import records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.tables import cases
-from tests.web.control import age, beat, claim, database_now, finish, node, queue_at, steps, stop_clock, train
+from tests.web.control import age, beat, claim, database_now, finish, fresh, node, queue_at, steps, stop_clock, train
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
@@ -59,8 +59,7 @@ def test_what_fails_keeps_nothing_else_from_being_put_right(
     with pytest.raises(reconcile.RoundFailed, match="lost attempts"):
         reconcile.reconcile()
     attempt.refresh_from_db()
-    impossible.refresh_from_db()
-    assert (attempt.state, impossible.state) == ("lost", "running")
+    assert (attempt.state, fresh(impossible).state) == ("lost", "running")
     failed = [record for record in caplog.records if f"attempt {impossible.pk} failed" in record.message]
     assert [record.exc_info[0].__name__ for record in failed if record.exc_info] == ["IllegalTransition"]  # type: ignore[union-attr]
 
@@ -109,9 +108,9 @@ def test_records_are_progress(attempt: Attempt) -> None:
 
 
 @pytest.fixture
-def republished(django_capture_on_commit_callbacks: Any) -> Any:
+def republished(committed: Any) -> Any:
     def republish() -> list[int]:
-        with django_capture_on_commit_callbacks(execute=True):
+        with committed():
             return reconcile.queued_republish()
 
     return republish
@@ -151,11 +150,9 @@ def test_each_message_goes_to_the_queue_of_nodes_that_can(maker: Maker, gpu1: No
     assert (take_all("train"), take_all("train.a100.gpu2")) == ([[plain.pk]], [[big.pk]])
 
 
-def test_when_a_node_becomes_free_the_next_run_is_told(
-    maker: Maker, attempt: Attempt, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_when_a_node_becomes_free_the_next_run_is_told(maker: Maker, attempt: Attempt, committed: Any) -> None:
     waiting = maker.run(state="queued")
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         finish(attempt, "failed", "reward_error")
     assert take_all("train") == [[waiting.pk]]
 
@@ -296,5 +293,4 @@ def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(
     for seconds, capped in ((30, 0), (3630, 1)):
         Run.objects.update(retries=3, not_before=now + timedelta(seconds=seconds))
         assert tries_capped() == capped
-        run.refresh_from_db()
-        assert run.not_before == now + timedelta(seconds=30)
+        assert fresh(run).not_before == now + timedelta(seconds=30)

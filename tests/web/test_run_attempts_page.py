@@ -7,7 +7,7 @@ from cohort.runs.models import Attempt, Run
 from cohort.runs.selectors.checkpoints import checkpoint_page
 from cohort.runs.selectors.tries import attempt_page, successor
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
-from tests.web.control import ended, poll_of
+from tests.web.control import ended, fresh, poll_of
 from tests.web.run_page import page_of, words
 
 
@@ -54,12 +54,10 @@ def test_a_checkpoint_is_pinned_and_let_go(operator: Client, trained: Run) -> No
             f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk}/pin/", {"pinned": str(pinned).lower()}
         )
         assert response["Location"].endswith("/attempts/#checkpoints")
-        checkpoint.refresh_from_db()
-        assert checkpoint.pinned is pinned
+        assert fresh(checkpoint).pinned is pinned
     removed = trained.checkpoints.get(step=2)
     operator.post(f"/p/ours/runs/{trained.pk}/checkpoints/{removed.pk}/pin/", {"pinned": "true"})
-    removed.refresh_from_db()
-    assert not removed.pinned
+    assert not fresh(removed).pinned
     foreign = f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk + 1000}/pin/"
     assert operator.post(foreign, {"pinned": "true"}).status_code == 404
 

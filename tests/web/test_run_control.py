@@ -8,19 +8,20 @@ from django.utils import timezone
 
 from cohort.accounts.models import User
 from cohort.runs import services
-from cohort.runs.checkpoints import offers
+from cohort.runs.checkpoints import offers, pinned
 from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent, RunState
 from cohort.runs.services import NotPossible
 from cohort.runs.transitions import IllegalTransition
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from tests.factories.runs import Maker, put_in
+from tests.factories.runs import Maker, add_checkpoint, put_in
 from tests.web.control import (
     beat,
     checkpoint,
     claim,
     claimed,
     finish,
+    fresh,
     let_pass,
     resumed,
     steps,
@@ -48,11 +49,6 @@ def failed(attempt: Attempt) -> Run:
     return waited_for_its_record(finish(attempt, "failed", "out_of_memory", "No memory"))
 
 
-def fresh(run: Run) -> Run:
-    run.refresh_from_db()
-    return run
-
-
 def kinds(run: Run) -> list[tuple[str, str, str]]:
     """What people did: (kind, actor, message)."""
     events = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(kind__in=["created", "state"])
@@ -67,7 +63,7 @@ def at(run: Run, step: int) -> Checkpoint:
 
 
 def test_a_live_run_is_paused_by_its_worker(
-    run: Run, attempt: Attempt, alice: User, gpu1: Node, django_capture_on_commit_callbacks: Any
+    run: Run, attempt: Attempt, alice: User, gpu1: Node, committed: Any
 ) -> None:
     """Whoever asked is a person: an event of that kind by a trainer, as older versions stored it, says nothing."""
     take_all("train")
@@ -80,13 +76,13 @@ def test_a_live_run_is_paused_by_its_worker(
     assert beat(attempt) == ("pause", [])
     forged = {"actor": "trainer", "kind": "pause_asked", "message": "x", "data": {"reason": "forged"}}
     RunEvent.objects.create(run=run, at=timezone.now(), **forged)
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         run = finish(attempt, "paused")
     assert (run.state, run.desired) == ("paused", "run")
     assert "by alice after 2 steps: lunch" in run.reason
     assert (run.ended_at, run.log_tail, take_all("platform.seal")) == (None, "tail of ", [])
     Run.objects.update(retries=4, barren=2)
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         services.run_resume(run=run, actor=alice)
     assert (fresh(run).retries, run.barren, take_all("train")) == (0, 0, [[run.pk]])
     assert [offer.step for offer in claimed(gpu1).resume] == [2, 0]
@@ -155,12 +151,12 @@ def test_a_cancelled_run_never_goes_on_whatever_its_worker_met(
 
 
 def test_cancel_of_a_paused_run_is_sealed_and_of_one_that_never_ran_is_not(
-    maker: Maker, run: Run, attempt: Attempt, alice: User, django_capture_on_commit_callbacks: Any
+    maker: Maker, run: Run, attempt: Attempt, alice: User, committed: Any
 ) -> None:
     services.run_pause(run=run, actor=alice)
     run = finish(attempt, "paused")
     take_all("platform.seal")
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         services.run_cancel(run=run, actor=alice)
         services.run_cancel(run=maker.run(state="queued"), actor=alice)
     assert take_all("platform.seal") == [[run.pk]]
@@ -192,13 +188,11 @@ def test_failures_with_progress_between_them_are_not_in_a_row(
 # ---------------------------------------------------------------------- retry
 
 
-def test_a_failed_run_goes_on_from_its_newest_checkpoint(
-    failed: Run, alice: User, gpu1: Node, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_failed_run_goes_on_from_its_newest_checkpoint(failed: Run, alice: User, gpu1: Node, committed: Any) -> None:
     assert (failed.state, failed.reason, failed.error_code) == ("failed", "No memory", "out_of_memory")
     take_all("train")
     Run.objects.update(retries=3, barren=2, step=9)
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         services.run_retry(run=failed, actor=alice, reason="more memory now")
     run = fresh(failed)
     assert (run.state, run.reason, run.error_code, run.log_tail) == ("queued", "", "", "")
@@ -250,6 +244,57 @@ def test_nothing_goes_on_from_what_is_not_there(failed: Run, maker: Maker, alice
     with pytest.raises(NotPossible):
         services.run_retry(run=ended, actor=alice, checkpoint=Checkpoint.objects.get(final=True))
     assert fresh(failed).state == "failed"
+
+
+# ---------------------------------------------------------------------- offered
+
+
+def offered(run: Run) -> list[tuple[int, int, bool]]:
+    run.refresh_from_db()
+    return [(offer.step, offer.fence, offer.stored) for offer in offers(run)]
+
+
+def test_offers_are_newest_first_of_what_stands_and_is_held(maker: Maker) -> None:
+    run = maker.run(state="training")
+    first = maker.attempt(run, state="lost")
+    for number in (0, 20, 40, 60):
+        add_checkpoint(first, number, pinned=number > 20)
+    first.valid_through = 40
+    first.save()
+    second = maker.attempt(run)
+    add_checkpoint(second, 50, stored=True)
+    add_checkpoint(second, 60, removed=True)
+    add_checkpoint(second, 45, removed=True, stored=True)  # it made room there, and the platform still has it
+    add_checkpoint(second, 60, final=True)
+    add_checkpoint(second, 40, pinned=True, removed=True)
+    assert offered(run) == [(50, 2, True), (45, 2, True), (40, 1, False), (20, 1, False), (0, 1, False)]
+    newest = offers(run)[0]
+    assert (newest.path, newest.files["state.json"].size) == ("checkpoints/step-000050", 1000)
+
+
+def test_pins_are_of_what_stands(maker: Maker) -> None:
+    run = maker.run(state="training")
+    first = maker.attempt(run, state="lost")
+    for number in (20, 40, 60):
+        add_checkpoint(first, number, pinned=number != 20)
+    first.valid_through = 40
+    first.save()
+    second = maker.attempt(run)
+    for number in (40, 60, 80):
+        add_checkpoint(second, number, pinned=number != 60)
+    assert pinned(run) == [40, 80]
+
+
+def test_a_chosen_checkpoint_comes_first_and_from_the_start_none(maker: Maker) -> None:
+    run = maker.run(state="failed")
+    attempt = maker.attempt(run, state="failed")
+    made = {number: add_checkpoint(attempt, number) for number in (0, 20, 40)}
+    Run.objects.update(from_start=True)
+    assert offered(run) == []
+    Run.objects.update(from_start=False, resume_from=made[20])
+    assert offered(run) == [(20, 1, False), (0, 1, False)]
+    Checkpoint.objects.update(removed_at=timezone.now())
+    assert offered(run) == [(20, 1, False)], "an attempt that cannot have it says so, and does not begin anew"
 
 
 # ---------------------------------------------------------------------- extend

@@ -15,7 +15,7 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import Header, run_header
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 from tests.tables import cases
-from tests.web.control import do, ended
+from tests.web.control import do, ended, fresh
 from tests.web.run_page import freeze, page_of, words
 
 BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel", "give-up")
@@ -69,8 +69,7 @@ def test_a_waiting_run_is_paused_at_once_resumed_cancelled_and_retried(operator:
     address = f"/p/ours/runs/{run.pk}/"
     response = operator.post(f"{address}cancel/", {"reason": "wrong\0dataset"}, headers={"HX-Request": "true"})
     assert response.headers["HX-Redirect"] == address
-    run.refresh_from_db()
-    assert run.state == "cancelled"
+    assert fresh(run).state == "cancelled"
     assert "wrong\ufffddataset" in run.reason, "U+0000 cannot be stored"
     assert RunEvent.objects.get(run=run, data__to="cancelled").actor == "user:oscar"
     assert offered(page_of(operator, run)) == {"retry", "clone"}, "nothing of it was trained that could be extended"
@@ -133,8 +132,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(operator: Client, maker: Make
     response = operator.post(f"/p/ours/runs/{failed.pk}/retry/", {"from": sent})
     assert response.status_code == 422
     assert response.context["fault"]
-    failed.refresh_from_db()
-    assert failed.state == "failed"
+    assert fresh(failed).state == "failed"
 
 
 @pytest.mark.parametrize("action", ["retry", "extend"])
@@ -155,8 +153,7 @@ def test_a_run_is_extended_by_a_number_of_steps(operator: Client, maker: Maker) 
     for steps in ("", "many", "0", "9" * 18):
         response = operator.post(f"/p/ours/runs/{run.pk}/extend/", {"steps": steps})
         assert (response.status_code, bool(response.context["fault"])) == (422, True), steps
-    run.refresh_from_db()
-    assert (run.state, run.steps_total) == ("succeeded", 12)
+    assert (fresh(run).state, run.steps_total) == ("succeeded", 12)
     do(operator, run, "extend", steps="8")
     assert (run.state, run.steps_total, run.config["optim"]["steps"]) == ("queued", 20, 20)
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import escape
 
@@ -28,7 +26,7 @@ from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
 from tests.web.conftest import ClientFor
 from tests.web.form_page import as_browser, error, selected, value
-from tests.web.run_page import page_of
+from tests.web.run_page import page_of, queries
 
 NEW = "/p/ours/runs/new/"
 HTMX = {"HX-Request": "true"}
@@ -190,14 +188,12 @@ def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen:
 
 def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, maker: Maker) -> None:
     maker.run("the first")
-    with CaptureQueriesContext(connection) as few:
-        operator.get(NEW)
+    few = queries(lambda: operator.get(NEW))
     for number in range(12):
         maker.run(f"run {number}")
         base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
-    with CaptureQueriesContext(connection) as many:
-        operator.get(NEW)
-    assert len(many) == len(few) <= 18
+    many = queries(lambda: operator.get(NEW))
+    assert many == few <= 18
 
 
 # ---------------------------------------------------------------- ways in

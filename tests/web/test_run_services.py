@@ -18,6 +18,7 @@ from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker, put_in
 from tests.needs import needs
 from tests.tables import cases
+from tests.web.control import fresh
 from tests.worker.queues import take_all
 
 HOLDOUT = {"eval": {"holdout": 5}}
@@ -94,16 +95,13 @@ def test_rows_are_refused_at_their_fields(
 # ---------------------------------------------------------------------- the queue
 
 
-def test_submit_queues_and_sends_one_message_after_commit(
-    run: Run, alice: User, django_capture_on_commit_callbacks: Any
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True) as sent:
+def test_submit_queues_and_sends_one_message_after_commit(run: Run, alice: User, committed: Any) -> None:
+    with committed() as sent:
         run_submit(run=run, actor=alice)
         assert take_all("train") == [], "not before the commit"
     assert len(sent) == 1
     assert take_all("train") == [[run.pk]]
-    run.refresh_from_db()
-    assert run.state == RunState.QUEUED
+    assert fresh(run).state == RunState.QUEUED
     assert run.queued_at is not None
     assert moves(run) == [("draft", "queued", "user:alice")]
 
@@ -124,16 +122,15 @@ def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
 
 
 def test_a_broker_that_is_down_does_not_fail_the_submit(
-    run: Run, alice: User, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+    run: Run, alice: User, monkeypatch: pytest.MonkeyPatch, committed: Any
 ) -> None:
     unreachable = Celery("unreachable", broker="amqp://127.0.0.1:1//", set_as_current=False)
     unreachable.conf.task_publish_retry = False
     unreachable.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
     monkeypatch.setattr("cohort.runs.dispatch.app", unreachable)
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         run_submit(run=run, actor=alice)
-    run.refresh_from_db()
-    assert run.state == RunState.QUEUED
+    assert fresh(run).state == RunState.QUEUED
     assert waiting_messages("train") is None
 
 
@@ -162,8 +159,7 @@ def test_each_move_that_the_table_lacks_is_refused_and_leaves_no_trace(run: Run)
             written = RunEvent.objects.count()
             with pytest.raises(IllegalTransition):
                 run_move(run=run, to=to, actor="platform")
-            run.refresh_from_db()
-            assert (run.state, RunEvent.objects.count()) == (state, written)
+            assert (fresh(run).state, RunEvent.objects.count()) == (state, written)
 
 
 def test_an_ended_run_goes_nowhere_but_back_to_the_queue() -> None:
@@ -175,8 +171,7 @@ def test_back_in_the_queue_nothing_of_the_end_is_left(run: Run) -> None:
     run_move(run=run, to=RunState.FAILED, actor="node:a", reason="no memory", error_code="out_of_memory")
     assert (run.desired, run.stalled_at, run.ended_at is None) == ("run", None, False)
     run_move(run=run, to=RunState.QUEUED, actor="user:alice")
-    run.refresh_from_db()
-    assert (run.reason, run.error_code, run.ended_at) == ("", "", None)
+    assert (fresh(run).reason, run.error_code, run.ended_at) == ("", "", None)
 
 
 def test_the_whole_way_is_written_down_with_its_times(run: Run) -> None:
@@ -190,8 +185,7 @@ def test_the_whole_way_is_written_down_with_its_times(run: Run) -> None:
 def test_cancel_of_a_waiting_run_is_at_once(run: Run, alice: User) -> None:
     run_submit(run=run, actor=alice)
     run_cancel(run=run, actor=alice, reason="wrong model")
-    run.refresh_from_db()
-    assert run.state == RunState.CANCELLED
+    assert fresh(run).state == RunState.CANCELLED
     assert run.reason.endswith("by alice before it started: wrong model")
     assert run.ended_at is not None
 
@@ -200,8 +194,7 @@ def test_cancel_of_a_live_run_asks_the_worker_once(run: Run, alice: User) -> Non
     put_in(run, "training")
     run_cancel(run=run, actor=alice)
     run_cancel(run=run, actor=alice)
-    run.refresh_from_db()
-    assert (run.state, run.desired) == (RunState.TRAINING, "cancel")
+    assert (fresh(run).state, run.desired) == (RunState.TRAINING, "cancel")
     assert RunEvent.objects.filter(run=run, kind="cancel_asked", actor="user:alice").count() == 1
 
 
@@ -217,11 +210,9 @@ def test_sealing_ends_in_success_and_reported_late_or_twice_changes_nothing(run:
     put_in(run, "sealing")
     run_sealed(run=run)
     run_sealed(run=run)
-    run.refresh_from_db()
-    assert run.state == RunState.SUCCEEDED
+    assert fresh(run).state == RunState.SUCCEEDED
     assert moves(run) == [("sealing", "succeeded", "platform")]
     for state in ("failed", "queued", "paused", "training"):
         put_in(run, state)
         run_sealed(run=run)
-        run.refresh_from_db()
-        assert run.state == state
+        assert fresh(run).state == state

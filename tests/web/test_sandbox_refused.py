@@ -18,6 +18,7 @@ from cohort.runs.services import run_submit
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
+from tests.web.control import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -43,8 +44,7 @@ def there(name: str, report: dict[str, Any] | None, **more: Any) -> Node:
 def why_refused(run: Run, actor: User) -> str:
     with pytest.raises(ConfigError) as error:
         run_submit(run=run, actor=actor)
-    run.refresh_from_db()
-    assert run.state == RunState.DRAFT
+    assert fresh(run).state == RunState.DRAFT
     [problem] = error.value.problems
     assert problem.path == "reward"
     return problem.message
@@ -63,8 +63,7 @@ def test_refused_with_each_nodes_fix_until_one_works(coder: Maker, alice: User, 
     assert "apparmor_restrict_unprivileged_userns=0" in page
     node_present(node=broken, info=node_info(WORKS))
     run_submit(run=run, actor=alice)
-    run.refresh_from_db()
-    assert run.state == RunState.QUEUED
+    assert fresh(run).state == RunState.QUEUED
 
 
 def test_a_revoked_nodes_sandbox_does_not_count_and_a_silent_ones_does(coder: Maker, alice: User) -> None:

@@ -20,7 +20,8 @@ from cohort.runs.selectors.queue import waiting_rows
 from tests.factories.runs import Maker
 from tests.tables import cases
 from tests.web import control
-from tests.web.control import beat, checkpoint, claim, database_now, finish, let_pass, node, waiting, why
+from tests.web.control import beat, checkpoint, claim, database_now, finish, fresh, let_pass, node, waiting, why
+from tests.web.run_page import queries
 
 pytestmark = pytest.mark.django_db
 
@@ -159,16 +160,14 @@ def test_a_project_that_used_its_hours_waits_until_old_ones_no_longer_count(make
     assert why(run) == f"the project's GPU-hours are used up (120 of 100 in 30 days; {frees})"
     with pytest.raises(NotWaiting, match="GPU-hours are used up"):
         claim(gpu1, run.pk)
-    with CaptureQueriesContext(connection) as short:
-        waiting_rows()
+    short = queries(lambda: waiting_rows())
     for _ in range(9):
         waiting(maker)
     with CaptureQueriesContext(connection) as long:
         assert {row.why for row in waiting_rows()} == {why(run)}
-    with CaptureQueriesContext(connection) as single:
-        waiting_rows(only=run)
-    assert len(short) == len(single) <= 8, "the queue, the nodes, and when the hours are free"
-    assert len(long) == 2 * len(short), "of which two pages were read"
+    single = queries(lambda: waiting_rows(only=run))
+    assert short == single <= 8, "the queue, the nodes, and when the hours are free"
+    assert len(long) == 2 * short, "of which two pages were read"
     Project.objects.filter(slug="ours").update(gpu_hours_limit=121)
     assert claim(gpu1).run_id == run.pk
 
@@ -187,8 +186,7 @@ def test_words_that_name_a_time(maker: Maker, gpu1: Node) -> None:
     most, least = (60 - (moment - run.queued_at).total_seconds() for moment in (asked, database_now()))
     assert round(least) <= int(seconds[1]) <= round(most) <= 60
     Run.objects.update(retries=2, not_before=Now() + timedelta(seconds=30))
-    run.refresh_from_db()
-    assert why(run) == f"waits until {run.not_before:%H:%M:%S} UTC after a failure (try 2 of 5)"
+    assert why(run) == f"waits until {fresh(run).not_before:%H:%M:%S} UTC after a failure (try 2 of 5)"
     with pytest.raises(NotWaiting, match="after a failure"):
         claim(gpu1, run.pk)
     let_pass(run)

@@ -15,6 +15,7 @@ from cohort.catalog.reward_form import RewardForm
 from cohort.catalog.services import SpecInvalid, checked_rubric, verifier_version_create
 from grpo_core.rewards import KINDS
 from tests.tables import cases
+from tests.web.control import fresh
 from tests.web.form_page import as_browser
 
 NEW = "/p/ours/rewards/new/"
@@ -194,7 +195,6 @@ def test_new_version_starts_from_the_newest_and_leaves_it(operator: Client, veri
     for _ in range(2):  # the second time nothing has changed
         operator.post(address, FORM)
     newest = VerifierVersion.objects.get(verifier=verifier_version.verifier, number=2)
-    verifier_version.refresh_from_db()
-    assert verifier_version.spec == before
+    assert fresh(verifier_version).spec == before
     assert newest.spec["components"][1]["params"] == {"extract": "boxed", "ignore_case": True}
     assert VerifierVersion.objects.count() == 2

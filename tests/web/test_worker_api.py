@@ -30,9 +30,10 @@ from tests.factories.runs import Maker, add_checkpoint
 from tests.factories.worker import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 from tests.tables import cases
 from tests.web.conftest import PROBLEMS, R1_EXACT
-from tests.web.worker_calls import AttemptCaller, Caller, claim, node, refused, run, worker
+from tests.web.control import fresh
+from tests.web.worker_calls import AttemptCaller, Caller, claim, refused, run, worker
 
-__all__ = ["node", "run", "worker"]  # fixtures
+__all__ = ["run", "worker"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 INFO = NODE.model_dump(mode="json")
@@ -55,8 +56,7 @@ def test_claim_gives_one_attempt_with_all_it_needs(run: Run, node: Caller, datas
     attempt = Attempt.objects.get()
     assert attempt.lease_until - attempt.claimed_at == timedelta(seconds=60)
     assert claimed.token not in attempt.token_digest
-    run.refresh_from_db()
-    assert (run.state, run.fence) == (RunState.STARTING, 1)
+    assert (fresh(run).state, run.fence) == (RunState.STARTING, 1)
     assert Node.objects.get().info["hostname"] == "host"
     assert RunEvent.objects.get(data__to="starting").actor == "node:gpu-1"
     assert refused(claims(node, run)) == (409, "not_waiting")
@@ -226,8 +226,7 @@ def test_a_beat_tells_how_far_the_trainer_is_and_which_checkpoints_stay(worker: 
     add_checkpoint(attempt, 4, pinned=True, final=True)
     body = {"fence": 1, "free_bytes": 5_000_000_000, "progress": {"phase": "training", "done": 3, "total": 9}}
     assert worker.post(f"{worker.at}/heartbeat", body).json()["pinned"] == [1, 3]
-    attempt.refresh_from_db()
-    assert (attempt.free_bytes, attempt.progress) == (5_000_000_000, body["progress"])
+    assert (fresh(attempt).free_bytes, attempt.progress) == (5_000_000_000, body["progress"])
 
 
 def test_records_are_acknowledged_in_order(worker: AttemptCaller) -> None:
@@ -255,21 +254,18 @@ def test_finished_waits_for_all_records_and_then_for_its_record(worker: AttemptC
     worker.records(packed(batch))
     for _ in range(2):  # the second time because its answer was lost
         assert worker.finish("finished", last_seq=17, log_tail="the last line").status_code == 204
-    run.refresh_from_db()
-    assert (run.state, run.ended_at) == (RunState.SEALING, None)
+    assert (fresh(run).state, run.ended_at) == (RunState.SEALING, None)
     assert refused(worker.finish("failed", last_seq=17)) == (409, "stale_fence")
     assert refused(worker.beat()) == (409, "stale_fence")
     assert RunEvent.objects.filter(run=run, data__to="sealing").count() == 1
     run_sealed(run=run)
-    run.refresh_from_db()
-    assert (run.state, run.log_tail) == (RunState.SUCCEEDED, "the last line")
+    assert (fresh(run).state, run.log_tail) == (RunState.SUCCEEDED, "the last line")
 
 
 def test_success_without_an_outcome_is_no_success(worker: AttemptCaller, run: Run) -> None:
     worker.records(packed(envelopes([phase("training"), outcome("failed")])))
     worker.finish("finished", last_seq=2)
-    run.refresh_from_db()
-    assert (run.state, run.error_code) == (RunState.FAILED, "no_outcome")
+    assert (fresh(run).state, run.error_code) == (RunState.FAILED, "no_outcome")
 
 
 @pytest.mark.parametrize(
@@ -278,8 +274,7 @@ def test_success_without_an_outcome_is_no_success(worker: AttemptCaller, run: Ru
 def test_other_ends_carry_their_reason(worker: AttemptCaller, run: Run, end: str, state: str, code: str) -> None:
     more = {"code": "trainer_died", "message": "killed\x00", "log_tail": "last\x00line"}
     assert worker.finish(end, last_seq=0, **more).status_code == 204
-    run.refresh_from_db()
-    assert (run.state, run.error_code) == (state, code)
+    assert (fresh(run).state, run.error_code) == (state, code)
     assert (run.reason, run.log_tail) == ("killed\ufffd", "last\ufffdline")
     assert run.ended_at is not None
     assert Attempt.objects.get().state == end
@@ -292,8 +287,7 @@ def test_a_cancelled_run_says_by_whom_and_when(
     worker.records(packed(envelopes([phase("training"), step(1), step(2)])))
     run_cancel(run=run, actor=alice, reason=reason)
     worker.finish("cancelled", last_seq=3, message="the worker's own words")
-    run.refresh_from_db()
-    assert (run.state, run.reason) == (RunState.CANCELLED, f"Stopped by alice after 2 steps{words}")
+    assert (fresh(run).state, run.reason) == (RunState.CANCELLED, f"Stopped by alice after 2 steps{words}")
 
 
 def test_a_node_that_was_restarted_gives_its_dead_attempts_back(worker: AttemptCaller, node: Caller, run: Run) -> None:
@@ -301,10 +295,8 @@ def test_a_node_that_was_restarted_gives_its_dead_attempts_back(worker: AttemptC
     body = {"attempts": [{"attempt_id": attempt.pk, "fence": 1}, {"attempt_id": 10**6, "fence": 1}]}
     for caller, state in ((Caller(node_create(name="gpu-2")[1]), "running"), (node, "lost"), (node, "lost")):
         assert caller.post("node/lost", body).status_code == 204
-        attempt.refresh_from_db()
-        assert attempt.state == state, "only its own; a second time because the answer was lost"
-    run.refresh_from_db()
-    assert (run.state, attempt.end_code) == (RunState.QUEUED, "worker_lost")
+        assert fresh(attempt).state == state, "only its own; a second time because the answer was lost"
+    assert (fresh(run).state, attempt.end_code) == (RunState.QUEUED, "worker_lost")
     assert refused(worker.beat()) == (409, "stale_fence")
 
 
@@ -332,8 +324,7 @@ def test_a_record_that_the_platform_was_killed_over_is_asked_for(
     Record.objects.create(run=run, end=run.ends, fence=run.fence, seal="cd" * 32, record_root="ab" * 32, **made)
     assert seals_republish() == [run.pk], "the run was not told of it"
     seal(run.pk)
-    run.refresh_from_db()
-    assert run.state == RunState.SUCCEEDED
+    assert fresh(run).state == RunState.SUCCEEDED
     assert seals_republish() == []
 
 

@@ -7,7 +7,6 @@ import pytest
 from django.test import Client
 
 from cohort.runs.models import Run
-from cohort.runs.nodes import node_create
 from grpo_core.wire import ClaimReply, Refusal
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
@@ -66,11 +65,6 @@ def refused(answer: Any) -> tuple[int, str]:
 @pytest.fixture
 def run(maker: Maker) -> Run:
     return maker.launched("first", eval={"holdout": 5})
-
-
-@pytest.fixture
-def node(db: None) -> Caller:
-    return Caller(node_create(name="gpu-1")[1])
 
 
 @pytest.fixture
