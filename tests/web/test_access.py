@@ -1,6 +1,8 @@
-"""Every address of the URLconf: who gets which answer, by tests/cases/access/ (an address in no table fails), and that
-nothing of a project is reached through another one, by ids beyond any column or by any query string."""
+"""Every address of the URLconf: who gets which answer, by tests/cases/access/ (an address in no table fails), that no
+form is taken without its token and no text runs, and that nothing of a project is reached through another one, by ids
+beyond any column or by any query string."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,22 +15,21 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from pytest_django import DjangoDbBlocker
 
-from cohort.accounts.models import Membership, Role, User
-from cohort.accounts.services import membership_set, project_create, user_create
+from cohort.accounts.models import Membership, Project, User
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
-from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
-from cohort.environment import environment
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.services import dataset_create
 from cohort.governance.life.public import public_link_make
 from cohort.lab.models import LabJob
-from cohort.runs.models import Checkpoint, Node
+from cohort.runs.models import Checkpoint, Node, Run
 from tests.database import Databases
 from tests.factories import sealed_run
 from tests.factories.lab import sampled
-from tests.factories.runs import Maker
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
+from tests.factories.stock import R1_EXACT
 from tests.factories.suites import add_suite
 from tests.tables import FOLDER, cases
-from tests.web.conftest import PROBLEMS, R1_EXACT, write_safetensors
 
 ROLES = ("admin", "operator", "reviewer", "viewer", "stranger", "anonymous")
 FIELDS = ("url", "method", "kwargs", "data", *ROLES)
@@ -48,7 +49,7 @@ QUERIES = (
     ("variant", "preset", "tab", "show", "state", "q", "v"),
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("base_model")]  # so with a catalog, as `site` has it
 
 
 def routes(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
@@ -68,29 +69,20 @@ WITH_IDS = [route for route in OF_A_PROJECT if len(PARAMETER.findall(route)) > 1
 
 
 class World:
-    """A project `ours` with a sealed run and one of all else, people with each role, and a stranger's project."""
+    """`ours` with its catalog, a sealed run, one of all else, and rows full of what no page may let run."""
 
     def __init__(self) -> None:
-        self.users = {role: user_create(username=role)[0] for role in ROLES[:-1]}
-        admin = self.users["admin"]
-        ours = project_create(slug="ours", name="Our project", owner=admin)
-        for role in (Role.OPERATOR, Role.REVIEWER, Role.VIEWER):
-            membership_set(project=ours, actor=admin, user=self.users[role], role=role)
-        project_create(slug="theirs", name="Their project", owner=self.users["stranger"])
+        people = ("alice", "oscar", "rita", "bob", "charlie")
+        self.users = {role: User.objects.get(username=name) for role, name in zip(ROLES, people, strict=False)}
+        admin, ours = self.users["admin"], Project.objects.get(slug="ours")
         given = {"project": ours, "actor": admin}
-        folder = environment().models_folder / "tiny"
-        folder.mkdir(parents=True, exist_ok=True)
-        write_safetensors(folder / "model.safetensors", {"embed": [5, 4]})
-        (folder / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
-        self.base_model = base_model_register(**given, name="tiny", path="tiny")
-        self.dataset = dataset_create(**given, name="additions", format="jsonl", chunks=[PROBLEMS])
-        one = b'{"prompt": "what is 1 + 7?", "answer": "8"}\n'
-        heldout = dataset_create(**given, name="held out", format="jsonl", chunks=[one])
-        self.version = verifier_version_create(**given, name="r1 + exact", spec=R1_EXACT)
+        self.base_model, self.version = BaseModel.objects.get(), VerifierVersion.objects.get()
+        self.dataset, heldout = (PromptDataset.objects.get(name=name) for name in ("additions", "held out"))
         made = {**given, "base_model": self.base_model, "dataset": self.dataset, "verifier_version": self.version}
         self.record = sealed_run.sealed(sealed_run.launch(**made, heldout=heldout))
         self.run = self.record.run
-        self.draft = Maker(ours, admin, self.base_model, self.dataset, self.version).run("draft")
+        maker = Maker(ours, admin, self.base_model, self.dataset, self.version)
+        self.draft = maker.run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
         self.estimate = LabJob.objects.create(
@@ -111,7 +103,27 @@ class World:
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": self.token,
         }
+        self.hostile = self._hostile(maker)
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
+
+    @staticmethod
+    def _hostile(maker: Maker) -> dict[str, Any]:
+        """A run, a dataset and a suite with hostile texts in every place that people and models write to."""
+        run = maker.run(HOSTILE, state="training")
+        attempt = maker.attempt(run)
+        add_steps(attempt, [{"reward": 0.5}])
+        texts = {"prompt": HOSTILE, "answer": HOSTILE, "completion": HOSTILE, "detail": HOSTILE}
+        group = add_group(attempt, [1.0, 0.0], **texts)
+        for phase, scores in (("before", [0, 1]), ("after", [1, 1])):
+            add_evaluation(attempt, phase, scores, suite=HOSTILE, completion=HOSTILE)
+        Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
+        given, text = {"project": maker.project, "actor": maker.actor}, HOSTILE.replace("\x07", "")
+        problem = {"id": text, "prompt": text, "answer": text, "target": text, "slice": text}
+        line = json.dumps(problem).encode()
+        dataset = dataset_create(**given, name="hostile", format="jsonl", chunks=[line], source=text)
+        PromptDataset.objects.filter(pk=dataset.pk).update(name=text)
+        suite = add_suite(*given.values(), "hostile", content=line).suite
+        return {"run_id": run.pk, "group_id": group.pk, "datasets": dataset.pk, "suites": suite.pk}
 
     @staticmethod
     def _signed_in(user: User) -> str:
@@ -119,8 +131,8 @@ class World:
         client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
         return client.cookies[settings.SESSION_COOKIE_NAME].value
 
-    def client(self, role: str) -> Client:
-        client = Client()
+    def client(self, role: str, **how: bool) -> Client:
+        client = Client(**how)
         if role in self.sessions:
             client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[role]
         return client
@@ -151,9 +163,9 @@ def rolled_back() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def site(django_db_setup: Databases, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Made once, in the database without rows; each test and each request is rolled back to it."""
+    """Made once, in the database of a catalog; each test and each request is rolled back to it."""
     with django_db_blocker.unblock():
-        django_db_setup.shared("")
+        django_db_setup.shared("catalog")
         with rolled_back():
             yield World()
 
@@ -196,6 +208,31 @@ def test_methods_that_are_in_no_table_are_closed(site: World) -> None:
                 if code not in (404, 405):
                     wrong.append((method, route, code))
     assert wrong == []
+
+
+def test_every_form_needs_its_token(site: World) -> None:
+    client, taken = site.client("admin", enforce_csrf_checks=True), []
+    for case in CASES:
+        if case["method"] == "post" and not case["url"].startswith("api/"):
+            status, _ = answer(client, "post", site.address(case["url"], **case["kwargs"] or {}), case["data"])
+            taken += [] if status == 403 else [(case["url"], status)]
+    assert taken == []
+
+
+def test_no_text_runs_wherever_it_is_shown(site: World) -> None:
+    client, ran, shown = site.client("viewer"), [], set()
+    for route in OF_A_PROJECT:
+        pk = site.hostile.get(route.split("/")[2])
+        other = site.hostile | ({"pk": pk} if pk else {})
+        _, content = answer(client, "get", site.address(route, **other))
+        page = content.decode(errors="replace")
+        if page.lstrip().startswith("<"):
+            ran += [(route, raw) for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in page]
+            shown |= {route} if HOSTILE_SHOWN in page else set()
+    assert ran == []
+    of_run = ("", "groups/", "groups/<group_id>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
+    others = ("runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
+    assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown
 
 
 def test_nothing_is_reached_through_another_project(site: World) -> None:

@@ -192,17 +192,6 @@ def test_preview_is_the_first_five_and_cuts_long_text(ours: Project, alice: User
     assert dataset.preview[4]["prompt"].startswith("4 ")
 
 
-def test_hostile_problems_are_shown_escaped(ours: Project, viewer: Client, alice: User) -> None:
-    attack = "<img src=x onerror=alert(1)>\u202e\u200b"
-    line = json.dumps({"id": attack, "prompt": attack, "answer": attack}).encode()
-    dataset = dataset_create(project=ours, actor=alice, name="bad", format="jsonl", chunks=[line], source=attack)
-    page = viewer.get(f"/p/ours/datasets/{dataset.pk}/").content.decode()
-    assert "<img" not in page
-    assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 4
-    assert "\u202e" not in page
-    assert ">\\u202e</span>" in page
-
-
 def test_operator_makes_one_by_name(operator: Client, ours: Project, oscar: User) -> None:
     needs("reasoning-gym")
     response: Any = operator.post("/p/ours/datasets/task/", {"task": "chain_sum", "size": "12", "seed": "3"})

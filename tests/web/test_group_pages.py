@@ -259,18 +259,6 @@ def test_a_sample_has_an_address_and_neighbours_keep_the_variant(viewer: Client,
     assert ('rel="prev"' in first, "sample selected" in first) == (False, False)
 
 
-def test_model_text_is_shown_and_does_not_run(viewer: Client, maker: Maker, run: Run) -> None:
-    group = add_group(
-        maker.attempt(run), [1.0, 0.0], prompt=HOSTILE, answer=HOSTILE, completion=HOSTILE, detail=HOSTILE
-    )
-    page = one(viewer, group)
-    assert page.count(HOSTILE_SHOWN) >= 6
-    for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07"):
-        assert raw not in page
-    assert "\\u202e" in page, "it is not hidden either"
-    assert '<div class="completion mono" hx-disable>' in page
-
-
 def test_a_group_of_another_run_is_not_found(viewer: Client, maker: Maker, run: Run) -> None:
     elsewhere = add_group(maker.attempt(maker.run("other", state="training")), [1.0, 0.0])
     assert viewer.get(f"/p/ours/runs/{run.pk}/groups/{elsewhere.pk}/").status_code == 404

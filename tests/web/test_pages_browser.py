@@ -160,7 +160,7 @@ def test_pages_have_no_serious_faults_and_fit_a_phone(
     browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
 ) -> None:
     found: list[object] = []
-    with windows(browser, server, meant=["404 (Not Found)"]) as opened:
+    with windows(browser, server, meant=["404 (Not Found)", "422 ("]) as opened:
         page = opened("runs/")
         for at, path in enumerate(scene(maker, alice)):
             page.set_viewport_size({"width": 360, "height": 900})

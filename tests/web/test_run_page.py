@@ -20,8 +20,6 @@ from tests.tables import cases
 from tests.web.control import poll_of
 from tests.web.run_page import freeze, page_of, queries, words
 
-TABS = ("", "groups/", "evaluations/", "attempts/", "logs/", "config/", "events/")
-
 
 def tiles_of(run: Run) -> dict[str, Tile]:
     return {tile.label: tile for tile in tiles(run_header(Run.objects.get(pk=run.pk)))}
@@ -285,18 +283,3 @@ def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(viewer: Client,
 
 
 # ---------------------------------------------------------------- hostile text
-
-
-def test_hostile_names_and_reports_are_shown_and_do_not_run(admin: Client, maker: Maker) -> None:
-    run = maker.run(HOSTILE, state="training")
-    attempt = maker.attempt(run)
-    add_steps(attempt, [{"reward": 0.5}])
-    add_group(attempt, [1.0, 0.0], prompt=HOSTILE, answer=HOSTILE, completion=HOSTILE)
-    add_evaluation(attempt, "before", [0, 1], suite=HOSTILE, completion=HOSTILE)
-    add_evaluation(attempt, "after", [1, 1], suite=HOSTILE, completion=HOSTILE)
-    Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
-    for tab in TABS:
-        page = page_of(admin, run, tab)
-        assert HOSTILE_SHOWN in page, tab
-        for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07"):
-            assert raw not in page, tab

@@ -135,16 +135,6 @@ def test_sensitive_items_are_folded_and_for_reviewers(
     assert "SECRET" not in viewer.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
 
 
-def test_hostile_items_are_shown_escaped(operator: Client, ours: Project, alice: User) -> None:
-    attack = "<img src=x onerror=alert(1)>\u202e"
-    line = json.dumps({"id": attack, "prompt": attack, "target": attack, "slice": attack}).encode()
-    version = add_suite(ours, alice, content=line)
-    page = operator.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
-    assert "<img" not in page
-    assert "\u202e" not in page
-    assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 4
-
-
 def test_an_upload_over_the_limit_is_refused_unread(operator: Client) -> None:
     form = "multipart/form-data; boundary=x"
     big = operator.generic("POST", "/p/ours/suites/new/", b"", content_type=form, CONTENT_LENGTH=str(66 * 1024 * 1024))
