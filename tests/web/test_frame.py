@@ -11,22 +11,13 @@ from django.test import Client
 from cohort import paths
 from cohort.accounts.models import Project, User
 from cohort.csp import PLOTLY_MAP_STYLE, charts_csp
+from tests.tables import cases
 
 _TOKENS = (paths.STATIC / "cohort" / "tokens.css").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"color-scheme: (light|dark);(.*?)\}", re.DOTALL)
 THEMES = [
     (scheme, dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", body))) for scheme, body in _BLOCK.findall(_TOKENS)
 ]
-SIGNALS = ("right", "wrong", "suspect")
-PAIRS = [
-    *[(text, ground, 4.5) for text in ("ink", "muted", "accent", *SIGNALS) for ground in ("bg", "panel")],
-    *[("ink", ground, 4.5) for ground in ("sunken", "accent-soft", *(f"{name}-soft" for name in SIGNALS))],
-    *[(name, f"{name}-soft", 4.5) for name in ("accent", *SIGNALS)],
-    ("muted", "sunken", 4.5),
-    ("on-accent", "accent", 4.5),
-    *[(line, "panel", 3) for line in ("control", "accent", "right", "wrong")],
-]
-"""(colour, ground, least contrast): 4.5 for text, 3 for edges and lines of charts."""
 
 
 def luminance(colour: str) -> float:
@@ -51,8 +42,9 @@ def test_both_dark_blocks_are_the_same() -> None:
 def test_every_pair_of_colours_has_its_contrast(theme: int) -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     colours = THEMES[theme][1]
-    found = [(text, ground) for text, ground, least in PAIRS if contrast(colours[text], colours[ground]) < least]
-    assert found == []
+    rows = [case.values for case in cases("pages/contrasts", "colours", "grounds", "least")]
+    pairs = [(text, ground, least) for texts, grounds, least in rows for text in texts for ground in grounds]
+    assert [pair for pair in pairs if contrast(colours[pair[0]], colours[pair[1]]) < pair[2]] == []
 
 
 def test_no_template_holds_inline_code() -> None:

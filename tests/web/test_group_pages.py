@@ -113,14 +113,6 @@ def test_a_repeated_step_shows_its_newest_attempt_only(viewer: Client, maker: Ma
     assert "no longer stands" not in words(one(viewer, kept))
 
 
-@pytest.mark.parametrize("text", ["9" * 9, "9" * 18, "9" * 5000, "-1", "\0"], ids=range(5))
-def test_odd_addresses_are_answered(viewer: Client, maker: Maker, run: Run, text: str) -> None:
-    group = add_group(maker.attempt(run), [1.0, 0.0])
-    listing(viewer, run, step=text, show=text)
-    listing(viewer, run, **{"from": text})
-    one(viewer, group, sample=text, variant=text)
-
-
 def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:
     attempt = maker.attempt(run)
     add_group(attempt, [1.0, 0.0], prompt="p0")
@@ -195,18 +187,6 @@ def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Ru
     for variant, missing in (("mean", False), ("batch", True)):
         assert f'href="?variant={variant}"' in page
         assert ("Not all groups" in words(one(viewer, group, variant=variant))) is missing
-
-
-def test_the_run_s_own_estimator_comes_first(viewer: Client, maker: Maker) -> None:
-    """Two of four right; best of 2 is 1 in 5 of 6 pairs, with a right one always, with a wrong one in 2 of 3."""
-    algorithm = {"advantage": "pass_at_k", "pass_k": 2, "scale": "none"}
-    run = maker.run(state="training", algorithm=algorithm, sampling={"group_size": 4, "prompts_per_step": 1})
-    group = add_group(maker.attempt(run), [1.0, 1.0, 0.0, 0.0])
-    text = words(one(viewer, group))
-    for part in ("best of 2 (this run's)", "1 gives +0.17 , 0 gives −0.17"):
-        assert part in text
-    assert "The run used" not in text
-    assert "The run used: best of 2" in words(one(viewer, group, variant="sample"))
 
 
 def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Client, maker: Maker) -> None:

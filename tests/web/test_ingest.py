@@ -9,7 +9,6 @@ import pytest
 import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
-from django.utils import timezone
 
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import StaleFence, attempt_finish
@@ -125,12 +124,6 @@ def test_a_trainer_writes_no_event_of_the_platform_s_own_kinds(attempt: Attempt,
     assert refused(attempt, *envelopes([phase("training"), forged])).code == "own_kind"
 
 
-def test_what_trainers_tell_today_is_taken(attempt: Attempt) -> None:
-    told = [records.Event(type=kind, message="m") for kind in ("loaded", "data", "warning", "samples_dropped")]
-    assert send(attempt, *envelopes(told)) == 4
-    assert set(RunEvent.objects.filter(attempt=attempt).values_list("actor", flat=True)) == {"trainer"}
-
-
 def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:
     good = group(1, completions=("yes", "no"))
     first = good.samples[0]
@@ -180,20 +173,17 @@ def test_text_that_postgresql_cannot_hold_is_shown_as_replaced(attempt: Attempt)
     assert RunEvent.objects.get(kind="x").data == {"k\ufffd": ["\ufffd"]}
 
 
-def test_a_stale_fence_writes_nothing(attempt: Attempt) -> None:
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_stale_fence_or_an_ended_attempt_writes_nothing(attempt: Attempt, ended: bool) -> None:
     batch = packed(envelopes(WHOLE_RUN))
     with pytest.raises(StaleFence):
         records_ingest(attempt=attempt, fence=attempt.fence + 1, body=batch)
-    Run.objects.update(fence=2)  # as a newer attempt's claim does
+    if ended:
+        attempt_finish(attempt=attempt, finish=Finish(fence=1, end="failed", code="error", message="", last_seq=0))
+    else:
+        Run.objects.update(fence=2)  # as a newer attempt's claim does
     with pytest.raises(StaleFence):
         records_ingest(attempt=attempt, fence=attempt.fence, body=batch)
-    assert not any(rows())
-
-
-def test_an_ended_attempt_writes_nothing(attempt: Attempt) -> None:
-    attempt_finish(attempt=attempt, finish=Finish(fence=1, end="failed", code="error", message="", last_seq=0))
-    with pytest.raises(StaleFence):
-        send(attempt, *envelopes(WHOLE_RUN))
     assert not any(rows())
 
 
@@ -376,15 +366,3 @@ def test_going_back_before_the_best_checkpoint_makes_the_one_before_it_the_best_
     back = records.Resumed(step=2, checkpoint="checkpoints/step-000002", best=1)
     send(follow(attempt, run), *envelopes([back, phase("training", 9)]))
     assert [row.step for row in Checkpoint.objects.filter(best=True)] == [1]
-
-
-def test_records_are_progress(attempt: Attempt, run: Run) -> None:
-    """Any record says that something moves; so a stall that was seen before is over."""
-    for bodies, first in (([records.Event(type="x", message="")], 1), ([phase("training", 9), step(1)], 2)):
-        Attempt.objects.filter(pk=attempt.pk).update(progress_at=None)
-        Run.objects.filter(pk=run.pk).update(stalled_at=timezone.now())
-        send(attempt, *envelopes(bodies, first=first))
-        attempt.refresh_from_db()
-        run.refresh_from_db()
-        assert attempt.progress_at is not None
-        assert run.stalled_at is None

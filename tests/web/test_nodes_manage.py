@@ -18,6 +18,7 @@ from cohort.runs import nodes
 from cohort.runs.models import Draining, Node
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
+from tests.tables import cases
 from tests.web.control import fresh
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 
@@ -208,21 +209,11 @@ def test_cohort_node_does_what_the_page_does(command: Command, maker: Maker) -> 
     assert accepted(new) == [False]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["gpu-9", "--drain"], "there is no node gpu-9"),
-        (["gpu-1", "--undrain"], "gpu-1 is not draining"),
-        (["gpu-1"], "there is a node gpu-1 already"),
-        (["gpu-1", "--move"], "--move is of no use alone"),
-        ([], "give the node's name"),
-        (["gpu-1", "--list"], "--list alone"),
-    ],
-)
-def test_what_cohort_node_cannot_do_is_said(made: Made, command: Command, words: list[str], said: str) -> None:
+@pytest.mark.parametrize(("words", "names"), cases("nodes/command_refused", "words", "names"))
+def test_what_cohort_node_cannot_do_is_said(made: Made, command: Command, words: list[str], names: str) -> None:
     status, _, complaint = command(*words)
     assert status != 0
-    assert said in complaint
+    assert names in complaint
 
 
 def test_cohort_user_makes_staff(ours: Project) -> None:

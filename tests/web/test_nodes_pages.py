@@ -16,6 +16,8 @@ from cohort.runs.selectors.sandboxes import no_sandbox, sandbox_of
 from tests.factories.runs import Maker
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
+from tests.tables import cases
+from tests.web.control import fresh
 from tests.web.worker_calls import AttemptCaller, Caller, claim
 
 pytestmark = pytest.mark.django_db
@@ -82,24 +84,12 @@ def test_what_a_machine_says_of_itself_is_text_and_breaks_no_page(pages: Callabl
         assert "&lt;script&gt;" in page
 
 
-@pytest.mark.parametrize(
-    "report",
-    [
-        {},
-        {"level": "perfect"},
-        {**WORKS, "checks": [{"name": 7, "passed": "yes", "detail": None}]},
-        {**WORKS, "weaker": 3},
-        {**WORKS, "version": None},
-        {**WORKS, "checks": "many"},
-    ],
-    ids=["empty", "level", "check", "weaker", "version", "checks"],
-)
+@pytest.mark.parametrize(("report", "changed"), cases("nodes/odd_reports", "report", "changed"))
 def test_a_report_that_cannot_be_read_counts_as_no_sandbox(
-    pages: Callable[..., tuple[str, str]], node: Node, report: dict[str, Any]
+    pages: Callable[..., tuple[str, str]], node: Node, report: Any, changed: Any
 ) -> None:
-    found = pages(sandbox="bubblewrap 9", sandbox_report=report)
-    node.refresh_from_db()
-    assert not sandbox_of(node).works
+    found = pages(sandbox="bubblewrap 9", sandbox_report={**WORKS, **changed} if changed else report)
+    assert not sandbox_of(fresh(node)).works
     for page in found:
         assert "code rewards cannot run here" in page
         assert "bubblewrap 9" not in page

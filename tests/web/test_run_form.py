@@ -306,23 +306,15 @@ def test_copied_yaml_fills_the_form_again(operator: Client, chosen: dict[str, st
     assert Run.objects.get().config_digest == config.digest()
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"sampling": {"group_size": 1}}, "sampling.group_size"),
-        ({"sampling": {"gruop_size": 8}}, "sampling.gruop_size"),
-        ({"seed": "soon"}, "seed"),
-        *((text, "") for text in ("a: [1,", "- 1", "", "&a [*a]")),
-    ],
-)
+@pytest.mark.parametrize(("change", "text", "path"), cases("runs/yaml_faults", "change", "text", "path"))
 def test_yaml_with_a_fault_names_the_path_and_stays(
-    operator: Client, maker: Maker, change: dict[str, Any] | str, path: str
+    operator: Client, maker: Maker, change: dict[str, Any] | None, text: str | None, path: str
 ) -> None:
-    text = change if isinstance(change, str) else yaml.safe_dump({**maker.run().config, **change})
-    response = operator.post(NEW, {"action": "import", "yaml": text})
+    sent = yaml.safe_dump({**maker.run().config, **change}) if change else text
+    response = operator.post(NEW, {"action": "import", "yaml": sent})
     assert response.status_code == 422
     assert [fault for fault in response.context["yaml_faults"] if fault.startswith(path)]
-    assert f">\n{escape(text)}</textarea>" in response.content.decode()
+    assert f">\n{escape(sent)}</textarea>" in response.content.decode()
 
 
 def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
@@ -344,25 +336,17 @@ def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
 # ---------------------------------------------------------------- idle settings
 
 
-@pytest.mark.parametrize(
-    ("sent", "idle"),
-    [
-        ({}, ["idle", "idle", "", "idle", "idle", "idle", ""]),
-        ({"algorithm.loss": "sapo"}, ["", "idle", "unused", "idle", "idle", "idle", ""]),
-        ({"variant": "gae/batch_std/0"}, ["idle", "", "", "idle", "idle", "idle", ""]),
-        ({"engine.rollout": "vllm", "engine.training": "deepspeed"}, ["idle", "idle", "", "", "", "idle", "idle"]),
-    ],
-)
+@pytest.mark.parametrize(("sent", "expected"), cases("runs/idle", "sent", "states"))
 def test_what_nothing_uses_is_out_of_the_way(
-    maker: Maker, chosen: dict[str, str], sent: dict[str, str], idle: list[str]
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: list[str]
 ) -> None:
     """The first screen shows what it has, and marks it. Devices of vLLM need a server, rollout_tokens the local one."""
     of_the_loss = ("algorithm.sapo.tau_positive", "algorithm.critic.lr", "algorithm.clip_low")
     engine = ("vllm.place", "deepspeed.zero_stage", "vllm.devices", "rollout_tokens")
     form = checked(maker, chosen | sent)
-    assert states(form, *of_the_loss, *(f"engine.{name}" for name in engine)) == idle
+    assert states(form, *of_the_loss, *(f"engine.{name}" for name in engine)) == expected
     groups = {group.id: group for group in groups_shown(form, fields_shown(form))}
-    assert groups["critic"].empty is (idle[1] == "idle")
+    assert groups["critic"].empty is (expected[1] == "idle")
     assert groups["sampling"].away == ""
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cohort.runs.forms.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, LABELS, fields, group_of
 from cohort.runs.forms.values import settings_of, texts_of
-from cohort.runs.forms.variants import ALL, USUAL, offered
+from cohort.runs.forms.variants import USUAL, offered
 from grpo_core.config import RunConfig
 from grpo_core.config_meaning import idle
 from grpo_core.config_mixes import SCALES
@@ -90,17 +90,6 @@ def test_each_variant_is_offered_and_an_unusual_one_is_kept() -> None:
                 value = texts_of(config.to_dict())["variant"]
                 assert value in [variant.value for _, variant in offered(value)]
     assert {advantage for value in USUAL.values() for advantage in (v.split("/")[0] for v in value)} == set(SCALES)
-
-
-def test_each_variant_is_called_and_explained_otherwise() -> None:
-    labels = [variant.label for variant in ALL.values()]
-    assert len(labels) == len(set(labels))
-    for variant in ALL.values():
-        assert variant.short
-        if variant.divides:
-            which = "population" if variant.ddof == "0" else "sample"
-            assert f"{which} std" in variant.label, "which standard deviation is said"
-            assert f"{which} standard deviation" in variant.help
 
 
 def test_idle_settings_of_the_defaults(golden: Callable[[str, Any], None]) -> None:

@@ -254,16 +254,7 @@ def test_a_run_locks_the_margin_and_keeps_the_version(
     assert f'href="/p/ours/runs/{run.pk}/"' in used
 
 
-@pytest.mark.parametrize(
-    ("part", "text"),
-    [
-        ("margin", "2"),
-        ("margin", "soon"),
-        ("limit", "0"),
-        ("max_completion_tokens", "x"),
-        ("template", "no place"),
-    ],
-)
+@pytest.mark.parametrize(("part", "text"), cases("runs/suite_faults", "part", "text"))
 def test_a_fault_stands_beside_its_input(
     operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, part: str, text: str
 ) -> None:
