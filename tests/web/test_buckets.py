@@ -6,7 +6,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from cohort.runs.buckets import first_of
 from cohort.runs.charts import MAX_POINTS, series, width_of
 from cohort.runs.models import Attempt, Bucket, Run
 from cohort.runs.selectors.series import MOST_ROWS, pieces
@@ -34,10 +33,6 @@ def steps_sent(attempt: Attempt, first: int, last: int, *, size: int = 1000, **m
 def held(attempt: Attempt, width: int) -> dict[int, Any]:
     rows = Bucket.objects.filter(attempt=attempt, width=width).order_by("first_step")
     return {row.first_step: row.metrics for row in rows}
-
-
-def test_a_step_lies_in_the_bucket_that_its_number_says() -> None:
-    assert [first_of(step, 16) for step in (1, 16, 17, 32, 33)] == [1, 1, 17, 17, 33]
 
 
 @pytest.mark.parametrize("size", [7, 300])

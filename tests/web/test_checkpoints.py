@@ -149,9 +149,7 @@ def test_wrong_bytes_are_found_at_the_end_and_thrown_away(weights: AttemptCaller
     assert reply(weights.upload(DIGEST, WEIGHTS, offset=0)) == (len(WEIGHTS), True)
 
 
-def test_only_what_the_attempt_registered_is_taken(
-    worker: AttemptCaller, run: Run, maker: Maker, settings: Any
-) -> None:
+def test_only_what_was_registered_is_taken(worker: AttemptCaller, run: Run, maker: Maker, settings: Any) -> None:
     """The manifest comes from a machine that runs untrusted code: no size or digest of it is trusted either."""
     other = maker.attempt(maker.run("other"), state="finished")
     theirs = next(iter(add_checkpoint(other, 1).files.values()))["sha256"]

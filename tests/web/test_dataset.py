@@ -62,12 +62,6 @@ def test_pasted_lines_are_taken_too(operator: Client) -> None:
     assert PromptDataset.objects.get().preview[0]["answer"] == "12"
 
 
-def test_cuts_between_chunks_do_not_matter(ours: Project, alice: User) -> None:
-    chunks = [GOOD[at : at + 7] for at in range(0, len(GOOD), 7)]
-    dataset = dataset_create(project=ours, actor=alice, name="cut", format="jsonl", chunks=chunks)
-    assert (dataset.sha256, dataset.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
-
-
 BAD = ("page", "good_lines_first", "text", "content", "names")
 PAGES: dict[str, tuple[Any, bytes, type[Model]]] = {
     "datasets": (upload, GOOD, PromptDataset),
@@ -92,7 +86,7 @@ def test_a_bad_file_stores_nothing_and_says_where(
 
 
 @pytest.mark.parametrize(("page", "given", "field"), cases("catalog/form_faults", "page", "given", "field"))
-def test_a_fault_of_a_suite_or_model_stands_beside_its_field(
+def test_a_suite_s_or_model_s_fault_stands_beside_it(
     operator: Client, page: str, given: dict[str, str], field: str
 ) -> None:
     suite = page == "suites"
@@ -115,6 +109,9 @@ def test_limits_of_size_and_problems(settings: Any, ours: Project, alice: User) 
         create()
     settings.COHORT_MAX_DATASET_PROBLEMS = 2
     assert create().problems == 2
+    chunks = [GOOD[at : at + 7] for at in range(0, len(GOOD), 7)]  # where it is cut does not matter
+    cut = dataset_create(project=ours, actor=alice, name="cut", format="jsonl", chunks=chunks)
+    assert (cut.sha256, cut.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
 
 
 # ---------------------------------------------------------------- what is refused before it is read
@@ -175,7 +172,7 @@ def test_the_workers_calls_keep_their_own_limits() -> None:
     assert response.status_code in {401, 403, 422}
 
 
-def test_neither_or_both_sources_unknown_format_and_used_name(
+def test_sources_format_and_name_are_checked(
     operator: Client, ours: Project, oscar: User, dataset: PromptDataset
 ) -> None:
     for response in (upload(operator, GOOD, lines="{}"), operator.post(NEW, {"name": "set", "format": "jsonl"})):

@@ -92,9 +92,7 @@ def test_refused_with_each_nodes_fix_until_one_has_it(maker: Maker, alice: User)
     assert fresh(run).state == RunState.QUEUED
 
 
-def test_the_trainer_s_own_vllm_starts_no_server_where_another_environment_is_named_for_it(
-    maker: Maker, alice: User
-) -> None:
+def test_a_broken_environment_of_the_server_is_not_replaced_by_the_trainer_s_vllm(maker: Maker, alice: User) -> None:
     """As a worker tells it whose COHORT_VLLM_PYTHON is broken."""
     node, run = there("broken", info_of(3, vllm="0.32.0")), maker.run(engine=SERVER)
     assert "COHORT_VLLM_PYTHON" in refusal(run, alice)
@@ -162,7 +160,7 @@ def test_code_is_refused_with_each_nodes_fix_until_a_sandbox_works(coder: Maker,
 
 
 @pytest.mark.parametrize(("engine", "before", "after"), cases("runs/gpus_of_earlier", "engine", "before", "after"))
-def test_an_earlier_run_needs_as_many_gpus_as_its_config_names(
+def test_an_earlier_run_needs_its_config_s_gpus(
     maker: Maker, engine: dict[str, object], before: int, after: int
 ) -> None:
     run = maker.run(state="failed")

@@ -80,7 +80,7 @@ def test_never_while_a_run_trains_on_the_node(operator: Client, maker: Maker, ch
     assert seat.obstacle, "it takes a run when it has measured"
 
 
-def test_the_run_s_page_compares_it_with_what_came(
+def test_a_run_s_page_compares_it_with_facts(
     operator: Client, alice: User, chosen: dict[str, str], maker: Maker
 ) -> None:
     node = there()
@@ -101,7 +101,7 @@ def test_the_run_s_page_compares_it_with_what_came(
         assert expected in part
 
 
-def test_one_for_each_config_and_only_its_own_result(
+def test_one_for_a_config_and_only_its_result(
     operator: Client, alice: User, maker: Maker, chosen: dict[str, str]
 ) -> None:
     node, run = there(), maker.run()

@@ -1,23 +1,30 @@
-"""Groups of a run: the list by step, one group with its samples and the arithmetic that training used; and what people
-judge of samples.
+"""Groups of a run: the list by step, one group with its samples and the arithmetic that training used, against cases
+worked by hand in tests/cases/review; and what people judge of samples.
 """
 
+import math
 import re
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
+from cohort.review import arithmetic
+from cohort.review.arithmetic import VARIANTS, Step, Variant, best_of, number, work_out
+from cohort.review.estimators import own_of
 from cohort.review.judgements import review_figures
 from cohort.review.models import Annotation, Group
 from cohort.review.selectors import current_groups, step_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
+from grpo_core.config_algorithm import AlgorithmConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
+from tests.tables import cases
 from tests.web.run_page import queries, words
 
 
@@ -37,8 +44,8 @@ def prompts(page: str) -> list[str]:
     return re.findall(r'<a id="group-\d+" href="[^"]+">([^<]*)</a>', page)
 
 
-def card(page: str, number: int) -> str:
-    found = re.search(rf'<article[^>]*id="sample-{number}".*?</article>', page, re.DOTALL)
+def card(page: str, place: int) -> str:
+    found = re.search(rf'<article[^>]*id="sample-{place}".*?</article>', page, re.DOTALL)
     assert found is not None
     return found[0]
 
@@ -219,8 +226,8 @@ def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run) -> Non
     group = add_group(maker.attempt(run), [1.0, None, 0.0, 0.0], masked={2: "truncated", 3: "importance"})
     page = one(viewer, group)
     why = ("no reward", "cut off", "sampler and trainer disagree")
-    for number, text in enumerate(why, start=2):
-        assert f"masked: {text}" in words(card(page, number))
+    for place, text in enumerate(why, start=2):
+        assert f"masked: {text}" in words(card(page, place))
     assert "ValueError: no number" in words(card(page, 2))
     assert "masked" not in words(card(page, 1))
     assert '<i class="right"></i>' + '<i class="masked"></i>' * 3 in listing(viewer, run)
@@ -265,29 +272,20 @@ def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, g
     assert list(Annotation.objects.order_by("pk").values_list("verdict", flat=True)) == ["right", "wrong"]
     assert review_figures(group.run, success="answer")["judged"] == {"right": 0, "wrong": 1, "unsure": 0}
     assert AuditEntry.objects.filter(kind="sample_judged", actor="user:alice").count() == 2
+    for statement in ("UPDATE review_annotation SET verdict = 'right'", "DELETE FROM review_annotation"):
+        with pytest.raises(DatabaseError, match="only added"), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
 
 
-@pytest.mark.parametrize(
-    "statement", ["UPDATE review_annotation SET verdict = 'right'", "DELETE FROM review_annotation"]
-)
-def test_postgresql_refuses_to_change_a_judgement(alice: User, group: Group, statement: str) -> None:
-    sample_judge(sample=group.samples.get(index=0), actor=alice, verdict="wrong")
-    with pytest.raises(DatabaseError, match="only added to"), connection.cursor() as cursor:
-        cursor.execute(statement)
-
-
-@pytest.mark.parametrize(("verdict", "note"), [("perhaps", ""), ("right", "x" * 2001)], ids=["verdict", "note"])
-def test_a_judgement_that_cannot_be_is_refused(alice: User, group: Group, verdict: str, note: str) -> None:
-    with pytest.raises(ValidationError):
-        sample_judge(sample=group.samples.get(index=0), actor=alice, verdict=verdict, note=note)
-    assert not Annotation.objects.exists()
-
-
-def test_a_fault_keeps_the_note(admin: Client, group: Group) -> None:
+def test_a_judgement_that_cannot_be_is_refused(admin: Client, alice: User, group: Group) -> None:
+    for verdict, note in (("perhaps", ""), ("right", "x" * 2001)):
+        with pytest.raises(ValidationError):
+            sample_judge(sample=group.samples.get(index=0), actor=alice, verdict=verdict, note=note)
     address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
     answer = admin.post(address, {"verdict": "perhaps", "note": "kept"}, headers={"HX-Request": "true"})
     assert answer.status_code == 422
     assert 'value="kept"' in answer.content.decode()
+    assert not Annotation.objects.exists()
 
 
 def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, maker: Maker, run: Run) -> None:
@@ -309,3 +307,68 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     sample_judge(sample=group.samples.get(index=0), actor=rita, verdict="wrong")
     found = review_figures(run, success="answer")
     assert (found["reviewers"], found["disagreeing"], found["judged"]["unsure"]) == (2, 1, 1)
+
+
+FIELDS = ("variant", "rewards", "options", "advantages", "parts", "note")
+
+
+def variant_of(name: str) -> Variant:
+    """By the name of the constant, or `best of K` and `best of K, divided`."""
+    if name.startswith("best of "):
+        k, *divided = name.removeprefix("best of ").split(", ")
+        return best_of(int(k), divided=bool(divided))
+    found: Variant = getattr(arithmetic, name)
+    return found
+
+
+@pytest.mark.parametrize(FIELDS, cases("review/advantages", *FIELDS))
+def test_advantages_and_how_they_are_told(
+    variant: str,
+    rewards: list[float | None],
+    options: dict[str, Any],
+    advantages: list[Any] | None,
+    parts: list[str] | None,
+    note: str | None,
+) -> None:
+    step = Step(**options["step"]) if "step" in options else None
+    worked = work_out(rewards, variant_of(variant), **{"eps": 0.0, **options, "step": step})
+    if advantages is None:
+        assert worked is None
+        return
+    assert worked is not None
+    assert [one is None for one in worked.advantages] == [one is None for one in advantages]
+    scored = [(reward, one) for reward, one in zip(rewards, worked.advantages, strict=True) if one is not None]
+    expected = [one for one in advantages if one is not None]
+    assert [one for _, one in scored] == (pytest.approx(expected) if any(expected) else expected)
+    assert dict(worked.outcomes) == {number(reward): one for reward, one in scored}
+    assert [*worked.parts] == parts
+    assert (note in worked.note) if note else worked.note == ""
+
+
+def test_a_step_of_rewards() -> None:
+    assert Step.of([1.0, 0.0, None]) == Step(0.5, 0.5, equal=False)
+    sample, noisy = Step.of([1.0, 0.0], ddof=1), Step.of([0.3, 0.1 + 0.2])
+    assert sample is not None
+    assert noisy is not None
+    assert sample.std == pytest.approx(math.sqrt(0.5))
+    assert noisy.equal
+    assert Step.of([1.0, None]) is None
+
+
+@pytest.mark.parametrize(("algorithm", "variant"), cases("review/estimators", "algorithm", "variant"))
+def test_the_estimator_of_a_run(algorithm: dict[str, Any], variant: str | None) -> None:
+    """Where rewards do not tell the advantages, nothing is worked out and a sentence says so."""
+    own = own_of(AlgorithmConfig.model_validate(algorithm))
+    assert len({offered.id for offered in own.offered}) == len(own.offered)
+    if variant is None:
+        assert "stored" in own.sentence
+        assert own.variant not in VARIANTS
+        assert own.offered == (own.variant, *VARIANTS)
+    else:
+        assert (own.variant, own.sentence) == (variant_of(variant), "")
+        assert own.offered[0] == own.variant or own.variant in VARIANTS
+
+
+def test_numbers_are_short_and_have_a_real_minus() -> None:
+    given = (0.2, 1.0, -0.0, -1.5, 0.48412292, 1e-9)
+    assert [number(value) for value in given] == ["0.2", "1", "0", "−1.5", "0.4841", "1e−9"]

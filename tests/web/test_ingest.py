@@ -332,9 +332,7 @@ def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attemp
         ([step(4)], "step_not_newer", "record 1"),
     ],
 )
-def test_what_contradicts_the_run_is_refused(
-    second: Attempt, run: Run, bodies: list[Any], code: str, names: str
-) -> None:
+def test_a_contradiction_is_refused(second: Attempt, run: Run, bodies: list[Any], code: str, names: str) -> None:
     """Of an attempt that only says that it went on, or begins where it should not, nothing is superseded."""
     with pytest.raises(BadRecord, match=names) as caught:
         send(second, *envelopes(bodies))
@@ -358,9 +356,7 @@ def test_one_checkpoint_is_the_best_and_one_that_made_room_says_so(attempt: Atte
     assert (stored[1].removed_at is None, stored[2].removed_at, stored[2].seconds) == (False, None, 0.5)
 
 
-def test_going_back_before_the_best_checkpoint_makes_the_one_before_it_the_best_again(
-    attempt: Attempt, run: Run
-) -> None:
+def test_going_back_before_the_best_makes_the_one_before_it_best(attempt: Attempt, run: Run) -> None:
     send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2), step(3)]))
     send(attempt, *envelopes([saved(3, best=True)], first=7))
     back = records.Resumed(step=2, checkpoint="checkpoints/step-000002", best=1)

@@ -126,7 +126,7 @@ def test_what_is_asked_for_waits_and_is_logged_and_told(ask: Ask, committed: Any
     assert take_all(LAB_QUEUE) == [[job.pk]]
 
 
-def test_faults_are_told_at_their_fields(
+def test_faults_name_fields(
     ask: Ask, dataset: PromptDataset, base_model: BaseModel, charlie: User, alice: User
 ) -> None:
     wrong = copy.deepcopy(RIGHT)
@@ -178,7 +178,7 @@ def test_code_is_tried_only_where_a_sandbox_works(ask: Ask, node: Caller) -> Non
 # ---------------------------------------------------------------------- claim
 
 
-def test_a_claim_gives_all_that_the_job_needs(
+def test_a_claim_gives_what_the_job_needs(
     ask: Ask, node: Caller, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
     job = ask("sample", SAMPLING, dataset=dataset, base_model=base_model)
@@ -331,9 +331,7 @@ def probed(spec: dict[str, Any]) -> dict[str, Any]:
         return probe_rubric(rubric, list(problems_builtin(rubric)), runner=runner, limit=2, source="builtin").to_json()
 
 
-def test_a_probe_of_a_version_is_kept_and_one_of_a_draft_is_not(
-    ask: Ask, node: Caller, verifier_version: VerifierVersion
-) -> None:
+def test_a_probe_is_kept_of_a_version_not_of_a_draft(ask: Ask, node: Caller, verifier_version: VerifierVersion) -> None:
     draft = ask("probe", {"problems": 2}, spec=R1_EXACT)
     report = probed(R1_EXACT)
     assert JobCaller(taken(node)).finish("done", result=report).status_code == 204

@@ -13,7 +13,6 @@ from django.test import Client
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
-from cohort.catalog.reward_versions import difference, source_lines
 from cohort.catalog.services import verifier_version_create
 from cohort.lab.charts import histogram_drawn, interval_drawn
 from cohort.lab.gate import gate, launch_of
@@ -25,7 +24,6 @@ from cohort.templatetags.lab import call_time
 from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
-from tests.tables import cases
 from tests.web.control import fresh
 
 PYTHON = {
@@ -200,7 +198,7 @@ def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob)
     assert ("Answer scored" in text, "no signal" in text) == (True, False)
 
 
-def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
+def test_a_probe_names_wrong_answers_it_pays(
     ours: Project, oscar: User, viewer: Client, dataset: PromptDataset
 ) -> None:
     version = format_only(ours, oscar)
@@ -212,10 +210,6 @@ def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
     assert f"{LAB}/jobs/{probe.job_id}/" in reward
     for text in (reward, viewer.get(f"{LAB}/").content.decode()):
         assert "pays wrong answers" in text_of(text)
-
-
-CHECK = "/p/ours/rewards/check/"
-SOURCE = "def verify(sample):\n    return 1.0\n"
 
 
 def test_bars_are_as_high_as_their_counts() -> None:
@@ -245,74 +239,6 @@ def test_an_interval_stands_where_its_bounds_are() -> None:
 )
 def test_a_call_s_time_is_told_from_microseconds_on(seconds: float, words: str) -> None:
     assert call_time(seconds).replace("\xa0", " ") == words
-
-
-def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
-    lines = source_lines("\n".join("abcdefgh"), "\n".join("abcdEfghi"))
-    assert [(line.sign, line.before, line.after, line.text) for line in lines] == [
-        ("…", None, None, ""),
-        *((" ", number, number, text) for number, text in ((2, "b"), (3, "c"), (4, "d"))),
-        ("−", 5, None, "e"),
-        ("+", None, 5, "E"),
-        *((" ", number, number, text) for number, text in ((6, "f"), (7, "g"), (8, "h"))),
-        ("+", None, 9, "i"),
-    ]
-
-
-def test_versions_are_compared_component_by_component(ours: Project, oscar: User, viewer: Client) -> None:
-    python = {"name": "own", "kind": "python", "weight": 1.0, "params": {"source": SOURCE}}
-    changed = python | {"weight": 0.5, "params": {"source": SOURCE + "# more\n", "memory_mb": 64}}
-    specs = (
-        {"components": [python]},
-        {"components": [{"name": "form", "kind": "r1_format"}, changed], "on_error": "zero"},
-    )
-    first, second = (verifier_version_create(project=ours, actor=oscar, name="own", spec=spec) for spec in specs)
-    found = difference(first, second)
-    assert [(field.name, field.before, field.after) for field in found.head] == [("on_error", "mask", "zero")]
-    components = {component.name: component for component in found.components}
-    assert components["form"].change == "added"
-    own = components["own"]
-    assert [(field.name, field.before, field.after, field.has_before) for field in own.settings] == [
-        ("weight", 1.0, 0.5, True),
-        ("memory_mb", None, 64, False),
-    ]
-    assert [line.text for line in own.sources[0][1] if line.sign == "+"] == ["# more"]
-    assert difference(second, second).none
-    page = viewer.get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
-    assert "# more" in page
-
-
-# ---------------------------------------------------------------- source as one types
-
-
-def check(client: Client, source: str, **more: str) -> str:
-    sent = {"row": "0", "component-0-kind": "python", "component-0-shown_kind": "python"}
-    sent |= {"component-0-p_source": source, **{f"component-0-p_{name}": text for name, text in more.items()}}
-    return client.post(CHECK, sent).content.decode()
-
-
-@pytest.mark.parametrize(
-    ("source", "line", "names"),
-    [*cases("catalog/source_faults", "source", "line", "names"), ("(" * 5000, "1", ""), ("#" * 70_001, "1", "bytes")],
-)
-def test_what_is_wrong_is_said_with_its_line(operator: Client, source: str, line: str, names: str) -> None:
-    page = check(operator, source)
-    assert f'data-lines="{line} ' in page
-    assert names in page
-
-
-def test_packages_that_are_chosen_may_be_imported_and_source_is_escaped(operator: Client) -> None:
-    source = f"import numpy\n{SOURCE}"
-    assert 'data-lines="1 ' in check(operator, source)
-    assert "It parses" in check(operator, source, packages="numpy")
-    page = check(operator, "<script>alert(1)</script>")
-    assert ("<script>" in page, "&lt;script&gt;" in page) == (False, True)
-
-
-@pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
-def test_a_row_that_no_page_sends_is_harmless(operator: Client, row: str) -> None:
-    for address in (CHECK, "/p/ours/rewards/component/"):
-        assert operator.post(address, {"row": row}).status_code == 200
 
 
 REASON = "Only the form is to be learned in this warm-up."

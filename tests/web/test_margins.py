@@ -108,9 +108,7 @@ def test_an_old_draft_is_not_launched(oscar: User, draft: Run, operator: Client)
     ],
     ids=["retry", "from the start", "extend", "resume"],
 )
-def test_an_old_run_is_not_put_back_to_work(
-    oscar: User, old: Run, state: str, again: Callable[[Run, User], None]
-) -> None:
+def test_an_old_run_is_not_restarted(oscar: User, old: Run, state: str, again: Callable[[Run, User], None]) -> None:
     put_in(old, state)
     with pytest.raises(NotPossible, match=r"eval\.margin: "):
         again(old, oscar)

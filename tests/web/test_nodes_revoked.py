@@ -46,9 +46,7 @@ def test_a_new_token_does_not_bring_the_old_attempt_s_back(row: Node, thief: Att
     assert refused(thief.get(f"{thief.at}/files/{'0' * 64}")) == (409, "stale_fence")
 
 
-def test_what_ran_there_is_in_the_queue_at_once_and_says_why(
-    row: Node, thief: AttemptCaller, run: Run, alice: User
-) -> None:
+def test_what_ran_there_is_queued_at_once_and_says_why(row: Node, thief: AttemptCaller, run: Run, alice: User) -> None:
     node_revoke(node=row, actor=alice)
     assert (fresh(run).state, run.error_code, run.retries) == ("queued", "node_revoked", 1)
     assert run.reason.startswith("gpu-1 was revoked by alice")
@@ -64,9 +62,7 @@ def test_on_the_server_too(row: Node, thief: AttemptCaller, run: Run) -> None:
     assert RunEvent.objects.get(kind="attempt").actor == "platform"
 
 
-def test_a_run_that_was_to_be_cancelled_is_and_those_of_other_nodes_go_on(
-    row: Node, thief: AttemptCaller, run: Run, alice: User
-) -> None:
+def test_a_cancelled_run_ends_and_other_nodes_go_on(row: Node, thief: AttemptCaller, run: Run, alice: User) -> None:
     node_revoke(node=control.node("gpu-2"), actor=alice)
     assert thief.beat().status_code == 200
     run_cancel(run=run, actor=alice)

@@ -46,9 +46,7 @@ def attempt(maker: Maker, gpu1: Node) -> Attempt:
     return train(claim(gpu1), *steps(1, 3))
 
 
-def test_what_fails_keeps_nothing_else_from_being_put_right(
-    attempt: Attempt, maker: Maker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_fault_keeps_no_other_run_waiting(attempt: Attempt, maker: Maker, caplog: pytest.LogCaptureFixture) -> None:
     """The lease of an attempt is over that cannot be ended, because its run has been trained to the end already."""
     trained = maker.run(state="sealing")
     times = {"claimed_at": Now() - HOUR, "lease_until": Now() - HOUR}
@@ -132,9 +130,7 @@ def test_a_message_that_was_lost_is_sent_again(
     assert take_all("train") == [[run.pk]]
 
 
-def test_a_run_that_waits_since_before_the_clock_was_set_back_is_told_of(
-    maker: Maker, gpu1: Node, republished: Any
-) -> None:
+def test_a_run_queued_before_the_clock_was_set_back_is_told_of(maker: Maker, gpu1: Node, republished: Any) -> None:
     run = maker.run(state="queued")
     Run.objects.update(queued_at=Now() + HOUR)
     assert republished() == [run.pk]
@@ -285,9 +281,7 @@ def test_a_lease_is_brought_back_only_from_where_no_beat_puts_it(attempt: Attemp
     assert before <= Attempt.objects.get().lease_until <= in_a_minute()
 
 
-def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(
-    maker: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_waits_longer_than_its_delay(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third try waits 30 s."""
     run, now = maker.run(state="queued"), stop_clock(monkeypatch, outages)
     for seconds, capped in ((30, 0), (3630, 1)):

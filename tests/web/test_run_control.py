@@ -62,9 +62,7 @@ def at(run: Run, step: int) -> Checkpoint:
 # ---------------------------------------------------------------------- pause and resume
 
 
-def test_a_live_run_is_paused_by_its_worker(
-    run: Run, attempt: Attempt, alice: User, gpu1: Node, committed: Any
-) -> None:
+def test_a_worker_pauses_a_live_run(run: Run, attempt: Attempt, alice: User, gpu1: Node, committed: Any) -> None:
     """Whoever asked is a person: an event of that kind by a trainer, as older versions stored it, says nothing."""
     take_all("train")
     take_all("platform.seal")
@@ -116,7 +114,7 @@ def test_a_full_disk_pauses_with_that_reason(run: Run, attempt: Attempt) -> None
         (services.run_retry, {"failed", "cancelled"}),
     ],
 )
-def test_an_action_is_refused_in_every_other_state(
+def test_other_states_refuse_an_action(
     maker: Maker, alice: User, action: Callable[..., None], allowed: set[str]
 ) -> None:
     for state in sorted(set(RunState.values) - allowed):
@@ -143,9 +141,7 @@ def test_cancel_goes_before_a_pause_and_is_not_taken_back(run: Run, attempt: Att
 
 
 @pytest.mark.parametrize(("end", "code"), [("lost", "worker_lost"), ("preempted", "worker_shutdown"), ("paused", "")])
-def test_a_cancelled_run_never_goes_on_whatever_its_worker_met(
-    run: Run, attempt: Attempt, alice: User, end: str, code: str
-) -> None:
+def test_a_cancelled_run_never_goes_on(run: Run, attempt: Attempt, alice: User, end: str, code: str) -> None:
     services.run_cancel(run=run, actor=alice)
     assert finish(attempt, end, code).state == "cancelled"
 
@@ -204,9 +200,7 @@ def test_a_failed_run_goes_on_from_its_newest_checkpoint(failed: Run, alice: Use
     assert Attempt.objects.get(fence=1).valid_through is None, "nothing is superseded before the trainer went on"
 
 
-def test_a_chosen_checkpoint_stays_chosen_until_the_trainer_went_on_from_it(
-    failed: Run, alice: User, gpu1: Node
-) -> None:
+def test_a_chosen_checkpoint_stays_until_it_was_gone_on_from(failed: Run, alice: User, gpu1: Node) -> None:
     services.run_retry(run=failed, actor=alice, checkpoint=at(failed, 0))
     first = claimed(gpu1)
     assert [offer.step for offer in first.resume] == [0]

@@ -42,9 +42,7 @@ def failed(trained: Run) -> Run:
 
 
 @pytest.mark.parametrize(("state", "buttons"), cases("runs/buttons", "state", "buttons"))
-def test_each_state_offers_what_it_allows(
-    operator: Client, reviewer: Client, maker: Maker, state: str, buttons: list[str]
-) -> None:
+def test_a_state_offers_this(operator: Client, reviewer: Client, maker: Maker, state: str, buttons: list[str]) -> None:
     run = maker.run(state=state)
     if state not in ("draft", "queued"):
         maker.attempt(run, state="running" if state in ("starting", "evaluating", "training") else "finished")

@@ -51,7 +51,7 @@ def states(form: RunForm, *paths: str) -> list[str]:
 # ---------------------------------------------------------------- launch and draft
 
 
-def test_launch_makes_the_run_that_the_form_says(
+def test_the_form_launches_its_run(
     operator: Client, oscar: User, chosen: dict[str, str], heldout: PromptDataset
 ) -> None:
     data = {
@@ -89,7 +89,7 @@ def test_launch_makes_the_run_that_the_form_says(
         ({"node_label": "a" * 41}, "node_label"),
     ],
 )
-def test_a_refusal_names_its_field_and_no_other(
+def test_a_refusal_names_its_field_alone(
     maker: Maker, chosen: dict[str, str], sent: dict[str, str], field: str
 ) -> None:
     form = checked(maker, chosen | sent)
@@ -98,7 +98,7 @@ def test_a_refusal_names_its_field_and_no_other(
     assert len(form.problems[field]) == 1
 
 
-def test_rows_of_another_project_cannot_be_used(
+def test_rows_of_others_are_refused(
     maker: Maker, charlie: User, chosen: dict[str, str], tiny_model_folder: str
 ) -> None:
     theirs = Project.objects.get(slug="theirs")
@@ -337,7 +337,7 @@ def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
 
 
 @pytest.mark.parametrize(("sent", "expected"), cases("runs/idle", "sent", "states"))
-def test_what_nothing_uses_is_out_of_the_way(
+def test_idle_settings_are_folded(
     maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: list[str]
 ) -> None:
     """The first screen shows what it has, and marks it. Devices of vLLM need a server, rollout_tokens the local one."""
@@ -350,9 +350,7 @@ def test_what_nothing_uses_is_out_of_the_way(
     assert groups["sampling"].away == ""
 
 
-def test_a_hidden_setting_is_not_lost_and_its_fault_not_hidden(
-    operator: Client, maker: Maker, chosen: dict[str, str]
-) -> None:
+def test_a_hidden_setting_is_kept_and_its_fault_shown(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
     """Typed for SAPO, kept while the loss is another."""
     page = operator.post(NEW, chosen | {"algorithm.sapo.tau_negative": "1.2", "action": "check"}).content.decode()
     form = checked(maker, as_browser(page))

@@ -15,7 +15,7 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tiles import Tile, tiles
 from cohort.runs.services import run_submit
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.tables import cases
 from tests.web.control import poll_of
 from tests.web.run_page import freeze, page_of, queries, words
@@ -85,18 +85,12 @@ def test_a_waiting_run_says_why(viewer: Client, maker: Maker) -> None:
     assert "no node is here" not in words(page_of(viewer, run))
 
 
-def test_what_it_is_doing(maker: Maker) -> None:
-    for state, phase, doing in (
-        ("starting", "loading", "loading model and data"),
-        ("evaluating", "evaluating_before", "evaluating before training"),
-        ("evaluating", "evaluating_after", "evaluating after training"),
-        ("training", "training", "training"),
-        ("sealing", "saving", "trained; the record is being made"),
-    ):
-        run = maker.run(state=state)
-        run.phase = phase
-        maker.attempt(run)
-        assert run_header(run).doing == doing
+@pytest.mark.parametrize(("state", "phase", "doing"), cases("runs/doing", "state", "phase", "doing"))
+def test_what_it_is_doing(maker: Maker, state: str, phase: str, doing: str) -> None:
+    run = maker.run(state=state)
+    run.phase = phase
+    maker.attempt(run)
+    assert run_header(run).doing == doing
 
 
 def test_a_silent_worker_is_news_although_no_row_changed(viewer: Client, maker: Maker) -> None:
@@ -233,16 +227,6 @@ def test_an_evaluation_is_compared_and_sent_once(viewer: Client, maker: Maker) -
     page = viewer.get(poll_of(page)).content.decode()
     assert 'id="live-evals"' in page
     assert "100.0 %" in words(page)
-
-
-@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
-def test_polling_stops_at_the_end(viewer: Client, maker: Maker, state: str) -> None:
-    run = maker.run(state="training")
-    address = poll_of(page_of(viewer, run))
-    put_in(run, state, ended_at=timezone.now())
-    last = viewer.get(address)
-    assert last.status_code == 286
-    assert "data-poll" not in last.content.decode()
 
 
 def test_an_ended_run_polls_until_its_record_is_there(viewer: Client, maker: Maker) -> None:

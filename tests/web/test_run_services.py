@@ -61,9 +61,7 @@ def test_config_holds_what_was_chosen(run: Run, dataset: PromptDataset) -> None:
     assert (run.state, run.steps_total, run.config_digest) == (RunState.DRAFT, 100, config.digest())
 
 
-def test_preset_and_held_out_dataset_fill_what_the_settings_leave_out(
-    made: dict[str, Any], heldout: PromptDataset
-) -> None:
+def test_preset_and_held_out_dataset_fill_in_settings(made: dict[str, Any], heldout: PromptDataset) -> None:
     settings = {"preset": "dapo", "sampling": {"group_size": 4}, "eval": {"limit": 3}}
     run = run_create(**{**made, "eval_dataset": heldout, "settings": settings})
     config = RunConfig.from_dict(run.config)
@@ -121,9 +119,7 @@ def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
     assert Run.objects.count() == 1
 
 
-def test_a_broker_that_is_down_does_not_fail_the_submit(
-    run: Run, alice: User, monkeypatch: pytest.MonkeyPatch, committed: Any
-) -> None:
+def test_a_submit_outlives_its_broker(run: Run, alice: User, monkeypatch: pytest.MonkeyPatch, committed: Any) -> None:
     unreachable = Celery("unreachable", broker="amqp://127.0.0.1:1//", set_as_current=False)
     unreachable.conf.task_publish_retry = False
     unreachable.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}

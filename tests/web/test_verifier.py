@@ -1,4 +1,5 @@
-"""Rewards: versions never change, and faults of the form stand beside their field. Trying one: test_lab_pages.py."""
+"""Rewards: versions never change and are compared, faults of the form and of a source stand beside their field. Trying
+one: test_lab_pages.py."""
 
 import re
 from typing import Any
@@ -12,6 +13,7 @@ from cohort.catalog.models import Verifier, VerifierVersion
 from cohort.catalog.param_fields import param_specs
 from cohort.catalog.reward_examples import EXAMPLES, Example
 from cohort.catalog.reward_form import RewardForm
+from cohort.catalog.reward_versions import difference, source_lines
 from cohort.catalog.services import SpecInvalid, checked_rubric, verifier_version_create
 from grpo_core.rewards import KINDS
 from tests.tables import cases
@@ -54,9 +56,7 @@ def test_versions_count_up_and_an_equal_one_is_returned(ours: Project, alice: Us
 
 
 @pytest.mark.parametrize(("spec", "path"), cases("catalog/reward_spec_faults", "spec", "path"))
-def test_a_wrong_spec_names_the_field_and_stores_nothing(
-    ours: Project, alice: User, spec: dict[str, object], path: str
-) -> None:
+def test_a_wrong_spec_is_refused_at_its_field(ours: Project, alice: User, spec: dict[str, object], path: str) -> None:
     with pytest.raises(SpecInvalid) as caught:
         verifier_version_create(project=ours, actor=alice, name="v", spec=spec)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -170,9 +170,7 @@ def test_faults_of_the_whole_store_nothing(operator: Client, verifier_version: V
 
 
 @pytest.mark.parametrize(("button", "rows"), [({"add_row": "1"}, ["0", "3", "4"]), ({"remove_row": "0"}, ["3"])])
-def test_rows_are_added_and_removed_without_javascript(
-    operator: Client, button: dict[str, str], rows: list[str]
-) -> None:
+def test_rows_change_without_javascript(operator: Client, button: dict[str, str], rows: list[str]) -> None:
     response = operator.post(NEW, FORM | button)
     assert response.status_code == 200
     assert [row.number for row in response.context["form"].rows] == rows
@@ -198,3 +196,78 @@ def test_new_version_starts_from_the_newest_and_leaves_it(operator: Client, veri
     assert fresh(verifier_version).spec == before
     assert newest.spec["components"][1]["params"] == {"extract": "boxed", "ignore_case": True}
     assert VerifierVersion.objects.count() == 2
+
+
+# ---------------------------------------------------------------- versions and source
+
+
+CHECK = "/p/ours/rewards/check/"
+SOURCE = "def verify(sample):\n    return 1.0\n"
+
+
+def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
+    lines = source_lines("\n".join("abcdefgh"), "\n".join("abcdEfghi"))
+    assert [(line.sign, line.before, line.after, line.text) for line in lines] == [
+        ("…", None, None, ""),
+        *((" ", number, number, text) for number, text in ((2, "b"), (3, "c"), (4, "d"))),
+        ("−", 5, None, "e"),
+        ("+", None, 5, "E"),
+        *((" ", number, number, text) for number, text in ((6, "f"), (7, "g"), (8, "h"))),
+        ("+", None, 9, "i"),
+    ]
+
+
+def test_versions_are_compared_component_by_component(ours: Project, oscar: User, viewer: Client) -> None:
+    python = {"name": "own", "kind": "python", "weight": 1.0, "params": {"source": SOURCE}}
+    changed = python | {"weight": 0.5, "params": {"source": SOURCE + "# more\n", "memory_mb": 64}}
+    specs = (
+        {"components": [python]},
+        {"components": [{"name": "form", "kind": "r1_format"}, changed], "on_error": "zero"},
+    )
+    first, second = (verifier_version_create(project=ours, actor=oscar, name="own", spec=spec) for spec in specs)
+    found = difference(first, second)
+    assert [(field.name, field.before, field.after) for field in found.head] == [("on_error", "mask", "zero")]
+    components = {component.name: component for component in found.components}
+    assert components["form"].change == "added"
+    own = components["own"]
+    assert [(field.name, field.before, field.after, field.has_before) for field in own.settings] == [
+        ("weight", 1.0, 0.5, True),
+        ("memory_mb", None, 64, False),
+    ]
+    assert [line.text for line in own.sources[0][1] if line.sign == "+"] == ["# more"]
+    assert difference(second, second).none
+    page = viewer.get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
+    assert "# more" in page
+
+
+# ---------------------------------------------------------------- source as one types
+
+
+def check(client: Client, source: str, **more: str) -> str:
+    sent = {"row": "0", "component-0-kind": "python", "component-0-shown_kind": "python"}
+    sent |= {"component-0-p_source": source, **{f"component-0-p_{name}": text for name, text in more.items()}}
+    return client.post(CHECK, sent).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "names"),
+    [*cases("catalog/source_faults", "source", "line", "names"), ("(" * 5000, "1", ""), ("#" * 70_001, "1", "bytes")],
+)
+def test_what_is_wrong_is_said_with_its_line(operator: Client, source: str, line: str, names: str) -> None:
+    page = check(operator, source)
+    assert f'data-lines="{line} ' in page
+    assert names in page
+
+
+def test_packages_that_are_chosen_may_be_imported_and_source_is_escaped(operator: Client) -> None:
+    source = f"import numpy\n{SOURCE}"
+    assert 'data-lines="1 ' in check(operator, source)
+    assert "It parses" in check(operator, source, packages="numpy")
+    page = check(operator, "<script>alert(1)</script>")
+    assert ("<script>" in page, "&lt;script&gt;" in page) == (False, True)
+
+
+@pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
+def test_a_row_that_no_page_sends_is_harmless(operator: Client, row: str) -> None:
+    for address in (CHECK, "/p/ours/rewards/component/"):
+        assert operator.post(address, {"row": row}).status_code == 200

@@ -269,9 +269,7 @@ def unsealed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return clock
 
 
-def test_a_record_that_the_platform_was_killed_over_is_asked_for(
-    worker: AttemptCaller, run: Run, unsealed: list[float]
-) -> None:
+def test_a_record_lost_to_a_kill_is_asked_for_again(worker: AttemptCaller, run: Run, unsealed: list[float]) -> None:
     worker.records(packed(envelopes(WHOLE_RUN)))
     worker.finish("finished", last_seq=17)
     assert seals_republish() == []
