@@ -131,24 +131,9 @@ def verifier_version(db: None) -> VerifierVersion:
 
 
 @pytest.fixture
-def launch(
-    ours: Project,
-    alice: User,
-    base_model: BaseModel,
-    dataset: PromptDataset,
-    heldout: PromptDataset,
-    verifier_version: VerifierVersion,
-) -> Callable[..., Run]:
+def launch(maker: Maker, heldout: PromptDataset) -> Callable[..., Run]:
     """`sealed_run.launch` with everything given; what a test gives itself goes before it."""
-    given: dict[str, Any] = {
-        "project": ours,
-        "actor": alice,
-        "base_model": base_model,
-        "dataset": dataset,
-        "heldout": heldout,
-        "verifier_version": verifier_version,
-    }
-    return lambda **other: sealed_run.launch(**{**given, **other})
+    return lambda **other: sealed_run.launch(**{**vars(maker), "heldout": heldout, **other})
 
 
 @pytest.fixture

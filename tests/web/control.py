@@ -19,7 +19,7 @@ from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_f
 from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.nodes import node_create
 from cohort.runs.schedule import queue
-from cohort.runs.selectors.queue import WaitingRow, waiting_rows
+from cohort.runs.selectors.queue import waiting_rows
 from grpo_core import records
 from grpo_core.wire import Beat, Finish, NodeInfo, Progress
 from tests.factories.runs import Maker
@@ -144,12 +144,8 @@ def waiting(maker: Maker, minutes: float = 0, **fields: object) -> Run:
     return run
 
 
-def rows() -> dict[int, WaitingRow]:
-    return {row.run.pk: row for row in waiting_rows()}
-
-
 def why(run: Run) -> str:
-    return rows()[run.pk].why
+    return {row.run.pk: row for row in waiting_rows()}[run.pk].why
 
 
 def do(client: Client, run: Run, action: str, **data: str) -> str:

@@ -75,13 +75,11 @@ class World:
         people = ("alice", "oscar", "rita", "bob", "charlie")
         self.users = {role: User.objects.get(username=name) for role, name in zip(ROLES, people, strict=False)}
         admin, ours = self.users["admin"], Project.objects.get(slug="ours")
-        given = {"project": ours, "actor": admin}
         self.base_model, self.version = BaseModel.objects.get(), VerifierVersion.objects.get()
         self.dataset, heldout = (PromptDataset.objects.get(name=name) for name in ("additions", "held out"))
-        made = {**given, "base_model": self.base_model, "dataset": self.dataset, "verifier_version": self.version}
-        self.record = sealed_run.sealed(sealed_run.launch(**made, heldout=heldout))
-        self.run = self.record.run
         maker = Maker(ours, admin, self.base_model, self.dataset, self.version)
+        self.record = sealed_run.sealed(sealed_run.launch(**vars(maker), heldout=heldout))
+        self.run = self.record.run
         self.draft = maker.run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])

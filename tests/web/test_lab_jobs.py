@@ -264,7 +264,7 @@ def test_a_revoked_node_loses_its_job_for_good(ask: Ask, node: Caller, alice: Us
 # ---------------------------------------------------------------------- the end
 
 
-def test_progress_and_a_persons_wish_come_with_beats(ask: Ask, node: Caller, alice: User) -> None:
+def test_progress_and_a_cancel_come_with_beats(ask: Ask, node: Caller, alice: User) -> None:
     job, worker = ask(), JobCaller(taken(node))
     progress = {"phase": "scoring", "done": 3, "total": 9}
     assert worker.beat(progress=progress).json()["desired"] == "run"
@@ -280,6 +280,22 @@ def test_progress_and_a_persons_wish_come_with_beats(ask: Ask, node: Caller, ali
         job_cancel(job=job, actor=alice)
 
 
+def test_an_end_is_kept_with_what_cannot_be_stored_replaced_and_within_bounds(ask: Ask, node: Caller) -> None:
+    job, worker = ask(), JobCaller(taken(node))
+    end = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
+    assert worker.finish("failed", **end).status_code == 204
+    assert (fresh(job).state, job.error_code) == (JobState.FAILED, "model_error")
+    assert (job.error, job.log_tail) == ("no such\ufffd model", "last\ufffd line")
+    other, worker = ask(), JobCaller(taken(node))
+    for count, answer in ((9, (422, "bad_result")), (40, (413, "too_large"))):
+        large = result(completion="x" * (MAX_RESULT_BYTES // 8), count=count)
+        assert refused(worker.finish("done", result=large)) == answer
+    assert fresh(other).result is None
+    completion = "a\x00b\ud800c" + "x" * 1_000_000
+    assert worker.finish("done", result=result(completion=completion)).status_code == 204
+    assert (fresh(other).result or {})["samples"][0]["completion"].startswith("a\ufffdb\ufffdcx")
+
+
 def test_a_called_off_job_that_waits_is_lost_or_is_given_back_is_over(ask: Ask, node: Caller, alice: User) -> None:
     lost, released, waiting = ask(), ask(), ask()
     workers = [JobCaller(taken(node)), JobCaller(taken(node))]
@@ -292,17 +308,6 @@ def test_a_called_off_job_that_waits_is_lost_or_is_given_back_is_over(ask: Ask, 
     assert {job.state for job in LabJob.objects.all()} == {JobState.CANCELLED}
 
 
-def test_a_failure_is_kept_with_what_cannot_be_stored_replaced(ask: Ask, node: Caller) -> None:
-    job, worker = ask(), JobCaller(taken(node))
-    end = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
-    assert worker.finish("failed", **end).status_code == 204
-    assert (fresh(job).state, job.error_code) == (JobState.FAILED, "model_error")
-    assert (job.error, job.log_tail) == ("no such\ufffd model", "last\ufffd line")
-    other = ask()
-    assert JobCaller(taken(node)).finish("done", result=result(completion="a\x00b\ud800c")).status_code == 204
-    assert (fresh(other).result or {})["samples"][0]["completion"] == "a\ufffdb\ufffdc"
-
-
 @pytest.mark.parametrize(("sent", "changed"), cases("lab/bad_results", "sent", "changed"))
 def test_what_is_no_result_is_refused_and_not_stored(ask: Ask, node: Caller, sent: Any, changed: Any) -> None:
     job, worker = ask(), JobCaller(taken(node))
@@ -310,16 +315,6 @@ def test_what_is_no_result_is_refused_and_not_stored(ask: Ask, node: Caller, sen
     assert refused(worker.finish("done", result=sent)) == (422, "bad_result")
     assert (fresh(job).state, job.result) == (JobState.RUNNING, None)
     assert worker.finish("failed", code="bad_result", message="so").status_code == 204
-
-
-def test_a_result_that_is_too_large(ask: Ask, node: Caller) -> None:
-    ask()
-    worker = JobCaller(taken(node))
-    for count, answer in ((9, (422, "bad_result")), (40, (413, "too_large"))):
-        large = result(completion="x" * (MAX_RESULT_BYTES // 8), count=count)
-        assert refused(worker.finish("done", result=large)) == answer
-    assert LabJob.objects.get().result is None
-    assert worker.finish("done", result=result(completion="x" * 1_000_000)).status_code == 204
 
 
 # ---------------------------------------------------------------------- probes

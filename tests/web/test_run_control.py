@@ -15,6 +15,7 @@ from cohort.runs.transitions import IllegalTransition
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker, add_checkpoint, put_in
+from tests.tables import cases
 from tests.web.control import (
     beat,
     checkpoint,
@@ -94,18 +95,6 @@ def test_a_pause_is_taken_back(run: Run, attempt: Attempt, alice: User) -> None:
     assert finish(attempt, "paused").state == "queued", "its worker had heard of the pause and not of the rest"
 
 
-def test_a_run_whose_worker_was_lost_before_it_paused_is_paused(run: Run, attempt: Attempt, alice: User) -> None:
-    services.run_pause(run=run, actor=alice)
-    run = finish(attempt, "lost", "worker_lost", "Silence")
-    assert (run.state, run.retries) == ("paused", 0)
-    assert "Silence" in run.reason
-
-
-def test_a_full_disk_pauses_with_that_reason(run: Run, attempt: Attempt) -> None:
-    run = finish(attempt, "paused", "disk_full", "The disk of gpu-1 has 12 MB left")
-    assert (run.state, run.reason) == ("paused", "The disk of gpu-1 has 12 MB left")
-
-
 @pytest.mark.parametrize(
     ("action", "allowed"),
     [
@@ -140,10 +129,18 @@ def test_cancel_goes_before_a_pause_and_is_not_taken_back(run: Run, attempt: Att
     assert "by alice after 2 steps: wrong model" in run.reason
 
 
-@pytest.mark.parametrize(("end", "code"), [("lost", "worker_lost"), ("preempted", "worker_shutdown"), ("paused", "")])
-def test_a_cancelled_run_never_goes_on(run: Run, attempt: Attempt, alice: User, end: str, code: str) -> None:
-    services.run_cancel(run=run, actor=alice)
-    assert finish(attempt, end, code).state == "cancelled"
+FIELDS = ("asked", "end", "code", "state", "reason")
+
+
+@pytest.mark.parametrize(FIELDS, cases("runs/asked_and_ended", *FIELDS))
+def test_what_was_asked_for_meets_an_end(
+    run: Run, attempt: Attempt, alice: User, asked: str | None, end: str, code: str, state: str, reason: str
+) -> None:
+    if asked:
+        getattr(services, f"run_{asked}")(run=run, actor=alice)
+    run = finish(attempt, end, code, "Silence")
+    assert (run.state, run.retries) == (state, 0)
+    assert reason in run.reason
 
 
 def test_cancel_of_a_paused_run_is_sealed_and_of_one_that_never_ran_is_not(

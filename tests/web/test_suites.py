@@ -70,7 +70,12 @@ def test_what_is_made_of_a_file_is_bounded_too(
     assert response.status_code == 422
     assert names in response.content.decode()
     assert not EvalSuite.objects.exists()
-    assert upload(operator, ("items.jsonl", ITEMS)).status_code == 302
+    names = ["none", *[name for name in ATTACKS if name != "none"][:2]]
+    monkeypatch.undo()
+    assert upload(operator, ("items.jsonl", ITEMS), attacks=names).status_code == 302
+    version = EvalSuiteVersion.objects.get()
+    assert (version.items, version.clusters, len(version.slices)) == (9, 3, 3), "attacks on an item are one cluster"
+    assert version.taken == {"limit": None, "attacks": names}
 
 
 PUBLIC = ("name", "files", "expected", "targets")
@@ -117,14 +122,6 @@ def test_a_new_version_leaves_the_old_one(operator: Client, ours: Project, oscar
             cursor.execute(statement)
 
 
-def test_attacks_make_one_cluster_of_an_item(operator: Client) -> None:
-    names = ["none", *[name for name in ATTACKS if name != "none"][:2]]
-    assert upload(operator, ("items.jsonl", ITEMS), attacks=names).status_code == 302
-    version = EvalSuiteVersion.objects.get()
-    assert (version.items, version.clusters, len(version.slices)) == (9, 3, 3)
-    assert version.taken == {"limit": None, "attacks": names}
-
-
 def test_sensitive_items_are_for_reviewers(ours: Project, oscar: User, reviewer: Client, viewer: Client) -> None:
     version = add_suite(ours, oscar, "locks", spec=HARMFUL, content=CHOICES)
     page = reviewer.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
@@ -159,17 +156,15 @@ def test_all_are_added_once_as_they_come(operator: Client, ours: Project, oscar:
     assert AuditEntry.objects.filter(kind="suite_version_added").count() == len(versions) + 1
 
 
-def test_one_is_added_by_its_name(operator: Client, ours: Project, oscar: User) -> None:
-    operator.post(STARTERS, {"name": "format"})
-    operator.post(STARTERS, {"name": "nothing"})
-    assert [version.suite.name for version in EvalSuiteVersion.objects.all()] == ["format"]
+def test_a_newer_cohort_brings_a_new_version(
+    operator: Client, monkeypatch: pytest.MonkeyPatch, ours: Project, oscar: User
+) -> None:
+    """The version that runs used stays, and a run that uses it gets its file, which Cohort no longer brings."""
     with pytest.raises(ValidationError, match="nothing"):
         starters_add(project=ours, actor=oscar, names=["nothing"])
-
-
-def test_a_newer_cohort_brings_a_new_version(monkeypatch: pytest.MonkeyPatch, ours: Project, oscar: User) -> None:
-    """The version that runs used stays, and a run that uses it gets its file, which Cohort no longer brings."""
-    (old,) = starters_add(project=ours, actor=oscar, names=["format"]).added
+    for name in ("format", "nothing"):
+        operator.post(STARTERS, {"name": name})
+    old = EvalSuiteVersion.objects.get(suite__name="format", builtin="format")
     now = {starter.name: starter for starter in starters()}["format"]
     other = replace(now, content=now.content.partition(b"\n")[2])
     monkeypatch.setattr(suites, "starters", lambda: (other,))
