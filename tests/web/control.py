@@ -43,8 +43,8 @@ def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInf
 def node(name: str, *, gpus: int = 0, labels: tuple[str, ...] = ()) -> Node:
     """A machine that is here."""
     made = node_create(name=name)[0]
-    told = info(gpus=gpus, labels=labels).model_dump(mode="json")
-    Node.objects.filter(pk=made.pk).update(info=told, last_seen_at=Now())
+    reported = info(gpus=gpus, labels=labels).model_dump(mode="json")
+    Node.objects.filter(pk=made.pk).update(info=reported, last_seen_at=Now())
     made.refresh_from_db()
     return made
 
@@ -63,8 +63,8 @@ def beat(attempt: Attempt, done: int | None = None, **more: Any) -> tuple[str, l
 
 
 def finish(attempt: Attempt, end: str, code: str = "", message: str = "it happened") -> Run:
-    said = {"fence": attempt.fence, "end": end, "code": code or end, "message": message, "log_tail": f"tail of {code}"}
-    attempt_finish(attempt=attempt, finish=Finish.model_validate({**said, "last_seq": attempt.acked_seq}))
+    body = {"fence": attempt.fence, "end": end, "code": code or end, "message": message, "log_tail": f"tail of {code}"}
+    attempt_finish(attempt=attempt, finish=Finish.model_validate({**body, "last_seq": attempt.acked_seq}))
     return Run.objects.get(pk=attempt.run_id)
 
 
@@ -91,9 +91,9 @@ def steps(first: int, last: int) -> list[records.Record]:
     ]
 
 
-def train(attempt: Attempt, *found: records.Record) -> Attempt:
+def train(attempt: Attempt, *bodies: records.Record) -> Attempt:
     """Store what the trainer of a run in training reported."""
-    ingest(attempt, [records.PhaseStarted(phase="training", total=100), *found])
+    ingest(attempt, [records.PhaseStarted(phase="training", total=100), *bodies])
     return attempt
 
 
@@ -118,8 +118,8 @@ def age(attempt: Attempt, seconds: float, *fields: str) -> None:
 def database_now() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT STATEMENT_TIMESTAMP()")
-        found: datetime = cursor.fetchone()[0]
-    return found
+        moment: datetime = cursor.fetchone()[0]
+    return moment
 
 
 def stop_clock(monkeypatch: pytest.MonkeyPatch, *parts: ModuleType) -> datetime:
@@ -155,6 +155,6 @@ def do(client: Client, run: Run, action: str, **data: str) -> str:
 
 
 def poll_of(page: str) -> str:
-    found = re.search(r'data-poll hx-get="([^"]+)"', page)
-    assert found is not None
-    return found[1].replace("&amp;", "&")
+    match = re.search(r'data-poll hx-get="([^"]+)"', page)
+    assert match is not None
+    return match[1].replace("&amp;", "&")

@@ -31,6 +31,6 @@ def freeze(moment: datetime) -> AbstractContextManager[object]:
 
 def queries(do: Callable[[], object]) -> int:
     """How many the database is asked."""
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as captured:
         do()
-    return len(asked)
+    return len(captured)

@@ -146,7 +146,7 @@ class World:
             known["job_id"] = other.get("job_id", self.estimate.pk)
         if "/server/" in route:
             known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
-        return "/" + PARAMETER.sub(lambda found: str(known[found[1]]), route)
+        return "/" + PARAMETER.sub(lambda match: str(known[match[1]]), route)
 
 
 @contextmanager
@@ -183,12 +183,12 @@ def test_every_address_is_in_a_table() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']} {case['url']}")
 def test_who_gets_which_answer(site: World, case: dict[str, Any]) -> None:
-    address, found = site.address(case["url"], **case["kwargs"] or {}), {}
+    address, answers = site.address(case["url"], **case["kwargs"] or {}), {}
     for role in ROLES:
-        found[role], content = answer(site.client(role), case["method"], address, case["data"])
+        answers[role], content = answer(site.client(role), case["method"], address, case["data"])
         if role in ("stranger", "anonymous") and not case["url"].startswith("c/"):
             assert not any(secret in content for secret in SECRETS)
-    assert found == {role: case[role] for role in ROLES}
+    assert answers == {role: case[role] for role in ROLES}
 
 
 def test_methods_that_are_in_no_table_are_closed(site: World) -> None:

@@ -96,9 +96,9 @@ def test_a_broken_environment_of_the_server_is_not_replaced_by_the_trainer_s_vll
     """As a worker tells it whose COHORT_VLLM_PYTHON is broken."""
     node, run = there("broken", info_of(3, vllm="0.32.0")), maker.run(engine=SERVER)
     assert "COHORT_VLLM_PYTHON" in refusal(run, alice)
-    beside = maker.run(engine=COLOCATED)
-    run_submit(run=beside, actor=alice)
-    assert attempt_claim(run_id=beside.pk, node=node, info=info_of(3, vllm="0.32.0")).attempt.run_id == beside.pk
+    colocated = maker.run(engine=COLOCATED)
+    run_submit(run=colocated, actor=alice)
+    assert attempt_claim(run_id=colocated.pk, node=node, info=info_of(3, vllm="0.32.0")).attempt.run_id == colocated.pk
 
 
 def test_the_form_shows_it_beside_the_field(chosen: dict[str, str], operator: Client) -> None:

@@ -151,10 +151,10 @@ def codes_of(root: type[errors.GrpoError]) -> set[str]:
 def test_what_follows_a_failure(before: dict[str, Any], follows: dict[str, Any]) -> None:
     """Tried again after `seconds` as the `number`th try, or ended; `words` is what the run then says."""
     decision = decide(**before)
-    found = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
+    outcome = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
     if isinstance(decision, Again):
-        found |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
-    assert found == follows
+        outcome |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
+    assert outcome == follows
 
 
 def test_only_causes_that_may_not_come_again_are_tried_again() -> None:

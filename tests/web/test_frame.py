@@ -29,13 +29,13 @@ THEMES = [
 
 def luminance(colour: str) -> float:
     """WCAG 2.2 relative luminance."""
-    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(colour: str, other: str) -> float:
+    light, dark = sorted((luminance(colour), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -131,8 +131,8 @@ def test_a_filter_shows_a_value(name: str, value: float | None, shown: str) -> N
     now = timezone.now()
     with freeze(now):
         given = now - timedelta(seconds=value) if name == "ago" and value is not None else value
-        found = getattr(show, name)(given)
-    assert found.replace("\u00a0", " ") == shown
+        text = getattr(show, name)(given)
+    assert text.replace("\u00a0", " ") == shown
 
 
 def test_a_duration_may_be_a_timedelta_and_places_be_chosen() -> None:

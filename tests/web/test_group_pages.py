@@ -34,7 +34,7 @@ def listing(client: Client, run: Run, **query: object) -> str:
     return response.content.decode()
 
 
-def one(client: Client, group: Group, **query: object) -> str:
+def group_page(client: Client, group: Group, **query: object) -> str:
     response = client.get(f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", query)
     assert response.status_code == 200
     return response.content.decode()
@@ -44,10 +44,10 @@ def prompts(page: str) -> list[str]:
     return re.findall(r'<a id="group-\d+" href="[^"]+">([^<]*)</a>', page)
 
 
-def card(page: str, place: int) -> str:
-    found = re.search(rf'<article[^>]*id="sample-{place}".*?</article>', page, re.DOTALL)
-    assert found is not None
-    return found[0]
+def card(page: str, index: int) -> str:
+    match = re.search(rf'<article[^>]*id="sample-{index}".*?</article>', page, re.DOTALL)
+    assert match is not None
+    return match[0]
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_the_newest_step_with_squares_and_signal(viewer: Client, maker: Maker, r
     add_group(attempt, [1.0, 0.0], step=1, prompt="old")
     add_group(attempt, [1.0, 0.0, None, 1.0], step=2, index=0, prompt="mixed one", advantages=[0.5, -1, 0, 0.5])
     add_group(attempt, [1.0] * 4, step=2, index=1, prompt="all right", signal="all_equal")
-    found = step_groups(run, success="answer")
-    assert [(row.squares, row.words) for row in found.rows] == [
+    listed = step_groups(run, success="answer")
+    assert [(row.squares, row.words) for row in listed.rows] == [
         ((True, False, None, True), ("highest |A|",)),
         ((True,) * 4, ("no signal",)),
     ]
@@ -116,8 +116,8 @@ def test_a_repeated_step_shows_its_newest_attempt_only(viewer: Client, maker: Ma
     assert prompts(listing(viewer, run)) == ["second 0"]
     assert prompts(listing(viewer, run, step=1)) == ["only once"]
     assert [group.prompt for group in current_groups(run)] == ["only once", "second 0"], "what the record keeps too"
-    assert "no longer stands" in words(one(viewer, lost[0])), "its address stays good"
-    assert "no longer stands" not in words(one(viewer, kept))
+    assert "no longer stands" in words(group_page(viewer, lost[0])), "its address stays good"
+    assert "no longer stands" not in words(group_page(viewer, kept))
 
 
 def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:
@@ -151,7 +151,7 @@ def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(viewer: Clie
     assert "left out 1.00 0.50 discarded: all right" in text
     assert "trained 0.50 0.50 sampled at step 4" in text
     assert prompts(listing(viewer, run, show="discarded")) == ["left out"]
-    assert "discarded: all right" in words(one(viewer, out))
+    assert "discarded: all right" in words(group_page(viewer, out))
     response = viewer.get(f"/p/ours/runs/{run.pk}/groups/{trained.pk}/")
     assert response.context["whole_step"], "the step of two groups is whole"
     assert "std of the step = 0.5 " in words(response.content.decode())
@@ -169,7 +169,7 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
         step=84,
         index=3,
     )
-    page = one(viewer, group)
+    page = group_page(viewer, group)
     text = words(page)
     for part in ("what is 49 + 78?", "gold 127", "step 84 group 1 of 1"):
         assert part in text
@@ -183,9 +183,9 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
 
 
 def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Run) -> None:
-    """sample std √(1.875/7) = 0.5175. The only group of three is the batch. The sums are test_group_arithmetic's."""
+    """sample std √(1.875/7) = 0.5175. The only group of three is the batch."""
     group = add_group(maker.attempt(run), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], advantages=[9.0] * 8)
-    page = one(viewer, group, variant="sample")
+    page = group_page(viewer, group, variant="sample")
     text = words(page)
     assert "1 gives +1.21 , 0 gives −0.72" in text
     assert "The run used: z-score, population std" in text
@@ -193,16 +193,16 @@ def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Ru
     assert "A +9.00" not in text, "the cards show what this variant would have given"
     for variant, missing in (("mean", False), ("batch", True)):
         assert f'href="?variant={variant}"' in page
-        assert ("Not all groups" in words(one(viewer, group, variant=variant))) is missing
+        assert ("Not all groups" in words(group_page(viewer, group, variant=variant))) is missing
 
 
 def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training", algorithm={"advantage": "gae", "scale": "batch_std"})
     group = add_group(maker.attempt(run), [1.0, 0.0], advantages=[0.123, -0.456])
-    page = one(viewer, group)
+    page = group_page(viewer, group)
     assert "r = [" not in page
     assert "A +0.12" in words(card(page, 1))
-    other = words(one(viewer, group, variant="mean"))
+    other = words(group_page(viewer, group, variant="mean"))
     assert "r = [1, 0] mean = 0.5" in other
     assert "The run used: critic (GAE)" in other
 
@@ -214,20 +214,20 @@ def test_rewards_after_a_kl_penalty_are_what_is_worked_out(viewer: Client, maker
     )
     attempt = maker.attempt(run)
     group = add_group(attempt, [1.0, 0.0], shaped=[0.9, 0.3], advantages=[0.3, -0.3])
-    page = one(viewer, group)
+    page = group_page(viewer, group)
     assert "r = [0.9, 0.3] mean = 0.6 A = r − 0.6 → 0.9 gives +0.30 , 0.3 gives −0.30" in words(page)
     first = words(card(page, 1))
     assert ("reward 1 sample 1" in first, "after KL 0.9" in first) == (True, True)
-    plain = one(viewer, add_group(attempt, [1.0, 0.0], index=1))
+    plain = group_page(viewer, add_group(attempt, [1.0, 0.0], index=1))
     assert "after KL" not in plain
 
 
 def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run) -> None:
     group = add_group(maker.attempt(run), [1.0, None, 0.0, 0.0], masked={2: "truncated", 3: "importance"})
-    page = one(viewer, group)
+    page = group_page(viewer, group)
     why = ("no reward", "cut off", "sampler and trainer disagree")
-    for place, text in enumerate(why, start=2):
-        assert f"masked: {text}" in words(card(page, place))
+    for index, text in enumerate(why, start=2):
+        assert f"masked: {text}" in words(card(page, index))
     assert "ValueError: no number" in words(card(page, 2))
     assert "masked" not in words(card(page, 1))
     assert '<i class="right"></i>' + '<i class="masked"></i>' * 3 in listing(viewer, run)
@@ -237,12 +237,12 @@ def test_a_sample_has_an_address_and_neighbours_keep_the_variant(viewer: Client,
     attempt = maker.attempt(run)
     before, group, after = (add_group(attempt, [1.0, 0.0], index=index) for index in range(3))
     other_step = add_group(attempt, [1.0, 0.0], step=2)
-    page = one(viewer, group, variant="loo", sample=2)
+    page = group_page(viewer, group, variant="loo", sample=2)
     assert re.findall(r'<article class="panel sample selected" id="sample-(\d)"', page) == ["2"]
     assert f'rel="prev" href="/p/ours/runs/{run.pk}/groups/{before.pk}/?variant=loo"' in page
     assert f'rel="next" href="/p/ours/runs/{run.pk}/groups/{after.pk}/?variant=loo"' in page
     assert str(other_step.pk) not in re.findall(r"/groups/(\d+)/", page)
-    first = one(viewer, before, sample="x")
+    first = group_page(viewer, before, sample="x")
     assert ('rel="prev"' in first, "sample selected" in first) == (False, False)
 
 
@@ -259,9 +259,9 @@ def group(maker: Maker, run: Run) -> Group:
 def test_a_reviewer_judges_and_a_viewer_reads(viewer: Client, reviewer: Client, rita: User, group: Group) -> None:
     address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
     assert reviewer.post(address, {"verdict": "wrong", "note": f"no {HOSTILE}"}).status_code == 302
-    shown = card(one(viewer, group), 1)
+    shown = card(group_page(viewer, group), 1)
     assert ("rita: wrong" in shown, HOSTILE_SHOWN in shown, "<form" in shown) == (True, True, False)
-    assert 'aria-pressed="true">Wrong' in card(one(reviewer, group), 1)
+    assert 'aria-pressed="true">Wrong' in card(group_page(reviewer, group), 1)
 
 
 def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, group: Group) -> None:
@@ -295,9 +295,9 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     verdicts = ["right"] * 8 + ["wrong"] * 2 + ["right"] + ["wrong"] * 9
     for sample, verdict in zip(group.samples.order_by("index"), verdicts, strict=True):
         sample_judge(sample=sample, actor=alice, verdict=verdict)
-    found = review_figures(run, success="answer")
-    assert (found["reviewers"], found["samples"], found["disagreeing"]) == (1, 20, 0)
-    verifier = found["verifier"]
+    figures = review_figures(run, success="answer")
+    assert (figures["reviewers"], figures["samples"], figures["disagreeing"]) == (1, 20, 0)
+    verifier = figures["verifier"]
     cells = [verifier[name] for name in ("both_right", "paid_though_wrong", "unpaid_though_right", "both_wrong")]
     assert cells == [8, 2, 1, 9]
     assert verifier["kappa"] == pytest.approx(0.7)
@@ -305,8 +305,8 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     # Wilson 95 % of 17 of 20 (Newcombe 1998, method 3): 0.640 to 0.948
     assert (verifier["agreement"]["low"], verifier["agreement"]["high"]) == pytest.approx((0.6396, 0.9476), abs=5e-4)
     sample_judge(sample=group.samples.get(index=0), actor=rita, verdict="wrong")
-    found = review_figures(run, success="answer")
-    assert (found["reviewers"], found["disagreeing"], found["judged"]["unsure"]) == (2, 1, 1)
+    figures = review_figures(run, success="answer")
+    assert (figures["reviewers"], figures["disagreeing"], figures["judged"]["unsure"]) == (2, 1, 1)
 
 
 FIELDS = ("variant", "rewards", "options", "advantages", "parts", "note")
@@ -317,8 +317,8 @@ def variant_of(name: str) -> Variant:
     if name.startswith("best of "):
         k, *divided = name.removeprefix("best of ").split(", ")
         return best_of(int(k), divided=bool(divided))
-    found: Variant = getattr(arithmetic, name)
-    return found
+    variant: Variant = getattr(arithmetic, name)
+    return variant
 
 
 @pytest.mark.parametrize(FIELDS, cases("review/advantages", *FIELDS))
@@ -336,11 +336,11 @@ def test_advantages_and_how_they_are_told(
         assert worked is None
         return
     assert worked is not None
-    assert [one is None for one in worked.advantages] == [one is None for one in advantages]
-    scored = [(reward, one) for reward, one in zip(rewards, worked.advantages, strict=True) if one is not None]
-    expected = [one for one in advantages if one is not None]
-    assert [one for _, one in scored] == (pytest.approx(expected) if any(expected) else expected)
-    assert dict(worked.outcomes) == {number(reward): one for reward, one in scored}
+    assert [value is None for value in worked.advantages] == [value is None for value in advantages]
+    scored = [(reward, value) for reward, value in zip(rewards, worked.advantages, strict=True) if value is not None]
+    expected = [value for value in advantages if value is not None]
+    assert [value for _, value in scored] == (pytest.approx(expected) if any(expected) else expected)
+    assert dict(worked.outcomes) == {number(reward): value for reward, value in scored}
     assert [*worked.parts] == parts
     assert (note in worked.note) if note else worked.note == ""
 

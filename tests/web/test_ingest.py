@@ -248,9 +248,9 @@ def test_stored_leaves_are_those_of_what_is_read_back(attempt: Attempt) -> None:
     stored = StepCommitments.objects.get()
     assert (stored.attempt_id, stored.step, stored.count) == (attempt.pk, 1, 2)
     for sample in Sample.objects.all():
-        one = salted[0].samples[sample.index].model_copy(update={"completion": sample.completion})
-        found = leaf(bytes.fromhex(sample.salt), sample_content(salted[0], one))
-        assert found == bytes(stored.leaves)[32 * sample.index : 32 * sample.index + 32]
+        opened = salted[0].samples[sample.index].model_copy(update={"completion": sample.completion})
+        digest = leaf(bytes.fromhex(sample.salt), sample_content(salted[0], opened))
+        assert digest == bytes(stored.leaves)[32 * sample.index : 32 * sample.index + 32]
 
 
 def test_a_step_is_committed_to_once_and_after_it(attempt: Attempt) -> None:

@@ -103,9 +103,9 @@ def result(spec: dict[str, Any] = RIGHT, *, completion: str = "2", count: int = 
     return made.model_dump(mode="json", by_alias=True)
 
 
-def faults(asked: Callable[[], object]) -> list[str]:
+def faults(make: Callable[[], object]) -> list[str]:
     with pytest.raises(ConfigError) as error:
-        asked()
+        make()
     return [problem.path for problem in error.value.problems]
 
 
@@ -367,12 +367,12 @@ def test_lost_once_it_waits_again_lost_twice_it_fails(ask: Ask, node: Caller, co
 
 def test_what_waits_long_is_told_again_but_never_on_top_of_a_message(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_published", {})
-    asked = stop_clock(monkeypatch, jobs)
+    moment = stop_clock(monkeypatch, jobs)
     both = [ask().pk, ask().pk]
     take_all(LAB_QUEUE)
-    LabJob.objects.update(created_at=asked - timedelta(seconds=9))
+    LabJob.objects.update(created_at=moment - timedelta(seconds=9))
     assert jobs_republish(clock=lambda: 1000) == [], "they wait for a moment only"
-    LabJob.objects.update(created_at=asked - timedelta(seconds=11))
+    LabJob.objects.update(created_at=moment - timedelta(seconds=11))
     assert jobs_republish(clock=lambda: 1000) == both
     assert jobs_republish(clock=lambda: 1029) == []
     assert jobs_republish(clock=lambda: 1031) == [], "their messages lie there still"

@@ -103,22 +103,14 @@ def test_samples_rows_and_a_probe_are_asked_for(
     operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
     ids = {"version": str(verifier_version.pk)}
-    sample = {"sample-dataset": dataset.pk, "sample-base_model": base_model.pk, "sample-problems": 8}
-    sample |= {"sample-group_size": 4, "sample-temperature": 0.7, "sample-top_p": 1, "sample-seed": 3}
-    sample |= {"sample-max_completion_tokens": 64, "sample-template": "Q: {prompt}\nA:"}
-    operator.post(f"{LAB}/ask/", {**ids, "what": "sample", **sample})
+    options = {"problems": 8, "group_size": 4, "temperature": 0.7, "top_p": 1.0, "seed": 3}
+    options |= {"max_completion_tokens": 64, "template": "Q: {prompt}\nA:"}
+    sample = {f"sample-{name}": value for name, value in {**options, "dataset": dataset.pk}.items()}
+    operator.post(f"{LAB}/ask/", {**ids, "what": "sample", "sample-base_model": base_model.pk, **sample})
     operator.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
     operator.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
     made = {job.kind: job for job in LabJob.objects.all()}
-    assert made["sample"].options == {
-        "problems": 8,
-        "group_size": 4,
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "max_completion_tokens": 64,
-        "template": "Q: {prompt}\nA:",
-        "seed": 3,
-    }
+    assert made["sample"].options == options
     assert (made["sample"].base_model, made["sample"].dataset) == (base_model, dataset)
     assert (made["try"].options["rows"], made["try"].dataset) == (5, dataset)
     assert (made["probe"].options, made["probe"].dataset) == ({"problems": 9, "seed": 1}, None)
@@ -256,8 +248,8 @@ def draft(maker: Maker, version: VerifierVersion) -> Run:
 
 
 def entry(kind: str) -> Any:
-    (found,) = [json.loads(bytes(row.body)) for row in AuditEntry.objects.filter(kind=kind)]
-    return found
+    (body,) = [json.loads(bytes(row.body)) for row in AuditEntry.objects.filter(kind=kind)]
+    return body
 
 
 def noted(run: Run) -> LaunchProbe:
@@ -347,8 +339,8 @@ def test_a_draft_of_it_asks_for_the_reason_at_its_launch(operator: Client, maker
     run = draft(maker, held.version)
     address = f"/p/ours/runs/{run.pk}/submit/"
     for reason in ({}, {"probe_override": "because"}):
-        asked = operator.post(address, reason)
-        assert asked.status_code == 409
-        assert 'name="probe_override"' in asked.content.decode()
+        response = operator.post(address, reason)
+        assert response.status_code == 409
+        assert 'name="probe_override"' in response.content.decode()
     assert operator.post(address, {"probe_override": REASON}).status_code == 302
     assert fresh(run).state == "queued"

@@ -48,11 +48,11 @@ def test_five_failures_lock_one_person_and_the_page_says_until_when(alice: User,
 
 
 def test_passwords_made_here_are_random_readable_and_work() -> None:
-    made, one = user_create(username="one")
+    made, password = user_create(username="one")
     assert made.password.startswith("argon2$argon2id$")
-    assert one != user_create(username="two")[1]
-    assert re.fullmatch(r"([a-hjkmnp-z2-9]{4}-){3}[a-hjkmnp-z2-9]{4}", one)
-    assert sign_in(Client(), "one", one).status_code == 302
+    assert password != user_create(username="two")[1]
+    assert re.fullmatch(r"([a-hjkmnp-z2-9]{4}-){3}[a-hjkmnp-z2-9]{4}", password)
+    assert sign_in(Client(), "one", password).status_code == 302
 
 
 def test_every_page_asks_to_change_a_password_that_was_handed_out(ours: Project, alice: User) -> None:
@@ -84,8 +84,8 @@ def test_form_without_token_is_refused_with_an_explanation(alice: User) -> None:
 
 def test_password_change(admin: Client) -> None:
     new = "another good sentence"
-    for old, one in (("no", new), (PASSWORD, "short")):
-        refused = admin.post("/password/", {"old_password": old, "new_password1": one, "new_password2": one})
+    for old, password in (("no", new), (PASSWORD, "short")):
+        refused = admin.post("/password/", {"old_password": old, "new_password1": password, "new_password2": password})
         assert refused.context["form"].errors
     right = admin.post("/password/", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
     assert right.status_code == 302

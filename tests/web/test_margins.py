@@ -17,7 +17,7 @@ from grpo_core.errors import ConfigError
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_evaluation, put_in
 from tests.factories.suites import ITEMS, add_suite, upload
-from tests.web.form_page import said, value
+from tests.web.form_page import note, value
 from tests.web.run_page import page_of, words
 
 NEW = "/p/ours/runs/new/"
@@ -63,9 +63,9 @@ def test_one_larger_than_20_points_is_taken_by_no_form(
     assert (Run.objects.count(), EvalSuite.objects.count()) == ((2, 2) if taken else (0, 1))
     if not taken:
         of_suite, of_all, of_upload = (answer.content.decode() for answer in answers)
-        assert "at most 0.2 (20 points)" in said(of_suite, f"f-suite-{suite.pk}-margin")
+        assert "at most 0.2 (20 points)" in note(of_suite, f"f-suite-{suite.pk}-margin")
         assert value(of_suite, f"suite.{suite.pk}.margin") == text
-        assert "at most 0.2 (20 points)" in said(of_all, "f-eval-margin")
+        assert "at most 0.2 (20 points)" in note(of_all, "f-eval-margin")
         assert "at most 0.2 (20 points)" in of_upload.split('id="id_margin_error"')[1][:300]
 
 
@@ -83,7 +83,7 @@ def test_an_old_run_is_sealed_as_it_was_judged(viewer: Client, launch: Callable[
     run = launch()
     with_margin(run, 1.0)
     document = json.loads(record_seal(run=sealed_run.finished(run)).document)
-    assert [one["margin"] for one in document["sections"]["behaviour"]["performance"]["value"]] == [1]
+    assert [entry["margin"] for entry in document["sections"]["behaviour"]["performance"]["value"]] == [1]
     assert "margin 100" in words(page_of(viewer, run, "record/"))
 
 

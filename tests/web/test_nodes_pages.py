@@ -42,11 +42,11 @@ def node(ours: object) -> Node:
 def pages(admin: Client, node: Node) -> Callable[..., tuple[str, str]]:
     """The list and the page of the node, after it has said this of itself."""
 
-    def tell(**told: Any) -> tuple[str, str]:
-        node_present(node=node, info=NODE.model_copy(update=told))
-        found = [admin.get(f"/p/ours/nodes/{path}") for path in ("", f"{node.pk}/")]
-        assert [response.status_code for response in found] == [200, 200]
-        listed, alone = (response.content.decode() for response in found)
+    def tell(**reported: Any) -> tuple[str, str]:
+        node_present(node=node, info=NODE.model_copy(update=reported))
+        responses = [admin.get(f"/p/ours/nodes/{path}") for path in ("", f"{node.pk}/")]
+        assert [response.status_code for response in responses] == [200, 200]
+        listed, alone = (response.content.decode() for response in responses)
         return listed, alone
 
     return tell
@@ -87,8 +87,10 @@ def test_what_a_machine_says_of_itself_is_text_and_breaks_no_page(pages: Callabl
     pages(devices=[*devices, {"memory_bytes": -1}], cpus=-3, memory_bytes=-1, labels=[""])
     device = {"kind": ATTACK, "name": ATTACK}
     report = {**BROKEN, "fix": ATTACK, "weaker": [ATTACK]}
-    found = pages(hostname=ATTACK, devices=[device], labels=[ATTACK], versions={ATTACK: ATTACK}, sandbox_report=report)
-    for page in found:
+    shown_pages = pages(
+        hostname=ATTACK, devices=[device], labels=[ATTACK], versions={ATTACK: ATTACK}, sandbox_report=report
+    )
+    for page in shown_pages:
         assert ATTACK not in page
         assert "&lt;script&gt;" in page
 
@@ -97,9 +99,9 @@ def test_what_a_machine_says_of_itself_is_text_and_breaks_no_page(pages: Callabl
 def test_a_report_that_cannot_be_read_counts_as_no_sandbox(
     pages: Callable[..., tuple[str, str]], node: Node, report: Any, changed: Any
 ) -> None:
-    found = pages(sandbox="bubblewrap 9", sandbox_report={**WORKS, **changed} if changed else report)
+    shown_pages = pages(sandbox="bubblewrap 9", sandbox_report={**WORKS, **changed} if changed else report)
     assert not sandbox_of(fresh(node)).works
-    for page in found:
+    for page in shown_pages:
         assert "code rewards cannot run here" in page
         assert "bubblewrap 9" not in page
 
@@ -299,8 +301,8 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
     def run(*words: str) -> tuple[int, str, str]:
         status = cli.main(["node", *words])
-        said = capsys.readouterr()
-        return status, said.out.strip(), said.err
+        captured = capsys.readouterr()
+        return status, captured.out.strip(), captured.err
 
     return run
 

@@ -76,8 +76,8 @@ def test_a_cancelled_run_ends_and_other_nodes_go_on(row: Node, thief: AttemptCal
 @pytest.fixture
 def left(row: Node, run: Run, alice: User) -> Run:
     """A run of which the revoked node alone has a checkpoint."""
-    told = NODE.model_dump(mode="json")
-    Node.objects.filter(pk=row.pk).update(info=told, last_seen_at=Now())
+    info = NODE.model_dump(mode="json")
+    Node.objects.filter(pk=row.pk).update(info=info, last_seen_at=Now())
     row.refresh_from_db()
     control.train(control.claim(row, run.pk), *steps(1, 4), checkpoint(4))
     node_revoke(node=row, actor=alice)

@@ -115,7 +115,7 @@ def suites(maker: Maker, alice: User) -> list[str]:
     """A run measured on two suites, one of them sensitive and hostile, with an imported result."""
     made = [add_suite(maker.project, alice), add_suite(maker.project, alice, "locks", spec=HARMFUL, content=CHOICES)]
     run = run_create(
-        **maker._named("measured"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(one) for one in made]
+        **maker._named("measured"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(version) for version in made]
     )
     put_in(run, "succeeded")
     attempt = maker.attempt(run, state="finished")
@@ -159,7 +159,7 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
 def test_pages_have_no_serious_faults_and_fit_a_phone(
     browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
 ) -> None:
-    found: list[object] = []
+    faults: list[object] = []
     with windows(browser, server, meant=["404 (Not Found)", "422 ("]) as opened:
         page = opened("runs/")
         for at, path in enumerate(scene(maker, alice)):
@@ -167,18 +167,18 @@ def test_pages_have_no_serious_faults_and_fit_a_phone(
             page.goto(f"{server}/p/ours/{path}")
             for fold in page.locator("main details").all():
                 fold.evaluate("one => one.open = true")
-            found += [(path, wide) for wide in page.evaluate(_TOO_WIDE)]
+            faults += [(path, wide) for wide in page.evaluate(_TOO_WIDE)]
             page.set_viewport_size({"width": 1440, "height": 900})
-            found += serious_faults(page, path)
+            faults += serious_faults(page, path)
             page.emulate_media(color_scheme="light")
             picture(page, f"{scene.__name__}-{at}")
-    assert found == []
+    assert faults == []
 
 
 def test_a_card_is_checked_in_the_browser(browser: Browser, server: str, tmp_path: Path) -> None:
     made = Log()
     files = {"older": card(made, Sealed(head={**Sealed().head, "run": 6})), "card": cards(made)["public"]}
-    found: list[str] = []
+    faults: list[str] = []
     with windows(browser, server) as opened:
         page = opened("../../verify/")
         for name, content in (*files.items(), ("changed", {**files["card"], "CARD.md": b"else"})):
@@ -188,5 +188,5 @@ def test_a_card_is_checked_in_the_browser(browser: Browser, server: str, tmp_pat
             page.get_by_label("Older card").set_input_files(tmp_path / "older.zip")
             page.get_by_role("button", name="Check").click()
             expect(page.locator("#verdict")).to_contain_text(verdict)
-            found += serious_faults(page, name)
-    assert found == []
+            faults += serious_faults(page, name)
+    assert faults == []

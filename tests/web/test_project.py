@@ -49,9 +49,9 @@ def test_admin_adds_changes_and_removes(ours: Project, admin: Client, charlie: U
 def test_removing_asks_first(ours: Project, admin: Client, bob: User) -> None:
     address = f"/p/ours/members/{Membership.objects.get(user=bob, project=ours).pk}/remove/"
     assert f'href="{address}"' in admin.get("/p/ours/members/").content.decode()
-    asked = admin.get(address).content.decode()
-    assert "bob" in asked
-    assert "viewer" in asked
+    page = admin.get(address).content.decode()
+    assert "bob" in page
+    assert "viewer" in page
     assert role_of(bob, ours) == Role.VIEWER
 
 

@@ -153,9 +153,9 @@ def test_cancel_asks_even_in_the_moment_after_a_poll(open_page: OpenPage, run: R
     page = open_page(f"runs/{run.pk}/")
     click = "() => setTimeout(() => document.getElementById('cancel-run').click())"
     page.evaluate(f"document.addEventListener('htmx:afterSwap', {click}, {{ once: true }})")
-    with page.expect_event("dialog") as asked:
+    with page.expect_event("dialog") as question:
         add_steps(run.attempts.get(), [{"reward": 0.5}], first=4)
-    asked.value.dismiss()
+    question.value.dismiss()
     expect(page.locator(".run-progress")).to_contain_text("step 4 of 12")
     assert fresh(run).desired == "run"
     page.once("dialog", lambda dialog: dialog.accept())

@@ -170,9 +170,9 @@ def test_every_chart_is_on_the_page_with_what_it_draws(viewer: Client, maker: Ma
 
 
 def test_the_library_comes_from_its_package_and_nothing_else_of_it() -> None:
-    found = finders.find("plotly/plotly.min.js")
-    assert isinstance(found, str)
-    assert found.endswith("plotly/package_data/plotly.min.js")
+    path = finders.find("plotly/plotly.min.js")
+    assert isinstance(path, str)
+    assert path.endswith("plotly/package_data/plotly.min.js")
     assert finders.find("plotly/widgetbundle.js") is None
     listed = [path for finder in finders.get_finders() for path, _ in finder.list(None) if "plotly" in path]
     assert listed == ["plotly.min.js"]

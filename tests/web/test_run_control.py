@@ -129,15 +129,15 @@ def test_cancel_goes_before_a_pause_and_is_not_taken_back(run: Run, attempt: Att
     assert "by alice after 2 steps: wrong model" in run.reason
 
 
-FIELDS = ("asked", "end", "code", "state", "reason")
+FIELDS = ("wanted", "end", "code", "state", "reason")
 
 
 @pytest.mark.parametrize(FIELDS, cases("runs/asked_and_ended", *FIELDS))
 def test_what_was_asked_for_meets_an_end(
-    run: Run, attempt: Attempt, alice: User, asked: str | None, end: str, code: str, state: str, reason: str
+    run: Run, attempt: Attempt, alice: User, wanted: str | None, end: str, code: str, state: str, reason: str
 ) -> None:
-    if asked:
-        getattr(services, f"run_{asked}")(run=run, actor=alice)
+    if wanted:
+        getattr(services, f"run_{wanted}")(run=run, actor=alice)
     run = finish(attempt, end, code, "Silence")
     assert (run.state, run.retries) == (state, 0)
     assert reason in run.reason

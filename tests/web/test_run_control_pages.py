@@ -87,15 +87,15 @@ def test_a_live_run_is_asked_to_pause_then_to_stop(operator: Client, trained: Ru
     assert (trained.state, trained.desired) == ("training", "cancel")
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client, maker: Maker, told: bool) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client, maker: Maker, known: bool) -> None:
     """Where the reason is known, at once; where it is not, as when what makes it was killed, after ten minutes."""
     run = maker.run(state="sealing")
     attempts = Attempt.objects.filter(pk=maker.attempt(run, state="finished").pk)
     attempts.update(ended_at=Now() - timedelta(minutes=9))
     assert "give-up" not in offered(page_of(operator, run))
     assert REFUSED in do(operator, run, "cancel")
-    if told:
+    if known:
         seal_failed(run=run, reason="The card is too large")
     else:
         attempts.update(ended_at=Now() - timedelta(minutes=11))
@@ -103,7 +103,7 @@ def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client
     do(operator, run, "cancel", reason="enough")
     assert (run.state, run.error_code) == ("failed", "not_sealed")
     assert "by oscar: enough." in run.reason
-    assert ("The card is too large" in run.reason) == told
+    assert ("The card is too large" in run.reason) == known
 
 
 # ---------------------------------------------------------------- retry

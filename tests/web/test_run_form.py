@@ -146,17 +146,17 @@ def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str
 def test_the_outlook_counts_what_the_run_will_do(
     maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    found = foreseen(maker, chosen | sent)
-    assert {name: getattr(found, name) for name in expected} == expected
+    result = foreseen(maker, chosen | sent)
+    assert {name: getattr(result, name) for name in expected} == expected
 
 
 def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[str, str]) -> None:
     """A past run took 64 s for 32 completions, 2 s each."""
     past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
     Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
-    found = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
-    assert found.time is not None
-    assert (found.time.seconds, found.time.runs) == (96.0, 1)
+    result = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
+    assert result.time is not None
+    assert (result.time.seconds, result.time.runs) == (96.0, 1)
 
 
 def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:

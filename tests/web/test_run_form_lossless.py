@@ -25,24 +25,24 @@ ROWS: dict[str, Any] = {
 
 
 def leaves(value: dict[str, Any], prefix: str = "") -> set[str]:
-    found = set()
+    paths = set()
     for name, inner in value.items():
         path = prefix + name
-        found |= leaves(inner, path + ".") if isinstance(inner, dict) and path not in FROM_CATALOG else {path}
-    return found
+        paths |= leaves(inner, path + ".") if isinstance(inner, dict) and path not in FROM_CATALOG else {path}
+    return paths
 
 
 def again(config: RunConfig) -> RunConfig:
     """The config that the form makes of its own texts, with the rows put back."""
-    said = settings_of(texts_of(config.to_dict()))
+    posted = settings_of(texts_of(config.to_dict()))
     given = config.to_dict()
     for path in FROM_CATALOG:
         *parents, leaf = path.split(".")
-        here, there = said, given
+        here, there = posted, given
         for parent in parents:
             here, there = here.setdefault(parent, {}), there[parent]
         here[leaf] = there[leaf]
-    return RunConfig.from_dict(said)
+    return RunConfig.from_dict(posted)
 
 
 def test_no_leaf_of_a_config_is_missing_from_the_form() -> None:

@@ -73,8 +73,8 @@ def test_a_tile_is_not_0_where_there_is_nothing_to_measure(
 ) -> None:
     run = maker.run(state="training", algorithm=algorithm)
     add_steps(maker.attempt(run), [{"reward": 0.5, **numbers}] * 2)
-    found = tiles_of(run)
-    assert shown(found[label]) == (expected, ""), "no change is not shown as one"
+    by_label = tiles_of(run)
+    assert shown(by_label[label]) == (expected, ""), "no change is not shown as one"
 
 
 def test_a_waiting_run_says_why(viewer: Client, maker: Maker) -> None:
@@ -202,12 +202,12 @@ def test_beats_are_news_once_in_ten_seconds(maker: Maker) -> None:
     tens = timezone.now().replace(microsecond=0)
     tens -= timedelta(seconds=tens.second % 10)
 
-    def version(heard: float) -> str:
-        Attempt.objects.filter(pk=attempt.pk).update(heartbeat_at=tens + timedelta(seconds=heard))
+    def version(seconds: float) -> str:
+        Attempt.objects.filter(pk=attempt.pk).update(heartbeat_at=tens + timedelta(seconds=seconds))
         return run_header(run).version
 
     with freeze(tens + timedelta(seconds=12)):
-        assert len({version(heard) for heard in (0, 2.5, 5, 7.5, 9.9)}) == 1
+        assert len({version(seconds) for seconds in (0, 2.5, 5, 7.5, 9.9)}) == 1
         assert version(9.9) != version(10)
 
 

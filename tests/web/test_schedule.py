@@ -105,16 +105,16 @@ class Scene:
 
     def reads(self, **page: Any) -> None:
         names = {run.pk: name for name, run in self.runs.items()}
-        found = {names[row.run.pk]: row for row in waiting_rows()}
-        assert [row.place for row in found.values()] == [*range(1, len(found) + 1)]
+        by_name = {names[row.run.pk]: row for row in waiting_rows()}
+        assert [row.place for row in by_name.values()] == [*range(1, len(by_name) + 1)]
         if "order" in page:
-            assert list(found) == page["order"]
+            assert list(by_name) == page["order"]
         if "takeable" in page:
             assert [names[run.pk] for run in takeable(queue(), seats())] == page["takeable"]
         for name, needs in page.get("needs", {}).items():
-            assert found[name].needs == needs
+            assert by_name[name].needs == needs
         for name, reason in page.get("reasons", {}).items():
-            why = re.sub(r"\d\d:\d\d:\d\d", "{time}", found[name].why)
+            why = re.sub(r"\d\d:\d\d:\d\d", "{time}", by_name[name].why)
             assert why == reason.replace("{version}", cohort.__version__)
 
 
@@ -194,13 +194,13 @@ def test_words_that_name_a_time(maker: Maker, gpu1: Node) -> None:
     Scene(maker).came_back("a")
     store, other = Checkpoint.objects.filter(step=2), node("gpu-2")
     store.update(stored_at=Now())
-    asked, run = database_now(), Run.objects.get()
+    before, run = database_now(), Run.objects.get()
     with pytest.raises(NotWaiting, match="kept for gpu-1") as kept:
         claim(other, run.pk)
     seconds = re.search(r"for another (\d+) s$", str(kept.value))
     assert seconds is not None
     assert run.queued_at is not None
-    most, least = (60 - (moment - run.queued_at).total_seconds() for moment in (asked, database_now()))
+    most, least = (60 - (moment - run.queued_at).total_seconds() for moment in (before, database_now()))
     assert round(least) <= int(seconds[1]) <= round(most) <= 60
     Run.objects.update(retries=2, not_before=Now() + timedelta(seconds=30))
     assert why(run) == f"waits until {fresh(run).not_before:%H:%M:%S} UTC after a failure (try 2 of 5)"
@@ -270,14 +270,14 @@ def test_what_ended_before_the_thirty_days_is_not_read(maker: Maker, ours: Proje
     spent(maker, gpus=1, began_ago=2 * HOUR, ended_ago=None)
     ours.gpu_hours_limit = 12
     now = timezone.now()
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as captured:
         free_at = hours_free_at(ours, now=now)
     assert free_at is not None
     # 22 are used, and 10 of them leave with the first 5 hours of the two GPUs
     assert abs(free_at - (now + DAYS_30 - 15 * HOUR)) < timedelta(minutes=1)
     with connection.cursor() as cursor:
-        cursor.execute(asked[0]["sql"])
-        assert (len(asked), len(cursor.fetchall())) == (1, 2)
+        cursor.execute(captured[0]["sql"])
+        assert (len(captured), len(cursor.fetchall())) == (1, 2)
 
 
 QUEUE = "/p/ours/queue/"
@@ -291,15 +291,15 @@ def test_the_queue_shows_who_waits_for_what(operator: Client, maker: Maker) -> N
     labelled = maker.run("labelled", state="queued")
     Run.objects.filter(pk=labelled.pk).update(node_label="a100", priority=10)
     response = operator.get(QUEUE)
-    found = response.context["page"]
-    assert [(row.place, row.run.name, row.needs) for row in found.waiting] == [
+    listed = response.context["page"]
+    assert [(row.place, row.run.name, row.needs) for row in listed.waiting] == [
         (1, "labelled", "a node with the label a100"),
         (2, "plain", "any node"),
     ]
-    assert "node-a" in found.waiting[1].why
-    assert [attempt.run.name for attempt in found.running] == ["busy"]
+    assert "node-a" in listed.waiting[1].why
+    assert [attempt.run.name for attempt in listed.running] == ["busy"]
     page = response.content.decode()
-    for part in ("labelled", "plain", "busy", found.waiting[0].why, 'id="count-waiting">2<'):
+    for part in ("labelled", "plain", "busy", listed.waiting[0].why, 'id="count-waiting">2<'):
         assert part in page
     do(operator, plain, "priority", priority="-10")
     assert plain.priority == -10

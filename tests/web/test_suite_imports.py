@@ -73,12 +73,12 @@ def refused(*files: tuple[str, bytes]) -> BadImport:
 
 
 def test_lm_eval_results_with_their_samples() -> None:
-    found = read(*LM_EVAL)
-    assert [(one.task, one.metric, one.n, one.higher_is) for one in found] == [
+    results = read(*LM_EVAL)
+    assert [(result.task, result.metric, result.n, result.higher_is) for result in results] == [
         ("sums", "acc,none", 12, "better"),
         ("sums", "acc_norm,none", 12, "better"),
     ]
-    first = found[0]
+    first = results[0]
     assert (first.value, first.stderr) == (pytest.approx(7 / 12), pytest.approx(STDERR))
     assert first.samples is not None
     assert (first.samples["n"], first.samples["mean"]) == (12, pytest.approx(7 / 12))
@@ -87,15 +87,15 @@ def test_lm_eval_results_with_their_samples() -> None:
 
 
 def test_an_inspect_log_however_it_is_packed() -> None:
-    (found,) = read(INSPECT)
-    assert (found.task, found.metric, found.value, found.n) == ("sums", "match/accuracy", 0.75, 8)
-    assert found.stderr == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
-    assert found.samples == {"n": 8, "mean": 0.75, "sha256": None}
-    assert (found.facts["inspect_ai"], found.facts["task_version"]) == ("0.3.285", 3)
+    (result,) = read(INSPECT)
+    assert (result.task, result.metric, result.value, result.n) == ("sums", "match/accuracy", 0.75, 8)
+    assert result.stderr == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
+    assert result.samples == {"n": 8, "mean": 0.75, "sha256": None}
+    assert (result.facts["inspect_ai"], result.facts["task_version"]) == ("0.3.285", 3)
     members = {name: member(LOG, name) for name in ("header.json", "summaries.json")}
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         (again,) = read(("a.eval", zipped(members, method)))
-        assert (again.value, again.samples) == (found.value, found.samples)
+        assert (again.value, again.samples) == (result.value, result.samples)
     (alone,) = read(("a.json", members["header.json"]))
     assert (alone.value, alone.samples) == (0.75, None)
 
@@ -104,9 +104,9 @@ def test_what_a_group_lacks_is_left_out() -> None:
     content = lm_eval()
     content["results"]["group"] = {"alias": "group", "acc,none": " ", "acc_stderr,none": "N/A"}
     content["results"]["sums"]["acc_stderr,none"] = "N/A"
-    found = read(("results_1.json", json.dumps(content).encode()))
-    assert [one.metric for one in found] == ["acc,none", "acc_norm,none"]
-    assert (found[0].stderr, found[1].stderr) == (None, pytest.approx(STDERR))
+    results = read(("results_1.json", json.dumps(content).encode()))
+    assert [result.metric for result in results] == ["acc,none", "acc_norm,none"]
+    assert (results[0].stderr, results[1].stderr) == (None, pytest.approx(STDERR))
 
 
 @pytest.mark.parametrize("huge", ["1" + "0" * 400, "1e308"], ids=["integer", "float"])
@@ -115,10 +115,10 @@ def test_numbers_that_sums_cannot_hold_are_left_out(huge: str) -> None:
     results["results"]["sums"]["acc_stderr,none"] = "HUGE"
     lines = [json.dumps(json.loads(line) | {"acc": "HUGE"}) for line in SAMPLES.read_text().splitlines()]
     content, samples = (text.replace('"HUGE"', huge).encode() for text in (json.dumps(results), "\n".join(lines)))
-    found = read((RESULTS.name, content), (SAMPLES.name, samples))[0]
-    assert (found.metric, found.stderr) == ("acc,none", None)
-    assert found.samples is not None
-    assert (found.samples["n"], found.samples["mean"]) == (12, None)
+    result = read((RESULTS.name, content), (SAMPLES.name, samples))[0]
+    assert (result.metric, result.stderr) == ("acc,none", None)
+    assert result.samples is not None
+    assert (result.samples["n"], result.samples["mean"]) == (12, None)
 
 
 # ---------------------------------------------------------------------- what is refused

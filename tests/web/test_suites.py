@@ -115,7 +115,7 @@ def test_a_new_version_leaves_the_old_one(operator: Client, ours: Project, oscar
     assert "Three items tell little." in operator.get(address).content.decode(), "it begins as the newest version is"
     for _ in range(2):  # the very same is no new version
         assert upload(operator, ("more.jsonl", ITEMS + PERU), address=address).status_code == 302
-    assert [(one.number, one.items) for one in first.suite.versions.order_by("number")] == [(1, 3), (2, 4)]
+    assert [(version.number, version.items) for version in first.suite.versions.order_by("number")] == [(1, 3), (2, 4)]
     assert "3 items" in operator.get(f"/p/ours/suites/{first.suite_id}/", {"version": 1}).content.decode()
     for statement in ("UPDATE catalog_evalsuiteversion SET margin = 0.9", "DELETE FROM catalog_evalsuiteversion"):
         with pytest.raises(DatabaseError, match="only added"), transaction.atomic(), connection.cursor() as cursor:
@@ -307,7 +307,7 @@ def test_the_trainer_takes_what_a_worker_is_given(
     loaded = load_suites(RunConfig.from_whole(run.config).eval.suites, base=tmp_path)
     assert [(suite.config.name, len(suite.items), suite.sha256) for suite in loaded] == [
         ("capitals", 2, capitals.sha256),
-        *((one.suite.name, one.items, one.sha256) for one in starters),
+        *((version.suite.name, version.items, version.sha256) for version in starters),
     ]
 
 

@@ -225,9 +225,9 @@ def test_versions_are_compared_component_by_component(ours: Project, oscar: User
         {"components": [{"name": "form", "kind": "r1_format"}, changed], "on_error": "zero"},
     )
     first, second = (verifier_version_create(project=ours, actor=oscar, name="own", spec=spec) for spec in specs)
-    found = difference(first, second)
-    assert [(field.name, field.before, field.after) for field in found.head] == [("on_error", "mask", "zero")]
-    components = {component.name: component for component in found.components}
+    changes = difference(first, second)
+    assert [(field.name, field.before, field.after) for field in changes.head] == [("on_error", "mask", "zero")]
+    components = {component.name: component for component in changes.components}
     assert components["form"].change == "added"
     own = components["own"]
     assert [(field.name, field.before, field.after, field.has_before) for field in own.settings] == [

@@ -286,12 +286,12 @@ def test_a_record_lost_to_a_kill_is_asked_for_again(worker: AttemptCaller, run: 
 def test_a_seal_that_fails_is_asked_for_more_and_more_rarely(worker: AttemptCaller, unsealed: list[float]) -> None:
     worker.finish("failed", last_seq=0)
     Attempt.objects.update(ended_at=Now() - timedelta(hours=1))
-    asked = []
+    minutes_asked = []
     for minutes in range(190):
         unsealed[0] = 60.0 * minutes
         if seals_republish():
-            asked.append(unsealed[0] / 60)
-    assert asked == [0, 2, 6, 14, 30, 62, 122, 182]
+            minutes_asked.append(unsealed[0] / 60)
+    assert minutes_asked == [0, 2, 6, 14, 30, 62, 122, 182]
 
 
 @pytest.mark.parametrize(

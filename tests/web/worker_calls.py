@@ -41,8 +41,8 @@ class AttemptCaller(Caller):
         return self.post(f"{self.at}/records", body, **{"X-Cohort-Fence": str(fence or self.fence)})
 
     def finish(self, end: str, *, last_seq: int, **more: Any) -> Any:
-        told = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
-        return self.post(f"{self.at}/finish", told)
+        body = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
+        return self.post(f"{self.at}/finish", body)
 
     def upload(self, sha256: str, part: bytes = b"", *, offset: int | None = None, fence: int | None = None) -> Any:
         """A part of a checkpoint's file; without one, the question how much is held."""
