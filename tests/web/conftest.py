@@ -13,15 +13,20 @@ from cohort.accounts.services import user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.environment import environment
 from cohort.runs.models import Node, Run
+from cohort.runs.nodes import node_create
 from tests.browser import chromium
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
+from tests.web import control
+from tests.web.worker_calls import Caller
 
 __all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+ClientFor = Callable[[User], Client]
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +40,16 @@ def make_user(db: None) -> Callable[[str], User]:
     return lambda name: user_create(username=name, password=PASSWORD)[0]
 
 
-@pytest.fixture
-def alice(db: None) -> User:
-    """Admin of `ours`."""
-    return User.objects.get(username="alice")
+def person(name: str) -> Any:
+    @pytest.fixture(name=name)
+    def fetched(db: None) -> User:
+        return User.objects.get(username=name)
+
+    return fetched
+
+
+alice, bob, rita, oscar, charlie = map(person, ("alice", "bob", "rita", "oscar", "charlie"))
+"""Admin, viewer, reviewer and operator of `ours`; and a stranger to it, with a project of his own."""
 
 
 @pytest.fixture
@@ -47,31 +58,7 @@ def ours(db: None) -> Project:
 
 
 @pytest.fixture
-def bob(db: None) -> User:
-    """Viewer in `ours`."""
-    return User.objects.get(username="bob")
-
-
-@pytest.fixture
-def rita(db: None) -> User:
-    """Reviewer in `ours`."""
-    return User.objects.get(username="rita")
-
-
-@pytest.fixture
-def oscar(db: None) -> User:
-    """Operator in `ours`."""
-    return User.objects.get(username="oscar")
-
-
-@pytest.fixture
-def charlie(db: None) -> User:
-    """A stranger to `ours`, with a project of his own."""
-    return User.objects.get(username="charlie")
-
-
-@pytest.fixture
-def client_for() -> Callable[[User], Client]:
+def client_for() -> ClientFor:
     """A browser in which this person is signed in; CSRF is not checked (test_login checks it)."""
 
     def make(user: User) -> Client:
@@ -80,6 +67,32 @@ def client_for() -> Callable[[User], Client]:
         return client
 
     return make
+
+
+@pytest.fixture
+def viewer(client_for: ClientFor, bob: User) -> Client:
+    return client_for(bob)
+
+
+@pytest.fixture
+def reviewer(client_for: ClientFor, rita: User) -> Client:
+    return client_for(rita)
+
+
+@pytest.fixture
+def operator(client_for: ClientFor, oscar: User) -> Client:
+    return client_for(oscar)
+
+
+@pytest.fixture
+def admin(client_for: ClientFor, alice: User) -> Client:
+    return client_for(alice)
+
+
+@pytest.fixture
+def stranger(client_for: ClientFor, charlie: User) -> Client:
+    """An admin of `theirs`."""
+    return client_for(charlie)
 
 
 @pytest.fixture
@@ -118,24 +131,9 @@ def verifier_version(db: None) -> VerifierVersion:
 
 
 @pytest.fixture
-def launch(
-    ours: Project,
-    alice: User,
-    base_model: BaseModel,
-    dataset: PromptDataset,
-    heldout: PromptDataset,
-    verifier_version: VerifierVersion,
-) -> Callable[..., Run]:
+def launch(maker: Maker, heldout: PromptDataset) -> Callable[..., Run]:
     """`sealed_run.launch` with everything given; what a test gives itself goes before it."""
-    given: dict[str, Any] = {
-        "project": ours,
-        "actor": alice,
-        "base_model": base_model,
-        "dataset": dataset,
-        "heldout": heldout,
-        "verifier_version": verifier_version,
-    }
-    return lambda **other: sealed_run.launch(**{**given, **other})
+    return lambda **other: sealed_run.launch(**{**vars(maker), "heldout": heldout, **other})
 
 
 @pytest.fixture
@@ -168,3 +166,20 @@ def chosen(maker: Maker) -> dict[str, str]:
         "verifier_version": str(maker.verifier_version.pk),
         "eval.holdout": "4",
     }
+
+
+@pytest.fixture
+def gpu1(db: None) -> Node:
+    return control.node("gpu-1")
+
+
+@pytest.fixture
+def node(db: None) -> Caller:
+    """The worker of gpu-1, by hand."""
+    return Caller(node_create(name="gpu-1")[1])
+
+
+@pytest.fixture
+def committed(django_capture_on_commit_callbacks: Any) -> Callable[[], Any]:
+    """A block after which everything is done that waited for the commit."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)

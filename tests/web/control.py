@@ -5,30 +5,34 @@ import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.db import connection
-from django.db.models import DateTimeField, F, Value
+from django.db.models import DateTimeField, F, Model, Value
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import User
 from cohort.runs import reconcile
 from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
-from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
+from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.nodes import node_create
 from cohort.runs.schedule import queue
-from cohort.runs.selectors.queue import WaitingRow, waiting_rows
-from cohort.runs.services import run_submit
+from cohort.runs.selectors.queue import waiting_rows
 from grpo_core import records
 from grpo_core.wire import Beat, Finish, NodeInfo, Progress
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.web.run_page import words
 
-DIGEST = "5" * 64
+Row = TypeVar("Row", bound=Model)
+
+
+def fresh(row: Row) -> Row:
+    """As the database has it now."""
+    row.refresh_from_db()
+    return row
 
 
 def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInfo:
@@ -39,8 +43,8 @@ def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInf
 def node(name: str, *, gpus: int = 0, labels: tuple[str, ...] = ()) -> Node:
     """A machine that is here."""
     made = node_create(name=name)[0]
-    told = info(gpus=gpus, labels=labels).model_dump(mode="json")
-    Node.objects.filter(pk=made.pk).update(info=told, last_seen_at=Now())
+    reported = info(gpus=gpus, labels=labels).model_dump(mode="json")
+    Node.objects.filter(pk=made.pk).update(info=reported, last_seen_at=Now())
     made.refresh_from_db()
     return made
 
@@ -59,8 +63,8 @@ def beat(attempt: Attempt, done: int | None = None, **more: Any) -> tuple[str, l
 
 
 def finish(attempt: Attempt, end: str, code: str = "", message: str = "it happened") -> Run:
-    said = {"fence": attempt.fence, "end": end, "code": code or end, "message": message, "log_tail": f"tail of {code}"}
-    attempt_finish(attempt=attempt, finish=Finish.model_validate({**said, "last_seq": attempt.acked_seq}))
+    body = {"fence": attempt.fence, "end": end, "code": code or end, "message": message, "log_tail": f"tail of {code}"}
+    attempt_finish(attempt=attempt, finish=Finish.model_validate({**body, "last_seq": attempt.acked_seq}))
     return Run.objects.get(pk=attempt.run_id)
 
 
@@ -87,9 +91,9 @@ def steps(first: int, last: int) -> list[records.Record]:
     ]
 
 
-def train(attempt: Attempt, *found: records.Record) -> Attempt:
+def train(attempt: Attempt, *bodies: records.Record) -> Attempt:
     """Store what the trainer of a run in training reported."""
-    ingest(attempt, [records.PhaseStarted(phase="training", total=100), *found])
+    ingest(attempt, [records.PhaseStarted(phase="training", total=100), *bodies])
     return attempt
 
 
@@ -114,8 +118,8 @@ def age(attempt: Attempt, seconds: float, *fields: str) -> None:
 def database_now() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT STATEMENT_TIMESTAMP()")
-        found: datetime = cursor.fetchone()[0]
-    return found
+        moment: datetime = cursor.fetchone()[0]
+    return moment
 
 
 def stop_clock(monkeypatch: pytest.MonkeyPatch, *parts: ModuleType) -> datetime:
@@ -140,56 +144,8 @@ def waiting(maker: Maker, minutes: float = 0, **fields: object) -> Run:
     return run
 
 
-def rows() -> dict[int, WaitingRow]:
-    return {row.run.pk: row for row in waiting_rows()}
-
-
 def why(run: Run) -> str:
-    return rows()[run.pk].why
-
-
-# ---------------------------------------------------------------------- a run that was submitted, as fixtures
-
-
-@pytest.fixture
-def run(maker: Maker, alice: User) -> Run:
-    run = maker.run()
-    run_submit(run=run, actor=alice)
-    return run
-
-
-@pytest.fixture
-def gpu1(db: None) -> Node:
-    return node("gpu-1")
-
-
-@pytest.fixture
-def attempt(run: Run, gpu1: Node) -> Attempt:
-    """Two steps in, with checkpoints at 0 and 2."""
-    return train(claim(gpu1), checkpoint(0), *steps(1, 2), checkpoint(2))
-
-
-@pytest.fixture
-def failed(attempt: Attempt) -> Run:
-    return waited_for_its_record(finish(attempt, "failed", "out_of_memory", "No memory"))
-
-
-def fresh(run: Run) -> Run:
-    run.refresh_from_db()
-    return run
-
-
-def kinds(run: Run) -> list[tuple[str, str, str]]:
-    """What people did: (kind, actor, message)."""
-    asked = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(kind__in=["created", "state"])
-    return list(asked.values_list("kind", "actor", "message"))
-
-
-def at(run: Run, step: int) -> Checkpoint:
-    return Checkpoint.objects.get(run=run, step=step, final=False)
-
-
-# ---------------------------------------------------------------------- by the pages
+    return {row.run.pk: row for row in waiting_rows()}[run.pk].why
 
 
 def do(client: Client, run: Run, action: str, **data: str) -> str:
@@ -199,6 +155,6 @@ def do(client: Client, run: Run, action: str, **data: str) -> str:
 
 
 def poll_of(page: str) -> str:
-    found = re.search(r'data-poll hx-get="([^"]+)"', page)
-    assert found is not None
-    return found[1].replace("&amp;", "&")
+    match = re.search(r'data-poll hx-get="([^"]+)"', page)
+    assert match is not None
+    return match[1].replace("&amp;", "&")

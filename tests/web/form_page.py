@@ -4,31 +4,31 @@ import re
 from html import unescape
 
 
-def said(page: str, field: str) -> str:
+def note(page: str, field: str) -> str:
     """What stands beneath a field, errors and help."""
-    found = re.search(
+    match = re.search(
         rf'<div class="said[^"]*" id="said-{re.escape(field)}"[^>]*>(.*?)</div>\s*</div>', page, re.DOTALL
     )
-    assert found is not None, f"nothing is said beneath {field}"
-    return found[1]
+    assert match is not None, f"nothing is said beneath {field}"
+    return match[1]
 
 
 def error(page: str, field: str) -> str:
-    found = re.search(r'<div class="error-text">(.*?)(</div>|$)', said(page, field), re.DOTALL)
-    return found[1] if found else ""
+    match = re.search(r'<div class="error-text">(.*?)(</div>|$)', note(page, field), re.DOTALL)
+    return match[1] if match else ""
 
 
 def value(page: str, name: str) -> str:
-    found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', page)
-    assert found is not None, name
-    return found[1]
+    match = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', page)
+    assert match is not None, name
+    return match[1]
 
 
 def selected(page: str, name: str) -> str:
     options = re.search(rf'<select[^>]* name="{name}".*?</select>', page, re.DOTALL)
     assert options is not None, name
-    found = re.search(r'<option value="([^"]*)" selected', options[0])
-    return found[1] if found else ""
+    match = re.search(r'<option value="([^"]*)" selected', options[0])
+    return match[1] if match else ""
 
 
 def as_browser(page: str, begins: str = '<form id="run-form"') -> dict[str, str]:

@@ -1,11 +1,14 @@
 """Reading the pages of a run as a person would."""
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from unittest.mock import patch
 
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from cohort.runs.models import Run
 
@@ -24,3 +27,10 @@ def words(page: str) -> str:
 def freeze(moment: datetime) -> AbstractContextManager[object]:
     """The clock of the pages stands still."""
     return patch("django.utils.timezone.now", lambda: moment)
+
+
+def queries(do: Callable[[], object]) -> int:
+    """How many the database is asked."""
+    with CaptureQueriesContext(connection) as captured:
+        do()
+    return len(captured)

@@ -1,6 +1,8 @@
-"""Every address of the URLconf: who gets which answer, by tests/cases/access/ (an address in no table fails), and that
-nothing of a project is reached through another one, by ids beyond any column or by any query string."""
+"""Every address of the URLconf: who gets which answer, by tests/cases/access/ (an address in no table fails), that no
+form is taken without its token and no text runs, and that nothing of a project is reached through another one, by ids
+beyond any column or by any query string."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +18,19 @@ from pytest_django import DjangoDbBlocker
 from cohort.accounts.models import Membership, User
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
+from cohort.catalog.models import PromptDataset
+from cohort.catalog.services import dataset_create
 from cohort.governance.life.public import public_link_make
 from cohort.governance.models import Record
 from cohort.governance.statements.services import statement_make
 from cohort.lab.models import LabJob
-from cohort.runs.models import Checkpoint, Node
+from cohort.runs.models import Checkpoint, Node, Run
 from tests.database import Databases
 from tests.factories.lab import sampled
-from tests.factories.runs import Maker
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
+from tests.factories.stock import R1_EXACT
 from tests.factories.suites import add_suite
 from tests.tables import FOLDER, cases
-from tests.web.conftest import R1_EXACT
 
 NAMES = {"admin": "alice", "operator": "oscar", "reviewer": "rita", "viewer": "bob", "stranger": "charlie"}
 ROLES = (*NAMES, "anonymous")
@@ -47,7 +51,7 @@ QUERIES = (
     ("variant", "preset", "tab", "show", "state", "q", "v"),
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("base_model")]  # so with a catalog, as `site` has it
 
 
 def routes(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
@@ -67,7 +71,7 @@ WITH_IDS = [route for route in OF_A_PROJECT if len(PARAMETER.findall(route)) > 1
 
 
 class World:
-    """The stock `sealed` and one of all else."""
+    """The stock `sealed`, one of all else, and rows full of what no page may let run."""
 
     def __init__(self) -> None:
         self.users = {role: User.objects.get(username=name) for role, name in NAMES.items()}
@@ -76,7 +80,8 @@ class World:
         self.run, ours = record.run, record.run.project
         self.base_model, self.dataset, self.version = self.run.base_model, self.run.dataset, self.run.verifier_version
         statement_make(run=self.run, actor=admin, field="method.rationale", text="as in the demo")
-        self.draft = Maker(ours, admin, self.base_model, self.dataset, self.version).run("draft")
+        maker = Maker(ours, admin, self.base_model, self.dataset, self.version)
+        self.draft = maker.run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
         self.estimate = LabJob.objects.create(
@@ -97,7 +102,27 @@ class World:
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
         }
+        self.hostile = self._hostile(maker)
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
+
+    @staticmethod
+    def _hostile(maker: Maker) -> dict[str, Any]:
+        """A run, a dataset and a suite with hostile texts in every place that people and models write to."""
+        run = maker.run(HOSTILE, state="training")
+        attempt = maker.attempt(run)
+        add_steps(attempt, [{"reward": 0.5}])
+        texts = {"prompt": HOSTILE, "answer": HOSTILE, "completion": HOSTILE, "detail": HOSTILE}
+        group = add_group(attempt, [1.0, 0.0], **texts)
+        for phase, scores in (("before", [0, 1]), ("after", [1, 1])):
+            add_evaluation(attempt, phase, scores, suite=HOSTILE, completion=HOSTILE)
+        Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
+        given, text = {"project": maker.project, "actor": maker.actor}, HOSTILE.replace("\x07", "")
+        problem = {"id": text, "prompt": text, "answer": text, "target": text, "slice": text}
+        line = json.dumps(problem).encode()
+        dataset = dataset_create(**given, name="hostile", format="jsonl", chunks=[line], source=text)
+        PromptDataset.objects.filter(pk=dataset.pk).update(name=text)
+        suite = add_suite(*given.values(), "hostile", content=line).suite
+        return {"run_id": run.pk, "group_id": group.pk, "datasets": dataset.pk, "suites": suite.pk}
 
     @staticmethod
     def _signed_in(user: User) -> str:
@@ -105,8 +130,8 @@ class World:
         client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
         return client.cookies[settings.SESSION_COOKIE_NAME].value
 
-    def client(self, role: str) -> Client:
-        client = Client()
+    def client(self, role: str, **how: bool) -> Client:
+        client = Client(**how)
         if role in self.sessions:
             client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[role]
         return client
@@ -122,7 +147,7 @@ class World:
             known["job_id"] = other.get("job_id", self.estimate.pk)
         if "/server/" in route:
             known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
-        return "/" + PARAMETER.sub(lambda found: str(known[found[1]]), route)
+        return "/" + PARAMETER.sub(lambda match: str(known[match[1]]), route)
 
 
 @contextmanager
@@ -159,12 +184,12 @@ def test_every_address_is_in_a_table() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']} {case['url']}")
 def test_who_gets_which_answer(site: World, case: dict[str, Any]) -> None:
-    address, found = site.address(case["url"], **case["kwargs"] or {}), {}
+    address, answers = site.address(case["url"], **case["kwargs"] or {}), {}
     for role in ROLES:
-        found[role], content = answer(site.client(role), case["method"], address, case["data"])
+        answers[role], content = answer(site.client(role), case["method"], address, case["data"])
         if role in ("stranger", "anonymous") and not case["url"].startswith("c/"):
             assert not any(secret in content for secret in SECRETS)
-    assert found == {role: case[role] for role in ROLES}
+    assert answers == {role: case[role] for role in ROLES}
 
 
 def test_methods_that_are_in_no_table_are_closed(site: World) -> None:
@@ -182,6 +207,31 @@ def test_methods_that_are_in_no_table_are_closed(site: World) -> None:
                 if code not in (404, 405):
                     wrong.append((method, route, code))
     assert wrong == []
+
+
+def test_every_form_needs_its_token(site: World) -> None:
+    client, taken = site.client("admin", enforce_csrf_checks=True), []
+    for case in CASES:
+        if case["method"] == "post" and not case["url"].startswith("api/"):
+            status, _ = answer(client, "post", site.address(case["url"], **case["kwargs"] or {}), case["data"])
+            taken += [] if status == 403 else [(case["url"], status)]
+    assert taken == []
+
+
+def test_no_text_runs_wherever_it_is_shown(site: World) -> None:
+    client, ran, shown = site.client("viewer"), [], set()
+    for route in OF_A_PROJECT:
+        pk = site.hostile.get(route.split("/")[2])
+        other = site.hostile | ({"pk": pk} if pk else {})
+        _, content = answer(client, "get", site.address(route, **other))
+        page = content.decode(errors="replace")
+        if page.lstrip().startswith("<"):
+            ran += [(route, raw) for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in page]
+            shown |= {route} if HOSTILE_SHOWN in page else set()
+    assert ran == []
+    of_run = ("", "groups/", "groups/<group_id>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
+    others = ("runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
+    assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown
 
 
 def test_nothing_is_reached_through_another_project(site: World) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from grpo_core.errors import ModelError
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
 
-ClientFor = Callable[[User], Client]
 COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"
 HUB = "Qwen/Qwen2.5-0.5B"
 
@@ -66,18 +64,11 @@ def test_folder_is_read_and_hashed(good: Path) -> None:
     assert model.weights_digest == hashlib.sha256(rfc8785.dumps(weights)).hexdigest()
     (good / "second.safetensors").write_bytes(tensor_file([7]))
     assert read_model_folder(good.parent, "good").parameters == 22, "of all shards"
-
-
-@pytest.mark.parametrize(
-    "content", [tensor_file([]), tensor_file([1], padded_to=0x0280)], ids=["scalar", "begins as a pickle of protocol 2"]
-)
-def test_odd_safetensors_are_read(good: Path, content: bytes) -> None:
-    (good / "model.safetensors").write_bytes(content)
-    assert read_model_folder(good.parent, "good").parameters == 1
-
-
-def test_what_transformers_writes_into_a_config_is_taken(good: Path) -> None:
-    """Infinity is not JSON, but is in the config.json of some families; nothing of it is stored."""
+    (good / "second.safetensors").unlink()
+    for odd in (tensor_file([]), tensor_file([1], padded_to=0x0280)):  # a scalar; what begins as a pickle does
+        (good / "model.safetensors").write_bytes(odd)
+        assert read_model_folder(good.parent, "good").parameters == 1
+    # Infinity is no JSON, but some families write it; nothing of it is stored.
     (good / "config.json").write_text('{"architectures": ["A\\u0000"], "time_step_limit": [0.0, Infinity]}')
     assert read_model_folder(good.parent, "good").architecture == "A\ufffd"
 
@@ -92,7 +83,11 @@ def test_pickles_and_broken_files_are_refused_by_their_bytes(
     refused(good.parent, "good", names)
 
 
-def test_missing_parts_are_named(good: Path) -> None:
+def test_missing_parts_and_odd_names_are_named(good: Path) -> None:
+    odd = good / os.fsdecode(b"\xff.safetensors")
+    odd.write_bytes(tensor_file([3]))
+    refused(good.parent, "good", "not UTF-8")
+    odd.unlink()
     (good / "model.safetensors.index.json").write_text('{"weight_map": {"w": "part-2.safetensors"}}')
     refused(good.parent, "good", r"part-2\.safetensors")
     (good / "model.safetensors.index.json").unlink()
@@ -111,11 +106,6 @@ def test_what_cannot_be_opened_is_a_fault_of_the_folder(good: Path, monkeypatch:
 
     monkeypatch.setattr(model_folder, "_sha256", gone)
     refused(good.parent, "good", r"model\.safetensors cannot be read")
-
-
-def test_a_file_name_that_is_not_utf8_is_refused(good: Path) -> None:
-    (good / os.fsdecode(b"\xff.safetensors")).write_bytes(tensor_file([3]))
-    refused(good.parent, "good", "not UTF-8")
 
 
 # ---------------------------------------------------------------- where it lies
@@ -143,24 +133,19 @@ def test_links_out_of_the_models_folder_are_refused(good: Path, tmp_path: Path) 
 # ---------------------------------------------------------------- service and pages
 
 
-def test_operator_registers_and_sees_it(
-    client_for: ClientFor, ours: Project, oscar: User, tiny_model_folder: str
-) -> None:
-    client = client_for(oscar)
-    assert "Register a model" in client.get("/p/ours/models/").content.decode(), "the empty page says what to do"
-    response = client.post("/p/ours/models/new/", {"name": "tiny", "path": tiny_model_folder, "revision": ""})
+def test_operator_registers_and_sees_it(ours: Project, oscar: User, tiny_model_folder: str, operator: Client) -> None:
+    assert "Register a model" in operator.get("/p/ours/models/").content.decode(), "the empty page says what to do"
+    response = operator.post("/p/ours/models/new/", {"name": "tiny", "path": tiny_model_folder, "revision": ""})
     model = BaseModel.objects.get(project=ours)
     assert response.url == f"/p/ours/models/{model.pk}/"
     assert (model.created_by, model.parameters, model.provenance["task"]) == (oscar, 24, "add-two-digits")
-    assert model.weights["model.safetensors"]["sha256"] in client.get(response.url).content.decode()
+    assert model.weights["model.safetensors"]["sha256"] in operator.get(response.url).content.decode()
     with pytest.raises(ValidationError, match="already"):
         base_model_register(project=ours, actor=oscar, name="tiny", path=tiny_model_folder)
 
 
-def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
-    client_for: ClientFor, oscar: User, bob: User, maker: Maker
-) -> None:
-    client_for(oscar).post("/p/ours/models/new/", {"name": "qwen", "path": HUB, "revision": COMMIT})
+def test_a_hub_repository_shows_what_a_run_read_at_that_commit(operator: Client, viewer: Client, maker: Maker) -> None:
+    operator.post("/p/ours/models/new/", {"name": "qwen", "path": HUB, "revision": COMMIT})
     model = BaseModel.objects.get(name="qwen")
     assert (model.parameters, model.weights, model.weights_digest) == (None, {}, "")
     maker.base_model = model
@@ -170,7 +155,7 @@ def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
     def page(attempt: Attempt, **stated: object) -> str:
         Attempt.objects.update(manifest=None)
         Attempt.objects.filter(pk=attempt.pk).update(manifest={"model": {**facts, **stated}})
-        return client_for(bob).get(f"/p/ours/models/{model.pk}/").content.decode()
+        return viewer.get(f"/p/ours/models/{model.pk}/").content.decode()
 
     assert "not read yet" in page(other, revision="0" * 40)
     shown = page(right, weights={"model.safetensors": "ab" * 32})
@@ -180,12 +165,10 @@ def test_a_hub_repository_shows_what_a_run_read_at_that_commit(
     assert "<script>alert" not in shown
 
 
-def test_more_folders_than_are_shown_are_counted(
-    client_for: ClientFor, ours: Project, oscar: User, good: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_folders_are_counted(ours: Project, operator: Client, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment(), "models_dir", good.parent)
     for name in ("a", "b"):
         shutil.copytree(good, good.parent / name)
     for shown, words in ((2, b"showing 2 of 3"), (3, b"3 found")):
         monkeypatch.setattr(views, "FOLDERS_SHOWN", shown)
-        assert words in client_for(oscar).get("/p/ours/models/new/").content
+        assert words in operator.get("/p/ours/models/new/").content

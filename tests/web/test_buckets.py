@@ -6,7 +6,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from cohort.runs.buckets import first_of
 from cohort.runs.charts import MAX_POINTS, series, width_of
 from cohort.runs.models import Attempt, Bucket, Run
 from cohort.runs.selectors.series import MOST_ROWS, pieces
@@ -27,17 +26,13 @@ def numbered(number: int, **more: float) -> records.StepMetrics:
 def steps_sent(attempt: Attempt, first: int, last: int, *, size: int = 1000, **more: float) -> None:
     for begin in range(first, last + 1, size):
         attempt.refresh_from_db()
-        some = [numbered(number, **more) for number in range(begin, min(begin + size, last + 1))]
-        send(attempt, *envelopes(some, first=attempt.acked_seq + 1))
+        steps = [numbered(number, **more) for number in range(begin, min(begin + size, last + 1))]
+        send(attempt, *envelopes(steps, first=attempt.acked_seq + 1))
 
 
 def held(attempt: Attempt, width: int) -> dict[int, Any]:
     rows = Bucket.objects.filter(attempt=attempt, width=width).order_by("first_step")
     return {row.first_step: row.metrics for row in rows}
-
-
-def test_a_step_lies_in_the_bucket_that_its_number_says() -> None:
-    assert [first_of(step, 16) for step in (1, 16, 17, 32, 33)] == [1, 1, 17, 17, 33]
 
 
 @pytest.mark.parametrize("size", [7, 300])
@@ -57,8 +52,8 @@ def test_a_metric_that_some_steps_lack_is_counted_where_it_is(attempt: Attempt) 
 
 def test_a_short_run_is_drawn_step_by_step(attempt: Attempt, run: Run) -> None:
     steps_sent(attempt, 1, MOST_ROWS)
-    after, found = pieces(run)
-    assert (after, len(found), width_of(found)) == (0, MOST_ROWS, 1)
+    after, parts = pieces(run)
+    assert (after, len(parts), width_of(parts)) == (0, MOST_ROWS, 1)
 
 
 def test_a_long_run_is_drawn_from_buckets_and_keeps_its_spikes(attempt: Attempt, run: Run) -> None:
@@ -66,20 +61,20 @@ def test_a_long_run_is_drawn_from_buckets_and_keeps_its_spikes(attempt: Attempt,
     steps_sent(attempt, 1, 2_499, entropy=1.0)
     steps_sent(attempt, 2_500, 2_500, entropy=7.0)
     steps_sent(attempt, 2_501, 5_003, entropy=1.0)
-    with CaptureQueriesContext(connection) as asked:
-        after, found = pieces(run)
-    assert len(asked) <= 5
-    assert (after, len(found)) == (0, 312 + 11)
-    assert [(piece.first, piece.last) for piece in found[:2]] == [(1, 16), (17, 32)]
-    assert [(piece.first, piece.last) for piece in found[-2:]] == [(5_002, 5_002), (5_003, 5_003)]
-    drawn = series(found)
+    with CaptureQueriesContext(connection) as captured:
+        after, parts = pieces(run)
+    assert len(captured) <= 5
+    assert (after, len(parts)) == (0, 312 + 11)
+    assert [(piece.first, piece.last) for piece in parts[:2]] == [(1, 16), (17, 32)]
+    assert [(piece.first, piece.last) for piece in parts[-2:]] == [(5_002, 5_002), (5_003, 5_003)]
+    drawn = series(parts)
     assert len(drawn["reward"]["step"]) <= MAX_POINTS + 3
     assert (min(drawn["reward"]["reward"]), max(drawn["reward"]["reward"])) == (1.0, 5_003.0)
     assert (drawn["reward"]["step"][-1], drawn["reward"]["reward"][-1]) == (5_003, 5_003.0)
     assert drawn["reward"]["step"] == sorted(set(drawn["reward"]["step"]))
     assert max(drawn["entropy"]["entropy"]) == 7.0
     at = drawn["entropy"]["step"][drawn["entropy"]["entropy"].index(7.0)]
-    assert abs(at - 2_500) < width_of(found)
+    assert abs(at - 2_500) < width_of(parts)
 
 
 def test_shares_of_a_whole_still_add_up(attempt: Attempt, run: Run) -> None:
@@ -114,28 +109,28 @@ def test_what_a_resume_superseded_is_not_drawn(attempt: Attempt, run: Run) -> No
     longer stand, so 993 to 1,000 come one by one, and the second attempt's part of that bucket after them."""
     second = trained_and_resumed(attempt, run, saved_at=1_000, last=3_000)
     steps_sent(second, 1_001, 3_000, kl=0.5)
-    _, found = pieces(run)
-    covered = [step for piece in found for step in range(piece.first, piece.last + 1)]
+    _, parts = pieces(run)
+    covered = [step for piece in parts for step in range(piece.first, piece.last + 1)]
     assert covered == list(range(1, 3_001)), "every step once"
-    assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in found)
-    around = [(piece.first, piece.last) for piece in found if 976 < piece.first < 1_020]
+    assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in parts)
+    around = [(piece.first, piece.last) for piece in parts if 976 < piece.first < 1_020]
     assert around == [(977, 992), *((step, step) for step in range(993, 1_001)), (1_001, 1_008), (1_009, 1_024)]
 
 
 def test_when_much_has_come_all_is_told_anew(attempt: Attempt, run: Run) -> None:
     """A page that slept: what it has drawn is replaced, because the two do not fit together."""
     steps_sent(attempt, 1, MOST_ROWS + 50)
-    after, found = pieces(run, after=10)
-    assert (after, found[0].first) == (0, 1)
-    after, found = pieces(run, after=60)
-    assert (after, found[0].first, len(found)) == (60, 61, MOST_ROWS - 10)
+    after, parts = pieces(run, after=10)
+    assert (after, parts[0].first) == (0, 1)
+    after, parts = pieces(run, after=60)
+    assert (after, parts[0].first, len(parts)) == (60, 61, MOST_ROWS - 10)
 
 
 def test_a_run_that_went_back_far_is_a_short_one_again(attempt: Attempt, run: Run) -> None:
     """Of 3,000 steps 100 stand, and 50 new ones came: they are drawn step by step, and only the newest are told."""
     second = trained_and_resumed(attempt, run, saved_at=100, last=3_000)
     steps_sent(second, 101, 150)
-    after, found = pieces(run)
-    assert (after, [piece.first for piece in found], width_of(found)) == (0, list(range(1, 151)), 1)
-    after, found = pieces(run, after=140)
-    assert (after, [piece.first for piece in found]) == (140, list(range(141, 151)))
+    after, parts = pieces(run)
+    assert (after, [piece.first for piece in parts], width_of(parts)) == (0, list(range(1, 151)), 1)
+    after, parts = pieces(run, after=140)
+    assert (after, [piece.first for piece in parts]) == (140, list(range(141, 151)))

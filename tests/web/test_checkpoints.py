@@ -14,7 +14,7 @@ from django.utils import timezone
 from cohort import artifacts
 from cohort.environment import environment
 from cohort.runs.checkpoints import needless as needless_of
-from cohort.runs.checkpoints import offers, pinned, resumable
+from cohort.runs.checkpoints import pinned, resumable
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run, RunEvent
 from cohort.runs.nodes import node_create
 from grpo_core import records
@@ -23,9 +23,7 @@ from tests.factories.runs import Maker, add_checkpoint
 from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import saved
 from tests.web.conftest import PROBLEMS
-from tests.web.worker_calls import AttemptCaller, Caller, claim, node, refused
-
-__all__ = ["node"]  # fixtures
+from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 
 pytestmark = pytest.mark.django_db
 
@@ -58,7 +56,7 @@ def registers(worker: AttemptCaller, number: int, files: dict[str, bytes], *, fi
     entries = {name: records.FileEntry(size=len(content), sha256=sha(content)) for name, content in files.items()}
     path = "checkpoints/final" if final else f"checkpoints/step-{number:06d}"
     body = records.CheckpointManifest(step=number, path=path, files=entries, final=final, seconds=0.1)
-    seq = Attempt.objects.latest("fence").acked_seq + 1
+    seq = Attempt.objects.get(pk=worker.at.rpartition("/")[2]).acked_seq + 1
     assert worker.records(packed(envelopes([body], first=seq))).json() == {"acked_seq": seq}
 
 
@@ -151,55 +149,26 @@ def test_wrong_bytes_are_found_at_the_end_and_thrown_away(weights: AttemptCaller
     assert reply(weights.upload(DIGEST, WEIGHTS, offset=0)) == (len(WEIGHTS), True)
 
 
-def test_more_than_announced_is_refused_and_not_stored(weights: AttemptCaller, run: Run) -> None:
-    sends(weights, WEIGHTS)  # so that what follows is no matter of this file
-    registers(weights, 2, {"state.json": STATE})
-    assert refused(weights.upload(sha(STATE), STATE + b" ", offset=0)) == (422, "bad_file")
-    assert set(on_disk(run)) == {DIGEST}
-
-
-def test_an_empty_file_needs_no_part(worker: AttemptCaller, run: Run) -> None:
-    registers(worker, 1, {"nothing.json": b""})
-    assert reply(worker.upload(sha(b""))) == (0, True)
-    assert stored_steps(run) == [1]
-    assert fetched(worker, b"") == b""
-
-
-def test_only_what_the_attempt_registered_is_taken(worker: AttemptCaller, run: Run, maker: Maker) -> None:
+def test_only_what_was_registered_is_taken(worker: AttemptCaller, run: Run, maker: Maker, settings: Any) -> None:
+    """The manifest comes from a machine that runs untrusted code: no size or digest of it is trusted either."""
     other = maker.attempt(maker.run("other"), state="finished")
     theirs = next(iter(add_checkpoint(other, 1).files.values()))["sha256"]
     for digest in (DIGEST, "..", "g" * 64, DIGEST.upper(), DIGEST[:63], theirs):
         assert refused(worker.upload(digest, WEIGHTS, offset=0)) == (404, "unknown_file")
     registers(worker, 1, {"model.safetensors": WEIGHTS}, final=True)
     assert refused(worker.upload(DIGEST, WEIGHTS, offset=0)) == (404, "unknown_file"), "final weights stay there"
-    assert on_disk(run) == {}
     assert not CheckpointFile.objects.exists()
-
-
-def test_a_digest_or_size_that_cannot_be_is_no_address(worker: AttemptCaller, run: Run) -> None:
-    """The manifest comes from a machine that runs untrusted code."""
-    add_checkpoint(Attempt.objects.get(), 1)
+    registers(worker, 2, {"state.json": STATE})
+    assert refused(worker.upload(sha(STATE), STATE, offset=0, fence=2)) == (409, "stale_fence")
+    assert refused(worker.upload(sha(STATE), STATE + b" ", offset=0)) == (422, "bad_file"), "more than was announced"
     sizes = {"../../x": 3, sha(b"b"): -1, sha(b"c"): 10**30}
-    Checkpoint.objects.update(files={name: {"size": size, "sha256": name} for name, size in sizes.items()})
+    files = {name: {"size": size, "sha256": name} for name, size in sizes.items()}
+    Checkpoint.objects.filter(step=2).update(files=files)
     assert worker.upload("..%2F..%2Fx", b"abc", offset=0).status_code == 404
     for content in (b"b", b"c"):
         assert refused(worker.upload(sha(content), content, offset=0)) == (422, "bad_file")
-    assert on_disk(run) == {}
-
-
-def test_a_part_of_more_than_the_limit_is_refused(weights: AttemptCaller, settings: Any) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    assert refused(weights.upload(DIGEST, WEIGHTS, offset=0)) == (413, "too_large")
-
-
-# ---------------------------------------------------------------------- whose file
-
-
-def test_a_stale_fence_stores_nothing(weights: AttemptCaller, run: Run) -> None:
-    assert refused(weights.upload(DIGEST, WEIGHTS, offset=0, fence=2)) == (409, "stale_fence")
-    weights.finish("preempted", last_seq=0, code="worker_shutdown")
-    for part, offset in ((WEIGHTS, 0), (b"", None)):
-        assert refused(weights.upload(DIGEST, part, offset=offset)) == (409, "stale_fence")
+    assert refused(worker.upload(DIGEST, WEIGHTS, offset=0)) == (413, "too_large")
     assert on_disk(run) == {}
 
 
@@ -207,6 +176,7 @@ def test_a_stale_fence_stores_nothing(weights: AttemptCaller, run: Run) -> None:
 
 
 def test_a_checkpoint_is_stored_when_its_last_file_is(worker: AttemptCaller, run: Run) -> None:
+    """A file that the run has is not sent again, but asked for."""
     registers(worker, 1, {"config.json": SHARED, "state.json": STATE})
     sends(worker, SHARED)
     assert stored_steps(run) == []
@@ -215,25 +185,18 @@ def test_a_checkpoint_is_stored_when_its_last_file_is(worker: AttemptCaller, run
     assert stored_steps(run) == [1]
     event = RunEvent.objects.get(kind="checkpoint_stored")
     assert (event.actor, event.data["step"], event.data["bytes"]) == ("node:gpu-1", 1, len(SHARED) + len(STATE))
-
-
-def test_a_file_that_the_run_has_is_not_sent_again(worker: AttemptCaller, run: Run) -> None:
-    registers(worker, 1, {"config.json": SHARED})
-    sends(worker, SHARED)
     registers(worker, 2, {"config.json": SHARED, "state.json": b"2"})
     assert reply(worker.upload(sha(SHARED))) == (len(SHARED), True)
     sends(worker, b"2")
     registers(worker, 3, {"config.json": SHARED})
     assert stored_steps(run) == [1, 2]
     worker.upload(sha(SHARED))
-    assert stored_steps(run) == [2, 3], "by asking, since all its files are here"
+    assert stored_steps(run) == [2, 3]
 
 
-def test_the_newest_two_the_best_and_the_pinned_stay(
-    worker: AttemptCaller, run: Run, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_the_newest_two_the_best_and_the_pinned_stay(worker: AttemptCaller, run: Run, committed: Any) -> None:
     artifacts.put(f"checkpoints/run-{run.pk}/{sha(b'gone')}/{0:020d}", [b"gone"])  # as a crash leaves it
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         for number in range(1, 7):
             registers(worker, number, {"config.json": SHARED, "state.json": str(number).encode()})
             Checkpoint.objects.filter(step=1).update(pinned=True)
@@ -245,10 +208,8 @@ def test_the_newest_two_the_best_and_the_pinned_stay(
     assert set(CheckpointFile.objects.values_list("sha256", flat=True)) == held
 
 
-def test_the_files_of_a_checkpoint_on_its_way_stay_too(
-    worker: AttemptCaller, run: Run, django_capture_on_commit_callbacks: Any
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
+def test_the_files_of_a_checkpoint_on_its_way_stay_too(worker: AttemptCaller, run: Run, committed: Any) -> None:
+    with committed():
         for number in (1, 2, 3):
             registers(worker, number, {"state.json": str(number).encode()})
             if number < 3:
@@ -293,62 +254,14 @@ def test_four_at_once_leave_no_gap_and_no_double(weights: AttemptCaller, run: Ru
     assert RunEvent.objects.filter(kind="checkpoint_stored").count() == 1
 
 
-# ---------------------------------------------------------------------- offered
-
-
-def offered(run: Run) -> list[tuple[int, int, bool]]:
-    run.refresh_from_db()
-    return [(offer.step, offer.fence, offer.stored) for offer in offers(run)]
-
-
-def test_offers_are_newest_first_of_what_stands_and_is_held(maker: Maker) -> None:
-    run = maker.run(state="training")
-    first = maker.attempt(run, state="lost")
-    for number in (0, 20, 40, 60):
-        add_checkpoint(first, number, pinned=number > 20)
-    first.valid_through = 40
-    first.save()
-    second = maker.attempt(run)
-    add_checkpoint(second, 50, stored=True)
-    add_checkpoint(second, 60, removed=True)
-    add_checkpoint(second, 45, removed=True, stored=True)  # it made room there, and the platform still has it
-    add_checkpoint(second, 60, final=True)
-    add_checkpoint(second, 40, pinned=True, removed=True)
-    assert offered(run) == [(50, 2, True), (45, 2, True), (40, 1, False), (20, 1, False), (0, 1, False)]
-    newest = offers(run)[0]
-    assert (newest.path, newest.files["state.json"].size) == ("checkpoints/step-000050", 1000)
-
-
-def test_pins_are_of_what_stands(maker: Maker) -> None:
-    run = maker.run(state="training")
-    first = maker.attempt(run, state="lost")
-    for number in (20, 40, 60):
-        add_checkpoint(first, number, pinned=number != 20)
-    first.valid_through = 40
-    first.save()
-    second = maker.attempt(run)
-    for number in (40, 60, 80):
-        add_checkpoint(second, number, pinned=number != 60)
-    assert pinned(run) == [40, 80]
-
-
-def test_a_chosen_checkpoint_comes_first_and_from_the_start_none(maker: Maker) -> None:
-    run = maker.run(state="failed")
-    attempt = maker.attempt(run, state="failed")
-    made = {number: add_checkpoint(attempt, number) for number in (0, 20, 40)}
-    Run.objects.update(from_start=True)
-    assert offered(run) == []
-    Run.objects.update(from_start=False, resume_from=made[20])
-    assert offered(run) == [(20, 1, False), (0, 1, False)]
-    Checkpoint.objects.update(removed_at=timezone.now())
-    assert offered(run) == [(20, 1, False)], "an attempt that cannot have it says so, and does not begin anew"
-
-
 def test_another_node_is_offered_and_fetches_what_is_stored(worker: AttemptCaller, run: Run) -> None:
-    content = {"weights.safetensors": WEIGHTS, "state.json": STATE}
+    content = {"weights.safetensors": WEIGHTS, "state.json": STATE, "nothing.json": b""}
     registers(worker, 1, content)
-    sends(worker, *content.values())
+    sends(worker, WEIGHTS, STATE)
+    assert reply(worker.upload(sha(b""))) == (0, True), "an empty file needs no part"
     assert worker.finish("preempted", last_seq=3, code="worker_shutdown").status_code == 204
+    for part, offset in ((WEIGHTS, 0), (b"", None)):
+        assert refused(worker.upload(DIGEST, part, offset=offset)) == (409, "stale_fence")
     claimed = claim(Caller(node_create(name="gpu-2")[1]), run)
     (offer,) = claimed.resume
     assert (offer.step, offer.fence, offer.path, offer.stored) == (1, 1, "checkpoints/step-000001", True)
@@ -411,19 +324,10 @@ def test_an_earlier_attempts_go_once_two_of_its_own_are_there(node: Caller, run:
     trains(later, 5, resumed=4, best=3)
     assert needless(later) == [], "with one of its own it might still need an older one"
     trains(later, 6, first=5)
+    Run.objects.update(config={name: part for name, part in run.config.items() if name != "checkpoints"})
     assert needless(later) == [1, 4, 5], "all but the pinned and the best, the superseded one too"
     assert needless(later, 1, 4) == [5]
     assert removed_steps() == [1, 4]
-
-
-def test_a_config_of_an_earlier_version_keeps_two(node: Caller, run: Run, first: AttemptCaller) -> None:
-    run.refresh_from_db()
-    del run.config["checkpoints"]
-    run.save(update_fields=["config"])
-    trains(first, 1)
-    later = moved(node, run, first, 3)
-    trains(later, 2, 3, resumed=1)
-    assert needless(later) == [1]
 
 
 def test_what_lies_on_another_node_is_not_named_and_cannot_be_marked(run: Run, first: AttemptCaller) -> None:

@@ -56,13 +56,13 @@ def work(on: Node, begin: threading.Barrier, most: list[int], *, ends: bool) -> 
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_no_run_is_given_twice_and_no_limit_is_passed(maker: Maker, limited: Maker, ends: bool) -> None:
-    for one in (maker, limited):
+    for each in (maker, limited):
         for _ in range(RUNS):
-            one.run(state="queued")
+            each.run(state="queued")
     begin, most = threading.Barrier(CLAIMERS), [0]
     nodes = [node(f"gpu-{number}") for number in range(CLAIMERS)]
     with ThreadPoolExecutor(CLAIMERS) as pool:
-        jobs = [pool.submit(work, one, begin, most, ends=ends) for one in nodes]
+        jobs = [pool.submit(work, each, begin, most, ends=ends) for each in nodes]
         taken = Counter(run_id for job in jobs for run_id in job.result())
     assert set(taken.values()) == {1}
     # Without ends, three of the limited project's run and the rest of it waits. With ends, a claimer that found the

@@ -1,5 +1,5 @@
-"""What `cohort user` and the start of `cohort up` do on the way: people with their roles, the local node, the question
-whether the web server answers.
+"""What `cohort user`, `cohort demo` and the start of `cohort up` do on the way: people and their roles, the local node,
+the question whether the web server answers, and what is drawn while a run trains.
 """
 
 import threading
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from cohort.accounts.models import Membership, Project, User
+from cohort.demo.progress import line_of
 from cohort.embedded.home import Home, HomeError
 from cohort.embedded.people import node_revoke, user_add
 from cohort.embedded.up import _answers, make_node
-from cohort.runs.models import Node
+from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_create, token_digest
 from tests.processes import wait_for
 
@@ -90,3 +91,17 @@ def test_the_own_web_server_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPa
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_line_tells_step_reward_and_time_left() -> None:
+    """7 of 28 marks for 30 of 120 steps; 90 steps of 1.5 s are 2 min 15 s."""
+    run = Run(
+        state="training",
+        phase="training",
+        step=30,
+        steps_total=120,
+        latest_metrics={"reward": 0.41234},
+        seconds_per_step=1.5,
+    )
+    bar = "#" * 7 + "." * 21
+    assert line_of(run) == f"training          [{bar}] step 30 of 120  reward 0.412  2 min 15 s left"

@@ -22,7 +22,6 @@ from grpo_core.config import RunConfig
 from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
 from tests.web.run_page import page_of, words
 
-ClientFor = Callable[[User], Client]
 Row = dict[str, Any]
 
 
@@ -54,29 +53,27 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def shown(run: Run) -> dict[str, Row]:
     run = Run.objects.get(pk=run.pk)
-    return {one.name: one.compared for one in suites_cached(run, RunConfig.from_whole(run.config))}
+    return {suite.name: suite.compared for suite in suites_cached(run, RunConfig.from_whole(run.config))}
 
 
 def right(run: Run) -> tuple[float, float]:
-    found = shown(run)["heldout"]
-    return found["before"]["correct"], found["after"]["correct"]
+    rows = shown(run)["heldout"]
+    return rows["before"]["correct"], rows["after"]["correct"]
 
 
-def test_pages_of_any_process_compute_once(
-    client_for: ClientFor, alice: User, bob: User, run: Run, computed: list[int]
-) -> None:
-    for client, *place in ((client_for(bob), "evaluations/"), (client_for(alice), "evaluations/"), (client_for(bob),)):
-        assert "−40.0 points regressed" in words(page_of(client, run, *place))
+def test_pages_of_any_process_compute_once(admin: Client, viewer: Client, run: Run, computed: list[int]) -> None:
+    for client, *tab in ((viewer, "evaluations/"), (admin, "evaluations/"), (viewer,)):
+        assert "−40.0 points regressed" in words(page_of(client, run, *tab))
     assert computed == [2], "the row serves whoever asks: nothing is held in this process"
     assert ComparisonCache.objects.get().run == run
 
 
 def test_what_is_kept_is_to_the_bit_what_is_computed(run: Run, computed: list[int]) -> None:
-    fresh = [one.compared for one in suites(run, RunConfig.from_whole(run.config))]
+    fresh = [suite.compared for suite in suites(run, RunConfig.from_whole(run.config))]
     for _ in range(2):
         assert repr([*shown(run).values()]) == repr(fresh)
     assert computed == [2]
-    assert {one["change"]["method"] for one in fresh} == {"agresti-min", "bootstrap"}
+    assert {suite["change"]["method"] for suite in fresh} == {"agresti-min", "bootstrap"}
 
 
 def test_an_evaluation_that_comes_later(maker: Maker, computed: list[int]) -> None:
@@ -145,7 +142,7 @@ def test_whatever_goes_in_and_changes_is_computed_anew(run: Run, computed: list[
     before = shown(run)
     CHANGES[what](run)
     run.refresh_from_db()
-    fresh = {one.name: one.compared for one in suites(run, RunConfig.from_whole(run.config))}
+    fresh = {suite.name: suite.compared for suite in suites(run, RunConfig.from_whole(run.config))}
     assert fresh != before, "the change is one that can be seen"
     assert shown(run) == fresh
     assert computed == [2, 2]
@@ -181,15 +178,15 @@ def test_runs_do_not_share_and_other_code_computes_anew(
     assert ComparisonCache.objects.count() == 2
 
 
-def test_a_record_is_computed_from_the_items_alone(run: Run, client_for: ClientFor, bob: User) -> None:
+def test_a_record_is_computed_from_the_items_alone(run: Run, viewer: Client) -> None:
     """Also where the row says something else, which a page would show."""
     shown(run)
     row = ComparisonCache.objects.get()
-    told = json.loads(row.comparisons)
-    told[1]["verdict"] = told[0]["verdict"] = "made up"
-    ComparisonCache.objects.update(comparisons=json.dumps(told))
-    assert "made up" in page_of(client_for(bob), run, "evaluations/")
+    rows = json.loads(row.comparisons)
+    rows[1]["verdict"] = rows[0]["verdict"] = "made up"
+    ComparisonCache.objects.update(comparisons=json.dumps(rows))
+    assert "made up" in page_of(viewer, run, "evaluations/")
     put_in(run, "succeeded")
     sealed = collect(Run.objects.get(pk=run.pk), state="succeeded").comparisons
     assert sealed == comparisons(suites(run, RunConfig.from_whole(run.config)))
-    assert {one.suite: one.verdict for one in sealed}["heldout"] == "regressed"
+    assert {comparison.suite: comparison.verdict for comparison in sealed}["heldout"] == "regressed"

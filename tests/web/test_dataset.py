@@ -5,7 +5,6 @@ reasoning-gym, through the real generator in its own process.
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.factories.suites import upload as suite_upload
 from tests.needs import needs
 from tests.tables import cases
 
-ClientFor = Callable[[User], Client]
 GOOD = b'{"prompt": "what is 1 + 1?", "answer": "2"}\n{"prompt": "what is 1 + 22?", "answer": 23}\n'
 NEW = "/p/ours/datasets/new/"
 MODELS = "/p/ours/models/new/"
@@ -35,11 +33,6 @@ def upload(client: Client, content: bytes, **more: str) -> Any:
     return client.post(NEW, {"name": "set", "format": "jsonl", "file": file, **more})
 
 
-@pytest.fixture
-def client(client_for: ClientFor, ours: Project, oscar: User) -> Client:
-    return client_for(oscar)
-
-
 def signed_in(user: User) -> Client:
     """A browser whose CSRF token is checked."""
     client = Client(enforce_csrf_checks=True)
@@ -47,8 +40,8 @@ def signed_in(user: User) -> Client:
     return client
 
 
-def test_operator_uploads_and_sees_it(client: Client, ours: Project, oscar: User) -> None:
-    response = upload(client, GOOD, source="made by hand")
+def test_operator_uploads_and_sees_it(operator: Client, ours: Project, oscar: User) -> None:
+    response = upload(operator, GOOD, source="made by hand")
     dataset = PromptDataset.objects.get(project=ours)
     assert response.url == f"/p/ours/datasets/{dataset.pk}/"
     assert dataset.sha256 == hashlib.sha256(GOOD).hexdigest()
@@ -59,20 +52,14 @@ def test_operator_uploads_and_sees_it(client: Client, ours: Project, oscar: User
         {"id": "line-2", "prompt": "what is 1 + 22?", "answer": "23"},
     ]
     assert b"".join(artifacts.read_chunks(dataset.artifact)) == GOOD
-    page = client.get(response.url).content.decode()
+    page = operator.get(response.url).content.decode()
     assert all(part in page for part in (dataset.sha256, "made by hand", "showing 2 of 2"))
 
 
-def test_pasted_lines_are_taken_too(client: Client) -> None:
+def test_pasted_lines_are_taken_too(operator: Client) -> None:
     data = {"name": "set", "format": "gsm8k", "lines": '{"question": "3 * 4?", "answer": "12\\n#### 12"}'}
-    client.post(NEW, data)
+    operator.post(NEW, data)
     assert PromptDataset.objects.get().preview[0]["answer"] == "12"
-
-
-def test_cuts_between_chunks_do_not_matter(ours: Project, alice: User) -> None:
-    chunks = [GOOD[at : at + 7] for at in range(0, len(GOOD), 7)]
-    dataset = dataset_create(project=ours, actor=alice, name="cut", format="jsonl", chunks=chunks)
-    assert (dataset.sha256, dataset.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
 
 
 BAD = ("page", "good_lines_first", "text", "content", "names")
@@ -85,12 +72,12 @@ LONG = b'{"prompt": "' + b"x" * (1 << 20) + b'", "answer": "1"}\n'
 
 @pytest.mark.parametrize(BAD, cases("catalog/bad_uploads", *BAD))
 def test_a_bad_file_stores_nothing_and_says_where(
-    client: Client, page: str, good_lines_first: bool | None, text: str | None, content: bytes | None, names: str
+    operator: Client, page: str, good_lines_first: bool | None, text: str | None, content: bytes | None, names: str
 ) -> None:
     send_to, good, model = PAGES[page]
     bad = LONG if text == "LONG" else content or (text or "").encode()
     whole = good + bad if good_lines_first else bad
-    response = send_to(client, whole)
+    response = send_to(operator, whole)
     assert response.status_code == 422
     (errors,) = response.context["form"].errors.values()
     assert names in str(errors)
@@ -99,11 +86,11 @@ def test_a_bad_file_stores_nothing_and_says_where(
 
 
 @pytest.mark.parametrize(("page", "given", "field"), cases("catalog/form_faults", "page", "given", "field"))
-def test_a_fault_of_a_suite_or_model_stands_beside_its_field(
-    client: Client, page: str, given: dict[str, str], field: str
+def test_a_suite_s_or_model_s_fault_stands_beside_it(
+    operator: Client, page: str, given: dict[str, str], field: str
 ) -> None:
     suite = page == "suites"
-    response: Any = suite_upload(client, ("items.jsonl", ITEMS), **given) if suite else client.post(MODELS, given)
+    response: Any = suite_upload(operator, ("items.jsonl", ITEMS), **given) if suite else operator.post(MODELS, given)
     assert response.status_code == 422
     assert list(response.context["form"].errors) == [field]
     assert f'id="id_{field}_error"' in response.content.decode()
@@ -122,6 +109,9 @@ def test_limits_of_size_and_problems(settings: Any, ours: Project, alice: User) 
         create()
     settings.COHORT_MAX_DATASET_PROBLEMS = 2
     assert create().problems == 2
+    chunks = [GOOD[at : at + 7] for at in range(0, len(GOOD), 7)]  # where it is cut does not matter
+    cut = dataset_create(project=ours, actor=alice, name="cut", format="jsonl", chunks=chunks)
+    assert (cut.sha256, cut.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
 
 
 # ---------------------------------------------------------------- what is refused before it is read
@@ -156,13 +146,13 @@ def test_a_large_body_is_refused_unread_wherever_there_is_no_upload(address: str
 
 
 @pytest.mark.parametrize("length", ["1050001", "9" * 40, "0" * 20 + "1050001", "-1", "٣"])
-def test_an_upload_over_the_limit_is_refused_unread(settings: Any, client: Client, length: str) -> None:
+def test_an_upload_over_the_limit_is_refused_unread(settings: Any, operator: Client, length: str) -> None:
     settings.COHORT_MAX_DATASET_BYTES = 1_050_000 - 1024 * 1024
-    assert send(client, NEW, length).status_code == 413
+    assert send(operator, NEW, length).status_code == 413
 
 
-def test_no_upload_is_read_without_its_length_or_before_the_role_is_checked(client: Client, bob: User) -> None:
-    assert send(client, NEW, "", HTTP_TRANSFER_ENCODING="chunked").status_code == 411
+def test_no_upload_is_read_without_its_length_or_before_the_role_is_checked(operator: Client, bob: User) -> None:
+    assert send(operator, NEW, "", HTTP_TRANSFER_ENCODING="chunked").status_code == 411
     assert send(Client(enforce_csrf_checks=True), NEW, "1000").status_code == 302
     assert send(signed_in(bob), NEW, "1000").status_code == 403
 
@@ -182,10 +172,10 @@ def test_the_workers_calls_keep_their_own_limits() -> None:
     assert response.status_code in {401, 403, 422}
 
 
-def test_neither_or_both_sources_unknown_format_and_used_name(
-    client: Client, ours: Project, oscar: User, dataset: PromptDataset
+def test_sources_format_and_name_are_checked(
+    operator: Client, ours: Project, oscar: User, dataset: PromptDataset
 ) -> None:
-    for response in (upload(client, GOOD, lines="{}"), client.post(NEW, {"name": "set", "format": "jsonl"})):
+    for response in (upload(operator, GOOD, lines="{}"), operator.post(NEW, {"name": "set", "format": "jsonl"})):
         assert "one of the two" in response.content.decode()
     for name, format_, match in (("x", "csv", "not a format"), ("additions", "jsonl", "already")):
         with pytest.raises(ValidationError, match=match):
@@ -199,20 +189,9 @@ def test_preview_is_the_first_five_and_cuts_long_text(ours: Project, alice: User
     assert dataset.preview[4]["prompt"].startswith("4 ")
 
 
-def test_hostile_problems_are_shown_escaped(client_for: ClientFor, ours: Project, bob: User, alice: User) -> None:
-    attack = "<img src=x onerror=alert(1)>\u202e\u200b"
-    line = json.dumps({"id": attack, "prompt": attack, "answer": attack}).encode()
-    dataset = dataset_create(project=ours, actor=alice, name="bad", format="jsonl", chunks=[line], source=attack)
-    page = client_for(bob).get(f"/p/ours/datasets/{dataset.pk}/").content.decode()
-    assert "<img" not in page
-    assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 4
-    assert "\u202e" not in page
-    assert ">\\u202e</span>" in page
-
-
-def test_operator_makes_one_by_name(client: Client, ours: Project, oscar: User) -> None:
+def test_operator_makes_one_by_name(operator: Client, ours: Project, oscar: User) -> None:
     needs("reasoning-gym")
-    response: Any = client.post("/p/ours/datasets/task/", {"task": "chain_sum", "size": "12", "seed": "3"})
+    response: Any = operator.post("/p/ours/datasets/task/", {"task": "chain_sum", "size": "12", "seed": "3"})
     dataset = PromptDataset.objects.get(project=ours)
     assert response.url == f"/p/ours/datasets/{dataset.pk}/"
     assert dataset.made is not None

@@ -1,5 +1,5 @@
-"""GPUs and packages that a run needs of its node: refused at its launch where no node has them, else given only to a
-node that does; and runs of before a run knew how many GPUs it needs.
+"""GPUs, packages and a sandbox that a run needs of its node: refused at its launch where no node has them, else given
+only to a node that does; and runs of before a run knew how many GPUs it needs.
 """
 
 from importlib import import_module
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from cohort.accounts.models import User
+from cohort.catalog.services import verifier_version_create
 from cohort.runs.attempts import NotWaiting, attempt_claim
 from cohort.runs.models import Node, Run, RunState
 from cohort.runs.nodes import node_create, node_present
@@ -20,18 +22,25 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.wire import NodeInfo
 from tests.factories.runs import Maker
+from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
 from tests.tables import cases
-from tests.web.clients import operator
+from tests.web.control import fresh
 from tests.web.form_page import error
-
-__all__ = ["operator"]  # fixtures
-
-pytestmark = pytest.mark.django_db
 
 GPU = {"kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 141 * 10**9}
 SERVER = {"rollout": "vllm", "device": "cpu", "vllm": {"place": "server"}}
 COLOCATED = {"rollout": "vllm"}
+PYTHON: dict[str, Any] = {
+    "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
+}
+
+
+@pytest.fixture
+def coder(maker: Maker) -> Maker:
+    """Makes runs whose reward is a person's own function."""
+    version = verifier_version_create(project=maker.project, actor=maker.actor, name="own", spec=PYTHON)
+    return Maker(maker.project, maker.actor, maker.base_model, maker.dataset, version)
 
 
 def info_of(gpus: int = 0, **versions: str) -> NodeInfo:
@@ -42,18 +51,16 @@ def info_of(gpus: int = 0, **versions: str) -> NodeInfo:
 def there(name: str, info: NodeInfo) -> Node:
     node, _ = node_create(name=name)
     node_present(node=node, info=info)
-    node.refresh_from_db()
-    return node
+    return fresh(node)
 
 
-def refusal(run: Run, actor: User) -> str:
-    """Why the launch is refused, always at engine.rollout."""
-    with pytest.raises(ConfigError) as error:
+def refusal(run: Run, actor: User, path: str = "engine.rollout") -> str:
+    """Why the launch is refused, at this field."""
+    with pytest.raises(ConfigError) as caught:
         run_submit(run=run, actor=actor)
-    run.refresh_from_db()
-    assert run.state == RunState.DRAFT
-    [problem] = error.value.problems
-    assert problem.path == "engine.rollout"
+    assert fresh(run).state == RunState.DRAFT
+    [problem] = caught.value.problems
+    assert problem.path == path
     return problem.message
 
 
@@ -68,8 +75,7 @@ def test_what_a_run_holds_counts_the_server_once(maker: Maker, alice: User) -> N
     info = info_of(3, vllm_server="0.32.0")
     node = there("gpu-1", info)
     run_submit(run=run, actor=alice)
-    claimed = attempt_claim(run_id=run.pk, node=node, info=info)
-    assert claimed.attempt.gpus == 5
+    assert attempt_claim(run_id=run.pk, node=node, info=info).attempt.gpus == 5
 
 
 def test_refused_with_each_nodes_fix_until_one_has_it(maker: Maker, alice: User) -> None:
@@ -81,26 +87,18 @@ def test_refused_with_each_nodes_fix_until_one_has_it(maker: Maker, alice: User)
     why = refusal(run, alice)
     assert ("new:" in why, "COHORT_VLLM_PYTHON" in why.partition("plain:")[2]) == (True, True)
     node_present(node=plain, info=info_of(vllm_server="0.32.0"))
+    assert "engine.vllm.place: server" in refusal(maker.run(engine=COLOCATED), alice), "none beside the trainer"
     run_submit(run=run, actor=alice)
-    run.refresh_from_db()
-    assert run.state == RunState.QUEUED
+    assert fresh(run).state == RunState.QUEUED
 
 
-def test_a_server_in_an_environment_of_its_own_is_none_beside_the_trainer(maker: Maker, alice: User) -> None:
-    there("server", info_of(vllm_server="0.32.0"))
-    run = maker.run(engine=COLOCATED)
-    assert "engine.vllm.place: server" in refusal(run, alice)
-
-
-def test_the_trainer_s_own_vllm_starts_no_server_where_another_environment_is_named_for_it(
-    maker: Maker, alice: User
-) -> None:
+def test_a_broken_environment_of_the_server_is_not_replaced_by_the_trainer_s_vllm(maker: Maker, alice: User) -> None:
     """As a worker tells it whose COHORT_VLLM_PYTHON is broken."""
     node, run = there("broken", info_of(3, vllm="0.32.0")), maker.run(engine=SERVER)
     assert "COHORT_VLLM_PYTHON" in refusal(run, alice)
-    beside = maker.run(engine=COLOCATED)
-    run_submit(run=beside, actor=alice)
-    assert attempt_claim(run_id=beside.pk, node=node, info=info_of(3, vllm="0.32.0")).attempt.run_id == beside.pk
+    colocated = maker.run(engine=COLOCATED)
+    run_submit(run=colocated, actor=alice)
+    assert attempt_claim(run_id=colocated.pk, node=node, info=info_of(3, vllm="0.32.0")).attempt.run_id == colocated.pk
 
 
 def test_the_form_shows_it_beside_the_field(chosen: dict[str, str], operator: Client) -> None:
@@ -111,38 +109,63 @@ def test_the_form_shows_it_beside_the_field(chosen: dict[str, str], operator: Cl
     assert "plain" in error(response.content.decode(), "f-engine-training")
 
 
-def test_it_goes_only_to_a_node_that_has_it(maker: Maker, alice: User) -> None:
-    good, bad = there("good", info_of(deepspeed="0.18.0")), there("bad", info_of())
-    run = maker.run(engine={"training": "deepspeed"})
-    run_submit(run=run, actor=alice)
-    assert [one.pk for one in takeable(queue(), seats())] == [run.pk]
-    with pytest.raises(NotWaiting, match="DeepSpeed"):
-        attempt_claim(run_id=run.pk, node=bad, info=info_of())
+@pytest.mark.parametrize(
+    ("who", "engine", "has", "lacks", "needs", "why"),
+    [
+        ("maker", {"training": "deepspeed"}, info_of(deepspeed="1"), info_of(), "DeepSpeed", "bad has no DeepSpeed"),
+        ("coder", {}, node_info(WORKS), node_info(BROKEN), "sandbox", f"bad: {BROKEN['fix']}"),
+        ("maker", SERVER | {"device": "cuda"}, info_of(2, vllm_server="1"), info_of(1, vllm_server="1"), "2 GPUs", "1"),
+    ],
+    ids=["package", "sandbox", "GPUs of the server"],
+)
+def test_it_goes_only_to_a_node_that_has_it(
+    maker: Maker, coder: Maker, who: str, engine: Any, has: Any, lacks: Any, needs: str, why: str
+) -> None:
+    """By what the node says with its claim, not by what it said before; others are not held up."""
+    good, bad = there("good", has), there("bad", lacks)
+    run = {"maker": maker, "coder": coder}[who].run(engine=engine)
+    run_submit(run=run, actor=maker.actor)
+    assert [row.pk for row in takeable(queue(), seats())] == [run.pk]
+    for node in (bad, good):
+        with pytest.raises(NotWaiting):
+            attempt_claim(run_id=run.pk, node=node, info=lacks)
+    Node.objects.update(last_seen_at=timezone.now())
     Node.objects.filter(pk=good.pk).update(last_seen_at=None)
     [row] = waiting_rows()
-    assert "DeepSpeed" in row.needs
-    assert "bad has no DeepSpeed" in row.why
+    assert (needs in row.needs, why in row.why) == (True, True)
     assert takeable(queue(), seats()) == []
-    assert attempt_claim(run_id=run.pk, node=good, info=info_of(deepspeed="0.18.0")).attempt.run_id == run.pk
+    plain = maker.run("plain")
+    run_submit(run=plain, actor=maker.actor)
+    assert attempt_claim(run_id=run.pk, node=bad, info=lacks).attempt.run_id == plain.pk
+    assert attempt_claim(run_id=run.pk, node=good, info=has).attempt.run_id == run.pk
 
 
-def test_a_node_with_too_few_gpus_for_the_server_gets_none(maker: Maker, alice: User) -> None:
-    there("small", info_of(1, vllm_server="0.32.0"))
-    run = maker.run(engine={"rollout": "vllm", "vllm": {"place": "server"}})
+def test_code_is_refused_with_each_nodes_fix_until_a_sandbox_works(coder: Maker, alice: User, admin: Client) -> None:
+    run = coder.run()
+    assert run.needs_sandbox
+    assert "no node is registered" in refusal(run, alice, "reward")
+    there("old", node_info(None))
+    broken = there("gpu-1", node_info(BROKEN))
+    why = refusal(run, alice, "reward")
+    assert "old: its worker has not said" in why
+    assert f"gpu-1: {BROKEN['fix']}" in why
+    page = admin.post(f"/p/ours/runs/{run.pk}/submit/", follow=True).content.decode()
+    assert "apparmor_restrict_unprivileged_userns=0" in page
+    node_present(node=broken, info=node_info(WORKS))
+    Node.objects.update(revoked_at=timezone.now())
+    assert "no node is registered" in refusal(run, alice, "reward"), "a revoked one's does not count"
+    Node.objects.update(revoked_at=None, last_seen_at=None)
     run_submit(run=run, actor=alice)
-    [row] = waiting_rows()
-    assert "2 GPUs" in row.needs
-    assert "small has 1" in row.why
+    assert fresh(run).state == RunState.QUEUED, "a silent one's does"
 
 
 @pytest.mark.parametrize(("engine", "before", "after"), cases("runs/gpus_of_earlier", "engine", "before", "after"))
-def test_an_earlier_run_needs_as_many_gpus_as_its_config_names(
+def test_an_earlier_run_needs_its_config_s_gpus(
     maker: Maker, engine: dict[str, object], before: int, after: int
 ) -> None:
     run = maker.run(state="failed")
     Run.objects.filter(pk=run.pk).update(config=run.config | {"engine": engine}, gpus=before)
     with connection.cursor() as cursor:
         cursor.execute(import_module("migrations.runs.0007_gpus_of_earlier_runs").BACKFILL)
-    run.refresh_from_db()
-    assert (run.gpus, run.state) == (after, "failed")
+    assert (fresh(run).gpus, run.state) == (after, "failed")
     assert run.gpus == gpus_needed(RunConfig.from_whole(run.config)), "as a run that is made now"

@@ -3,7 +3,6 @@ stale when a setting changes.
 """
 
 import re
-from collections.abc import Callable
 
 import pytest
 from django.test import Client
@@ -22,13 +21,7 @@ from tests.factories.runs import Maker, add_steps
 from tests.factories.worker import NODE
 from tests.web.run_page import words
 
-ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
-
-
-@pytest.fixture
-def client(client_for: ClientFor, oscar: User) -> Client:
-    return client_for(oscar)
 
 
 def send(client: Client, texts: dict[str, str], action: str = "estimate", **other: str) -> str:
@@ -39,51 +32,39 @@ def send(client: Client, texts: dict[str, str], action: str = "estimate", **othe
     return page[page.index('id="estimate"') : page.index("</section>", page.index('id="estimate"'))]
 
 
-def test_from_the_form_to_the_launch(client: Client, chosen: dict[str, str]) -> None:
+def test_from_the_form_to_the_launch(operator: Client, chosen: dict[str, str]) -> None:
     node = there()
-    panel = send(client, chosen)
+    there("small", NODE.model_copy(update={"devices": [{"kind": "cpu", "name": "cpu", "memory_bytes": 1_000_000_000}]}))
+    panel = send(operator, chosen)
     job = LabJob.objects.get()
     assert 'hx-trigger="every 2s"' in panel
     address = re.search(r'hx-get="([^"]+)"', panel)
     assert address is not None
-    assert client.get(address[1]).status_code == 200
+    assert operator.get(address[1]).status_code == 200
     assert RunConfig.from_whole(job.config or {}).digest() == job.config_digest
     measured(job, node)
-    polled = client.get(address[1])
+    polled = operator.get(address[1])
     assert polled.status_code == 286
     text = words(polled.content.decode())
     for part in ("0.5 s", "0.4 s to 0.7 s", "sampling", "60 %", "2 min 10 s", "2.00 GB", "evaluations take longer"):
         assert part in text
+    text = words(operator.get(f"/p/ours/runs/estimates/{job.pk}/?digest={job.config_digest}").content.decode())
+    assert ("too much for small, it has 1.00 GB" in text, "too much for node-e" in text) == (True, False)
 
     named = chosen | {"name": "another name", "estimate": str(job.pk)}
     stale = "settings have changed"
-    assert stale not in send(client, named, "check"), "the name of a run changes nothing"
-    assert stale in send(client, named | {"sampling.group_size": "6"}, "check")
-    client.post(NEW, named | {"sampling.group_size": "6", "action": "launch"})
+    assert stale not in send(operator, named, "check"), "the name of a run changes nothing"
+    assert stale in send(operator, named | {"sampling.group_size": "6"}, "check")
+    operator.post(NEW, named | {"sampling.group_size": "6", "action": "launch"})
     assert not LaunchEstimate.objects.exists(), "other settings take no estimate along"
-    client.post(NEW, named | {"action": "launch"})
+    operator.post(NEW, named | {"action": "launch"})
     noted = LaunchEstimate.objects.get()
     assert (noted.run.name, noted.job, noted.estimate["seconds_per_step"]) == ("another name", job, 0.5)
 
 
-def test_asked_for_twice_it_is_one(client: Client, chosen: dict[str, str]) -> None:
-    for _ in range(2):
-        send(client, chosen)
-    assert LabJob.objects.count() == 1
-    send(client, chosen, **{"sampling.group_size": "6"})
-    assert LabJob.objects.count() == 2
-
-
-def test_faults_and_engines_that_no_node_has_are_not_measured(client: Client, chosen: dict[str, str]) -> None:
-    there()
-    for sent in ({"sampling.group_size": ""}, {"engine.training": "deepspeed"}):
-        send(client, chosen, **sent)
-        assert not LabJob.objects.exists()
-
-
-def test_never_while_a_run_trains_on_the_node(client: Client, maker: Maker, chosen: dict[str, str]) -> None:
+def test_never_while_a_run_trains_on_the_node(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
     node = there()
-    send(client, chosen)
+    send(operator, chosen)
     job = LabJob.objects.get()
     attempt = maker.attempt(maker.run(state="training"))
     Node.objects.filter(pk=attempt.node_id).update(last_seen_at=None)
@@ -91,7 +72,7 @@ def test_never_while_a_run_trains_on_the_node(client: Client, maker: Maker, chos
     attempt.save(update_fields=["node"])
     with pytest.raises(NotWaiting):
         job_claim(job_id=job.pk, node=node, info=NODE)
-    assert "node-e trains a run" in client.get(f"/p/ours/runs/estimates/{job.pk}/").content.decode()
+    assert "node-e trains a run" in operator.get(f"/p/ours/runs/estimates/{job.pk}/").content.decode()
     attempt.state = "finished"
     attempt.save(update_fields=["state"])
     job_claim(job_id=job.pk, node=node, info=NODE)
@@ -99,54 +80,44 @@ def test_never_while_a_run_trains_on_the_node(client: Client, maker: Maker, chos
     assert seat.obstacle, "it takes a run when it has measured"
 
 
-def test_a_result_of_another_config_or_kind_is_refused(client: Client, chosen: dict[str, str]) -> None:
-    node = there()
-    send(client, chosen)
-    job = LabJob.objects.get()
-    for fault in ({"config_digest": "0" * 64}, {"seconds_per_step": "fast"}):
-        with pytest.raises(BadResult):
-            measured(job, node, **fault)
-        LabJob.objects.update(state=JobState.WAITING)
-
-
-def test_nodes_with_too_little_memory_are_named(client: Client, chosen: dict[str, str]) -> None:
-    node = there()
-    small = {"kind": "cpu", "name": "cpu", "memory_bytes": 1_000_000_000}
-    there("small", NODE.model_copy(update={"devices": [small]}))
-    send(client, chosen)
-    job = measured(LabJob.objects.get(), node)
-    text = words(client.get(f"/p/ours/runs/estimates/{job.pk}/?digest={job.config_digest}").content.decode())
-    assert "too much for small, it has 1.00 GB" in text
-    assert "too much for node-e" not in text
-
-
-def test_the_run_s_page_compares_it_with_what_came(
-    client: Client, alice: User, chosen: dict[str, str], maker: Maker
+def test_a_run_s_page_compares_it_with_facts(
+    operator: Client, alice: User, chosen: dict[str, str], maker: Maker
 ) -> None:
     node = there()
-    send(client, chosen)
+    send(operator, chosen)
     job = measured(LabJob.objects.get(), node)
     run = maker.run(state="training")
     address = f"/p/ours/runs/{run.pk}/"
-    assert 'id="estimated"' not in client.get(address).content.decode()
+    assert 'id="estimated"' not in operator.get(address).content.decode()
     LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=alice)
-    page = client.get(address).content.decode()
+    page = operator.get(address).content.decode()
     assert "0.5 s" in words(page[page.index('id="estimated"') :]), "before the first step"
     add_steps(maker.attempt(run), [{"reward": 0.1, "memory/peak_bytes": peak} for peak in (1.2e9, 2.5e9, 1.0e9)])
     for row, total in zip(StepMetric.objects.filter(run=run).order_by("step"), (0.25, 0.4, 3.0), strict=True):
         StepMetric.objects.filter(pk=row.pk).update(seconds={"total": total})
-    page = client.get(address).content.decode()
+    page = operator.get(address).content.decode()
     part = words(page[page.index('id="estimated"') :])[:700]
     for expected in ("0.4 s", "+25 %", "2.50 GB", "−20 %"):
         assert expected in part
 
 
-def test_a_run_made_by_the_service_takes_it_too(
-    client: Client, alice: User, maker: Maker, chosen: dict[str, str]
+def test_one_for_a_config_and_only_its_result(
+    operator: Client, alice: User, maker: Maker, chosen: dict[str, str]
 ) -> None:
     node, run = there(), maker.run()
-    send(client, chosen)
+    for faulty in ({"sampling.group_size": ""}, {"engine.training": "deepspeed"}):  # no node has that engine
+        send(operator, chosen, **faulty)
+    assert not LabJob.objects.exists()
+    for _ in range(2):
+        send(operator, chosen)
+    job = LabJob.objects.get()
+    send(operator, chosen, **{"sampling.group_size": "6"})
+    assert LabJob.objects.exclude(pk=job.pk).delete()[0] == 1
+    for fault in ({"config_digest": "0" * 64}, {"seconds_per_step": "fast"}):
+        with pytest.raises(BadResult):
+            measured(job, node, **fault)
+        LabJob.objects.update(state=JobState.WAITING)
     LabJob.objects.update(config_digest=digest_of(RunConfig.from_whole(run.config)))
     job = measured(LabJob.objects.get(), node)
     run_submit(run=run, actor=alice)
-    assert run.launch_estimates.get().job == job
+    assert run.launch_estimates.get().job == job, "a run made by the service takes it too"

@@ -19,7 +19,6 @@ from tests.web.control import (
     checkpoint,
     claim,
     finish,
-    gpu1,
     let_pass,
     queue_at,
     resumed,
@@ -28,8 +27,6 @@ from tests.web.control import (
     train,
 )
 from tests.worker.queues import take_all
-
-__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
@@ -53,14 +50,12 @@ def attempt(run: Run, gpu1: Node) -> Attempt:
         ("preempted", "drained", ("queued", "", 0)),
     ],
 )
-def test_a_run_goes_on_or_is_recorded(
-    attempt: Attempt, end: str, code: str, follows: Any, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_run_goes_on_or_is_recorded(attempt: Attempt, end: str, code: str, follows: Any, committed: Any) -> None:
     """A run that goes on is published at once and has no record yet; one that ended is asked a record for."""
     queues = ("train", "platform.seal")
     for queue in queues:
         take_all(queue)
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         run = finish(attempt, end, code, "That is why")
     goes_on = run.state == "queued"
     assert [[run.pk] in take_all(queue) for queue in queues] == [goes_on, not goes_on]
@@ -99,17 +94,17 @@ def test_three_failures_without_a_newer_step_end_it(attempt: Attempt, gpu1: Node
 
 
 def test_a_run_that_waits_for_its_next_try_is_published_when_that_has_come(
-    attempt: Attempt, gpu1: Node, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+    attempt: Attempt, gpu1: Node, monkeypatch: pytest.MonkeyPatch, committed: Any
 ) -> None:
     finish(attempt, "failed", "nccl_error")
     take_all("train")
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         run = finish(train(claim(gpu1), resumed(40), *steps(41, 42)), "failed", "nccl_error")
     assert take_all("train") == []
     assert run.not_before is not None
     for early, published in ((1, []), (0, [run.pk])):
         queue_at(monkeypatch, run.not_before - timedelta(seconds=early))
-        with django_capture_on_commit_callbacks(execute=True):
+        with committed():
             assert queued_republish() == published
     assert take_all("train") == [[run.pk]]
 
@@ -156,10 +151,10 @@ def codes_of(root: type[errors.GrpoError]) -> set[str]:
 def test_what_follows_a_failure(before: dict[str, Any], follows: dict[str, Any]) -> None:
     """Tried again after `seconds` as the `number`th try, or ended; `words` is what the run then says."""
     decision = decide(**before)
-    found = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
+    outcome = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
     if isinstance(decision, Again):
-        found |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
-    assert found == follows
+        outcome |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
+    assert outcome == follows
 
 
 def test_only_causes_that_may_not_come_again_are_tried_again() -> None:

@@ -12,8 +12,8 @@ from grpo_core.broker import celery_transport
 
 
 def test_a_message_is_whole_from_the_moment_it_is_there(tmp_path: Path) -> None:
-    told = celery_transport("filesystem://", tmp_path)
-    folder = Path(told["broker_transport_options"]["data_folder_in"])
+    settings = celery_transport("filesystem://", tmp_path)
+    folder = Path(settings["broker_transport_options"]["data_folder_in"])
     torn: list[str] = []
     done = threading.Event()
 
@@ -32,7 +32,7 @@ def test_a_message_is_whole_from_the_moment_it_is_there(tmp_path: Path) -> None:
     onlooker = threading.Thread(target=look)
     onlooker.start()
     try:
-        with Connection(told["broker_url"], transport_options=told["broker_transport_options"]) as connection:
+        with Connection(settings["broker_url"], transport_options=settings["broker_transport_options"]) as connection:
             assert type(connection.transport).__module__ == "cohort.file_broker", app.conf.broker_url
             with closing(connection.SimpleQueue("much")) as queue:
                 for number in range(60):

@@ -1,47 +1,41 @@
-"""The frame: contrast of every colour pair, the security policy, no inline code, and what the sidebar shows whom."""
+"""The frame: contrast of every colour pair, the security policy, no inline code, what the sidebar shows whom; and how
+numbers, times, states and hostile text are shown, every expected value written by hand.
+"""
 
 import re
+from datetime import timedelta
 
 import pytest
 from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
+from django.utils import timezone
 
 from cohort import paths
 from cohort.accounts.models import Project, User
-from cohort.catalog.models import PromptDataset
 from cohort.csp import PLOTLY_MAP_STYLE, charts_csp
-from tests.web.clients import admin, stranger, viewer
-
-__all__ = ["admin", "stranger", "viewer"]  # fixtures
+from cohort.runs.models import AttemptState, RunState
+from cohort.templatetags import cohort as show
+from tests.tables import cases
+from tests.web.run_page import freeze
 
 _TOKENS = (paths.STATIC / "cohort" / "tokens.css").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"color-scheme: (light|dark);(.*?)\}", re.DOTALL)
 THEMES = [
     (scheme, dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", body))) for scheme, body in _BLOCK.findall(_TOKENS)
 ]
-SIGNALS = ("right", "wrong", "suspect")
-PAIRS = [
-    *[(text, ground, 4.5) for text in ("ink", "muted", "accent", *SIGNALS) for ground in ("bg", "panel")],
-    *[("ink", ground, 4.5) for ground in ("sunken", "accent-soft", *(f"{name}-soft" for name in SIGNALS))],
-    *[(name, f"{name}-soft", 4.5) for name in ("accent", *SIGNALS)],
-    ("muted", "sunken", 4.5),
-    ("on-accent", "accent", 4.5),
-    *[(line, "panel", 3) for line in ("control", "accent", "right", "wrong")],
-]
-"""(colour, ground, least contrast): 4.5 for text, 3 for edges and lines of charts."""
 
 
 def luminance(colour: str) -> float:
     """WCAG 2.2 relative luminance."""
-    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(colour: str, other: str) -> float:
+    light, dark = sorted((luminance(colour), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -55,8 +49,9 @@ def test_both_dark_blocks_are_the_same() -> None:
 def test_every_pair_of_colours_has_its_contrast(theme: int) -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     colours = THEMES[theme][1]
-    found = [(text, ground) for text, ground, least in PAIRS if contrast(colours[text], colours[ground]) < least]
-    assert found == []
+    rows = [case.values for case in cases("pages/contrasts", "colours", "grounds", "least")]
+    pairs = [(text, ground, least) for texts, grounds, least in rows for text in texts for ground in grounds]
+    assert [pair for pair in pairs if contrast(colours[pair[0]], colours[pair[1]]) < pair[2]] == []
 
 
 def test_no_template_holds_inline_code() -> None:
@@ -131,11 +126,53 @@ def test_counts_are_polled_as_a_partial(ours: Project, viewer: Client) -> None:
     assert 'id="count-nodes" hx-swap-oob="true">0<' in page
 
 
-def test_hostile_names_are_escaped_wherever_they_stand(ours: Project, admin: Client, dataset: PromptDataset) -> None:
-    attack = '"><script>alert(1)</script>\u202e'
-    Project.objects.filter(pk=ours.pk).update(name=attack)
-    PromptDataset.objects.filter(pk=dataset.pk).update(name=attack, source=attack)
-    for address in ("/p/ours/datasets/", f"/p/ours/datasets/{dataset.pk}/", "/projects/", "/p/ours/members/"):
-        page = admin.get(address).content.decode()
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page, address
-        assert ("<script>alert" in page, "\u202e" in page) == (False, False), address
+@pytest.mark.parametrize(("name", "value", "shown"), cases("pages/filters", "filter", "value", "shown"))
+def test_a_filter_shows_a_value(name: str, value: float | None, shown: str) -> None:
+    now = timezone.now()
+    with freeze(now):
+        given = now - timedelta(seconds=value) if name == "ago" and value is not None else value
+        text = getattr(show, name)(given)
+    assert text.replace("\u00a0", " ") == shown
+
+
+def test_a_duration_may_be_a_timedelta_and_places_be_chosen() -> None:
+    assert show.duration(timedelta(minutes=15)) == "15\u00a0min"
+    assert show.fixed(-1.005, 1) == "−1.0"
+
+
+def test_digest_keeps_the_whole_value_at_hand() -> None:
+    assert show.digest("0123456789abcdef") == '<span class="mono" title="0123456789abcdef">01234567…</span>'
+    assert show.digest("") == "–"
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u200b", "\x1b", "\u2066", "\ufeff", "\x00", "\u2028", "\u3164"])
+def test_unseen_characters_are_seen(character: str) -> None:
+    shown = show.visible(f"a{character}b")
+    assert character not in shown
+    assert f"\\u{ord(character):04x}</span>b" in shown
+
+
+def test_visible_escapes_and_keeps_what_is_harmless() -> None:
+    assert show.visible("<b>&\"'") == "&lt;b&gt;&amp;&quot;&#x27;"
+    assert show.visible("é 漢 😀\n\t−") == "é 漢 😀\n\t−"
+    assert show.visible(None) == ""
+    assert show.visible_text("a\u202eb<") == "a\\u202eb<"
+    show.visible("\ud800").encode()  # a lone surrogate can be sent
+
+
+@pytest.mark.parametrize("state", sorted({*RunState.values, *AttemptState.values}))
+def test_every_state_has_a_badge_with_its_word_and_a_sign(state: str) -> None:
+    badge = show.state_badge(state)
+    assert state.capitalize() in badge
+    assert 'aria-hidden="true"' in badge
+
+
+def test_small_marks() -> None:
+    assert show.squares([True, False, None, True]) == (
+        '<span class="squares" role="img" aria-label="2 of 4 right, 1 masked or not judged"><i class="right"></i>'
+        '<i class="wrong"></i><i class="masked"></i><i class="right"></i></span>'
+    )
+    assert 'max="1" value="0"' in show.progress(3, 0), "empty while the total is unknown"
+    assert 'max="120" value="84"' in show.progress(84, 120)
+    assert show.compact_json({"a": [1, "é"]}) == '{"a": [1, "é"]}'
+    assert show.compact_json("text") == "text"

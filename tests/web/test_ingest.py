@@ -9,7 +9,6 @@ import pytest
 import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
-from django.utils import timezone
 
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import StaleFence, attempt_finish
@@ -24,6 +23,7 @@ from grpo_core.wire import Finish
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 from tests.tables import cases
 from tests.web.batches import attempt, follow, resumed, run, saved, send
+from tests.web.control import fresh
 
 __all__ = ["attempt", "run"]  # fixtures
 
@@ -50,14 +50,12 @@ def refused(attempt: Attempt, *lines: records.Envelope | bytes) -> BadRecord:
 def test_every_kind_has_its_table_and_the_run_follows(attempt: Attempt, run: Run) -> None:
     assert send(attempt, *envelopes(WHOLE_RUN)) == 17
     assert rows() == [2, 2, 4, 2, 2, 1, 0, 6], "events: five phases and one of its own"
-    run.refresh_from_db()
-    assert (run.state, run.phase, run.step, run.steps_total) == ("evaluating", "saving", 2, 2)
+    assert (fresh(run).state, run.phase, run.step, run.steps_total) == ("evaluating", "saving", 2, 2)
     assert (run.first_metrics, run.latest_metrics) == ({"reward": 0.25}, {"reward": 0.75})
     assert run.seconds_per_step == 2.0, "the median of 1 and 3"
     moves = RunEvent.objects.filter(run=run, kind="state").values_list("data__to", "actor")
     assert list(moves)[2:] == [("evaluating", "trainer"), ("training", "trainer"), ("evaluating", "trainer")]
-    attempt.refresh_from_db()
-    assert attempt.manifest is not None
+    assert fresh(attempt).manifest is not None
     assert attempt.manifest["packages"] == {"torch": "2.13.0"}
     assert attempt.outcome is not None
     assert attempt.outcome["status"] == "finished"
@@ -76,8 +74,7 @@ def test_a_batch_sent_again_changes_nothing(attempt: Attempt, run: Run) -> None:
     before = (run.state, run.step, run.latest_metrics, run.seconds_per_step)
     for again in (batch, batch[:3], batch[8:12]):
         assert send(attempt, *again) == 17
-    run.refresh_from_db()
-    assert (run.state, run.step, run.latest_metrics, run.seconds_per_step) == before
+    assert (fresh(run).state, run.step, run.latest_metrics, run.seconds_per_step) == before
     assert (rows(), RunEvent.objects.count()) == (stored, events)
 
 
@@ -103,11 +100,9 @@ def test_only_the_beginning_before_a_gap_is_stored(attempt: Attempt) -> None:
 def test_speed_is_the_median_of_the_newest_twenty(attempt: Attempt, run: Run) -> None:
     slow, quick = [step(n, seconds=100.0) for n in range(1, 31)], [step(n, seconds=2.0) for n in range(31, 51)]
     send(attempt, *envelopes([phase("training", 50), *slow]))
-    run.refresh_from_db()
-    assert run.seconds_per_step == 100.0
+    assert fresh(run).seconds_per_step == 100.0
     send(attempt, *envelopes(quick, first=32))
-    run.refresh_from_db()
-    assert (run.step, run.seconds_per_step) == (50, 2.0)
+    assert (fresh(run).step, run.seconds_per_step) == (50, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -120,20 +115,13 @@ def test_one_bad_line_stores_nothing_of_the_batch(
     error = refused(attempt, envelopes([phase("training")])[0], content)
     assert error.code == code
     assert (names or "line 2") in str(error)
-    attempt.refresh_from_db()
-    assert attempt.acked_seq == 0
+    assert fresh(attempt).acked_seq == 0
 
 
 @pytest.mark.parametrize("kind", sorted(OWN_KINDS | {"phase", "resumed", "sealed"}))
 def test_a_trainer_writes_no_event_of_the_platform_s_own_kinds(attempt: Attempt, kind: str) -> None:
     forged = records.Event(type=kind, message="Extended by 5 steps", data={"to": "succeeded"})
     assert refused(attempt, *envelopes([phase("training"), forged])).code == "own_kind"
-
-
-def test_what_trainers_tell_today_is_taken(attempt: Attempt) -> None:
-    told = [records.Event(type=kind, message="m") for kind in ("loaded", "data", "warning", "samples_dropped")]
-    assert send(attempt, *envelopes(told)) == 4
-    assert set(RunEvent.objects.filter(attempt=attempt).values_list("actor", flat=True)) == {"trainer"}
 
 
 def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:
@@ -185,20 +173,17 @@ def test_text_that_postgresql_cannot_hold_is_shown_as_replaced(attempt: Attempt)
     assert RunEvent.objects.get(kind="x").data == {"k\ufffd": ["\ufffd"]}
 
 
-def test_a_stale_fence_writes_nothing(attempt: Attempt) -> None:
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_stale_fence_or_an_ended_attempt_writes_nothing(attempt: Attempt, ended: bool) -> None:
     batch = packed(envelopes(WHOLE_RUN))
     with pytest.raises(StaleFence):
         records_ingest(attempt=attempt, fence=attempt.fence + 1, body=batch)
-    Run.objects.update(fence=2)  # as a newer attempt's claim does
+    if ended:
+        attempt_finish(attempt=attempt, finish=Finish(fence=1, end="failed", code="error", message="", last_seq=0))
+    else:
+        Run.objects.update(fence=2)  # as a newer attempt's claim does
     with pytest.raises(StaleFence):
         records_ingest(attempt=attempt, fence=attempt.fence, body=batch)
-    assert not any(rows())
-
-
-def test_an_ended_attempt_writes_nothing(attempt: Attempt) -> None:
-    attempt_finish(attempt=attempt, finish=Finish(fence=1, end="failed", code="error", message="", last_seq=0))
-    with pytest.raises(StaleFence):
-        send(attempt, *envelopes(WHOLE_RUN))
     assert not any(rows())
 
 
@@ -263,9 +248,9 @@ def test_stored_leaves_are_those_of_what_is_read_back(attempt: Attempt) -> None:
     stored = StepCommitments.objects.get()
     assert (stored.attempt_id, stored.step, stored.count) == (attempt.pk, 1, 2)
     for sample in Sample.objects.all():
-        one = salted[0].samples[sample.index].model_copy(update={"completion": sample.completion})
-        found = leaf(bytes.fromhex(sample.salt), sample_content(salted[0], one))
-        assert found == bytes(stored.leaves)[32 * sample.index : 32 * sample.index + 32]
+        opened = salted[0].samples[sample.index].model_copy(update={"completion": sample.completion})
+        digest = leaf(bytes.fromhex(sample.salt), sample_content(salted[0], opened))
+        assert digest == bytes(stored.leaves)[32 * sample.index : 32 * sample.index + 32]
 
 
 def test_a_step_is_committed_to_once_and_after_it(attempt: Attempt) -> None:
@@ -304,8 +289,7 @@ def rewards(run: Run) -> list[float]:
 
 def test_what_came_after_the_checkpoint_is_superseded(attempt: Attempt, second: Attempt, run: Run) -> None:
     assert send(second, *envelopes([manifest(), resumed(2)])) == 2
-    run.refresh_from_db()
-    assert (run.step, run.first_metrics, run.latest_metrics) == (2, {"reward": 0.1}, {"reward": 0.2})
+    assert (fresh(run).step, run.first_metrics, run.latest_metrics) == (2, {"reward": 0.1}, {"reward": 0.2})
     assert send(second, *envelopes([phase("training", 9), step(3, reward=0.9)], first=3)) == 4
     for row in (attempt, second, run):
         row.refresh_from_db()
@@ -334,8 +318,7 @@ def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attemp
     Attempt.objects.filter(fence=1).update(valid_through=-1)
     Run.objects.filter(pk=run.pk).update(step=0)
     send(second, *envelopes([phase("training", 9), step(1, reward=0.6)]))
-    run.refresh_from_db()
-    assert (run.step, run.first_metrics, run.latest_metrics) == (1, {"reward": 0.6}, {"reward": 0.6})
+    assert (fresh(run).step, run.first_metrics, run.latest_metrics) == (1, {"reward": 0.6}, {"reward": 0.6})
     assert rewards(run) == [0.6]
 
 
@@ -349,15 +332,12 @@ def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attemp
         ([step(4)], "step_not_newer", "record 1"),
     ],
 )
-def test_what_contradicts_the_run_is_refused(
-    second: Attempt, run: Run, bodies: list[Any], code: str, names: str
-) -> None:
+def test_a_contradiction_is_refused(second: Attempt, run: Run, bodies: list[Any], code: str, names: str) -> None:
     """Of an attempt that only says that it went on, or begins where it should not, nothing is superseded."""
     with pytest.raises(BadRecord, match=names) as caught:
         send(second, *envelopes(bodies))
     assert caught.value.code == code
-    run.refresh_from_db()
-    assert run.step == 4
+    assert fresh(run).step == 4
     assert set(Attempt.objects.values_list("resumed_step", "valid_through")) == {(None, None)}
 
 
@@ -376,23 +356,9 @@ def test_one_checkpoint_is_the_best_and_one_that_made_room_says_so(attempt: Atte
     assert (stored[1].removed_at is None, stored[2].removed_at, stored[2].seconds) == (False, None, 0.5)
 
 
-def test_going_back_before_the_best_checkpoint_makes_the_one_before_it_the_best_again(
-    attempt: Attempt, run: Run
-) -> None:
+def test_going_back_before_the_best_makes_the_one_before_it_best(attempt: Attempt, run: Run) -> None:
     send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2), step(3)]))
     send(attempt, *envelopes([saved(3, best=True)], first=7))
     back = records.Resumed(step=2, checkpoint="checkpoints/step-000002", best=1)
     send(follow(attempt, run), *envelopes([back, phase("training", 9)]))
     assert [row.step for row in Checkpoint.objects.filter(best=True)] == [1]
-
-
-def test_records_are_progress(attempt: Attempt, run: Run) -> None:
-    """Any record says that something moves; so a stall that was seen before is over."""
-    for bodies, first in (([records.Event(type="x", message="")], 1), ([phase("training", 9), step(1)], 2)):
-        Attempt.objects.filter(pk=attempt.pk).update(progress_at=None)
-        Run.objects.filter(pk=run.pk).update(stalled_at=timezone.now())
-        send(attempt, *envelopes(bodies, first=first))
-        attempt.refresh_from_db()
-        run.refresh_from_db()
-        assert attempt.progress_at is not None
-        assert run.stalled_at is None

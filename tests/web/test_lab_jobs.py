@@ -32,8 +32,9 @@ from grpo_core.rewards import Rubric, Runner
 from grpo_core.wire import JobGiven
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
+from tests.tables import cases
 from tests.web.conftest import PROBLEMS, R1_EXACT
-from tests.web.control import stop_clock
+from tests.web.control import fresh, stop_clock
 from tests.web.worker_calls import Caller, refused
 from tests.worker.queues import take_all
 
@@ -57,11 +58,6 @@ class JobCaller(Caller):
 
     def finish(self, end: str, *, fence: int | None = None, **more: Any) -> Any:
         return self.post(f"{self.at}/finish", {"fence": fence or self.fence, "end": end, "seconds": 1.5, **more})
-
-
-@pytest.fixture
-def node(db: None) -> Caller:
-    return Caller(node_create(name="gpu-1")[1])
 
 
 @pytest.fixture
@@ -107,26 +103,21 @@ def result(spec: dict[str, Any] = RIGHT, *, completion: str = "2", count: int = 
     return made.model_dump(mode="json", by_alias=True)
 
 
-def faults(asked: Callable[[], object]) -> list[str]:
+def faults(make: Callable[[], object]) -> list[str]:
     with pytest.raises(ConfigError) as error:
-        asked()
+        make()
     return [problem.path for problem in error.value.problems]
 
 
 Ask = Callable[..., LabJob]
 
 
-def fresh(job: LabJob) -> LabJob:
-    job.refresh_from_db()
-    return job
-
-
 # ---------------------------------------------------------------------- asking
 
 
-def test_what_is_asked_for_waits_and_is_logged_and_told(ask: Ask, django_capture_on_commit_callbacks: Any) -> None:
+def test_what_is_asked_for_waits_and_is_logged_and_told(ask: Ask, committed: Any) -> None:
     take_all(LAB_QUEUE)
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         job = ask()
     assert (job.state, job.kind, job.version) == (JobState.WAITING, "try", None)
     assert job.spec_digest == Rubric(RewardConfig.model_validate(RIGHT)).digest
@@ -135,8 +126,8 @@ def test_what_is_asked_for_waits_and_is_logged_and_told(ask: Ask, django_capture
     assert take_all(LAB_QUEUE) == [[job.pk]]
 
 
-def test_faults_are_told_at_their_fields(
-    ask: Ask, dataset: PromptDataset, base_model: BaseModel, charlie: User
+def test_faults_name_fields(
+    ask: Ask, dataset: PromptDataset, base_model: BaseModel, charlie: User, alice: User
 ) -> None:
     wrong = copy.deepcopy(RIGHT)
     wrong["components"][0]["params"] = {"extract": "nowhere"}
@@ -149,23 +140,18 @@ def test_faults_are_told_at_their_fields(
     assert faults(lambda: ask("sample", many, dataset=dataset, base_model=base_model)) == ["options"]
     theirs = charlie.memberships.get().project
     assert faults(lambda: ask(project=theirs, options={"rows": 2}, dataset=dataset)) == ["dataset"]
+    node_present(node=node_create(name="gpu-9")[0], info=node_info(WORKS))
+    reads_tests = copy.deepcopy(PYTHON)
+    reads_tests["components"][0]["params"]["columns"] = ["tests"]  # type: ignore[index]
+    dataset.columns = {"level": 20}
+    assert faults(lambda: ask(options={"rows": 2}, spec=reads_tests, dataset=dataset)) == ["dataset"]
     with pytest.raises(ValueError, match="either a spec or a version"):
         ask(spec=None)
     assert not LabJob.objects.exists()
-
-
-def test_a_dataset_without_the_field_that_the_reward_reads(ask: Ask, dataset: PromptDataset) -> None:
-    spec = copy.deepcopy(PYTHON)
-    spec["components"][0]["params"]["columns"] = ["tests"]  # type: ignore[index]
-    node_present(node=node_create(name="gpu-9")[0], info=node_info(WORKS))
-    dataset.columns = {"level": 20}
-    assert faults(lambda: ask(options={"rows": 2}, spec=spec, dataset=dataset)) == ["dataset"]
     dataset.columns = {"tests": 20}
-    ask(options={"rows": 2}, spec=spec, dataset=dataset)
-
-
-def test_not_more_than_twenty_at_once(ask: Ask, alice: User) -> None:
-    first, *_ = [ask() for _ in range(MAX_OPEN)]
+    first = ask(options={"rows": 2}, spec=reads_tests, dataset=dataset)
+    for _ in range(MAX_OPEN - 1):
+        ask()
     with pytest.raises(ConfigError, match="the most"):
         ask()
     job_cancel(job=first, actor=alice)
@@ -192,7 +178,7 @@ def test_code_is_tried_only_where_a_sandbox_works(ask: Ask, node: Caller) -> Non
 # ---------------------------------------------------------------------- claim
 
 
-def test_a_claim_gives_all_that_the_job_needs(
+def test_a_claim_gives_what_the_job_needs(
     ask: Ask, node: Caller, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
     job = ask("sample", SAMPLING, dataset=dataset, base_model=base_model)
@@ -203,8 +189,11 @@ def test_a_claim_gives_all_that_the_job_needs(
     assert read.data is not None
     assert (read.kind, read.model.path, read.data.path) == ("sample", base_model.path, given.files[0].path)
     assert read.device == "cpu", "the worker's to say"
-    job.refresh_from_db()
-    assert (job.state, job.node, job.token_digest) == (JobState.RUNNING, Node.objects.get(), token_digest(given.token))
+    assert (fresh(job).state, job.node, job.token_digest) == (
+        JobState.RUNNING,
+        Node.objects.get(),
+        token_digest(given.token),
+    )
     assert job.lease_until - job.started_at == timedelta(seconds=60)  # type: ignore[operator]
     worker = JobCaller(given)
     fetched = worker.get(f"{worker.at}/files/{dataset.sha256}")
@@ -243,7 +232,9 @@ def test_a_stale_fence_writes_nothing(ask: Ask, node: Caller) -> None:
     assert refused(first.beat(fence=2)) == (409, "stale_fence")
     expire()
     assert first.beat().status_code == 200, "late, but nobody has taken it away yet"
+    LabJob.objects.update(lease_until=Now() + timedelta(days=1))  # as before the clock was set back
     assert jobs_expire() == []
+    assert LabJob.objects.filter(lease_until__lt=Now() + timedelta(seconds=61)).exists(), "no longer than any"
     expire()
     assert jobs_expire() == [job.pk]
     second = JobCaller(taken(node))
@@ -256,14 +247,9 @@ def test_a_stale_fence_writes_nothing(ask: Ask, node: Caller) -> None:
     assert refused(second.beat()) == (409, "stale_fence")
     assert refused(second.finish("failed", code="x")) == (409, "stale_fence")
     assert (fresh(job).state, job.error_code, job.error, job.seconds) == (JobState.DONE, "", "", 1.5)
-
-
-def test_a_finish_whose_answer_was_lost_changes_nothing(ask: Ask, node: Caller) -> None:
-    job, worker = ask(), JobCaller(taken(node))
-    assert worker.finish("done", result=result()).status_code == 204
-    before = fresh(job).finished_at
-    assert worker.finish("done", result=result(completion="another")).status_code == 204
-    assert (fresh(job).finished_at, (job.result or {})["samples"][0]["completion"]) == (before, "2")
+    finished_at = job.finished_at
+    assert second.finish("done", result=result(completion="another")).status_code == 204, "the answer was lost"
+    assert (fresh(job).finished_at, (job.result or {})["samples"][0]["completion"]) == (finished_at, "2")
 
 
 def test_a_revoked_node_loses_its_job_for_good(ask: Ask, node: Caller, alice: User) -> None:
@@ -278,7 +264,7 @@ def test_a_revoked_node_loses_its_job_for_good(ask: Ask, node: Caller, alice: Us
 # ---------------------------------------------------------------------- the end
 
 
-def test_progress_and_a_persons_wish_come_with_beats(ask: Ask, node: Caller, alice: User) -> None:
+def test_progress_and_a_cancel_come_with_beats(ask: Ask, node: Caller, alice: User) -> None:
     job, worker = ask(), JobCaller(taken(node))
     progress = {"phase": "scoring", "done": 3, "total": 9}
     assert worker.beat(progress=progress).json()["desired"] == "run"
@@ -294,6 +280,22 @@ def test_progress_and_a_persons_wish_come_with_beats(ask: Ask, node: Caller, ali
         job_cancel(job=job, actor=alice)
 
 
+def test_an_end_is_kept_with_what_cannot_be_stored_replaced_and_within_bounds(ask: Ask, node: Caller) -> None:
+    job, worker = ask(), JobCaller(taken(node))
+    end = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
+    assert worker.finish("failed", **end).status_code == 204
+    assert (fresh(job).state, job.error_code) == (JobState.FAILED, "model_error")
+    assert (job.error, job.log_tail) == ("no such\ufffd model", "last\ufffd line")
+    other, worker = ask(), JobCaller(taken(node))
+    for count, answer in ((9, (422, "bad_result")), (40, (413, "too_large"))):
+        large = result(completion="x" * (MAX_RESULT_BYTES // 8), count=count)
+        assert refused(worker.finish("done", result=large)) == answer
+    assert fresh(other).result is None
+    completion = "a\x00b\ud800c" + "x" * 1_000_000
+    assert worker.finish("done", result=result(completion=completion)).status_code == 204
+    assert (fresh(other).result or {})["samples"][0]["completion"].startswith("a\ufffdb\ufffdcx")
+
+
 def test_a_called_off_job_that_waits_is_lost_or_is_given_back_is_over(ask: Ask, node: Caller, alice: User) -> None:
     lost, released, waiting = ask(), ask(), ask()
     workers = [JobCaller(taken(node)), JobCaller(taken(node))]
@@ -306,48 +308,13 @@ def test_a_called_off_job_that_waits_is_lost_or_is_given_back_is_over(ask: Ask, 
     assert {job.state for job in LabJob.objects.all()} == {JobState.CANCELLED}
 
 
-def test_a_failure_is_kept_with_what_cannot_be_stored_replaced(ask: Ask, node: Caller) -> None:
+@pytest.mark.parametrize(("sent", "changed"), cases("lab/bad_results", "sent", "changed"))
+def test_what_is_no_result_is_refused_and_not_stored(ask: Ask, node: Caller, sent: Any, changed: Any) -> None:
     job, worker = ask(), JobCaller(taken(node))
-    end = {"code": "model_error", "message": "no such\x00 model", "log_tail": "last\x00 line"}
-    assert worker.finish("failed", **end).status_code == 204
-    assert (fresh(job).state, job.error_code) == (JobState.FAILED, "model_error")
-    assert (job.error, job.log_tail) == ("no such\ufffd model", "last\ufffd line")
-    other = ask()
-    assert JobCaller(taken(node)).finish("done", result=result(completion="a\x00b\ud800c")).status_code == 204
-    assert (fresh(other).result or {})["samples"][0]["completion"] == "a\ufffdb\ufffdc"
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        None,
-        {},
-        {"schema": "cohort-lab/1"},
-        *(
-            {**result(), **broken}
-            for broken in (
-                *({"kind": "both"}, {"rubric_digest": "0" * 64}, {"seconds": "long"}),
-                *({"surprise": 1}, {"cost": {"big": 2**60}}),
-            )
-        ),
-    ],
-    ids=["none", "empty", "schema alone", "kind", "digest", "seconds", "surprise", "large number"],
-)
-def test_what_is_no_result_is_refused_and_not_stored(ask: Ask, node: Caller, sent: dict[str, Any] | None) -> None:
-    job, worker = ask(), JobCaller(taken(node))
+    sent = {**result(), **changed} if changed else sent
     assert refused(worker.finish("done", result=sent)) == (422, "bad_result")
     assert (fresh(job).state, job.result) == (JobState.RUNNING, None)
     assert worker.finish("failed", code="bad_result", message="so").status_code == 204
-
-
-def test_a_result_that_is_too_large(ask: Ask, node: Caller) -> None:
-    ask()
-    worker = JobCaller(taken(node))
-    for count, answer in ((9, (422, "bad_result")), (40, (413, "too_large"))):
-        large = result(completion="x" * (MAX_RESULT_BYTES // 8), count=count)
-        assert refused(worker.finish("done", result=large)) == answer
-    assert LabJob.objects.get().result is None
-    assert worker.finish("done", result=result(completion="x" * 1_000_000)).status_code == 204
 
 
 # ---------------------------------------------------------------------- probes
@@ -359,9 +326,7 @@ def probed(spec: dict[str, Any]) -> dict[str, Any]:
         return probe_rubric(rubric, list(problems_builtin(rubric)), runner=runner, limit=2, source="builtin").to_json()
 
 
-def test_a_probe_of_a_version_is_kept_and_one_of_a_draft_is_not(
-    ask: Ask, node: Caller, verifier_version: VerifierVersion
-) -> None:
+def test_a_probe_is_kept_of_a_version_not_of_a_draft(ask: Ask, node: Caller, verifier_version: VerifierVersion) -> None:
     draft = ask("probe", {"problems": 2}, spec=R1_EXACT)
     report = probed(R1_EXACT)
     assert JobCaller(taken(node)).finish("done", result=report).status_code == 204
@@ -383,14 +348,12 @@ def test_a_probe_of_a_version_is_kept_and_one_of_a_draft_is_not(
 # ---------------------------------------------------------------------- the reconciler
 
 
-def test_lost_once_it_waits_again_lost_twice_it_fails(
-    ask: Ask, node: Caller, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_lost_once_it_waits_again_lost_twice_it_fails(ask: Ask, node: Caller, committed: Any) -> None:
     job = ask()
     take_all(LAB_QUEUE)
     taken(node)
     expire()
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         assert jobs_expire() == [job.pk]
     assert take_all(LAB_QUEUE) == [[job.pk]]
     assert (fresh(job).state, job.error_code) == (JobState.WAITING, "worker_lost")
@@ -404,26 +367,18 @@ def test_lost_once_it_waits_again_lost_twice_it_fails(
 
 def test_what_waits_long_is_told_again_but_never_on_top_of_a_message(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_published", {})
-    asked = stop_clock(monkeypatch, jobs)
+    moment = stop_clock(monkeypatch, jobs)
     both = [ask().pk, ask().pk]
     take_all(LAB_QUEUE)
-    LabJob.objects.update(created_at=asked - timedelta(seconds=9))
+    LabJob.objects.update(created_at=moment - timedelta(seconds=9))
     assert jobs_republish(clock=lambda: 1000) == [], "they wait for a moment only"
-    LabJob.objects.update(created_at=asked - timedelta(seconds=11))
+    LabJob.objects.update(created_at=moment - timedelta(seconds=11))
     assert jobs_republish(clock=lambda: 1000) == both
     assert jobs_republish(clock=lambda: 1029) == []
     assert jobs_republish(clock=lambda: 1031) == [], "their messages lie there still"
     assert sorted(take_all(LAB_QUEUE)) == [[pk] for pk in both], "within one millisecond their order is open"
     assert jobs_republish(clock=lambda: 1062) == both
     take_all(LAB_QUEUE)
-
-
-def test_a_lease_of_before_the_clock_was_set_back_is_no_longer_than_any(ask: Ask, node: Caller) -> None:
-    ask()
-    taken(node)
-    LabJob.objects.update(lease_until=Now() + timedelta(days=1))
-    assert jobs_expire() == []
-    assert LabJob.objects.filter(lease_until__lt=Now() + timedelta(seconds=61)).exists()
 
 
 def test_why_it_waits(ask: Ask, node: Caller, alice: User) -> None:

@@ -4,7 +4,6 @@ reward known to pay wrong answers launches only for a reason. Who may is in test
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from django.test import Client
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
-from cohort.catalog.reward_versions import difference, source_lines
 from cohort.catalog.services import verifier_version_create
 from cohort.lab.charts import histogram_drawn, interval_drawn
 from cohort.lab.gate import gate, launch_of
@@ -26,9 +24,8 @@ from cohort.templatetags.lab import call_time
 from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
-from tests.tables import cases
+from tests.web.control import fresh
 
-ClientFor = Callable[[User], Client]
 PYTHON = {
     "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
 }
@@ -42,11 +39,6 @@ def text_of(page: str) -> str:
 
 
 @pytest.fixture
-def client(client_for: ClientFor, oscar: User) -> Client:
-    return client_for(oscar)
-
-
-@pytest.fixture
 def job(oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel) -> LabJob:
     """Four groups of four: all right, mixed, all wrong, and one with an error."""
     return sampled(verifier_version, oscar, dataset, base_model, groups=["rrrr", "rwxr", "xxxx", "rwwe"])
@@ -55,96 +47,70 @@ def job(oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, 
 # ---------------------------------------------------------------- trying
 
 
-@pytest.mark.parametrize(
-    ("completion", "reward", "verdicts"),
-    [
-        ("<think>3+4</think><answer>7</answer>", "1.2", ["passed", "passed"]),
-        ("<think>3+4</think><answer>8</answer>", "0.2", ["passed", "not passed"]),
-        ("<answer>7</answer>", "1", ["not passed", "passed"]),
-        ("seven", "0", ["not passed", "not passed"]),
-    ],
-)
-def test_a_pasted_completion_is_scored_at_once(
-    client: Client, verifier_version: VerifierVersion, completion: str, reward: str, verdicts: list[str]
-) -> None:
-    data = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": completion}
+def test_a_pasted_completion_is_scored_at_once(operator: Client, verifier_version: VerifierVersion) -> None:
+    sent = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": "<answer>7</answer>"}
     for headers in ({"HX-Request": "true"}, {}):
-        page = client.post(f"{LAB}/try/", data, headers=headers).content.decode()
-        assert f"Reward <b>{reward}</b>" in page
-        assert re.findall(r"</span>((?:not )?passed)</span>", page) == verdicts
+        page = operator.post(f"{LAB}/try/", sent, headers=headers).content.decode()
+        assert "Reward <b>1</b>" in page
+        assert re.findall(r"</span>((?:not )?passed)</span>", page) == ["not passed", "passed"]
         assert ("<html" in page) == (not headers)
+    for meta in ("{", "[1]", "[" * 9999):  # further fields are an object
+        response = operator.post(f"{LAB}/try/", sent | {"meta": meta}, headers={"HX-Request": "true"})
+        assert 'id="id_meta_error"' in response.content.decode()
     assert not LabJob.objects.exists()
 
 
-def test_a_draft_is_tried_before_it_is_saved(client: Client, ours: Project) -> None:
+def test_a_draft_is_tried_before_it_is_saved(operator: Client, ours: Project) -> None:
     form = {"name": "", "on_error": "mask", "component-0-kind": "exact", "component-0-shown_kind": "exact"}
     form |= {"component-0-name": "answer", "component-0-weight": "2"}
-    page = client.post(f"{LAB}/draft/", form).content.decode()
+    page = operator.post(f"{LAB}/draft/", form).content.decode()
     spec = json.loads(re.search(r'name="spec" value="([^"]*)"', page)[1].replace("&quot;", '"'))  # type: ignore[index]
     sent = {"spec": json.dumps(spec), "answer": "7", "completion": "<answer>7</answer>"}
-    assert "Reward <b>2</b>" in client.post(f"{LAB}/try/", sent).content.decode()
-    again = client.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
+    assert "Reward <b>2</b>" in operator.post(f"{LAB}/try/", sent).content.decode()
+    again = operator.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
     assert 'name="component-0-weight" value="2.0"' in again
     faulty = form | {"component-0-kind": "regex", "component-0-shown_kind": "regex", "component-0-p_pattern": "(a"}
-    assert client.post(f"{LAB}/draft/", faulty).status_code == 422
+    assert operator.post(f"{LAB}/draft/", faulty).status_code == 422
     assert not Verifier.objects.exists()
 
 
-@pytest.mark.parametrize("sent", [{"version": "999"}, {"version": "x"}, {"spec": "{"}, {"spec": "{}"}, {}])
-def test_what_no_page_of_ours_sends_is_404(client: Client, ours: Project, sent: dict[str, str]) -> None:
-    assert client.post(f"{LAB}/try/", sent).status_code == 404
-    assert client.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
-
-
-def test_another_project_s_version_is_404(
-    client_for: ClientFor, charlie: User, verifier_version: VerifierVersion
+def test_what_no_page_sends_and_another_project_s_version_are_404(
+    operator: Client, stranger: Client, verifier_version: VerifierVersion
 ) -> None:
-    sent = {"version": str(verifier_version.pk), "answer": "1", "completion": "1"}
-    assert client_for(charlie).post("/p/theirs/lab/try/", sent).status_code == 404
+    for sent in ({"version": "999"}, {"version": "x"}, {"spec": "{"}, {"spec": "{}"}, {}):
+        assert operator.post(f"{LAB}/try/", sent).status_code == 404
+        assert operator.post(f"{LAB}/ask/", sent | {"what": "probe"}).status_code == 404
+    foreign = {"version": str(verifier_version.pk), "answer": "1", "completion": "1"}
+    assert stranger.post("/p/theirs/lab/try/", foreign).status_code == 404
 
 
-def test_given_code_is_never_run_here_but_asked_for(client: Client, ours: Project, oscar: User) -> None:
+def test_given_code_is_never_run_here_but_asked_for(operator: Client, ours: Project, oscar: User) -> None:
     version = verifier_version_create(project=ours, actor=oscar, name="own", spec=PYTHON)
     sent = {"version": str(version.pk), "answer": "7", "completion": "7", "meta": '{"tests": [1]}'}
-    assert client.post(f"{LAB}/try/", sent).status_code == 422, "no node is there that could keep it apart"
+    assert operator.post(f"{LAB}/try/", sent).status_code == 422, "no node is there that could keep it apart"
     lab_node()
-    answer: Any = client.post(f"{LAB}/try/", sent)
+    answer: Any = operator.post(f"{LAB}/try/", sent)
     job = LabJob.objects.get()
     assert answer.url == f"{LAB}/jobs/{job.pk}/"
     assert (job.kind, job.needs_sandbox, job.created_by) == ("try", True, oscar)
     assert job.options["texts"] == [{"prompt": "", "answer": "7", "completion": "7", "meta": {"tests": [1]}}]
 
 
-@pytest.mark.parametrize("meta", ["{", "[1]", "[" * 9999])
-def test_further_fields_are_an_object(client: Client, verifier_version: VerifierVersion, meta: str) -> None:
-    sent = {"version": str(verifier_version.pk), "answer": "7", "completion": "7", "meta": meta}
-    response = client.post(f"{LAB}/try/", sent, headers={"HX-Request": "true"})
-    assert 'id="id_meta_error"' in response.content.decode()
-
-
 # ---------------------------------------------------------------- asking
 
 
 def test_samples_rows_and_a_probe_are_asked_for(
-    client: Client, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
+    operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset, base_model: BaseModel
 ) -> None:
     ids = {"version": str(verifier_version.pk)}
-    sample = {"sample-dataset": dataset.pk, "sample-base_model": base_model.pk, "sample-problems": 8}
-    sample |= {"sample-group_size": 4, "sample-temperature": 0.7, "sample-top_p": 1, "sample-seed": 3}
-    sample |= {"sample-max_completion_tokens": 64, "sample-template": "Q: {prompt}\nA:"}
-    client.post(f"{LAB}/ask/", {**ids, "what": "sample", **sample})
-    client.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
-    client.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
+    options = {"problems": 8, "group_size": 4, "temperature": 0.7, "top_p": 1.0, "seed": 3}
+    options |= {"max_completion_tokens": 64, "template": "Q: {prompt}\nA:"}
+    sample = {f"sample-{name}": value for name, value in {**options, "dataset": dataset.pk}.items()}
+    operator.post(f"{LAB}/ask/", {**ids, "what": "sample", "sample-base_model": base_model.pk, **sample})
+    operator.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
+    operator.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
     made = {job.kind: job for job in LabJob.objects.all()}
-    assert made["sample"].options == {
-        "problems": 8,
-        "group_size": 4,
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "max_completion_tokens": 64,
-        "template": "Q: {prompt}\nA:",
-        "seed": 3,
-    }
+    assert made["sample"].options == options
     assert (made["sample"].base_model, made["sample"].dataset) == (base_model, dataset)
     assert (made["try"].options["rows"], made["try"].dataset) == (5, dataset)
     assert (made["probe"].options, made["probe"].dataset) == ({"problems": 9, "seed": 1}, None)
@@ -152,13 +118,13 @@ def test_samples_rows_and_a_probe_are_asked_for(
 
 
 def test_what_cannot_be_asked_for_is_said_beside_its_field(
-    client: Client, verifier_version: VerifierVersion, dataset: PromptDataset
+    operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset
 ) -> None:
     sent = {"version": str(verifier_version.pk), "what": "rows", "rows-dataset": dataset.pk, "rows-rows": "999999"}
-    response = client.post(f"{LAB}/ask/", sent)
+    response = operator.post(f"{LAB}/ask/", sent)
     assert response.status_code == 422
     assert 'id="id_rows-rows_error"' in response.content.decode()
-    missing = client.post(f"{LAB}/ask/", sent | {"what": "sample", "sample-problems": "many"})
+    missing = operator.post(f"{LAB}/ask/", sent | {"what": "sample", "sample-problems": "many"})
     assert {"base_model", "dataset", "problems"} <= set(missing.context["sample_form"].errors)
     assert not LabJob.objects.exists()
 
@@ -166,34 +132,31 @@ def test_what_cannot_be_asked_for_is_said_beside_its_field(
 # ---------------------------------------------------------------- a job's page
 
 
-def test_a_waiting_job_polls_and_can_be_called_off(
-    client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
+def test_a_job_polls_is_called_off_and_says_why_it_failed(
+    operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
 ) -> None:
-    job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
+    job, other = (
+        job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={}) for _ in range(2)
+    )
     address = f"{LAB}/jobs/{job.pk}/"
-    seen = re.search(r"live/\?v=([^\"]*)", client.get(address).content.decode())
+    seen = re.search(r"live/\?v=([^\"]*)", operator.get(address).content.decode())
     assert seen is not None
     live = f"{address}live/?v={seen[1]}"
-    assert client.get(live).status_code == 204
+    assert operator.get(live).status_code == 204
     claimed(job)
-    assert client.get(live).status_code == 200
-    client.post(f"{address}cancel/")
-    job.refresh_from_db()
-    assert job.cancel_asked
-
-
-def test_a_failed_job_says_why(client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion) -> None:
-    job = job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={})
-    failed(job, "the folder tiny is not there", "Traceback <b>")
-    page = client.get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    assert operator.get(live).status_code == 200
+    operator.post(f"{address}cancel/")
+    assert fresh(job).cancel_asked
+    failed(other, "the folder tiny is not there", "Traceback <b>")
+    page = operator.get(f"{LAB}/jobs/{other.pk}/").content.decode()
     assert "the folder tiny is not there" in page
     assert "Traceback &lt;b&gt;" in page
 
 
-def test_what_a_base_model_answered(client_for: ClientFor, bob: User, job: LabJob) -> None:
+def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
     """Rewards by hand: rrrr 4 × 1.2; rwxr 1.2, 0.2, 0, 1.2; xxxx 0; rww 1.2, 0.2, 0.2 and one without: 9 × 1.2 is not
     there, but 7 × 1.2 + 3 × 0.2 = 9 over 15 samples: 0.6."""
-    page = client_for(bob).get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    page = viewer.get(f"{LAB}/jobs/{job.pk}/").content.decode()
     text = text_of(page)
     for words in ("2 of 4 prompts", "all right 1", "mixed 2", "all wrong 1", "Mean reward 0.600", "Without a reward 1"):
         assert words in text
@@ -209,46 +172,36 @@ def test_what_a_base_model_answered(client_for: ClientFor, bob: User, job: LabJo
     assert "<script>alert(1)" not in page
 
 
-def test_a_group_s_samples_are_browsed(client_for: ClientFor, bob: User, job: LabJob) -> None:
-    client, address = client_for(bob), f"{LAB}/jobs/{job.pk}"
-    page = client.get(f"{address}/groups/0/").content.decode()
+def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob) -> None:
+    address = f"{LAB}/jobs/{job.pk}"
+    page = viewer.get(f"{address}/groups/0/").content.decode()
     assert page.count("<article") == 4
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
     assert f"{address}/groups/1/" in page
-    assert client.get(f"{address}/groups/4/").status_code == 404
-    result = client.get(f"{address}/result.json")
+    assert viewer.get(f"{address}/groups/4/").status_code == 404
+    result = viewer.get(f"{address}/result.json")
     assert result.json()["schema"] == "cohort-lab/1"
     assert "attachment" in result.headers["Content-Disposition"]
+    options = {"texts": [{"completion": "x", "answer": "7"}]}
+    alone = job_ask(project=job.project, actor=oscar, kind="try", version=job.version, options=options)
+    finished(alone, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
+    text = text_of(viewer.get(f"{LAB}/jobs/{alone.pk}/").content.decode())
+    assert ("Answer scored" in text, "no signal" in text) == (True, False)
 
 
-def test_a_probe_of_a_form_says_which_wrong_answers_it_pays(
-    client_for: ClientFor, ours: Project, oscar: User, bob: User, dataset: PromptDataset
+def test_a_probe_names_wrong_answers_it_pays(
+    ours: Project, oscar: User, viewer: Client, dataset: PromptDataset
 ) -> None:
     version = format_only(ours, oscar)
     probe = probed(version, oscar, dataset)
     assert probe.verdict == "pays_wrong"
-    page = client_for(bob).get(f"{LAB}/jobs/{probe.job_id}/").content.decode()
+    page = viewer.get(f"{LAB}/jobs/{probe.job_id}/").content.decode()
     assert all(f'id="class-{name}"' in page for name in probe.pays_wrong)
-    reward = client_for(bob).get(f"/p/ours/rewards/{version.verifier_id}/").content.decode()
+    reward = viewer.get(f"/p/ours/rewards/{version.verifier_id}/").content.decode()
     assert f"{LAB}/jobs/{probe.job_id}/" in reward
-    for text in (reward, client_for(bob).get(f"{LAB}/").content.decode()):
+    for text in (reward, viewer.get(f"{LAB}/").content.decode()):
         assert "pays wrong answers" in text_of(text)
-
-
-def test_rows_without_groups_show_their_answers(
-    client: Client, ours: Project, oscar: User, verifier_version: VerifierVersion, job: LabJob
-) -> None:
-    options = {"texts": [{"completion": "x", "answer": "7"}]}
-    other = job_ask(project=ours, actor=oscar, kind="try", version=verifier_version, options=options)
-    finished(other, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
-    text = text_of(client.get(f"{LAB}/jobs/{other.pk}/").content.decode())
-    assert "Answer scored" in text
-    assert "no signal" not in text
-
-
-CHECK = "/p/ours/rewards/check/"
-SOURCE = "def verify(sample):\n    return 1.0\n"
 
 
 def test_bars_are_as_high_as_their_counts() -> None:
@@ -280,80 +233,6 @@ def test_a_call_s_time_is_told_from_microseconds_on(seconds: float, words: str) 
     assert call_time(seconds).replace("\xa0", " ") == words
 
 
-def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
-    lines = source_lines("\n".join("abcdefgh"), "\n".join("abcdEfghi"))
-    assert [(line.sign, line.before, line.after, line.text) for line in lines] == [
-        ("…", None, None, ""),
-        *((" ", number, number, text) for number, text in ((2, "b"), (3, "c"), (4, "d"))),
-        ("−", 5, None, "e"),
-        ("+", None, 5, "E"),
-        *((" ", number, number, text) for number, text in ((6, "f"), (7, "g"), (8, "h"))),
-        ("+", None, 9, "i"),
-    ]
-
-
-def test_versions_are_compared_component_by_component(
-    client_for: ClientFor, ours: Project, oscar: User, bob: User
-) -> None:
-    python = {"name": "own", "kind": "python", "weight": 1.0, "params": {"source": SOURCE}}
-    changed = python | {"weight": 0.5, "params": {"source": SOURCE + "# more\n", "memory_mb": 64}}
-    specs = (
-        {"components": [python]},
-        {"components": [{"name": "form", "kind": "r1_format"}, changed], "on_error": "zero"},
-    )
-    first, second = (verifier_version_create(project=ours, actor=oscar, name="own", spec=spec) for spec in specs)
-    found = difference(first, second)
-    assert [(field.name, field.before, field.after) for field in found.head] == [("on_error", "mask", "zero")]
-    components = {component.name: component for component in found.components}
-    assert components["form"].change == "added"
-    own = components["own"]
-    assert [(field.name, field.before, field.after, field.has_before) for field in own.settings] == [
-        ("weight", 1.0, 0.5, True),
-        ("memory_mb", None, 64, False),
-    ]
-    assert [line.text for line in own.sources[0][1] if line.sign == "+"] == ["# more"]
-    assert difference(second, second).none
-    page = client_for(bob).get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
-    assert "# more" in page
-
-
-# ---------------------------------------------------------------- source as one types
-
-
-def check(client: Client, source: str, **more: str) -> str:
-    sent = {"row": "0", "component-0-kind": "python", "component-0-shown_kind": "python"}
-    sent |= {"component-0-p_source": source, **{f"component-0-p_{name}": text for name, text in more.items()}}
-    return client.post(CHECK, sent).content.decode()
-
-
-@pytest.mark.parametrize(
-    ("source", "line", "names"),
-    [*cases("catalog/source_faults", "source", "line", "names"), ("(" * 5000, "1", ""), ("#" * 70_001, "1", "bytes")],
-)
-def test_what_is_wrong_is_said_with_its_line(client: Client, source: str, line: str, names: str) -> None:
-    page = check(client, source)
-    assert f'data-lines="{line} ' in page
-    assert names in page
-
-
-def test_packages_that_are_chosen_may_be_imported(client: Client) -> None:
-    source = f"import numpy\n{SOURCE}"
-    assert 'data-lines="1 ' in check(client, source)
-    assert "It parses" in check(client, source, packages="numpy")
-
-
-def test_source_is_shown_escaped(client: Client) -> None:
-    page = check(client, "<script>alert(1)</script>")
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-
-
-@pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
-def test_a_row_that_no_page_sends_is_harmless(client: Client, row: str) -> None:
-    for address in (CHECK, "/p/ours/rewards/component/"):
-        assert client.post(address, {"row": row}).status_code == 200
-
-
 REASON = "Only the form is to be learned in this warm-up."
 NEW = "/p/ours/runs/new/"
 
@@ -369,8 +248,8 @@ def draft(maker: Maker, version: VerifierVersion) -> Run:
 
 
 def entry(kind: str) -> Any:
-    (found,) = [json.loads(bytes(row.body)) for row in AuditEntry.objects.filter(kind=kind)]
-    return found
+    (body,) = [json.loads(bytes(row.body)) for row in AuditEntry.objects.filter(kind=kind)]
+    return body
 
 
 def noted(run: Run) -> LaunchProbe:
@@ -399,8 +278,7 @@ def test_without_a_reason_of_fit_length_nothing_is_launched(maker: Maker, held: 
     with pytest.raises(ConfigError) as refused:
         run_submit(run=run, actor=maker.actor, probe_override=reason)
     assert [fault.path for fault in refused.value.problems] == ["probe_override"]
-    run.refresh_from_db()
-    assert run.state == "draft"
+    assert fresh(run).state == "draft"
     assert not LaunchProbe.objects.exists()
     assert not AuditEntry.objects.filter(kind__in=["run_submitted", "hold_back_overridden"]).exists()
 
@@ -420,7 +298,10 @@ def test_a_reason_is_kept_with_what_was_known(maker: Maker, held: VerifierProbe)
     assert entry("run_submitted")["data"]["reward_probe"] == known
 
 
-def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_version: VerifierVersion) -> None:
+def test_an_unprobed_reward_launches_and_that_is_kept(
+    operator: Client, maker: Maker, chosen: dict[str, str], verifier_version: VerifierVersion
+) -> None:
+    assert "never probed" in operator.post(NEW, chosen | {"action": "check"}).content.decode()
     run = draft(maker, verifier_version)
     run_submit(run=run, actor=maker.actor, probe_override=REASON)
     launch = noted(run)
@@ -428,6 +309,7 @@ def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_ver
     assert (launch.overridden, launch.reason) == (False, ""), "nothing asked for a reason"
     assert entry("run_submitted")["data"]["reward_probe"] == {"state": "unprobed", "pays_wrong": [], "probe": None}
     assert not AuditEntry.objects.filter(kind="hold_back_overridden").exists()
+    assert "not probed" in operator.get(f"/p/ours/runs/{run.pk}/").content.decode()
     with pytest.raises(DatabaseError), transaction.atomic():
         LaunchProbe.objects.update(reason="another")
 
@@ -436,39 +318,29 @@ def test_an_unprobed_reward_launches_and_that_is_kept(maker: Maker, verifier_ver
 
 
 def test_the_form_launches_for_a_reason_that_every_page_tells(
-    client_for: ClientFor, oscar: User, bob: User, chosen: dict[str, str], held: VerifierProbe
+    operator: Client, viewer: Client, chosen: dict[str, str], held: VerifierProbe
 ) -> None:
-    client, form = client_for(oscar), chosen | {"verifier_version": str(held.version_id)}
-    assert 'id="reward-gate"' in client.post(NEW, form | {"action": "check"}).content.decode()
-    refused = client.post(NEW, form | {"action": "launch", "probe_override": "because"})
+    form = chosen | {"verifier_version": str(held.version_id)}
+    assert 'id="reward-gate"' in operator.post(NEW, form | {"action": "check"}).content.decode()
+    refused = operator.post(NEW, form | {"action": "launch", "probe_override": "because"})
     assert refused.status_code == 422
     assert ">\nbecause</textarea>" in refused.content.decode(), "what was typed stays"
     assert not Run.objects.exists()
-    assert client.post(NEW, form | {"action": "draft"}).status_code == 302, "a draft needs no reason"
-    answer: Any = client.post(NEW, form | {"action": "launch", "probe_override": f"{REASON} {HOSTILE}"})
+    assert operator.post(NEW, form | {"action": "draft"}).status_code == 302, "a draft needs no reason"
+    answer: Any = operator.post(NEW, form | {"action": "launch", "probe_override": f"{REASON} {HOSTILE}"})
     assert answer.url == f"/p/ours/runs/{Run.objects.latest('pk').pk}/"
     for address in (answer.url, f"/p/ours/rewards/{held.version.verifier_id}/"):
-        page = client_for(bob).get(address).content.decode()
+        page = viewer.get(address).content.decode()
         assert all(part in page for part in (REASON, HOSTILE_SHOWN, "oscar"))
         assert "<script>alert(1)" not in page
 
 
-def test_a_draft_of_it_asks_for_the_reason_at_its_launch(
-    client_for: ClientFor, oscar: User, maker: Maker, held: VerifierProbe
-) -> None:
+def test_a_draft_of_it_asks_for_the_reason_at_its_launch(operator: Client, maker: Maker, held: VerifierProbe) -> None:
     run = draft(maker, held.version)
-    client, address = client_for(oscar), f"/p/ours/runs/{run.pk}/submit/"
+    address = f"/p/ours/runs/{run.pk}/submit/"
     for reason in ({}, {"probe_override": "because"}):
-        asked = client.post(address, reason)
-        assert asked.status_code == 409
-        assert 'name="probe_override"' in asked.content.decode()
-    assert client.post(address, {"probe_override": REASON}).status_code == 302
-    run.refresh_from_db()
-    assert run.state == "queued"
-
-
-def test_unprobed_is_said_in_plain_sight(client_for: ClientFor, oscar: User, chosen: dict[str, str]) -> None:
-    client = client_for(oscar)
-    assert "never probed" in client.post(NEW, chosen | {"action": "check"}).content.decode()
-    client.post(NEW, chosen | {"action": "launch"})
-    assert "not probed" in client.get(f"/p/ours/runs/{Run.objects.get().pk}/").content.decode()
+        response = operator.post(address, reason)
+        assert response.status_code == 409
+        assert 'name="probe_override"' in response.content.decode()
+    assert operator.post(address, {"probe_override": REASON}).status_code == 302
+    assert fresh(run).state == "queued"

@@ -150,19 +150,19 @@ class Lease(RuleBasedStateMachine):
     def one_writes_a_step(self, which: int, cut: bool) -> None:
         tried, run, owns = self.pick(which)
         step = max(tried.began, 0) + tried.acked + 1
-        found: list[records.Record] = []
+        bodies: list[records.Record] = []
         if not tried.trains:
-            found += [resumed(tried.began)] if tried.began >= 0 else []
-            found.append(records.PhaseStarted(phase="training", total=100))
-        found.append(records.StepMetrics(step=step, metrics={"reward": 0.5}, seconds={"total": 1.0}))
+            bodies += [resumed(tried.began)] if tried.began >= 0 else []
+            bodies.append(records.PhaseStarted(phase="training", total=100))
+        bodies.append(records.StepMetrics(step=step, metrics={"reward": 0.5}, seconds={"total": 1.0}))
         if cut:
-            found.append(checkpoint(step))
+            bodies.append(checkpoint(step))
         if not owns:
             tried.row.acked_seq, tried.row.state = tried.acked, "running"  # as its worker believes
-            self.refused(lambda: ingest(tried.row, found), StaleFence)
+            self.refused(lambda: ingest(tried.row, bodies), StaleFence)
             return
-        ingest(tried.row, found)
-        tried.acked += len(found)
+        ingest(tried.row, bodies)
+        tried.acked += len(bodies)
         assert tried.row.acked_seq == tried.acked
         run.state, tried.trains = "training", True
         if cut:
@@ -207,8 +207,8 @@ class Lease(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10**6), off=st.sampled_from([0, 0, 1]))
     def a_worker_starts_again(self, which: int, off: int) -> None:
         tried, run, owns = self.pick(which)
-        told = LostAttempts(attempts=[LostAttempt(attempt_id=tried.row.pk, fence=tried.row.fence + off)])
-        released = attempts_released(node=tried.row.node, lost=told)
+        lost = LostAttempts(attempts=[LostAttempt(attempt_id=tried.row.pk, fence=tried.row.fence + off)])
+        released = attempts_released(node=tried.row.node, lost=lost)
         assert released == ([tried.row.run_id] if owns and not off else [])
         if released:
             self.ends(tried, run, "lost", "worker_lost")
@@ -310,9 +310,9 @@ class Lease(RuleBasedStateMachine):
         if not hasattr(self, "runs"):
             return
         type(self).steps += 1
-        found = {key: rest for key, *rest in Run.objects.values_list("pk", "state", "desired", "fence")}
+        states = {key: rest for key, *rest in Run.objects.values_list("pk", "state", "desired", "fence")}
         must = {key: [run.state, run.desired, run.fence] for key, run in self.runs.items()}
-        assert found == must
+        assert states == must
         owners = list(Attempt.objects.filter(state="running").values_list("run_id", "pk", "fence"))
         assert sorted(owners) == sorted((key, run.owner, run.fence) for key, run in self.runs.items() if run.owner)
         assert len(owners) <= LIMIT

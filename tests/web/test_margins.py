@@ -17,10 +17,9 @@ from grpo_core.errors import ConfigError
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_evaluation, put_in
 from tests.factories.suites import ITEMS, add_suite, upload
-from tests.web.form_page import said, value
+from tests.web.form_page import note, value
 from tests.web.run_page import page_of, words
 
-ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
 
 
@@ -54,47 +53,44 @@ def old(draft: Run, maker: Maker) -> Run:
 
 @pytest.mark.parametrize(("text", "taken"), [("0.2", True), ("0.21", False), ("5", False)])
 def test_one_larger_than_20_points_is_taken_by_no_form(
-    client_for: ClientFor, ours: Project, oscar: User, chosen: dict[str, str], text: str, taken: bool
+    ours: Project, oscar: User, chosen: dict[str, str], text: str, taken: bool, operator: Client
 ) -> None:
-    client, suite = client_for(oscar), add_suite(ours, oscar, name="planets")
+    suite = add_suite(ours, oscar, name="planets")
     sent: dict[str, str] = {f"suite.{suite.pk}": "true", f"suite.{suite.pk}.margin": text}
-    answers = [client.post(NEW, {**chosen, **more, "action": "draft"}) for more in (sent, {"eval.margin": text})]
-    answers.append(upload(client, ("items.jsonl", ITEMS), margin=text))
+    answers = [operator.post(NEW, {**chosen, **more, "action": "draft"}) for more in (sent, {"eval.margin": text})]
+    answers.append(upload(operator, ("items.jsonl", ITEMS), margin=text))
     assert [answer.status_code for answer in answers] == [302 if taken else 422] * 3
     assert (Run.objects.count(), EvalSuite.objects.count()) == ((2, 2) if taken else (0, 1))
     if not taken:
         of_suite, of_all, of_upload = (answer.content.decode() for answer in answers)
-        assert "at most 0.2 (20 points)" in said(of_suite, f"f-suite-{suite.pk}-margin")
+        assert "at most 0.2 (20 points)" in note(of_suite, f"f-suite-{suite.pk}-margin")
         assert value(of_suite, f"suite.{suite.pk}.margin") == text
-        assert "at most 0.2 (20 points)" in said(of_all, "f-eval-margin")
+        assert "at most 0.2 (20 points)" in note(of_all, "f-eval-margin")
         assert "at most 0.2 (20 points)" in of_upload.split('id="id_margin_error"')[1][:300]
 
 
-def test_an_old_run_is_shown_as_it_was_judged_and_its_clone_asks_for_another(
-    client_for: ClientFor, oscar: User, old: Run
-) -> None:
-    client = client_for(oscar)
-    assert "worse within margin 100" in words(page_of(client, old, "evaluations/"))
+def test_an_old_run_is_shown_as_it_was_judged_and_its_clone_asks_for_another(operator: Client, old: Run) -> None:
+    assert "worse within margin 100" in words(page_of(operator, old, "evaluations/"))
     for page in ("config/", "config.yaml"):
-        assert "margin: 1.0" in page_of(client, old, page)
-    form = client.get(NEW, {"clone": old.pk}).content.decode()
+        assert "margin: 1.0" in page_of(operator, old, page)
+    form = operator.get(NEW, {"clone": old.pk}).content.decode()
     assert value(form, "eval.margin") == "1"
     assert value(form, f"suite.{old.run_suites.get().version_id}.margin") == "1"
 
 
 @pytest.mark.django_db
-def test_an_old_run_is_sealed_as_it_was_judged(client_for: ClientFor, bob: User, launch: Callable[..., Run]) -> None:
+def test_an_old_run_is_sealed_as_it_was_judged(viewer: Client, launch: Callable[..., Run]) -> None:
     run = launch()
     with_margin(run, 1.0)
     document = json.loads(record_seal(run=sealed_run.finished(run)).document)
-    assert [one["margin"] for one in document["sections"]["behaviour"]["performance"]["value"]] == [1]
-    assert "margin 100" in words(page_of(client_for(bob), run, "record/"))
+    assert [entry["margin"] for entry in document["sections"]["behaviour"]["performance"]["value"]] == [1]
+    assert "margin 100" in words(page_of(viewer, run, "record/"))
 
 
-def test_an_old_draft_is_not_launched(client_for: ClientFor, oscar: User, draft: Run) -> None:
+def test_an_old_draft_is_not_launched(oscar: User, draft: Run, operator: Client) -> None:
     with pytest.raises(ConfigError, match=r"eval\.suites\.0\.margin: "):
         run_submit(run=draft, actor=oscar)
-    page = client_for(oscar).post(f"/p/ours/runs/{draft.pk}/submit/", follow=True).content.decode()
+    page = operator.post(f"/p/ours/runs/{draft.pk}/submit/", follow=True).content.decode()
     assert "Nothing was done: eval.margin: " in words(page)
     assert Run.objects.get().state == "draft"
     with_margin(draft, 0.2)
@@ -112,9 +108,7 @@ def test_an_old_draft_is_not_launched(client_for: ClientFor, oscar: User, draft:
     ],
     ids=["retry", "from the start", "extend", "resume"],
 )
-def test_an_old_run_is_not_put_back_to_work(
-    oscar: User, old: Run, state: str, again: Callable[[Run, User], None]
-) -> None:
+def test_an_old_run_is_not_restarted(oscar: User, old: Run, state: str, again: Callable[[Run, User], None]) -> None:
     put_in(old, state)
     with pytest.raises(NotPossible, match=r"eval\.margin: "):
         again(old, oscar)

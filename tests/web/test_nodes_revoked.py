@@ -14,14 +14,13 @@ from cohort.runs.nodes import node_rotate
 from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel, run_retry
 from tests.factories.worker import NODE, envelopes, packed, phase, step
-from tests.web import control, worker_calls
-from tests.web.control import checkpoint, steps, waited_for_its_record, why
+from tests.web import control
+from tests.web.control import checkpoint, fresh, steps, waited_for_its_record, why
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused, run
 
-__all__ = ["node", "run"]  # fixtures
+__all__ = ["run"]  # fixtures
 
 pytestmark = pytest.mark.django_db
-node = worker_calls.node
 BATCH = packed(envelopes([phase("training", 9), step(1)]))
 
 
@@ -47,12 +46,9 @@ def test_a_new_token_does_not_bring_the_old_attempt_s_back(row: Node, thief: Att
     assert refused(thief.get(f"{thief.at}/files/{'0' * 64}")) == (409, "stale_fence")
 
 
-def test_what_ran_there_is_in_the_queue_at_once_and_says_why(
-    row: Node, thief: AttemptCaller, run: Run, alice: User
-) -> None:
+def test_what_ran_there_is_queued_at_once_and_says_why(row: Node, thief: AttemptCaller, run: Run, alice: User) -> None:
     node_revoke(node=row, actor=alice)
-    run.refresh_from_db()
-    assert (run.state, run.error_code, run.retries) == ("queued", "node_revoked", 1)
+    assert (fresh(run).state, run.error_code, run.retries) == ("queued", "node_revoked", 1)
     assert run.reason.startswith("gpu-1 was revoked by alice")
     assert run.reason.endswith("(1 of 5)")
     attempt = Attempt.objects.get()
@@ -62,20 +58,16 @@ def test_what_ran_there_is_in_the_queue_at_once_and_says_why(
 
 def test_on_the_server_too(row: Node, thief: AttemptCaller, run: Run) -> None:
     people.node_revoke(name="gpu-1")
-    run.refresh_from_db()
-    assert run.reason.startswith("gpu-1 was revoked on the server")
+    assert fresh(run).reason.startswith("gpu-1 was revoked on the server")
     assert RunEvent.objects.get(kind="attempt").actor == "platform"
 
 
-def test_a_run_that_was_to_be_cancelled_is_and_those_of_other_nodes_go_on(
-    row: Node, thief: AttemptCaller, run: Run, alice: User
-) -> None:
+def test_a_cancelled_run_ends_and_other_nodes_go_on(row: Node, thief: AttemptCaller, run: Run, alice: User) -> None:
     node_revoke(node=control.node("gpu-2"), actor=alice)
     assert thief.beat().status_code == 200
     run_cancel(run=run, actor=alice)
     node_revoke(node=row, actor=alice)
-    run.refresh_from_db()
-    assert run.state == "cancelled"
+    assert fresh(run).state == "cancelled"
 
 
 # ---------------------------------------------------------------------- where its runs go on
@@ -84,8 +76,8 @@ def test_a_run_that_was_to_be_cancelled_is_and_those_of_other_nodes_go_on(
 @pytest.fixture
 def left(row: Node, run: Run, alice: User) -> Run:
     """A run of which the revoked node alone has a checkpoint."""
-    told = NODE.model_dump(mode="json")
-    Node.objects.filter(pk=row.pk).update(info=told, last_seen_at=Now())
+    info = NODE.model_dump(mode="json")
+    Node.objects.filter(pk=row.pk).update(info=info, last_seen_at=Now())
     row.refresh_from_db()
     control.train(control.claim(row, run.pk), *steps(1, 4), checkpoint(4))
     node_revoke(node=row, actor=alice)

@@ -5,13 +5,16 @@ With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept the
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.accounts.models import User
+from cohort.accounts.services import staff_make
+from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.suites import starters_add
 from cohort.lab.services import job_ask
@@ -20,6 +23,7 @@ from cohort.runs.services import ChosenSuite, run_create, run_submit
 from tests.browser import picture
 from tests.factories.lab import failed, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
+from tests.factories.small_cards import Log, Sealed, card, cards, packed
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.control import ended
 from tests.web.windows import serious_faults, windows
@@ -101,11 +105,17 @@ def nodes(maker: Maker, alice: User) -> list[str]:
     return ["nodes/", "nodes/new/", *(f"nodes/{node.pk}/" for node in Node.objects.order_by("pk"))]
 
 
+def log(maker: Maker, alice: User) -> list[str]:
+    staff_make(user=alice)
+    LogPush.objects.create(target="git", error="no such host", failed_at=timezone.now())
+    return ["audit/", "audit/?kind=none", "audit/?since=x", "../../log/", "../../log/server/", "../../verify/"]
+
+
 def suites(maker: Maker, alice: User) -> list[str]:
     """A run measured on two suites, one of them sensitive and hostile, with an imported result."""
     made = [add_suite(maker.project, alice), add_suite(maker.project, alice, "locks", spec=HARMFUL, content=CHOICES)]
     run = run_create(
-        **maker._named("measured"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(one) for one in made]
+        **maker._named("measured"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(version) for version in made]
     )
     put_in(run, "succeeded")
     attempt = maker.attempt(run, state="finished")
@@ -145,21 +155,38 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
     return live_server.url
 
 
-@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, suites, lab])
+@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab])
 def test_pages_have_no_serious_faults_and_fit_a_phone(
     browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
 ) -> None:
-    found: list[object] = []
-    with windows(browser, server, meant=["404 (Not Found)"]) as opened:
+    faults: list[object] = []
+    with windows(browser, server, meant=["404 (Not Found)", "422 ("]) as opened:
         page = opened("runs/")
         for at, path in enumerate(scene(maker, alice)):
             page.set_viewport_size({"width": 360, "height": 900})
             page.goto(f"{server}/p/ours/{path}")
             for fold in page.locator("main details").all():
                 fold.evaluate("one => one.open = true")
-            found += [(path, wide) for wide in page.evaluate(_TOO_WIDE)]
+            faults += [(path, wide) for wide in page.evaluate(_TOO_WIDE)]
             page.set_viewport_size({"width": 1440, "height": 900})
-            found += serious_faults(page, path)
+            faults += serious_faults(page, path)
             page.emulate_media(color_scheme="light")
             picture(page, f"{scene.__name__}-{at}")
-    assert found == []
+    assert faults == []
+
+
+def test_a_card_is_checked_in_the_browser(browser: Browser, server: str, tmp_path: Path) -> None:
+    made = Log()
+    files = {"older": card(made, Sealed(head={**Sealed().head, "run": 6})), "card": cards(made)["public"]}
+    faults: list[str] = []
+    with windows(browser, server) as opened:
+        page = opened("../../verify/")
+        for name, content in (*files.items(), ("changed", {**files["card"], "CARD.md": b"else"})):
+            (tmp_path / f"{name}.zip").write_bytes(packed(content))
+        for name, verdict in (("card", "accepted: the card is as it was issued"), ("changed", "rejected")):
+            page.get_by_label("Card", exact=True).set_input_files(tmp_path / f"{name}.zip")
+            page.get_by_label("Older card").set_input_files(tmp_path / "older.zip")
+            page.get_by_role("button", name="Check").click()
+            expect(page.locator("#verdict")).to_contain_text(verdict)
+            faults += serious_faults(page, name)
+    assert faults == []

@@ -1,15 +1,12 @@
 """Opening a project, and who belongs to it."""
 
-from collections.abc import Callable
-
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import membership_remove, membership_set, project_create
-
-ClientFor = Callable[[User], Client]
+from tests.tables import cases
 
 
 def role_of(user: User, project: Project) -> str | None:
@@ -19,26 +16,15 @@ def role_of(user: User, project: Project) -> str | None:
 # ---------------------------------------------------------------- opening
 
 
-def test_anyone_signed_in_opens_a_project_and_is_its_admin(client_for: ClientFor, charlie: User) -> None:
-    response = client_for(charlie).post("/projects/new/", {"name": "Word problems"})
+def test_anyone_signed_in_opens_a_project_and_is_its_admin(charlie: User, stranger: Client) -> None:
+    response = stranger.post("/projects/new/", {"name": "Word problems"})
     assert response.url == "/p/word-problems/"
     assert role_of(charlie, Project.objects.get(slug="word-problems")) == Role.ADMIN
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"name": ""}, "name"),
-        ({"name": "漢字"}, "slug"),
-        ({"name": "x", "slug": "ours"}, "slug"),
-        ({"name": "x", "slug": "api"}, "slug"),
-        ({"name": "x", "slug": "a/b"}, "slug"),
-    ],
-)
-def test_faults_stand_beside_their_field(
-    client_for: ClientFor, ours: Project, alice: User, given: dict[str, str], field: str
-) -> None:
-    response = client_for(alice).post("/projects/new/", given)
+@pytest.mark.parametrize(("given", "field"), cases("accounts/project_faults", "given", "field"))
+def test_faults_stand_beside_their_field(admin: Client, alice: User, given: dict[str, str], field: str) -> None:
+    response = admin.post("/projects/new/", given)
     assert response.status_code == 422
     assert list(response.context["form"].errors) == [field]
     assert f'id="id_{field}_error"' in response.content.decode()
@@ -47,56 +33,50 @@ def test_faults_stand_beside_their_field(
         project_create(slug="ours", name="again", owner=alice)
 
 
-def test_list_shows_own_projects_with_roles(client_for: ClientFor, ours: Project, bob: User, charlie: User) -> None:
-    assert b"Our project" in client_for(bob).get("/projects/").content
-    assert b"Our project" not in client_for(charlie).get("/projects/").content
-
-
 # ---------------------------------------------------------------- members
 
 
-def test_admin_adds_changes_and_removes(client_for: ClientFor, ours: Project, alice: User, charlie: User) -> None:
-    client = client_for(alice)
-    client.post("/p/ours/members/", {"username": "charlie", "role": "reviewer"})
+def test_admin_adds_changes_and_removes(ours: Project, admin: Client, charlie: User) -> None:
+    admin.post("/p/ours/members/", {"username": "charlie", "role": "reviewer"})
     assert role_of(charlie, ours) == Role.REVIEWER
     membership = Membership.objects.get(user=charlie, project=ours)
-    client.post(f"/p/ours/members/{membership.pk}/role/", {"role": "operator"})
+    admin.post(f"/p/ours/members/{membership.pk}/role/", {"role": "operator"})
     assert role_of(charlie, ours) == Role.OPERATOR
-    client.post(f"/p/ours/members/{membership.pk}/remove/")
+    admin.post(f"/p/ours/members/{membership.pk}/remove/")
     assert role_of(charlie, ours) is None
 
 
-def test_removing_asks_first(client_for: ClientFor, ours: Project, alice: User, bob: User) -> None:
+def test_removing_asks_first(ours: Project, admin: Client, bob: User) -> None:
     address = f"/p/ours/members/{Membership.objects.get(user=bob, project=ours).pk}/remove/"
-    assert f'href="{address}"' in client_for(alice).get("/p/ours/members/").content.decode()
-    asked = client_for(alice).get(address).content.decode()
-    assert "bob" in asked
-    assert "viewer" in asked
+    assert f'href="{address}"' in admin.get("/p/ours/members/").content.decode()
+    page = admin.get(address).content.decode()
+    assert "bob" in page
+    assert "viewer" in page
     assert role_of(bob, ours) == Role.VIEWER
 
 
-def test_adding_a_member_again_changes_nothing(client_for: ClientFor, ours: Project, alice: User, rita: User) -> None:
+def test_adding_a_member_again_changes_nothing(ours: Project, alice: User, rita: User, admin: Client) -> None:
     for name, role in (("rita", Role.REVIEWER), ("alice", Role.ADMIN)):
-        response = client_for(alice).post("/p/ours/members/", {"username": name, "role": "viewer"})
+        response = admin.post("/p/ours/members/", {"username": name, "role": "viewer"})
         assert response.status_code == 422
         assert f"as {role}" in str(response.context["form"].errors["username"])
     assert role_of(rita, ours) == Role.REVIEWER
     assert role_of(alice, ours) == Role.ADMIN
 
 
-def test_unknown_names_and_roles_change_nothing(client_for: ClientFor, ours: Project, alice: User, bob: User) -> None:
-    response = client_for(alice).post("/p/ours/members/", {"username": "nobody", "role": "viewer"})
+def test_unknown_names_and_roles_change_nothing(ours: Project, admin: Client, bob: User) -> None:
+    response = admin.post("/p/ours/members/", {"username": "nobody", "role": "viewer"})
     assert (response.status_code, list(response.context["form"].errors)) == (422, ["username"])
     membership = Membership.objects.get(user=bob, project=ours)
-    response = client_for(alice).post(f"/p/ours/members/{membership.pk}/role/", {"role": "owner"}, follow=True)
+    response = admin.post(f"/p/ours/members/{membership.pk}/role/", {"role": "owner"}, follow=True)
     assert b"Nothing was changed" in response.content
     assert role_of(bob, ours) == Role.VIEWER
 
 
-def test_last_admin_stays(client_for: ClientFor, ours: Project, alice: User) -> None:
+def test_last_admin_stays(ours: Project, alice: User, admin: Client) -> None:
     membership = Membership.objects.get(user=alice, project=ours)
     for act, data in (("role", {"role": "viewer"}), ("remove", {})):
-        response = client_for(alice).post(f"/p/ours/members/{membership.pk}/{act}/", data, follow=True)
+        response = admin.post(f"/p/ours/members/{membership.pk}/{act}/", data, follow=True)
         assert b"last admin" in response.content
         assert role_of(alice, ours) == Role.ADMIN
 
@@ -109,7 +89,7 @@ def test_an_admin_may_leave_when_there_is_another(ours: Project, alice: User, bo
         membership_remove(project=ours, actor=bob, user=bob)
 
 
-def test_members_who_are_no_admins_see_no_controls(client_for: ClientFor, ours: Project, bob: User) -> None:
-    page = client_for(bob).get("/p/ours/members/").content
+def test_members_who_are_no_admins_see_no_controls(ours: Project, viewer: Client) -> None:
+    page = viewer.get("/p/ours/members/").content
     assert b"Add a member" not in page
     assert b"Remove" not in page

@@ -11,21 +11,17 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
-from cohort.accounts.models import Project, User
 from cohort.lab.models import LabJob
 from cohort.runs.models import Run
 from cohort.runs.views import form as form_views
 from tests.factories.estimates import measured, there
-from tests.factories.lab import format_only, probed
 from tests.factories.runs import Maker, add_group, add_steps, put_in
-from tests.web.conftest import PASSWORD
+from tests.web.control import fresh
 from tests.web.windows import windows
 
 pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
-POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
-REASON = "Only the form is to be learned in this warm-up."
 MEANT = [
     "htmx:",
     "Status Error Code",
@@ -75,13 +71,6 @@ def test_a_preset_on_its_way_is_not_overtaken_and_takes_no_text(open_page: OpenP
     expect(name).to_have_value("mine")
 
 
-def test_enter_checks_and_launches_nothing(open_page: OpenPage) -> None:
-    page = open_page("runs/new/")
-    with page.expect_response("**/runs/new/"):
-        page.get_by_label("Name", exact=True).press("Enter")
-    assert not Run.objects.exists()
-
-
 def test_a_check_that_waits_for_another_does_not_take_the_measurements_place(open_page: OpenPage) -> None:
     """The click gives up the check under way; the one that waited behind it would be answered before the click."""
     page = open_page("runs/new/")
@@ -124,6 +113,9 @@ def test_no_answer_an_error_and_an_answer_again(open_page: OpenPage, monkeypatch
     preset.select_option("dapo")
     expect(page.get_by_label("Group size G")).to_have_value("16")
     expect(trouble).to_be_hidden()
+    with page.expect_response("**/runs/new/"):
+        page.get_by_label("Name", exact=True).press("Enter")
+    assert not Run.objects.exists(), "Enter checks and launches nothing"
 
     def broken(*_: object) -> None:
         raise RuntimeError("broken by this test")
@@ -132,28 +124,6 @@ def test_no_answer_an_error_and_an_answer_again(open_page: OpenPage, monkeypatch
     page.get_by_label("Steps", exact=True).fill("7")
     expect(trouble).to_contain_text("Something broke on our side")
     expect(trouble).not_to_contain_text("broken by this test")
-
-
-def test_a_reward_that_pays_wrong_answers_is_held_back_until_a_reason_is_typed(
-    open_page: OpenPage, ours: Project, alice: User, maker: Maker
-) -> None:
-    form_alone = format_only(ours, alice)
-    probed(form_alone, alice, maker.dataset)
-    page = open_page("runs/new/")
-    reason = page.get_by_label("Reason to launch all the same")
-    page.locator("select[name=verifier_version]").select_option(str(maker.verifier_version.pk))
-    expect(page.locator("#reward-gate")).to_contain_text("never probed")
-    expect(reason).not_to_be_visible()
-    page.locator("select[name=verifier_version]").select_option(str(form_alone.pk))
-    expect(reason).to_be_visible()
-    page.get_by_role("button", name="Launch").click()
-    expect(page.locator("#override-said")).to_contain_text("Held back")
-    reason.click()
-    page.keyboard.type(REASON, delay=30)  # the form is checked meanwhile, and takes nothing that was typed
-    expect(reason).to_have_value(REASON)
-    page.get_by_role("button", name="Launch").click()
-    page.wait_for_url(lambda url: "/new/" not in url)
-    assert Run.objects.get().launch_probes.get().overridden
 
 
 # ---------------------------------------------------------------- a run that lives
@@ -183,27 +153,14 @@ def test_cancel_asks_even_in_the_moment_after_a_poll(open_page: OpenPage, run: R
     page = open_page(f"runs/{run.pk}/")
     click = "() => setTimeout(() => document.getElementById('cancel-run').click())"
     page.evaluate(f"document.addEventListener('htmx:afterSwap', {click}, {{ once: true }})")
-    with page.expect_event("dialog") as asked:
+    with page.expect_event("dialog") as question:
         add_steps(run.attempts.get(), [{"reward": 0.5}], first=4)
-    asked.value.dismiss()
+    question.value.dismiss()
     expect(page.locator(".run-progress")).to_contain_text("step 4 of 12")
-    run.refresh_from_db()
-    assert run.desired == "run"
+    assert fresh(run).desired == "run"
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator(".title")).to_contain_text("cancel asked for")
-
-
-def test_a_page_that_polls_goes_to_the_sign_in_and_back(open_page: OpenPage, run: Run) -> None:
-    """Signed out in another tab: the next poll takes the whole page there, not the sign-in into the page."""
-    page = open_page(f"runs/{run.pk}/")
-    page.wait_for_function(f"() => {POINTS} === 3")
-    page.context.clear_cookies()
-    page.wait_for_url("**/login/?next=*")
-    page.get_by_label("Name").fill("alice")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(f"**/p/ours/runs/{run.pk}/")
 
 
 def test_a_refusal_says_what_to_do_and_a_failing_poll_nothing(open_page: OpenPage, run: Run) -> None:

@@ -20,10 +20,8 @@ from grpo_core import records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.tables import cases
-from tests.web.control import age, beat, claim, database_now, finish, gpu1, node, queue_at, steps, stop_clock, train
+from tests.web.control import age, beat, claim, database_now, finish, fresh, node, queue_at, steps, stop_clock, train
 from tests.worker.queues import take_all
-
-__all__ = ["gpu1"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
@@ -48,9 +46,7 @@ def attempt(maker: Maker, gpu1: Node) -> Attempt:
     return train(claim(gpu1), *steps(1, 3))
 
 
-def test_what_fails_keeps_nothing_else_from_being_put_right(
-    attempt: Attempt, maker: Maker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_fault_keeps_no_other_run_waiting(attempt: Attempt, maker: Maker, caplog: pytest.LogCaptureFixture) -> None:
     """The lease of an attempt is over that cannot be ended, because its run has been trained to the end already."""
     trained = maker.run(state="sealing")
     times = {"claimed_at": Now() - HOUR, "lease_until": Now() - HOUR}
@@ -61,8 +57,7 @@ def test_what_fails_keeps_nothing_else_from_being_put_right(
     with pytest.raises(reconcile.RoundFailed, match="lost attempts"):
         reconcile.reconcile()
     attempt.refresh_from_db()
-    impossible.refresh_from_db()
-    assert (attempt.state, impossible.state) == ("lost", "running")
+    assert (attempt.state, fresh(impossible).state) == ("lost", "running")
     failed = [record for record in caplog.records if f"attempt {impossible.pk} failed" in record.message]
     assert [record.exc_info[0].__name__ for record in failed if record.exc_info] == ["IllegalTransition"]  # type: ignore[union-attr]
 
@@ -111,9 +106,9 @@ def test_records_are_progress(attempt: Attempt) -> None:
 
 
 @pytest.fixture
-def republished(django_capture_on_commit_callbacks: Any) -> Any:
+def republished(committed: Any) -> Any:
     def republish() -> list[int]:
-        with django_capture_on_commit_callbacks(execute=True):
+        with committed():
             return reconcile.queued_republish()
 
     return republish
@@ -135,9 +130,7 @@ def test_a_message_that_was_lost_is_sent_again(
     assert take_all("train") == [[run.pk]]
 
 
-def test_a_run_that_waits_since_before_the_clock_was_set_back_is_told_of(
-    maker: Maker, gpu1: Node, republished: Any
-) -> None:
+def test_a_run_queued_before_the_clock_was_set_back_is_told_of(maker: Maker, gpu1: Node, republished: Any) -> None:
     run = maker.run(state="queued")
     Run.objects.update(queued_at=Now() + HOUR)
     assert republished() == [run.pk]
@@ -153,11 +146,9 @@ def test_each_message_goes_to_the_queue_of_nodes_that_can(maker: Maker, gpu1: No
     assert (take_all("train"), take_all("train.a100.gpu2")) == ([[plain.pk]], [[big.pk]])
 
 
-def test_when_a_node_becomes_free_the_next_run_is_told(
-    maker: Maker, attempt: Attempt, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_when_a_node_becomes_free_the_next_run_is_told(maker: Maker, attempt: Attempt, committed: Any) -> None:
     waiting = maker.run(state="queued")
-    with django_capture_on_commit_callbacks(execute=True):
+    with committed():
         finish(attempt, "failed", "reward_error")
     assert take_all("train") == [[waiting.pk]]
 
@@ -290,13 +281,10 @@ def test_a_lease_is_brought_back_only_from_where_no_beat_puts_it(attempt: Attemp
     assert before <= Attempt.objects.get().lease_until <= in_a_minute()
 
 
-def test_no_run_waits_longer_for_its_next_try_than_that_try_s_delay(
-    maker: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_waits_longer_than_its_delay(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third try waits 30 s."""
     run, now = maker.run(state="queued"), stop_clock(monkeypatch, outages)
     for seconds, capped in ((30, 0), (3630, 1)):
         Run.objects.update(retries=3, not_before=now + timedelta(seconds=seconds))
         assert tries_capped() == capped
-        run.refresh_from_db()
-        assert run.not_before == now + timedelta(seconds=30)
+        assert fresh(run).not_before == now + timedelta(seconds=30)

@@ -7,11 +7,8 @@ from cohort.runs.models import Attempt, Run
 from cohort.runs.selectors.checkpoints import checkpoint_page
 from cohort.runs.selectors.tries import attempt_page, successor
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
-from tests.web.clients import operator, viewer
-from tests.web.control import ended, poll_of
+from tests.web.control import ended, fresh, poll_of
 from tests.web.run_page import page_of, words
-
-__all__ = ["operator", "viewer"]  # fixtures
 
 
 def second_of(maker: Maker, run: Run, *, resumed: int) -> Attempt:
@@ -24,9 +21,9 @@ def second_of(maker: Maker, run: Run, *, resumed: int) -> Attempt:
 def test_attempts_show_their_steps_their_end_and_what_is_superseded(viewer: Client, maker: Maker, trained: Run) -> None:
     ended(trained.attempts.get(), "lost", end_code="worker_lost", end_reason=f"no sign {HOSTILE}", valid_through=4)
     add_steps(second_of(maker, trained, resumed=4), [{"reward": 0.5}], first=5)
-    found = attempt_page(trained)
-    assert found.total == 2
-    assert [(row.attempt.fence, row.first_step, row.last_step, row.superseded) for row in found.rows] == [
+    table = attempt_page(trained)
+    assert table.total == 2
+    assert [(row.attempt.fence, row.first_step, row.last_step, row.superseded) for row in table.rows] == [
         (2, 5, 5, 0),
         (1, 1, 6, 2),
     ]
@@ -38,9 +35,9 @@ def test_attempts_show_their_steps_their_end_and_what_is_superseded(viewer: Clie
 
 def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, trained: Run) -> None:
     trained.checkpoints.filter(step=6).update(stored_at=timezone.now(), pinned=True)
-    found = checkpoint_page(trained)
-    assert (len(found.rows), found.gone, found.total) == (3, 1, 4)
-    assert [row.where for row in found.rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
+    table = checkpoint_page(trained)
+    assert (len(table.rows), table.gone, table.total) == (3, 1, 4)
+    assert [row.where for row in table.rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
     page = page_of(viewer, trained, "attempts/")
     text = words(page.split("Checkpoints</h2>")[1])
     for part in ("12.0 MB", "pinned", "best"):
@@ -51,20 +48,16 @@ def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, train
 
 
 def test_a_checkpoint_is_pinned_and_let_go(operator: Client, trained: Run) -> None:
-    checkpoint, client = trained.checkpoints.get(step=4), operator
+    checkpoint = trained.checkpoints.get(step=4)
     for pinned in (True, False):
-        response = client.post(
+        response = operator.post(
             f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk}/pin/", {"pinned": str(pinned).lower()}
         )
         assert response["Location"].endswith("/attempts/#checkpoints")
-        checkpoint.refresh_from_db()
-        assert checkpoint.pinned is pinned
+        assert fresh(checkpoint).pinned is pinned
     removed = trained.checkpoints.get(step=2)
-    client.post(f"/p/ours/runs/{trained.pk}/checkpoints/{removed.pk}/pin/", {"pinned": "true"})
-    removed.refresh_from_db()
-    assert not removed.pinned
-    foreign = f"/p/ours/runs/{trained.pk}/checkpoints/{checkpoint.pk + 1000}/pin/"
-    assert client.post(foreign, {"pinned": "true"}).status_code == 404
+    operator.post(f"/p/ours/runs/{trained.pk}/checkpoints/{removed.pk}/pin/", {"pinned": "true"})
+    assert not fresh(removed).pinned
 
 
 def test_what_is_superseded_is_marked_where_it_is_shown(viewer: Client, maker: Maker, trained: Run) -> None:
@@ -87,9 +80,9 @@ def test_an_attempt_that_was_lost_before_it_went_on_supersedes_nothing(maker: Ma
     ended(first, "lost", valid_through=4)
     ended(maker.attempt(trained), "lost")
     second_of(maker, trained, resumed=4)
-    found = successor(first, step=5)
-    assert found is not None
-    assert (found.fence, found.from_step) == (3, 4)
+    later = successor(first, step=5)
+    assert later is not None
+    assert (later.fence, later.from_step) == (3, 4)
     assert successor(first, step=4) is None
 
 
@@ -98,9 +91,9 @@ def test_a_beginning_anew_supersedes_all(viewer: Client, maker: Maker, trained: 
     add_evaluation(first, "before", [1, 0])
     ended(first, "failed", valid_through=-1)
     maker.attempt(trained)
-    found = successor(first, step=1)
-    assert found is not None
-    assert (found.fence, found.from_step) == (2, None)
+    later = successor(first, step=1)
+    assert later is not None
+    assert (later.fence, later.from_step) == (2, None)
     table = words(page_of(viewer, trained, "evaluations/").split("Superseded results")[-1])
     assert "held-out before 1 1 of 2" in table
 

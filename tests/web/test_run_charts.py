@@ -1,20 +1,20 @@
 """What the charts are fed: the series, thinned without losing spikes, only what is new, which charts a run has, and the
-library itself.
+library itself; and a run's config and metrics as files.
 """
 
-import json
+import csv
+import io
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.staticfiles import finders
+from django.http import HttpResponse
 from django.test import Client
 
-from cohort.accounts.models import User
-from cohort.runs.buckets import point
 from cohort.runs.chart_list import CHARTS, Chart, charts_of
-from cohort.runs.charts import MAX_POINTS, Piece, series, thin
+from cohort.runs.charts import MAX_POINTS, thin
 from cohort.runs.models import Attempt, Run, StepMetric
 from cohort.runs.selectors.series import seams, segments
 from grpo_core.config import RunConfig
@@ -30,10 +30,9 @@ def run(maker: Maker) -> Run:
 
 
 @pytest.fixture
-def ask(client_for: Callable[[User], Client], bob: User, run: Run) -> Series:
+def ask(viewer: Client, run: Run) -> Series:
     """series.json of the run."""
-    client = client_for(bob)
-    return lambda **query: client.get(f"/p/ours/runs/{run.pk}/series.json", query).json()
+    return lambda **query: viewer.get(f"/p/ours/runs/{run.pk}/series.json", query).json()
 
 
 def drawn(metrics: dict[str, float] | None = None, **parts: Any) -> dict[str, Chart]:
@@ -131,17 +130,6 @@ def test_a_series_keeps_its_spikes_and_its_ends(count: int) -> None:
     assert count > MAX_POINTS or len(kept) == count, "a short one is whole"
 
 
-def test_each_chart_keeps_its_own_spikes() -> None:
-    rows = [{"reward": 0.0, "entropy": 1.0} for _ in range(5000)]
-    rows[1233]["reward"] = 5.0
-    rows[4321]["entropy"] = 7.0
-    found = series([Piece(step, step, point(metrics)) for step, metrics in enumerate(rows, start=1)])
-    assert max(found["reward"]["reward"]) == 5.0
-    assert max(found["entropy"]["entropy"]) == 7.0
-    assert found["reward"]["step"][-1] == 5000
-    assert len(json.dumps(found)) < 60_000
-
-
 # ---------------------------------------------------------------- which charts
 
 ENGINE = {"phases", "speed", "memory", "utilisation"}
@@ -165,11 +153,9 @@ def test_what_the_machine_does_not_report_is_not_drawn() -> None:
     assert "utilisation" not in drawn(engine={"device": "cpu"})
 
 
-def test_every_chart_is_on_the_page_with_what_it_draws(
-    client_for: Callable[[User], Client], bob: User, maker: Maker
-) -> None:
+def test_every_chart_is_on_the_page_with_what_it_draws(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training", algorithm={"kl": {"coef": 0.04}})
-    response = client_for(bob).get(f"/p/ours/runs/{run.pk}/")
+    response = viewer.get(f"/p/ours/runs/{run.pk}/")
     page = response.content.decode()
     charts = charts_of(RunConfig.from_dict(run.config))
     assert re.findall(r'data-chart="(\w+)"', page) == [chart.id for chart in charts]
@@ -178,15 +164,70 @@ def test_every_chart_is_on_the_page_with_what_it_draws(
     policy = response.headers["Content-Security-Policy"] + ";"
     assert ("script-src 'self';" in policy, "style-src-attr 'unsafe-inline'" in policy) == (True, True)
     assert "unsafe-eval" not in policy
-    other = client_for(bob).get(f"/p/ours/runs/{run.pk}/groups/")
+    other = viewer.get(f"/p/ours/runs/{run.pk}/groups/")
     assert "unsafe-inline" not in other.headers["Content-Security-Policy"], "only pages with charts"
     assert ("plotly.min.js" in page, "plotly.min.js" in other.content.decode()) == (True, False)
 
 
 def test_the_library_comes_from_its_package_and_nothing_else_of_it() -> None:
-    found = finders.find("plotly/plotly.min.js")
-    assert isinstance(found, str)
-    assert found.endswith("plotly/package_data/plotly.min.js")
+    path = finders.find("plotly/plotly.min.js")
+    assert isinstance(path, str)
+    assert path.endswith("plotly/package_data/plotly.min.js")
     assert finders.find("plotly/widgetbundle.js") is None
     listed = [path for finder in finders.get_finders() for path, _ in finder.list(None) if "plotly" in path]
     assert listed == ["plotly.min.js"]
+
+
+Download = Callable[[Run, str], HttpResponse]
+
+
+@pytest.fixture
+def download(viewer: Client) -> Download:
+    return lambda run, file: viewer.get(f"/p/ours/runs/{run.pk}/{file}")
+
+
+def table(response: HttpResponse) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(response.content.decode(), newline="")))
+
+
+def test_the_config_is_the_run_s_own(download: Download, maker: Maker) -> None:
+    run = maker.run('a"; x=\u202e/../b', preset="dapo", seed=7)
+    response = download(run, "config.yaml")
+    assert response["Content-Disposition"] == f'attachment; filename="a-x-..-b-{run.pk}.config.yaml"'
+    assert RunConfig.from_text(response.content.decode()).digest() == run.config_digest
+
+
+def test_metrics_hold_every_step_and_metric(download: Download, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_steps(maker.attempt(run), [{"reward": 0.25, "kl": 0.001}, {"reward": -0.5, "entropy": 1.5}])
+    rows = table(download(run, "metrics.csv"))
+    names = ("step", "reward", "kl", "entropy", "seconds/total")
+    assert [[row[name] for name in names] for row in rows] == [
+        ["1", "0.25", "0.001", "", "1.5"],
+        ["2", "-0.5", "", "1.5", "1.5"],
+    ], "a negative number stays a number; absent is empty, not 0"
+
+
+@pytest.mark.parametrize("name", ["=cmd()", "+1", "-1", "@x", "\tx", "\rx"], ids=repr)
+def test_a_metric_named_like_a_formula_is_text(download: Download, maker: Maker, name: str) -> None:
+    run = maker.run(state="training")
+    add_steps(maker.attempt(run), [{name: 1.0}])
+    assert list(table(download(run, "metrics.csv"))[0])[3] == f"'{name}"
+
+
+def test_a_repeated_step_is_given_as_it_stands(download: Download, maker: Maker) -> None:
+    run = maker.run(state="training")
+    lost = maker.attempt(run, state="lost")
+    add_steps(lost, [{"reward": 0.1}, {"reward": 0.2}, {"reward": 0.3}])
+    Attempt.objects.filter(pk=lost.pk).update(valid_through=1)
+    add_steps(maker.attempt(run), [{"reward": 0.9}], first=2)
+    rows = table(download(run, "metrics.csv"))
+    assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [("1", "1", "0.1"), ("2", "2", "0.9")]
+    assert "superseded" not in rows[0]
+    every = table(download(run, "metrics.csv?all=1"))
+    assert [(row["step"], row["attempt"], row["superseded"], row["reward"]) for row in every] == [
+        ("1", "1", "", "0.1"),
+        ("2", "1", "superseded", "0.2"),
+        ("3", "1", "superseded", "0.3"),
+        ("2", "2", "", "0.9"),
+    ]

@@ -7,128 +7,103 @@ import pytest
 from django.utils import timezone
 
 from cohort.accounts.models import User
-from cohort.governance.models import Record
-from cohort.governance.services import record_seal
-from cohort.runs.attempts import NotWaiting
-from cohort.runs.checkpoints import offers
+from cohort.runs import services
+from cohort.runs.checkpoints import offers, pinned
 from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent, RunState
-from cohort.runs.services import (
-    NotPossible,
-    checkpoint_pin,
-    run_cancel,
-    run_create,
-    run_extend,
-    run_pause,
-    run_prioritise,
-    run_resume,
-    run_retry,
-)
+from cohort.runs.services import NotPossible
 from cohort.runs.transitions import IllegalTransition
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from tests.factories.runs import Maker, put_in
+from tests.factories.runs import Maker, add_checkpoint, put_in
+from tests.tables import cases
 from tests.web.control import (
-    at,
-    attempt,
     beat,
     checkpoint,
     claim,
     claimed,
-    failed,
     finish,
     fresh,
-    gpu1,
-    kinds,
     let_pass,
     resumed,
-    run,
     steps,
     train,
     waited_for_its_record,
 )
 from tests.worker.queues import take_all
 
-__all__ = ["attempt", "failed", "gpu1", "run"]  # fixtures
 
-pytestmark = pytest.mark.django_db
+@pytest.fixture
+def run(maker: Maker, alice: User) -> Run:
+    run = maker.run()
+    services.run_submit(run=run, actor=alice)
+    return run
+
+
+@pytest.fixture
+def attempt(run: Run, gpu1: Node) -> Attempt:
+    """Two steps in, with checkpoints at 0 and 2."""
+    return train(claim(gpu1), checkpoint(0), *steps(1, 2), checkpoint(2))
+
+
+@pytest.fixture
+def failed(attempt: Attempt) -> Run:
+    return waited_for_its_record(finish(attempt, "failed", "out_of_memory", "No memory"))
+
+
+def kinds(run: Run) -> list[tuple[str, str, str]]:
+    """What people did: (kind, actor, message)."""
+    events = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(kind__in=["created", "state"])
+    return list(events.values_list("kind", "actor", "message"))
+
+
+def at(run: Run, step: int) -> Checkpoint:
+    return Checkpoint.objects.get(run=run, step=step, final=False)
 
 
 # ---------------------------------------------------------------------- pause and resume
 
 
-def test_a_waiting_run_is_paused_at_once_and_resumed(run: Run, alice: User, gpu1: Node) -> None:
-    run_pause(run=run, actor=alice, reason="lunch")
-    assert fresh(run).state == "paused"
-    assert "by alice before it started: lunch" in run.reason
-    with pytest.raises(NotWaiting):
-        claim(gpu1, run.pk)
-    run_resume(run=run, actor=alice)
-    assert (fresh(run).state, run.reason) == ("queued", "")
-    assert claim(gpu1).run_id == run.pk
-
-
-def test_a_live_run_is_paused_by_its_worker(
-    run: Run, attempt: Attempt, alice: User, gpu1: Node, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_worker_pauses_a_live_run(run: Run, attempt: Attempt, alice: User, gpu1: Node, committed: Any) -> None:
+    """Whoever asked is a person: an event of that kind by a trainer, as older versions stored it, says nothing."""
     take_all("train")
     take_all("platform.seal")
     assert beat(attempt) == ("run", [])
-    run_pause(run=run, actor=alice, reason="lunch")
-    run_pause(run=run, actor=alice, reason="again")
+    services.run_pause(run=run, actor=alice, reason="lunch")
+    services.run_pause(run=run, actor=alice, reason="again")
     assert (fresh(run).state, run.desired) == ("training", "pause")
     assert kinds(run) == [("pause_asked", "user:alice", "lunch")]
     assert beat(attempt) == ("pause", [])
-    with django_capture_on_commit_callbacks(execute=True):
+    forged = {"actor": "trainer", "kind": "pause_asked", "message": "x", "data": {"reason": "forged"}}
+    RunEvent.objects.create(run=run, at=timezone.now(), **forged)
+    with committed():
         run = finish(attempt, "paused")
     assert (run.state, run.desired) == ("paused", "run")
     assert "by alice after 2 steps: lunch" in run.reason
     assert (run.ended_at, run.log_tail, take_all("platform.seal")) == (None, "tail of ", [])
     Run.objects.update(retries=4, barren=2)
-    with django_capture_on_commit_callbacks(execute=True):
-        run_resume(run=run, actor=alice)
+    with committed():
+        services.run_resume(run=run, actor=alice)
     assert (fresh(run).retries, run.barren, take_all("train")) == (0, 0, [[run.pk]])
     assert [offer.step for offer in claimed(gpu1).resume] == [2, 0]
 
 
 def test_a_pause_is_taken_back(run: Run, attempt: Attempt, alice: User) -> None:
-    run_pause(run=run, actor=alice)
-    run_resume(run=run, actor=alice)
+    services.run_pause(run=run, actor=alice)
+    services.run_resume(run=run, actor=alice)
     assert beat(attempt)[0] == "run"
     assert [kind for kind, _, _ in kinds(run)] == ["pause_asked", "pause_withdrawn"]
     assert finish(attempt, "paused").state == "queued", "its worker had heard of the pause and not of the rest"
 
 
-def test_a_run_whose_worker_was_lost_before_it_paused_is_paused(run: Run, attempt: Attempt, alice: User) -> None:
-    run_pause(run=run, actor=alice)
-    run = finish(attempt, "lost", "worker_lost", "Silence")
-    assert (run.state, run.retries) == ("paused", 0)
-    assert "Silence" in run.reason
-
-
-def test_who_asked_is_a_person(run: Run, attempt: Attempt, alice: User) -> None:
-    """Events of that kind which a trainer wrote, as older versions of the platform stored them, say nothing."""
-    run_pause(run=run, actor=alice, reason="lunch")
-    RunEvent.objects.create(
-        run=run, at=timezone.now(), actor="trainer", kind="pause_asked", message="x", data={"reason": "forged"}
-    )
-    reason = finish(attempt, "paused").reason
-    assert ("lunch" in reason, "forged" in reason) == (True, False)
-
-
-def test_a_full_disk_pauses_with_that_reason(run: Run, attempt: Attempt) -> None:
-    run = finish(attempt, "paused", "disk_full", "The disk of gpu-1 has 12 MB left")
-    assert (run.state, run.reason) == ("paused", "The disk of gpu-1 has 12 MB left")
-
-
 @pytest.mark.parametrize(
     ("action", "allowed"),
     [
-        (run_pause, {"queued", "starting", "training", "evaluating"}),
-        (run_resume, {"paused"}),
-        (run_retry, {"failed", "cancelled"}),
+        (services.run_pause, {"queued", "starting", "training", "evaluating"}),
+        (services.run_resume, {"paused"}),
+        (services.run_retry, {"failed", "cancelled"}),
     ],
 )
-def test_an_action_is_refused_in_every_other_state(
+def test_other_states_refuse_an_action(
     maker: Maker, alice: User, action: Callable[..., None], allowed: set[str]
 ) -> None:
     for state in sorted(set(RunState.values) - allowed):
@@ -142,35 +117,41 @@ def test_an_action_is_refused_in_every_other_state(
 
 
 def test_cancel_goes_before_a_pause_and_is_not_taken_back(run: Run, attempt: Attempt, alice: User) -> None:
-    run_pause(run=run, actor=alice)
-    run_cancel(run=run, actor=alice, reason="wrong model")
+    services.run_pause(run=run, actor=alice)
+    services.run_cancel(run=run, actor=alice, reason="wrong model")
     assert beat(attempt)[0] == "cancel"
     with pytest.raises(NotPossible):
-        run_pause(run=run, actor=alice)
+        services.run_pause(run=run, actor=alice)
     with pytest.raises(IllegalTransition):
-        run_resume(run=run, actor=alice)
+        services.run_resume(run=run, actor=alice)
     run = finish(attempt, "cancelled")
     assert run.state == "cancelled"
     assert "by alice after 2 steps: wrong model" in run.reason
 
 
-@pytest.mark.parametrize(("end", "code"), [("lost", "worker_lost"), ("preempted", "worker_shutdown"), ("paused", "")])
-def test_a_cancelled_run_never_goes_on_whatever_its_worker_met(
-    run: Run, attempt: Attempt, alice: User, end: str, code: str
+FIELDS = ("wanted", "end", "code", "state", "reason")
+
+
+@pytest.mark.parametrize(FIELDS, cases("runs/asked_and_ended", *FIELDS))
+def test_what_was_asked_for_meets_an_end(
+    run: Run, attempt: Attempt, alice: User, wanted: str | None, end: str, code: str, state: str, reason: str
 ) -> None:
-    run_cancel(run=run, actor=alice)
-    assert finish(attempt, end, code).state == "cancelled"
+    if wanted:
+        getattr(services, f"run_{wanted}")(run=run, actor=alice)
+    run = finish(attempt, end, code, "Silence")
+    assert (run.state, run.retries) == (state, 0)
+    assert reason in run.reason
 
 
 def test_cancel_of_a_paused_run_is_sealed_and_of_one_that_never_ran_is_not(
-    maker: Maker, run: Run, attempt: Attempt, alice: User, django_capture_on_commit_callbacks: Any
+    maker: Maker, run: Run, attempt: Attempt, alice: User, committed: Any
 ) -> None:
-    run_pause(run=run, actor=alice)
+    services.run_pause(run=run, actor=alice)
     run = finish(attempt, "paused")
     take_all("platform.seal")
-    with django_capture_on_commit_callbacks(execute=True):
-        run_cancel(run=run, actor=alice)
-        run_cancel(run=maker.run(state="queued"), actor=alice)
+    with committed():
+        services.run_cancel(run=run, actor=alice)
+        services.run_cancel(run=maker.run(state="queued"), actor=alice)
     assert take_all("platform.seal") == [[run.pk]]
 
 
@@ -200,28 +181,24 @@ def test_failures_with_progress_between_them_are_not_in_a_row(
 # ---------------------------------------------------------------------- retry
 
 
-def test_a_failed_run_goes_on_from_its_newest_checkpoint(
-    failed: Run, alice: User, gpu1: Node, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_failed_run_goes_on_from_its_newest_checkpoint(failed: Run, alice: User, gpu1: Node, committed: Any) -> None:
     assert (failed.state, failed.reason, failed.error_code) == ("failed", "No memory", "out_of_memory")
     take_all("train")
-    Run.objects.update(retries=3, barren=2)
-    with django_capture_on_commit_callbacks(execute=True):
-        run_retry(run=failed, actor=alice, reason="more memory now")
+    Run.objects.update(retries=3, barren=2, step=9)
+    with committed():
+        services.run_retry(run=failed, actor=alice, reason="more memory now")
     run = fresh(failed)
     assert (run.state, run.reason, run.error_code, run.log_tail) == ("queued", "", "", "")
     assert (run.retries, run.barren, run.ended_at, take_all("train")) == (0, 0, None, [[run.pk]])
     assert [entry[:2] for entry in kinds(run)] == [("retried", "user:alice")]
     assert kinds(run)[0][2].endswith("from step 2: more memory now")
     again = claimed(gpu1)
-    assert (again.attempt.fence, [offer.step for offer in again.resume]) == (2, [2, 0])
+    assert (again.attempt.fence, [offer.step for offer in again.resume], fresh(run).step) == (2, [2, 0], 2)
     assert Attempt.objects.get(fence=1).valid_through is None, "nothing is superseded before the trainer went on"
 
 
-def test_a_chosen_checkpoint_stays_chosen_until_the_trainer_went_on_from_it(
-    failed: Run, alice: User, gpu1: Node
-) -> None:
-    run_retry(run=failed, actor=alice, checkpoint=at(failed, 0))
+def test_a_chosen_checkpoint_stays_until_it_was_gone_on_from(failed: Run, alice: User, gpu1: Node) -> None:
+    services.run_retry(run=failed, actor=alice, checkpoint=at(failed, 0))
     first = claimed(gpu1)
     assert [offer.step for offer in first.resume] == [0]
     finish(first.attempt, "preempted", "worker_shutdown")
@@ -234,19 +211,15 @@ def test_a_chosen_checkpoint_stays_chosen_until_the_trainer_went_on_from_it(
 
 
 def test_from_the_first_step_nothing_earlier_stands(failed: Run, alice: User, gpu1: Node) -> None:
-    run_retry(run=failed, actor=alice, from_start=True)
-    again = claimed(gpu1)
-    assert again.resume == []
+    services.run_retry(run=failed, actor=alice, from_start=True)
+    services.run_pause(run=failed, actor=alice)
+    with pytest.raises(NotPossible):
+        services.run_extend(run=failed, actor=alice, steps=3)
+    services.run_resume(run=failed, actor=alice)
+    assert claimed(gpu1).resume == [], "the choice outlives a pause in the queue"
     run = fresh(failed)
     assert (run.from_start, run.step, run.latest_metrics) == (False, 0, {})
     assert Attempt.objects.get(fence=1).valid_through == -1
-
-
-def test_a_choice_outlives_a_pause_in_the_queue(failed: Run, alice: User, gpu1: Node) -> None:
-    run_retry(run=failed, actor=alice, from_start=True)
-    run_pause(run=failed, actor=alice)
-    run_resume(run=failed, actor=alice)
-    assert claimed(gpu1).resume == []
 
 
 def test_nothing_goes_on_from_what_is_not_there(failed: Run, maker: Maker, alice: User, gpu1: Node) -> None:
@@ -254,23 +227,65 @@ def test_nothing_goes_on_from_what_is_not_there(failed: Run, maker: Maker, alice
     Checkpoint.objects.filter(run=failed, step=0).update(removed_at="2026-11-21T12:00:00Z")
     for chosen in (at(failed, 0), at(other.run, 7)):
         with pytest.raises(NotPossible):
-            run_retry(run=failed, actor=alice, checkpoint=chosen)
+            services.run_retry(run=failed, actor=alice, checkpoint=chosen)
     with pytest.raises(NotPossible):
-        run_retry(run=failed, actor=alice, checkpoint=at(failed, 2), from_start=True)
+        services.run_retry(run=failed, actor=alice, checkpoint=at(failed, 2), from_start=True)
     other = Attempt.objects.get(pk=other.pk)
     ended = waited_for_its_record(finish(other, "failed", "reward_error"))
     with pytest.raises(NotPossible):
-        run_retry(run=ended, actor=alice, checkpoint=Checkpoint.objects.get(final=True))
+        services.run_retry(run=ended, actor=alice, checkpoint=Checkpoint.objects.get(final=True))
     assert fresh(failed).state == "failed"
 
 
-def test_each_end_has_a_record_of_its_own(failed: Run, alice: User, gpu1: Node) -> None:
-    first = record_seal(run=failed)
-    run_retry(run=failed, actor=alice)
-    again = train(claim(gpu1), resumed(2))
-    run = finish(again, "failed", "not_finite")
-    second = record_seal(run=run)
-    assert (first.fence, second.fence, Record.objects.count()) == (1, 2, 2)
+# ---------------------------------------------------------------------- offered
+
+
+def offered(run: Run) -> list[tuple[int, int, bool]]:
+    run.refresh_from_db()
+    return [(offer.step, offer.fence, offer.stored) for offer in offers(run)]
+
+
+def test_offers_are_newest_first_of_what_stands_and_is_held(maker: Maker) -> None:
+    run = maker.run(state="training")
+    first = maker.attempt(run, state="lost")
+    for number in (0, 20, 40, 60):
+        add_checkpoint(first, number, pinned=number > 20)
+    first.valid_through = 40
+    first.save()
+    second = maker.attempt(run)
+    add_checkpoint(second, 50, stored=True)
+    add_checkpoint(second, 60, removed=True)
+    add_checkpoint(second, 45, removed=True, stored=True)  # it made room there, and the platform still has it
+    add_checkpoint(second, 60, final=True)
+    add_checkpoint(second, 40, pinned=True, removed=True)
+    assert offered(run) == [(50, 2, True), (45, 2, True), (40, 1, False), (20, 1, False), (0, 1, False)]
+    newest = offers(run)[0]
+    assert (newest.path, newest.files["state.json"].size) == ("checkpoints/step-000050", 1000)
+
+
+def test_pins_are_of_what_stands(maker: Maker) -> None:
+    run = maker.run(state="training")
+    first = maker.attempt(run, state="lost")
+    for number in (20, 40, 60):
+        add_checkpoint(first, number, pinned=number != 20)
+    first.valid_through = 40
+    first.save()
+    second = maker.attempt(run)
+    for number in (40, 60, 80):
+        add_checkpoint(second, number, pinned=number != 60)
+    assert pinned(run) == [40, 80]
+
+
+def test_a_chosen_checkpoint_comes_first_and_from_the_start_none(maker: Maker) -> None:
+    run = maker.run(state="failed")
+    attempt = maker.attempt(run, state="failed")
+    made = {number: add_checkpoint(attempt, number) for number in (0, 20, 40)}
+    Run.objects.update(from_start=True)
+    assert offered(run) == []
+    Run.objects.update(from_start=False, resume_from=made[20])
+    assert offered(run) == [(20, 1, False), (0, 1, False)]
+    Checkpoint.objects.update(removed_at=timezone.now())
+    assert offered(run) == [(20, 1, False)], "an attempt that cannot have it says so, and does not begin anew"
 
 
 # ---------------------------------------------------------------------- extend
@@ -278,7 +293,7 @@ def test_each_end_has_a_record_of_its_own(failed: Run, alice: User, gpu1: Node) 
 
 def test_extended_by_three_steps_it_goes_on(failed: Run, alice: User, gpu1: Node) -> None:
     before = RunConfig.from_whole(failed.config)
-    run_extend(run=failed, actor=alice, steps=3)
+    services.run_extend(run=failed, actor=alice, steps=3)
     run = fresh(failed)
     config = RunConfig.from_whole(run.config)
     assert (run.state, run.steps_total, config.optim.steps) == ("queued", 103, 103)
@@ -294,86 +309,63 @@ def test_extended_by_three_steps_it_goes_on(failed: Run, alice: User, gpu1: Node
 
 
 def test_extending_keeps_the_checkpoint_that_was_chosen_before(failed: Run, alice: User, gpu1: Node) -> None:
-    first = Checkpoint.objects.get(run=failed, step=0)
-    run_retry(run=failed, actor=alice, checkpoint=first)
-    run_pause(run=failed, actor=alice)
-    run_extend(run=failed, actor=alice, steps=3)
+    services.run_retry(run=failed, actor=alice, checkpoint=at(failed, 0))
+    services.run_pause(run=failed, actor=alice)
+    services.run_extend(run=failed, actor=alice, steps=3)
     assert [offer.step for offer in claimed(gpu1).resume] == [0]
-
-
-def test_a_run_that_begins_anew_is_not_extended_on_the_way(failed: Run, alice: User) -> None:
-    run_retry(run=failed, actor=alice, from_start=True)
-    run_pause(run=failed, actor=alice)
-    with pytest.raises(NotPossible):
-        run_extend(run=failed, actor=alice, steps=3)
-
-
-def test_a_claimed_run_stands_where_it_will_go_on(failed: Run, alice: User, gpu1: Node) -> None:
-    Run.objects.filter(pk=failed.pk).update(step=9)
-    run_retry(run=failed, actor=alice)
-    assert claimed(gpu1).resume[0].step == 2
-    assert fresh(failed).step == 2
 
 
 def test_what_cannot_be_extended_is_refused(failed: Run, maker: Maker, alice: User) -> None:
     for more in (0, 2**31):
         with pytest.raises((NotPossible, ConfigError)):
-            run_extend(run=failed, actor=alice, steps=more)
+            services.run_extend(run=failed, actor=alice, steps=more)
     with pytest.raises(NotPossible):  # no checkpoint to go on from
-        run_extend(run=maker.run(state="succeeded"), actor=alice, steps=5)
+        services.run_extend(run=maker.run(state="succeeded"), actor=alice, steps=5)
     for state in ("draft", "queued", "training", "sealing"):
         with pytest.raises(IllegalTransition):
-            run_extend(run=maker.run(state=state), actor=alice, steps=5)
+            services.run_extend(run=maker.run(state=state), actor=alice, steps=5)
     assert fresh(failed).steps_total == 100
-
-
-def test_a_succeeded_run_is_extended_and_succeeds_again(run: Run, attempt: Attempt, alice: User, gpu1: Node) -> None:
-    put_in(fresh(run), "sealing")
-    Attempt.objects.filter(pk=attempt.pk).update(state="finished")
-    put_in(run, "succeeded")
-    run_extend(run=run, actor=alice, steps=1)
-    assert claim(gpu1).fence == 2
 
 
 # ---------------------------------------------------------------------- priority, pins, placing
 
 
 def test_priority_is_changed_and_written_down(run: Run, maker: Maker, alice: User) -> None:
-    run_prioritise(run=run, actor=alice, priority=10)
-    run_prioritise(run=run, actor=alice, priority=10)
+    services.run_prioritise(run=run, actor=alice, priority=10)
+    services.run_prioritise(run=run, actor=alice, priority=10)
     assert fresh(run).priority == 10
     assert [entry[:2] for entry in kinds(run)] == [("priority", "user:alice")]
     with pytest.raises(NotPossible):
-        run_prioritise(run=run, actor=alice, priority=3)
+        services.run_prioritise(run=run, actor=alice, priority=3)
     with pytest.raises(NotPossible):
-        run_prioritise(run=maker.run(state="failed"), actor=alice, priority=10)
+        services.run_prioritise(run=maker.run(state="failed"), actor=alice, priority=10)
 
 
 def test_a_pinned_checkpoint_is_told_to_the_worker(run: Run, attempt: Attempt, alice: User) -> None:
     kept = at(run, 2)
-    checkpoint_pin(checkpoint=kept, actor=alice, pinned=True)
-    checkpoint_pin(checkpoint=kept, actor=alice, pinned=True)
+    services.checkpoint_pin(checkpoint=kept, actor=alice, pinned=True)
+    services.checkpoint_pin(checkpoint=kept, actor=alice, pinned=True)
     assert beat(attempt) == ("run", [2])
-    checkpoint_pin(checkpoint=kept, actor=alice, pinned=False)
+    services.checkpoint_pin(checkpoint=kept, actor=alice, pinned=False)
     assert beat(attempt) == ("run", [])
     assert [kind for kind, _, _ in kinds(run)] == ["checkpoint_pinned", "checkpoint_unpinned"]
     Checkpoint.objects.filter(pk=kept.pk).update(removed_at="2026-11-21T12:00:00Z")
     with pytest.raises(NotPossible):
-        checkpoint_pin(checkpoint=kept, actor=alice, pinned=True)
+        services.checkpoint_pin(checkpoint=kept, actor=alice, pinned=True)
     train(attempt, checkpoint(2, final=True))
     with pytest.raises(NotPossible):
-        checkpoint_pin(checkpoint=Checkpoint.objects.get(final=True), actor=alice, pinned=True)
+        services.checkpoint_pin(checkpoint=Checkpoint.objects.get(final=True), actor=alice, pinned=True)
 
 
 def test_where_a_run_may_go_is_checked(maker: Maker, alice: User, charlie: User) -> None:
     made = {**maker._named("placed"), "settings": {"eval": {"holdout": 4}}}
-    first = run_create(**made, priority=-10, node_label="a100")
-    second = run_create(**made, cloned_from=first)
+    first = services.run_create(**made, priority=-10, node_label="a100")
+    second = services.run_create(**made, cloned_from=first)
     assert (first.priority, first.node_label, second.cloned_from) == (-10, "a100", first)
     with pytest.raises(ConfigError) as refused:
-        run_create(**made, priority=7, node_label="no.dots")
+        services.run_create(**made, priority=7, node_label="no.dots")
     assert [problem.path for problem in refused.value.problems] == ["priority", "node_label"]
     Run.objects.filter(pk=first.pk).update(project=charlie.projects.get())
     first.refresh_from_db()
     with pytest.raises(ConfigError, match="cloned_from"):
-        run_create(**made, cloned_from=first)
+        services.run_create(**made, cloned_from=first)

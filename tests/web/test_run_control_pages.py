@@ -10,17 +10,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import User
 from cohort.governance.services import seal_failed
 from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import Header, run_header
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 from tests.tables import cases
-from tests.web.clients import operator, reviewer, viewer
-from tests.web.control import do, ended
+from tests.web.control import do, ended, fresh
 from tests.web.run_page import freeze, page_of, words
-
-__all__ = ["operator", "reviewer", "viewer"]  # fixtures
 
 BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel", "give-up")
 REFUSED = "Nothing was done"
@@ -46,9 +42,7 @@ def failed(trained: Run) -> Run:
 
 
 @pytest.mark.parametrize(("state", "buttons"), cases("runs/buttons", "state", "buttons"))
-def test_each_state_offers_what_it_allows(
-    operator: Client, reviewer: Client, maker: Maker, state: str, buttons: list[str]
-) -> None:
+def test_a_state_offers_this(operator: Client, reviewer: Client, maker: Maker, state: str, buttons: list[str]) -> None:
     run = maker.run(state=state)
     if state not in ("draft", "queued"):
         maker.attempt(run, state="running" if state in ("starting", "evaluating", "training") else "finished")
@@ -56,39 +50,29 @@ def test_each_state_offers_what_it_allows(
     assert offered(page_of(reviewer, run)) == set(), "a reviewer steers nothing"
 
 
-def test_a_run_that_never_started_can_be_retried_but_not_extended(operator: Client, maker: Maker) -> None:
-    run = maker.run()
-    do(operator, run, "submit")
-    do(operator, run, "cancel")
-    assert offered(page_of(operator, run)) == {"retry", "clone"}
-    do(operator, run, "retry", **{"from": "start"})
-    assert run.state == "queued"
-
-
-@pytest.mark.parametrize(("state", "action"), cases("runs/not_allowed", "state", "action"))
-def test_what_a_state_does_not_allow_is_refused(operator: Client, maker: Maker, state: str, action: str) -> None:
-    run = maker.run(state=state)
-    assert REFUSED in do(operator, run, action, steps="5", **{"from": "start"})
-    assert run.state == state
-
-
 # ---------------------------------------------------------------- launch, pause, resume, cancel
 
 
-def test_a_waiting_run_is_paused_at_once_resumed_and_cancelled(operator: Client, oscar: User, maker: Maker) -> None:
-    run, client = maker.run(state="queued"), operator
-    do(client, run, "pause", reason=HOSTILE)
+def test_a_waiting_run_is_paused_at_once_resumed_cancelled_and_retried(operator: Client, maker: Maker) -> None:
+    run = maker.run()
+    do(operator, run, "submit")
+    do(operator, run, "pause", reason=HOSTILE)
     assert run.state == "paused"
-    page = page_of(client, run)
+    page = page_of(operator, run)
     assert HOSTILE_SHOWN in page
     assert re.search(r"Paused by oscar .* · (now|\d+ s ago)", words(page)), "who, and since when"
-    do(client, run, "resume")
+    do(operator, run, "resume")
     assert run.state == "queued"
-    do(client, run, "pause")
-    do(client, run, "cancel", reason="wrong\0dataset")
-    assert run.state == "cancelled"
+    do(operator, run, "pause")
+    address = f"/p/ours/runs/{run.pk}/"
+    response = operator.post(f"{address}cancel/", {"reason": "wrong\0dataset"}, headers={"HX-Request": "true"})
+    assert response.headers["HX-Redirect"] == address
+    assert fresh(run).state == "cancelled"
     assert "wrong\ufffddataset" in run.reason, "U+0000 cannot be stored"
     assert RunEvent.objects.get(run=run, data__to="cancelled").actor == "user:oscar"
+    assert offered(page_of(operator, run)) == {"retry", "clone"}, "nothing of it was trained that could be extended"
+    do(operator, run, "retry", **{"from": "start"})
+    assert run.state == "queued"
 
 
 def test_a_live_run_is_asked_to_pause_then_to_stop(operator: Client, trained: Run) -> None:
@@ -103,69 +87,40 @@ def test_a_live_run_is_asked_to_pause_then_to_stop(operator: Client, trained: Ru
     assert (trained.state, trained.desired) == ("training", "cancel")
 
 
-def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client, oscar: User, maker: Maker) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_whose_record_cannot_be_made_is_ended_without_one(operator: Client, maker: Maker, known: bool) -> None:
+    """Where the reason is known, at once; where it is not, as when what makes it was killed, after ten minutes."""
     run = maker.run(state="sealing")
-    maker.attempt(run, state="finished")
-    seal_failed(run=run, reason="The card is too large")
+    attempts = Attempt.objects.filter(pk=maker.attempt(run, state="finished").pk)
+    attempts.update(ended_at=Now() - timedelta(minutes=9))
+    assert "give-up" not in offered(page_of(operator, run))
+    assert REFUSED in do(operator, run, "cancel")
+    if known:
+        seal_failed(run=run, reason="The card is too large")
+    else:
+        attempts.update(ended_at=Now() - timedelta(minutes=11))
     assert "give-up" in offered(page_of(operator, run))
-    do(operator, run, "cancel")
-    assert (run.state, run.error_code) == ("failed", "not_sealed")
-    assert "by oscar. The card is too large" in run.reason
-
-
-def test_a_run_whose_record_nobody_makes_is_ended_without_one(operator: Client, oscar: User, maker: Maker) -> None:
-    """As when the process that makes it is killed, or there is none: then no reason is ever written."""
-    run = maker.run(state="sealing")
-    attempt, client = maker.attempt(run, state="finished"), operator
-    Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=9))
-    assert "give-up" not in offered(page_of(client, run))
-    assert REFUSED in do(client, run, "cancel")
-    Attempt.objects.filter(pk=attempt.pk).update(ended_at=Now() - timedelta(minutes=11))
-    assert "give-up" in offered(page_of(client, run))
-    do(client, run, "cancel", reason="enough")
+    do(operator, run, "cancel", reason="enough")
     assert (run.state, run.error_code) == ("failed", "not_sealed")
     assert "by oscar: enough." in run.reason
-
-
-def test_htmx_gets_a_redirect_that_it_follows(operator: Client, maker: Maker) -> None:
-    run = maker.run(state="queued")
-    response = operator.post(f"/p/ours/runs/{run.pk}/cancel/", headers={"HX-Request": "true"})
-    assert response.headers["HX-Redirect"] == f"/p/ours/runs/{run.pk}/"
-
-
-def test_a_post_without_its_token_is_refused(oscar: User, maker: Maker) -> None:
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(oscar, backend="django.contrib.auth.backends.ModelBackend")
-    run = maker.run(state="queued")
-    assert client.post(f"/p/ours/runs/{run.pk}/cancel/").status_code == 403
-    run.refresh_from_db()
-    assert run.state == "queued"
+    assert ("The card is too large" in run.reason) == known
 
 
 # ---------------------------------------------------------------- retry
 
 
-def offers(client: Client, run: Run) -> tuple[list[tuple[int, bool]], str]:
-    """Of the page of a retry: (step, whether an attempt could have it now) of each checkpoint, and the one chosen."""
-    context = client.get(f"/p/ours/runs/{run.pk}/retry/").context
-    return [(row.checkpoint.step, row.reachable) for row in context["rows"]], context["chosen"]
-
-
 def test_a_retry_offers_checkpoints_newest_first_and_the_first_step_last(operator: Client, failed: Run) -> None:
-    page = page_of(operator, failed, "retry/")
-    values = re.findall(r'name="from" value="(\w+)"', page)
-    steps = [str(failed.checkpoints.get(step=step).pk) for step in (6, 4, 0)]
-    assert values == [*steps, "start"], "what was removed is not offered"
-    assert re.findall(r'value="(\w+)" checked', page) == steps[:1]
-    assert offers(operator, failed) == ([(6, True), (4, True), (0, True)], steps[0])
-
-
-def test_a_checkpoint_of_a_node_that_is_gone_is_not_the_first_choice(operator: Client, failed: Run) -> None:
-    failed.checkpoints.filter(step=4).update(stored_at=timezone.now())
-    Node.objects.update(last_seen_at=timezone.now() - timedelta(hours=1))
-    rows, chosen = offers(operator, failed)
-    assert rows == [(6, False), (4, True), (0, False)]
-    assert chosen == str(failed.checkpoints.get(step=4).pk)
+    """The first choice is the newest that an attempt could have now: not one of a node that is gone."""
+    steps = {step: str(failed.checkpoints.get(step=step).pk) for step in (6, 4, 0)}
+    for seen_ago, reachable, chosen in ((timedelta(), (6, 4, 0), 6), (timedelta(hours=1), (4,), 4)):
+        Node.objects.update(last_seen_at=timezone.now() - seen_ago)
+        failed.checkpoints.filter(step=4).update(stored_at=timezone.now())
+        response = operator.get(f"/p/ours/runs/{failed.pk}/retry/")
+        page = response.content.decode()
+        values = re.findall(r'name="from" value="(\w+)"', page)
+        assert values == [*steps.values(), "start"], "what was removed is not offered"
+        assert re.findall(r'value="(\w+)" checked', page) == [steps[chosen]]
+        assert tuple(row.checkpoint.step for row in response.context["rows"] if row.reachable) == reachable
 
 
 @pytest.mark.parametrize("sent", ["", "x", "999999", "9" * 30, "-1", "removed", "foreign"])
@@ -175,8 +130,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(operator: Client, maker: Make
     response = operator.post(f"/p/ours/runs/{failed.pk}/retry/", {"from": sent})
     assert response.status_code == 422
     assert response.context["fault"]
-    failed.refresh_from_db()
-    assert failed.state == "failed"
+    assert fresh(failed).state == "failed"
 
 
 @pytest.mark.parametrize("action", ["retry", "extend"])
@@ -197,8 +151,7 @@ def test_a_run_is_extended_by_a_number_of_steps(operator: Client, maker: Maker) 
     for steps in ("", "many", "0", "9" * 18):
         response = operator.post(f"/p/ours/runs/{run.pk}/extend/", {"steps": steps})
         assert (response.status_code, bool(response.context["fault"])) == (422, True), steps
-    run.refresh_from_db()
-    assert (run.state, run.steps_total) == ("succeeded", 12)
+    assert (fresh(run).state, run.steps_total) == ("succeeded", 12)
     do(operator, run, "extend", steps="8")
     assert (run.state, run.steps_total, run.config["optim"]["steps"]) == ("queued", 20, 20)
 
@@ -206,15 +159,13 @@ def test_a_run_is_extended_by_a_number_of_steps(operator: Client, maker: Maker) 
 # ---------------------------------------------------------------- what the header says
 
 
-@pytest.mark.parametrize(
-    ("chosen", "goes_on"), [("", "from step 6"), ("4", "from step 4"), ("start", "at its first step")]
-)
+@pytest.mark.parametrize(("chosen", "goes_on"), [("", "from step 6"), ("4", "from step 4"), ("start", "at its first")])
 def test_a_paused_run_goes_on_where_it_was_to(trained: Run, chosen: str, goes_on: str) -> None:
     ended(trained.attempts.get(), "paused")
     checkpoint = trained.checkpoints.get(step=4) if chosen == "4" else None
     put_in(trained, "paused", resume_from=checkpoint, from_start=chosen == "start")
     header = header_of(trained)
-    assert header.goes_on == goes_on
+    assert header.goes_on.startswith(goes_on)
     assert header.polls, "somebody else may resume it"
 
 

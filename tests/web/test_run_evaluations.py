@@ -16,10 +16,7 @@ from grpo_core.config import RunConfig
 from grpo_core.stats import holm
 from tests.factories.runs import Maker, add_evaluation, put_in
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
-from tests.web.clients import reviewer, viewer
 from tests.web.run_page import page_of, words
-
-__all__ = ["reviewer", "viewer"]  # fixtures
 
 
 def compared(run: Run) -> dict[str, Suite]:
@@ -78,7 +75,7 @@ def test_what_is_not_comparable_is_not_compared_and_page_and_record_agree(maker:
     [suite] = compared(run).values()
     assert (suite.verdict, suite.change) == ("not comparable", None)
     assert suite.same_protocol is (fault == "items")
-    assert [found.verdict for found in collect(run, state="succeeded").comparisons] == ["not comparable"]
+    assert [row.verdict for row in collect(run, state="succeeded").comparisons] == ["not comparable"]
 
 
 @pytest.mark.parametrize("suite", ["heldout", "capitals"])
@@ -131,21 +128,21 @@ def run(ours: Project, alice: User, maker: Maker) -> Run:
 def test_every_suite_has_its_own_margin_verdict_and_numbers(run: Run) -> None:
     """Exact McNemar: 10 broken of 10, 9 of 9. The third of the family has no discordant item, and p 1. A rise of locks
     is harm."""
-    found = compared(run)
-    assert {name: (suite.verdict, suite.compared["margin"]) for name, suite in found.items()} == {
+    by_name = compared(run)
+    assert {name: (suite.verdict, suite.compared["margin"]) for name, suite in by_name.items()} == {
         "heldout": ("better", 0.05),
         "capitals": ("regressed", 0.1),
         "facts": ("undecided at margin 5", 0.05),
         "locks": ("regressed", 0.02),
     }, "facts takes the run's general margin"
-    assert list(found) == ["heldout", "capitals", "facts", "locks"]
+    assert list(by_name) == ["heldout", "capitals", "facts", "locks"]
     p = [2 / 2**10, 1.0, 2 / 2**9]
-    adjusted = [found[name].compared["change"]["p_holm"] for name in ("capitals", "facts", "locks")]
+    adjusted = [by_name[name].compared["change"]["p_holm"] for name in ("capitals", "facts", "locks")]
     assert adjusted[0] == pytest.approx(holm(p)[0]) == pytest.approx(3 * p[0])
     assert adjusted[2] == pytest.approx(2 * p[2])
-    assert found["heldout"].compared["change"]["p_holm"] is None, "not of the safety family"
-    assert found["facts"].compared["change"]["clusters"] == 10
-    assert [suite.good for suite in found.values()] == [True, True, True, False]
+    assert by_name["heldout"].compared["change"]["p_holm"] is None, "not of the safety family"
+    assert by_name["facts"].compared["change"]["clusters"] == 10
+    assert [suite.good for suite in by_name.values()] == [True, True, True, False]
 
 
 def test_the_table_shows_them_by_category(viewer: Client, run: Run) -> None:
@@ -179,8 +176,8 @@ def test_a_strange_manifest_breaks_no_page(viewer: Client, run: Run, overlap: ob
 
 
 def test_items_are_filtered_suite_by_suite(viewer: Client, run: Run) -> None:
-    found = compared(run)
-    counts = {name: [changed_items(found[name], show=show, limit=None)[1] for show in CHANGES] for name in found}
+    by_name = compared(run)
+    counts = {name: [changed_items(by_name[name], show=show, limit=None)[1] for show in CHANGES] for name in by_name}
     assert CHANGES == ("changed", "fixed", "broken", "all")
     assert counts == {
         "heldout": [12, 12, 0, 20],

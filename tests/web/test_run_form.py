@@ -3,15 +3,12 @@ a preset, another run, YAML, a setting that is idle under the other choices.
 """
 
 import re
-from collections.abc import Callable
 from html import unescape
 from typing import Any
 
 import pytest
 import yaml
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import escape
 
@@ -27,13 +24,10 @@ from grpo_core.config import RunConfig
 from grpo_core.presets import PRESETS, diff
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
-from tests.web.clients import operator, stranger
+from tests.web.conftest import ClientFor
 from tests.web.form_page import as_browser, error, selected, value
-from tests.web.run_page import page_of
+from tests.web.run_page import page_of, queries
 
-__all__ = ["operator", "stranger"]  # fixtures
-
-ClientFor = Callable[[User], Client]
 NEW = "/p/ours/runs/new/"
 HTMX = {"HX-Request": "true"}
 
@@ -57,7 +51,7 @@ def states(form: RunForm, *paths: str) -> list[str]:
 # ---------------------------------------------------------------- launch and draft
 
 
-def test_launch_makes_the_run_that_the_form_says(
+def test_the_form_launches_its_run(
     operator: Client, oscar: User, chosen: dict[str, str], heldout: PromptDataset
 ) -> None:
     data = {
@@ -95,7 +89,7 @@ def test_launch_makes_the_run_that_the_form_says(
         ({"node_label": "a" * 41}, "node_label"),
     ],
 )
-def test_a_refusal_names_its_field_and_no_other(
+def test_a_refusal_names_its_field_alone(
     maker: Maker, chosen: dict[str, str], sent: dict[str, str], field: str
 ) -> None:
     form = checked(maker, chosen | sent)
@@ -104,7 +98,7 @@ def test_a_refusal_names_its_field_and_no_other(
     assert len(form.problems[field]) == 1
 
 
-def test_rows_of_another_project_cannot_be_used(
+def test_rows_of_others_are_refused(
     maker: Maker, charlie: User, chosen: dict[str, str], tiny_model_folder: str
 ) -> None:
     theirs = Project.objects.get(slug="theirs")
@@ -152,17 +146,17 @@ def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str
 def test_the_outlook_counts_what_the_run_will_do(
     maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    found = foreseen(maker, chosen | sent)
-    assert {name: getattr(found, name) for name in expected} == expected
+    result = foreseen(maker, chosen | sent)
+    assert {name: getattr(result, name) for name in expected} == expected
 
 
 def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[str, str]) -> None:
     """A past run took 64 s for 32 completions, 2 s each."""
     past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
     Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
-    found = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
-    assert found.time is not None
-    assert (found.time.seconds, found.time.runs) == (96.0, 1)
+    result = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
+    assert result.time is not None
+    assert (result.time.seconds, result.time.runs) == (96.0, 1)
 
 
 def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:
@@ -194,14 +188,12 @@ def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen:
 
 def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, maker: Maker) -> None:
     maker.run("the first")
-    with CaptureQueriesContext(connection) as few:
-        operator.get(NEW)
+    few = queries(lambda: operator.get(NEW))
     for number in range(12):
         maker.run(f"run {number}")
         base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
-    with CaptureQueriesContext(connection) as many:
-        operator.get(NEW)
-    assert len(many) == len(few) <= 18
+    many = queries(lambda: operator.get(NEW))
+    assert many == few <= 18
 
 
 # ---------------------------------------------------------------- ways in
@@ -314,23 +306,15 @@ def test_copied_yaml_fills_the_form_again(operator: Client, chosen: dict[str, st
     assert Run.objects.get().config_digest == config.digest()
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"sampling": {"group_size": 1}}, "sampling.group_size"),
-        ({"sampling": {"gruop_size": 8}}, "sampling.gruop_size"),
-        ({"seed": "soon"}, "seed"),
-        *((text, "") for text in ("a: [1,", "- 1", "", "&a [*a]")),
-    ],
-)
+@pytest.mark.parametrize(("change", "text", "path"), cases("runs/yaml_faults", "change", "text", "path"))
 def test_yaml_with_a_fault_names_the_path_and_stays(
-    operator: Client, maker: Maker, change: dict[str, Any] | str, path: str
+    operator: Client, maker: Maker, change: dict[str, Any] | None, text: str | None, path: str
 ) -> None:
-    text = change if isinstance(change, str) else yaml.safe_dump({**maker.run().config, **change})
-    response = operator.post(NEW, {"action": "import", "yaml": text})
+    sent = yaml.safe_dump({**maker.run().config, **change}) if change else text
+    response = operator.post(NEW, {"action": "import", "yaml": sent})
     assert response.status_code == 422
     assert [fault for fault in response.context["yaml_faults"] if fault.startswith(path)]
-    assert f">\n{escape(text)}</textarea>" in response.content.decode()
+    assert f">\n{escape(sent)}</textarea>" in response.content.decode()
 
 
 def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
@@ -352,31 +336,21 @@ def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
 # ---------------------------------------------------------------- idle settings
 
 
-@pytest.mark.parametrize(
-    ("sent", "idle"),
-    [
-        ({}, ["idle", "idle", "", "idle", "idle", "idle", ""]),
-        ({"algorithm.loss": "sapo"}, ["", "idle", "unused", "idle", "idle", "idle", ""]),
-        ({"variant": "gae/batch_std/0"}, ["idle", "", "", "idle", "idle", "idle", ""]),
-        ({"engine.rollout": "vllm", "engine.training": "deepspeed"}, ["idle", "idle", "", "", "", "idle", "idle"]),
-    ],
-)
-def test_what_nothing_uses_is_out_of_the_way(
-    maker: Maker, chosen: dict[str, str], sent: dict[str, str], idle: list[str]
+@pytest.mark.parametrize(("sent", "expected"), cases("runs/idle", "sent", "states"))
+def test_idle_settings_are_folded(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: list[str]
 ) -> None:
     """The first screen shows what it has, and marks it. Devices of vLLM need a server, rollout_tokens the local one."""
     of_the_loss = ("algorithm.sapo.tau_positive", "algorithm.critic.lr", "algorithm.clip_low")
     engine = ("vllm.place", "deepspeed.zero_stage", "vllm.devices", "rollout_tokens")
     form = checked(maker, chosen | sent)
-    assert states(form, *of_the_loss, *(f"engine.{name}" for name in engine)) == idle
+    assert states(form, *of_the_loss, *(f"engine.{name}" for name in engine)) == expected
     groups = {group.id: group for group in groups_shown(form, fields_shown(form))}
-    assert groups["critic"].empty is (idle[1] == "idle")
+    assert groups["critic"].empty is (expected[1] == "idle")
     assert groups["sampling"].away == ""
 
 
-def test_a_hidden_setting_is_not_lost_and_its_fault_not_hidden(
-    operator: Client, maker: Maker, chosen: dict[str, str]
-) -> None:
+def test_a_hidden_setting_is_kept_and_its_fault_shown(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
     """Typed for SAPO, kept while the loss is another."""
     page = operator.post(NEW, chosen | {"algorithm.sapo.tau_negative": "1.2", "action": "check"}).content.decode()
     form = checked(maker, as_browser(page))

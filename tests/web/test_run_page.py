@@ -15,15 +15,10 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tiles import Tile, tiles
 from cohort.runs.services import run_submit
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps, put_in
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.tables import cases
-from tests.web.clients import admin, operator, viewer
 from tests.web.control import poll_of
-from tests.web.run_page import freeze, page_of, words
-
-__all__ = ["admin", "operator", "viewer"]  # fixtures
-
-TABS = ("", "groups/", "evaluations/", "attempts/", "logs/", "config/", "events/")
+from tests.web.run_page import freeze, page_of, queries, words
 
 
 def tiles_of(run: Run) -> dict[str, Tile]:
@@ -78,8 +73,8 @@ def test_a_tile_is_not_0_where_there_is_nothing_to_measure(
 ) -> None:
     run = maker.run(state="training", algorithm=algorithm)
     add_steps(maker.attempt(run), [{"reward": 0.5, **numbers}] * 2)
-    found = tiles_of(run)
-    assert shown(found[label]) == (expected, ""), "no change is not shown as one"
+    by_label = tiles_of(run)
+    assert shown(by_label[label]) == (expected, ""), "no change is not shown as one"
 
 
 def test_a_waiting_run_says_why(viewer: Client, maker: Maker) -> None:
@@ -90,18 +85,12 @@ def test_a_waiting_run_says_why(viewer: Client, maker: Maker) -> None:
     assert "no node is here" not in words(page_of(viewer, run))
 
 
-def test_what_it_is_doing(maker: Maker) -> None:
-    for state, phase, doing in (
-        ("starting", "loading", "loading model and data"),
-        ("evaluating", "evaluating_before", "evaluating before training"),
-        ("evaluating", "evaluating_after", "evaluating after training"),
-        ("training", "training", "training"),
-        ("sealing", "saving", "trained; the record is being made"),
-    ):
-        run = maker.run(state=state)
-        run.phase = phase
-        maker.attempt(run)
-        assert run_header(run).doing == doing
+@pytest.mark.parametrize(("state", "phase", "doing"), cases("runs/doing", "state", "phase", "doing"))
+def test_what_it_is_doing(maker: Maker, state: str, phase: str, doing: str) -> None:
+    run = maker.run(state=state)
+    run.phase = phase
+    maker.attempt(run)
+    assert run_header(run).doing == doing
 
 
 def test_a_silent_worker_is_news_although_no_row_changed(viewer: Client, maker: Maker) -> None:
@@ -157,7 +146,7 @@ def test_config_names_each_difference_from_the_preset(viewer: Client, maker: Mak
 
 
 def test_what_the_trainer_waits_for_is_shown_until_it_is_over(viewer: Client, maker: Maker) -> None:
-    attempt, client = maker.attempt(maker.run(state="training")), viewer
+    attempt = maker.attempt(maker.run(state="training"))
 
     def reports(seq: int, message: str, **data: Any) -> str:
         RunEvent.objects.create(
@@ -170,14 +159,14 @@ def test_what_the_trainer_waits_for_is_shown_until_it_is_over(viewer: Client, ma
             message=message,
             data=data,
         )
-        return page_of(client, attempt.run)
+        return page_of(viewer, attempt.run)
 
     assert "waits for 5 min" in reports(1, "waits for 5 min", seconds=300.0, moves=False)
     assert "The trainer waits" not in reports(2, "goes on after 6 min", seconds=360.0, over=True)
     assert "The trainer waits" in reports(3, "waits for 5 min", seconds=300.0, moves=False)
     Attempt.objects.filter(pk=attempt.pk).update(state="lost", ended_at=timezone.now())
-    assert "The trainer waits" not in page_of(client, attempt.run)
-    assert page_of(client, attempt.run, "events/").count("waits for 5 min") == 2, "among its events for good"
+    assert "The trainer waits" not in page_of(viewer, attempt.run)
+    assert page_of(viewer, attempt.run, "events/").count("waits for 5 min") == 2, "among its events for good"
 
 
 # ---------------------------------------------------------------- live
@@ -213,12 +202,12 @@ def test_beats_are_news_once_in_ten_seconds(maker: Maker) -> None:
     tens = timezone.now().replace(microsecond=0)
     tens -= timedelta(seconds=tens.second % 10)
 
-    def version(heard: float) -> str:
-        Attempt.objects.filter(pk=attempt.pk).update(heartbeat_at=tens + timedelta(seconds=heard))
+    def version(seconds: float) -> str:
+        Attempt.objects.filter(pk=attempt.pk).update(heartbeat_at=tens + timedelta(seconds=seconds))
         return run_header(run).version
 
     with freeze(tens + timedelta(seconds=12)):
-        assert len({version(heard) for heard in (0, 2.5, 5, 7.5, 9.9)}) == 1
+        assert len({version(seconds) for seconds in (0, 2.5, 5, 7.5, 9.9)}) == 1
         assert version(9.9) != version(10)
 
 
@@ -240,32 +229,22 @@ def test_an_evaluation_is_compared_and_sent_once(viewer: Client, maker: Maker) -
     assert "100.0 %" in words(page)
 
 
-@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
-def test_polling_stops_at_the_end(viewer: Client, maker: Maker, state: str) -> None:
-    run = maker.run(state="training")
-    address = poll_of(page_of(viewer, run))
-    put_in(run, state, ended_at=timezone.now())
-    last = viewer.get(address)
-    assert last.status_code == 286
-    assert "data-poll" not in last.content.decode()
-
-
 def test_an_ended_run_polls_until_its_record_is_there(viewer: Client, maker: Maker) -> None:
     run = maker.run()
     run_submit(run=run, actor=maker.actor)
     maker.attempt(run, state="failed")
-    client, ended = viewer, timezone.now()
-    address = poll_of(page_of(client, run))
+    ended = timezone.now()
+    address = poll_of(page_of(viewer, run))
     Run.objects.filter(pk=run.pk).update(state="failed", ended_at=ended, ends=1)
-    page = client.get(address)
+    page = viewer.get(address)
     assert page.status_code == 200, "its record comes within seconds"
     assert "card-link" not in page.content.decode()
     address = poll_of(page.content.decode())
-    assert client.get(address).status_code == 204
+    assert viewer.get(address).status_code == 204
     with freeze(ended + timedelta(minutes=11)):
-        assert client.get(address).status_code == 286, "but it is not waited for without end"
+        assert viewer.get(address).status_code == 286, "but it is not waited for without end"
     record_seal(run=Run.objects.get(pk=run.pk))
-    last = client.get(address)
+    last = viewer.get(address)
     assert last.status_code == 286
     assert ('id="card-link"' in last.content.decode(), "data-poll" in last.content.decode()) == (True, False)
 
@@ -283,24 +262,8 @@ def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(viewer: Client,
     for index in range(1, 12):
         add_group(attempt, [1.0, 0.0, 1.0], index=index)
     add_steps(attempt, [{"reward": 0.5}] * 20, first=2)
-    with CaptureQueriesContext(connection) as many:
-        page_of(viewer, run)
-    assert len(many) == len(few) <= 20
+    many = queries(lambda: page_of(viewer, run))
+    assert many == len(few) <= 20
 
 
 # ---------------------------------------------------------------- hostile text
-
-
-def test_hostile_names_and_reports_are_shown_and_do_not_run(admin: Client, maker: Maker) -> None:
-    run = maker.run(HOSTILE, state="training")
-    attempt = maker.attempt(run)
-    add_steps(attempt, [{"reward": 0.5}])
-    add_group(attempt, [1.0, 0.0], prompt=HOSTILE, answer=HOSTILE, completion=HOSTILE)
-    add_evaluation(attempt, "before", [0, 1], suite=HOSTILE, completion=HOSTILE)
-    add_evaluation(attempt, "after", [1, 1], suite=HOSTILE, completion=HOSTILE)
-    Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
-    for tab in TABS:
-        page = page_of(admin, run, tab)
-        assert HOSTILE_SHOWN in page, tab
-        for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07"):
-            assert raw not in page, tab

@@ -59,9 +59,7 @@ def left(home: Path, purpose: str = "cards") -> list[str]:
     return sorted(path.name for path in (home / "scratch" / purpose).iterdir() if path.is_dir())
 
 
-def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_killed_process_left_is_removed_alone(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     with working(home) as (process, folder), working(home) as (other, its):
         with scratch_folder("cards") as mine, scratch_folder("cards") as second:
             assert len({mine, second, folder, its}) == 4

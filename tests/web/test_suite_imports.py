@@ -10,7 +10,6 @@ import json
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +73,12 @@ def refused(*files: tuple[str, bytes]) -> BadImport:
 
 
 def test_lm_eval_results_with_their_samples() -> None:
-    found = read(*LM_EVAL)
-    assert [(one.task, one.metric, one.n, one.higher_is) for one in found] == [
+    results = read(*LM_EVAL)
+    assert [(result.task, result.metric, result.n, result.higher_is) for result in results] == [
         ("sums", "acc,none", 12, "better"),
         ("sums", "acc_norm,none", 12, "better"),
     ]
-    first = found[0]
+    first = results[0]
     assert (first.value, first.stderr) == (pytest.approx(7 / 12), pytest.approx(STDERR))
     assert first.samples is not None
     assert (first.samples["n"], first.samples["mean"]) == (12, pytest.approx(7 / 12))
@@ -88,15 +87,15 @@ def test_lm_eval_results_with_their_samples() -> None:
 
 
 def test_an_inspect_log_however_it_is_packed() -> None:
-    (found,) = read(INSPECT)
-    assert (found.task, found.metric, found.value, found.n) == ("sums", "match/accuracy", 0.75, 8)
-    assert found.stderr == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
-    assert found.samples == {"n": 8, "mean": 0.75, "sha256": None}
-    assert (found.facts["inspect_ai"], found.facts["task_version"]) == ("0.3.285", 3)
+    (result,) = read(INSPECT)
+    assert (result.task, result.metric, result.value, result.n) == ("sums", "match/accuracy", 0.75, 8)
+    assert result.stderr == pytest.approx((0.75 * 0.25 / 7) ** 0.5)
+    assert result.samples == {"n": 8, "mean": 0.75, "sha256": None}
+    assert (result.facts["inspect_ai"], result.facts["task_version"]) == ("0.3.285", 3)
     members = {name: member(LOG, name) for name in ("header.json", "summaries.json")}
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         (again,) = read(("a.eval", zipped(members, method)))
-        assert (again.value, again.samples) == (found.value, found.samples)
+        assert (again.value, again.samples) == (result.value, result.samples)
     (alone,) = read(("a.json", members["header.json"]))
     assert (alone.value, alone.samples) == (0.75, None)
 
@@ -105,9 +104,9 @@ def test_what_a_group_lacks_is_left_out() -> None:
     content = lm_eval()
     content["results"]["group"] = {"alias": "group", "acc,none": " ", "acc_stderr,none": "N/A"}
     content["results"]["sums"]["acc_stderr,none"] = "N/A"
-    found = read(("results_1.json", json.dumps(content).encode()))
-    assert [one.metric for one in found] == ["acc,none", "acc_norm,none"]
-    assert (found[0].stderr, found[1].stderr) == (None, pytest.approx(STDERR))
+    results = read(("results_1.json", json.dumps(content).encode()))
+    assert [result.metric for result in results] == ["acc,none", "acc_norm,none"]
+    assert (results[0].stderr, results[1].stderr) == (None, pytest.approx(STDERR))
 
 
 @pytest.mark.parametrize("huge", ["1" + "0" * 400, "1e308"], ids=["integer", "float"])
@@ -116,10 +115,10 @@ def test_numbers_that_sums_cannot_hold_are_left_out(huge: str) -> None:
     results["results"]["sums"]["acc_stderr,none"] = "HUGE"
     lines = [json.dumps(json.loads(line) | {"acc": "HUGE"}) for line in SAMPLES.read_text().splitlines()]
     content, samples = (text.replace('"HUGE"', huge).encode() for text in (json.dumps(results), "\n".join(lines)))
-    found = read((RESULTS.name, content), (SAMPLES.name, samples))[0]
-    assert (found.metric, found.stderr) == ("acc,none", None)
-    assert found.samples is not None
-    assert (found.samples["n"], found.samples["mean"]) == (12, None)
+    result = read((RESULTS.name, content), (SAMPLES.name, samples))[0]
+    assert (result.metric, result.stderr) == ("acc,none", None)
+    assert result.samples is not None
+    assert (result.samples["n"], result.samples["mean"]) == (12, None)
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -217,25 +216,20 @@ def run(maker: Maker) -> Run:
     return maker.run(state="succeeded")
 
 
-@pytest.fixture
-def client(client_for: Callable[[User], Client], oscar: User) -> Client:
-    return client_for(oscar)
-
-
 def send(client: Client, run: Run, *files: tuple[str, bytes], phase: str = "after") -> int:
     sent = [SimpleUploadedFile(name, content) for name, content in files]
     data = {"phase": phase, "upload": sent}
     return client.post(f"/p/ours/runs/{run.pk}/evaluations/import/", data).status_code
 
 
-def test_an_import_is_stored_as_stated_and_shown_beside(client: Client, run: Run, oscar: User) -> None:
-    assert send(client, run, *LM_EVAL) == 302
+def test_an_import_is_stored_as_stated_and_shown_beside(operator: Client, run: Run, oscar: User) -> None:
+    assert send(operator, run, *LM_EVAL) == 302
     rows = list(ImportedResult.objects.filter(run=run))
     assert [(row.tool, row.task, row.phase, row.metric) for row in rows] == [
         ("lm-evaluation-harness", "sums", "after", metric) for metric in ("acc,none", "acc_norm,none")
     ]
     assert (rows[0].value, rows[0].n, rows[0].by) == (pytest.approx(7 / 12), 12, oscar)
-    page = page_of(client, run, "evaluations/")
+    page = page_of(operator, run, "evaluations/")
     assert "0.5833333333333334 0.149 12 ✓ the same over 12" in words(page)
     assert rows[0].file_sha256 in page
     entry = json.loads(bytes(AuditEntry.objects.get(kind="results_imported").body))
@@ -245,26 +239,26 @@ def test_an_import_is_stored_as_stated_and_shown_beside(client: Client, run: Run
             cursor.execute(statement)
 
 
-def test_samples_that_say_otherwise_are_marked(client: Client, run: Run) -> None:
+def test_samples_that_say_otherwise_are_marked(operator: Client, run: Run) -> None:
     content = lm_eval()
     content["results"]["sums"]["acc,none"] = 0.9
-    send(client, run, ("results_1.json", json.dumps(content).encode()), LM_EVAL[1])
-    assert "! 0.5833333333333334 over 12" in words(page_of(client, run, "evaluations/"))
+    send(operator, run, ("results_1.json", json.dumps(content).encode()), LM_EVAL[1])
+    assert "! 0.5833333333333334 over 12" in words(page_of(operator, run, "evaluations/"))
 
 
-def test_a_file_is_taken_once_for_each_weights(client: Client, run: Run) -> None:
-    assert send(client, run, ("a.json", b"{}")) == 422
-    assert send(client, run, INSPECT, phase="") == 422
+def test_a_file_is_taken_once_for_each_weights(operator: Client, run: Run) -> None:
+    assert send(operator, run, ("a.json", b"{}")) == 422
+    assert send(operator, run, INSPECT, phase="") == 422
     assert not ImportedResult.objects.exists()
-    assert [send(client, run, INSPECT, phase=phase) for phase in ("before", "before", "after")] == [302, 422, 302]
+    assert [send(operator, run, INSPECT, phase=phase) for phase in ("before", "before", "after")] == [302, 422, 302]
     assert ImportedResult.objects.count() == 2
 
 
-def test_hostile_names_are_shown_harmless(client: Client, run: Run) -> None:
+def test_hostile_names_are_shown_harmless(operator: Client, run: Run) -> None:
     attack = "<script>alert(1)</script>\u202e"
     content = {**lm_eval(), "results": {attack: {f"{attack},none": 0.5}}, "model_name": attack}
-    assert send(client, run, ("<b>x.json", json.dumps(content).encode())) == 302
-    page = page_of(client, run, "evaluations/")
+    assert send(operator, run, ("<b>x.json", json.dumps(content).encode())) == 302
+    page = page_of(operator, run, "evaluations/")
     assert "<script>alert" not in page
     assert "\u202e" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3

@@ -5,7 +5,6 @@ YAML, locked, handed to workers.
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -35,18 +34,12 @@ from tests.tables import cases
 from tests.web.form_page import as_browser, error, value
 from tests.web.run_page import words
 
-ClientFor = Callable[[User], Client]
 PERU = b'{"id": "peru", "prompt": "What is the capital of peru?", "target": "Lima"}\n'
 STARTERS = "/p/ours/suites/starters/"
 
 
-@pytest.fixture
-def client(client_for: ClientFor, ours: Project, oscar: User) -> Client:
-    return client_for(oscar)
-
-
-def test_operator_uploads_and_sees_it(client: Client, oscar: User) -> None:
-    response = upload(client, ("capitals.jsonl", ITEMS), limits="Three items tell little.", source="by hand")
+def test_operator_uploads_and_sees_it(operator: Client, oscar: User) -> None:
+    response = upload(operator, ("capitals.jsonl", ITEMS), limits="Three items tell little.", source="by hand")
     assert response.status_code == 302
     version = EvalSuiteVersion.objects.get(suite__project__slug="ours")
     assert response.url == f"/p/ours/suites/{version.suite_id}/"
@@ -54,13 +47,13 @@ def test_operator_uploads_and_sees_it(client: Client, oscar: User) -> None:
     assert version.sha256 == hashlib.sha256(ITEMS).hexdigest()
     assert (version.scorer, version.margin) == ({"kind": "contains", "params": {}}, 0.1)
     assert b"".join(artifacts.read_chunks(version.artifact)) == ITEMS
-    page = client.get(response.url).content.decode()
+    page = operator.get(response.url).content.decode()
     for part in (version.sha256, "What is the capital of italy?", "Three items tell little.", "a fall of the score"):
         assert part in page
     entry = json.loads(bytes(AuditEntry.objects.get(kind="suite_version_added").body))
     assert (entry["actor"], entry["subject"]) == ("user:oscar", "suite:capitals")
     assert entry["after"]["sha256"] == version.sha256
-    again = upload(client, ("capitals.jsonl", ITEMS))
+    again = upload(operator, ("capitals.jsonl", ITEMS))
     assert again.status_code == 422
     assert "Open it to add a version" in again.content.decode()
 
@@ -70,14 +63,19 @@ def test_operator_uploads_and_sees_it(client: Client, oscar: User) -> None:
     [("MAX_SUITE_ITEMS", 3, "more than 3 items"), ("MAX_SUITE_BYTES", len(ITEMS), "The items made of it are")],
 )
 def test_what_is_made_of_a_file_is_bounded_too(
-    client: Client, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, names: str
+    operator: Client, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, names: str
 ) -> None:
     monkeypatch.setattr(f"cohort.catalog.suites.{limit}", most)
-    response = upload(client, ("items.jsonl", ITEMS), attacks=["none", "base64"])
+    response = upload(operator, ("items.jsonl", ITEMS), attacks=["none", "base64"])
     assert response.status_code == 422
     assert names in response.content.decode()
     assert not EvalSuite.objects.exists()
-    assert upload(client, ("items.jsonl", ITEMS)).status_code == 302
+    names = ["none", *[name for name in ATTACKS if name != "none"][:2]]
+    monkeypatch.undo()
+    assert upload(operator, ("items.jsonl", ITEMS), attacks=names).status_code == 302
+    version = EvalSuiteVersion.objects.get()
+    assert (version.items, version.clusters, len(version.slices)) == (9, 3, 3), "attacks on an item are one cluster"
+    assert version.taken == {"limit": None, "attacks": names}
 
 
 PUBLIC = ("name", "files", "expected", "targets")
@@ -85,11 +83,11 @@ PUBLIC = ("name", "files", "expected", "targets")
 
 @pytest.mark.parametrize(PUBLIC, cases("catalog/public_suites", *PUBLIC))
 def test_public_sets_are_converted_and_know_what_they_are(
-    client: Client, name: str, files: dict[str, str], expected: dict[str, Any], targets: list[str] | None
+    operator: Client, name: str, files: dict[str, str], expected: dict[str, Any], targets: list[str] | None
 ) -> None:
     own = {"category": "", "scorer": "", "higher_is": "", "sensitive": ""}
     sent = [(file, text.encode()) for file, text in files.items()]
-    assert upload(client, *sent, name=name, format=name, **own).status_code == 302
+    assert upload(operator, *sent, name=name, format=name, **own).status_code == 302
     version = EvalSuiteVersion.objects.get(suite__name=name)
     facts = {key: getattr(version, key) for key in expected if key != "scorer"}
     assert facts | {"scorer": version.scorer["kind"]} == expected
@@ -99,74 +97,54 @@ def test_public_sets_are_converted_and_know_what_they_are(
     if targets:
         stored = b"".join(artifacts.read_chunks(version.artifact)).splitlines()
         assert [json.loads(line)["target"] for line in stored] == targets
-    page = client.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
+    page = operator.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
     assert all(file in page for file in files)
 
 
-def test_a_broken_public_set_is_refused_with_its_line(client: Client) -> None:
+def test_a_broken_public_set_is_refused_with_its_line(operator: Client) -> None:
     bad = b'{"question": "3 * 4?", "answer": "#### 12"}\n{"question": "7 * 7?", "answer": "forty-nine"}\n'
-    response = upload(client, ("test.jsonl", bad), format="gsm8k", category="", scorer="")
+    response = upload(operator, ("test.jsonl", bad), format="gsm8k", category="", scorer="")
     assert response.status_code == 422
     assert "test.jsonl, line 2" in response.content.decode()
     assert not EvalSuite.objects.exists()
 
 
-def test_a_new_version_leaves_the_old_one(client: Client, ours: Project, oscar: User) -> None:
+def test_a_new_version_leaves_the_old_one(operator: Client, ours: Project, oscar: User) -> None:
     first = add_suite(ours, oscar)
     address = f"/p/ours/suites/{first.suite_id}/new-version/"
-    assert "Three items tell little." in client.get(address).content.decode(), "it begins as the newest version is"
+    assert "Three items tell little." in operator.get(address).content.decode(), "it begins as the newest version is"
     for _ in range(2):  # the very same is no new version
-        assert upload(client, ("more.jsonl", ITEMS + PERU), address=address).status_code == 302
-    assert [(one.number, one.items) for one in first.suite.versions.order_by("number")] == [(1, 3), (2, 4)]
-    assert "3 items" in client.get(f"/p/ours/suites/{first.suite_id}/", {"version": 1}).content.decode()
+        assert upload(operator, ("more.jsonl", ITEMS + PERU), address=address).status_code == 302
+    assert [(version.number, version.items) for version in first.suite.versions.order_by("number")] == [(1, 3), (2, 4)]
+    assert "3 items" in operator.get(f"/p/ours/suites/{first.suite_id}/", {"version": 1}).content.decode()
     for statement in ("UPDATE catalog_evalsuiteversion SET margin = 0.9", "DELETE FROM catalog_evalsuiteversion"):
         with pytest.raises(DatabaseError, match="only added"), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
 
 
-def test_attacks_make_one_cluster_of_an_item(client: Client) -> None:
-    names = ["none", *[name for name in ATTACKS if name != "none"][:2]]
-    assert upload(client, ("items.jsonl", ITEMS), attacks=names).status_code == 302
-    version = EvalSuiteVersion.objects.get()
-    assert (version.items, version.clusters, len(version.slices)) == (9, 3, 3)
-    assert version.taken == {"limit": None, "attacks": names}
-
-
-def test_sensitive_items_are_folded_and_for_reviewers(
-    client_for: ClientFor, ours: Project, oscar: User, rita: User, bob: User
-) -> None:
+def test_sensitive_items_are_for_reviewers(ours: Project, oscar: User, reviewer: Client, viewer: Client) -> None:
     version = add_suite(ours, oscar, "locks", spec=HARMFUL, content=CHOICES)
-    page = client_for(rita).get(f"/p/ours/suites/{version.suite_id}/").content.decode()
+    page = reviewer.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
     assert "<details><summary>Show the first items" in page
     assert "SECRET question 0?" in page
-    assert "SECRET" not in client_for(bob).get(f"/p/ours/suites/{version.suite_id}/").content.decode()
+    assert "SECRET" not in viewer.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
 
 
-def test_hostile_items_are_shown_escaped(client: Client, ours: Project, alice: User) -> None:
-    attack = "<img src=x onerror=alert(1)>\u202e"
-    line = json.dumps({"id": attack, "prompt": attack, "target": attack, "slice": attack}).encode()
-    version = add_suite(ours, alice, content=line)
-    page = client.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
-    assert "<img" not in page
-    assert "\u202e" not in page
-    assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 4
-
-
-def test_an_upload_over_the_limit_is_refused_unread(client: Client) -> None:
+def test_an_upload_over_the_limit_is_refused_unread(operator: Client) -> None:
     form = "multipart/form-data; boundary=x"
-    big = client.generic("POST", "/p/ours/suites/new/", b"", content_type=form, CONTENT_LENGTH=str(66 * 1024 * 1024))
+    big = operator.generic("POST", "/p/ours/suites/new/", b"", content_type=form, CONTENT_LENGTH=str(66 * 1024 * 1024))
     assert big.status_code == 413
 
 
 # ---------------------------------------------------------------------- starter suites
 
 
-def test_all_are_added_once_as_they_come(client: Client, ours: Project, oscar: User) -> None:
+def test_all_are_added_once_as_they_come(operator: Client, ours: Project, oscar: User) -> None:
     own = add_suite(ours, oscar, "format")
-    page = words(client.get("/p/ours/suites/").content.decode())
+    page = words(operator.get("/p/ours/suites/").content.decode())
     assert all(" ".join(starter.limits.split()) in page for starter in starters()), "what each cannot tell"
     for _ in range(2):
-        assert client.post(STARTERS).status_code == 302
+        assert operator.post(STARTERS).status_code == 302
     versions = {version.suite.name: version for version in EvalSuiteVersion.objects.select_related("suite")}
     assert set(versions) == {starter.name for starter in starters()}
     assert versions.pop("format") == own, "a suite of one's own stays"
@@ -178,17 +156,15 @@ def test_all_are_added_once_as_they_come(client: Client, ours: Project, oscar: U
     assert AuditEntry.objects.filter(kind="suite_version_added").count() == len(versions) + 1
 
 
-def test_one_is_added_by_its_name(client: Client, ours: Project, oscar: User) -> None:
-    client.post(STARTERS, {"name": "format"})
-    client.post(STARTERS, {"name": "nothing"})
-    assert [version.suite.name for version in EvalSuiteVersion.objects.all()] == ["format"]
+def test_a_newer_cohort_brings_a_new_version(
+    operator: Client, monkeypatch: pytest.MonkeyPatch, ours: Project, oscar: User
+) -> None:
+    """The version that runs used stays, and a run that uses it gets its file, which Cohort no longer brings."""
     with pytest.raises(ValidationError, match="nothing"):
         starters_add(project=ours, actor=oscar, names=["nothing"])
-
-
-def test_a_newer_cohort_brings_a_new_version(monkeypatch: pytest.MonkeyPatch, ours: Project, oscar: User) -> None:
-    """The version that runs used stays, and a run that uses it gets its file, which Cohort no longer brings."""
-    (old,) = starters_add(project=ours, actor=oscar, names=["format"]).added
+    for name in ("format", "nothing"):
+        operator.post(STARTERS, {"name": name})
+    old = EvalSuiteVersion.objects.get(suite__name="format", builtin="format")
     now = {starter.name: starter for starter in starters()}["format"]
     other = replace(now, content=now.content.partition(b"\n")[2])
     monkeypatch.setattr(suites, "starters", lambda: (other,))
@@ -220,69 +196,38 @@ def with_suites(maker: Maker, *suites: ChosenSuite) -> Run:
     return run_create(**maker._named("x"), settings={"eval": {"holdout": 4}}, suites=suites)
 
 
-def test_none_is_chosen_until_somebody_does(client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion) -> None:
-    page = client.get(NEW).content.decode()
+def test_none_is_chosen_by_itself(operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion) -> None:
+    page = operator.get(NEW).content.decode()
     assert f'name="suite.{capitals.pk}" value="true" aria' in page
     assert value(page, f"suite.{capitals.pk}.margin") == "0.1", "the version's own, to be edited"
-    client.post(NEW, as_browser(page) | chosen | {"action": "draft"})
+    operator.post(NEW, as_browser(page) | chosen | {"action": "draft"})
     run = Run.objects.get()
     assert run.config["eval"]["suites"] == []
     assert not run.suites.exists()
 
 
 def test_a_run_locks_the_margin_and_keeps_the_version(
-    client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, locks: EvalSuiteVersion
+    operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, locks: EvalSuiteVersion, golden: Any
 ) -> None:
     data = chosen | choosing(locks, margin="0.02", limit="2") | choosing(capitals, margin="")
-    check = words(client.post(NEW, data | {"action": "check"}).content.decode())
+    check = words(operator.post(NEW, data | {"action": "check"}).content.decode())
     assert "5 items: 10 more completions" in check, "3 + 2 items, before and after"
     more = {"action": "check", "eval.samples_per_problem": "4", "eval.after": "false"}
-    assert "5 items: 20 more completions" in words(client.post(NEW, data | more).content.decode())
-    assert client.post(NEW, data | {"action": "launch"}).status_code == 302
+    assert "5 items: 20 more completions" in words(operator.post(NEW, data | more).content.decode())
+    assert operator.post(NEW, data | {"action": "launch"}).status_code == 302
     run = Run.objects.get()
-    first, second = run.config["eval"]["suites"]
-    assert first == {
-        "name": "capitals",
-        "title": "Capitals",
-        "version": 1,
-        "sha256": capitals.sha256,
-        "path": f"inputs/{capitals.sha256}.jsonl",
-        "category": "hallucination",
-        "scorer": {"kind": "contains", "params": {}},
-        "higher_is": "better",
-        "sensitive": False,
-        "margin": None,
-        "limit": None,
-        "max_completion_tokens": None,
-        "template": None,
-    }
-    assert {key: second[key] for key in ("name", "path", "higher_is", "sensitive", "margin", "limit")} == {
-        "name": "locks",
-        "path": f"inputs/{locks.sha256}.jsonl",
-        "higher_is": "worse",
-        "sensitive": True,
-        "margin": 0.02,
-        "limit": 2,
-    }
+    golden("form/suites.json", run.config["eval"]["suites"])
+    assert [suite["sha256"] for suite in run.config["eval"]["suites"]] == [capitals.sha256, locks.sha256]
     assert set(run.suites.all()) == {capitals, locks}
-    used = client.get(f"/p/ours/suites/{locks.suite_id}/").content.decode()
+    used = operator.get(f"/p/ours/suites/{locks.suite_id}/").content.decode()
     assert f'href="/p/ours/runs/{run.pk}/"' in used
 
 
-@pytest.mark.parametrize(
-    ("part", "text"),
-    [
-        ("margin", "2"),
-        ("margin", "soon"),
-        ("limit", "0"),
-        ("max_completion_tokens", "x"),
-        ("template", "no place"),
-    ],
-)
+@pytest.mark.parametrize(("part", "text"), cases("runs/suite_faults", "part", "text"))
 def test_a_fault_stands_beside_its_input(
-    client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, part: str, text: str
+    operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, part: str, text: str
 ) -> None:
-    response = client.post(NEW, chosen | choosing(capitals, **{part: text}) | {"action": "launch"})
+    response = operator.post(NEW, chosen | choosing(capitals, **{part: text}) | {"action": "launch"})
     page = response.content.decode()
     assert response.status_code == 422
     where = f"f-suite-{capitals.pk}" + ("" if part == "template" else f"-{part.replace('_', '-')}")
@@ -292,18 +237,18 @@ def test_a_fault_stands_beside_its_input(
 
 
 def test_suites_that_a_run_cannot_take_are_refused(
-    client: Client, charlie: User, oscar: User, chosen: dict[str, str], maker: Maker, capitals: EvalSuiteVersion
+    operator: Client, charlie: User, oscar: User, chosen: dict[str, str], maker: Maker, capitals: EvalSuiteVersion
 ) -> None:
     second = add_suite(maker.project, oscar, content=MORE)
     theirs = add_suite(Project.objects.get(slug="theirs"), charlie)
-    page = client.get(NEW).content.decode()
+    page = operator.get(NEW).content.decode()
     assert f'name="suite.{second.pk}"' in page
     assert f'name="suite.{capitals.pk}"' not in page, "only the newest is offered"
     for data, says in (
         (choosing(capitals) | choosing(second), "A run takes one of them"),
         (choosing(theirs), f"suite.{theirs.pk} is not a field"),
     ):
-        response = client.post(NEW, chosen | data | {"action": "launch"})
+        response = operator.post(NEW, chosen | data | {"action": "launch"})
         assert response.status_code == 422
         assert says in response.content.decode()
     with pytest.raises(ConfigError) as caught:
@@ -314,31 +259,31 @@ def test_suites_that_a_run_cannot_take_are_refused(
 
 
 def test_a_clone_and_copied_yaml_are_the_same_run_again(
-    client: Client, oscar: User, chosen: dict[str, str], ours: Project, capitals: EvalSuiteVersion
+    operator: Client, oscar: User, chosen: dict[str, str], ours: Project, capitals: EvalSuiteVersion
 ) -> None:
     parts = {"margin": "0.025", "limit": "2", "max_completion_tokens": "9", "template": "\nQ: {prompt}\r\nA:"}
-    client.post(NEW, chosen | choosing(capitals, **parts) | {"action": "draft"})
+    operator.post(NEW, chosen | choosing(capitals, **parts) | {"action": "draft"})
     first = Run.objects.get()
     assert first.config["eval"]["suites"][0]["template"] == "\nQ: {prompt}\nA:"
     add_suite(ours, oscar, content=MORE)
 
-    page = client.get(NEW, {"clone": first.pk}).content.decode()
+    page = operator.get(NEW, {"clone": first.pk}).content.decode()
     assert f'name="suite.{capitals.pk}" value="true" checked' in page, "the version that it was, not the newest"
-    client.post(NEW, as_browser(page) | {"action": "draft"})
+    operator.post(NEW, as_browser(page) | {"action": "draft"})
     clone = Run.objects.exclude(pk=first.pk).get()
     assert clone.config_digest == first.config_digest
     assert list(clone.suites.all()) == [capitals]
 
-    copied = client.post(NEW, as_browser(page) | {"action": "yaml"}).content.decode()
+    copied = operator.post(NEW, as_browser(page) | {"action": "yaml"}).content.decode()
     text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
     assert text is not None
-    page = client.post(NEW, {"action": "import", "yaml": unescape(text[1])}).content.decode()
-    client.post(NEW, as_browser(page) | {"action": "draft"})
+    page = operator.post(NEW, {"action": "import", "yaml": unescape(text[1])}).content.decode()
+    operator.post(NEW, as_browser(page) | {"action": "draft"})
     assert Run.objects.latest("pk").config_digest == first.config_digest
 
     config: dict[str, Any] = json.loads(json.dumps(first.config))
     config["eval"]["suites"][0]["sha256"] = "0" * 64
-    response = client.post(NEW, {"action": "import", "yaml": RunConfig.from_dict(config).to_yaml()})
+    response = operator.post(NEW, {"action": "import", "yaml": RunConfig.from_dict(config).to_yaml()})
     assert response.status_code == 422
     assert "no suite of this project is capitals" in response.content.decode()
 
@@ -362,15 +307,15 @@ def test_the_trainer_takes_what_a_worker_is_given(
     loaded = load_suites(RunConfig.from_whole(run.config).eval.suites, base=tmp_path)
     assert [(suite.config.name, len(suite.items), suite.sha256) for suite in loaded] == [
         ("capitals", 2, capitals.sha256),
-        *((one.suite.name, one.items, one.sha256) for one in starters),
+        *((version.suite.name, version.items, version.sha256) for version in starters),
     ]
 
 
 def test_starter_suites_are_one_click_away_and_nothing_is_lost(
-    client: Client, chosen: dict[str, str], capitals: EvalSuiteVersion
+    operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion
 ) -> None:
     data = chosen | choosing(capitals, margin="0.03") | {"seed": "7", "action": "starters"}
-    page = client.post(NEW, data).content.decode()
+    page = operator.post(NEW, data).content.decode()
     assert (value(page, "seed"), value(page, f"suite.{capitals.pk}.margin")) == ("7", "0.03")
     assert f'name="suite.{capitals.pk}" value="true" checked' in page
     added = EvalSuiteVersion.objects.exclude(builtin="")

@@ -1,7 +1,7 @@
-"""Rewards: versions never change, and faults of the form stand beside their field. Trying one: test_lab_pages.py."""
+"""Rewards: versions never change and are compared, faults of the form and of a source stand beside their field. Trying
+one: test_lab_pages.py."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +13,13 @@ from cohort.catalog.models import Verifier, VerifierVersion
 from cohort.catalog.param_fields import param_specs
 from cohort.catalog.reward_examples import EXAMPLES, Example
 from cohort.catalog.reward_form import RewardForm
+from cohort.catalog.reward_versions import difference, source_lines
 from cohort.catalog.services import SpecInvalid, checked_rubric, verifier_version_create
 from grpo_core.rewards import KINDS
 from tests.tables import cases
+from tests.web.control import fresh
 from tests.web.form_page import as_browser
 
-ClientFor = Callable[[User], Client]
 NEW = "/p/ours/rewards/new/"
 EXACT = {"components": [{"name": "answer", "kind": "exact"}]}
 FORM = {
@@ -34,11 +35,6 @@ FORM = {
     "component-3-p_extract": "boxed",
     "component-3-p_ignore_case": "true",
 }
-
-
-@pytest.fixture
-def client(client_for: ClientFor, ours: Project, oscar: User) -> Client:
-    return client_for(oscar)
 
 
 # ---------------------------------------------------------------- service
@@ -60,9 +56,7 @@ def test_versions_count_up_and_an_equal_one_is_returned(ours: Project, alice: Us
 
 
 @pytest.mark.parametrize(("spec", "path"), cases("catalog/reward_spec_faults", "spec", "path"))
-def test_a_wrong_spec_names_the_field_and_stores_nothing(
-    ours: Project, alice: User, spec: dict[str, object], path: str
-) -> None:
+def test_a_wrong_spec_is_refused_at_its_field(ours: Project, alice: User, spec: dict[str, object], path: str) -> None:
     with pytest.raises(SpecInvalid) as caught:
         verifier_version_create(project=ours, actor=alice, name="v", spec=spec)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -73,9 +67,9 @@ def test_a_wrong_spec_names_the_field_and_stores_nothing(
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_kind_of_reward_can_be_picked_with_its_parameters(client: Client, kind: str) -> None:
+def test_a_kind_of_reward_can_be_picked_with_its_parameters(operator: Client, kind: str) -> None:
     sent = {"row": "2", "component-2-kind": kind, "component-2-shown_kind": "exact", "component-2-name": "mine"}
-    row = client.post("/p/ours/rewards/component/", sent).content.decode()
+    row = operator.post("/p/ours/rewards/component/", sent).content.decode()
     assert {name for name in KINDS if f'<option value="{name}"' in row} == set(KINDS)
     assert f'<option value="{kind}" selected>' in row
     assert 'name="component-2-name" value="mine"' in row
@@ -85,10 +79,10 @@ def test_a_kind_of_reward_can_be_picked_with_its_parameters(client: Client, kind
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.id)
-def test_an_example_opens_in_the_form_and_comes_back_as_it_was(client: Client, example: Example) -> None:
-    page = client.get(f"{NEW}?example={example.id}").content.decode()
+def test_an_example_opens_in_the_form_and_comes_back_as_it_was(operator: Client, example: Example) -> None:
+    page = operator.get(f"{NEW}?example={example.id}").content.decode()
     sent = as_browser(page, '<form class="panel stack" method="post" id="reward-form"')
-    assert client.post(NEW, sent).status_code == 302
+    assert operator.post(NEW, sent).status_code == 302
     assert VerifierVersion.objects.get().digest == checked_rubric(example.spec).digest
 
 
@@ -113,8 +107,8 @@ def test_a_parameter_that_was_written_out_stays_so_and_another_at_its_default_is
     assert params(given="extract") == {"extract": "answer_tag"}
 
 
-def test_operator_makes_one_from_rows(client: Client, oscar: User) -> None:
-    response = client.post(NEW, FORM | {"component-0-p_allow_whitespace": "false"})
+def test_operator_makes_one_from_rows(operator: Client, oscar: User) -> None:
+    response = operator.post(NEW, FORM | {"component-0-p_allow_whitespace": "false"})
     version = VerifierVersion.objects.get(verifier__project__slug="ours")
     assert response.url == f"/p/ours/rewards/{version.verifier_id}/"  # type: ignore[attr-defined]
     assert version.created_by == oscar
@@ -124,9 +118,9 @@ def test_operator_makes_one_from_rows(client: Client, oscar: User) -> None:
     ]
 
 
-def test_another_kind_is_shown_before_anything_is_saved(client: Client) -> None:
+def test_another_kind_is_shown_before_anything_is_saved(operator: Client) -> None:
     """Without JavaScript: the row was sent with the fields of the kind before."""
-    response = client.post(NEW, FORM | {"component-3-kind": "numeric", "component-3-shown_kind": "exact"})
+    response = operator.post(NEW, FORM | {"component-3-kind": "numeric", "component-3-shown_kind": "exact"})
     page = response.content.decode()
     assert response.status_code == 200
     assert 'name="component-3-p_tolerance"' in page
@@ -134,22 +128,22 @@ def test_another_kind_is_shown_before_anything_is_saved(client: Client) -> None:
     assert not Verifier.objects.exists()
 
 
-def test_limits_are_part_of_the_reward_only_where_they_differ(client: Client) -> None:
+def test_limits_are_part_of_the_reward_only_where_they_differ(operator: Client) -> None:
     usual = {"deadline_seconds": "30", "retries": "2", "workers": "4"}
-    client.post(NEW, FORM | usual)
+    operator.post(NEW, FORM | usual)
     assert "limits" not in VerifierVersion.objects.get().spec
-    client.post(NEW, FORM | usual | {"name": "slow", "deadline_seconds": "90.5"})
+    operator.post(NEW, FORM | usual | {"name": "slow", "deadline_seconds": "90.5"})
     newest = VerifierVersion.objects.get(verifier__name="slow")
     assert newest.spec["limits"] == {"deadline_seconds": 90.5, "retries": 2, "workers": 4}
-    wrong = client.post(NEW, FORM | {"name": "none", "workers": "0"})
+    wrong = operator.post(NEW, FORM | {"name": "none", "workers": "0"})
     assert wrong.status_code == 422
     assert "workers" in wrong.context["form"].head.errors
     assert b'<details class="fold" open>' in wrong.content
 
 
 @pytest.mark.parametrize(("change", "field", "names"), cases("catalog/reward_form_faults", "change", "field", "names"))
-def test_a_fault_stands_beside_its_field(client: Client, change: dict[str, str], field: str, names: str) -> None:
-    response = client.post(NEW, FORM | change)
+def test_a_fault_stands_beside_its_field(operator: Client, change: dict[str, str], field: str, names: str) -> None:
+    response = operator.post(NEW, FORM | change)
     assert response.status_code == 422
     form = response.context["form"].rows[1]
     assert names in str(form.errors[field])
@@ -157,7 +151,7 @@ def test_a_fault_stands_beside_its_field(client: Client, change: dict[str, str],
     assert not Verifier.objects.exists()
 
 
-def test_faults_of_the_whole_store_nothing(client: Client, verifier_version: VerifierVersion) -> None:
+def test_faults_of_the_whole_store_nothing(operator: Client, verifier_version: VerifierVersion) -> None:
     many = {"name": "many", "on_error": "mask"}
     for number in range(21):
         prefix = f"component-{number}"
@@ -168,7 +162,7 @@ def test_faults_of_the_whole_store_nothing(client: Client, verifier_version: Ver
         (FORM | {"name": verifier_version.verifier.name}, b"Open it to add a version"),
         (many, b"these are 21"),
     ):
-        response = client.post(NEW, sent)
+        response = operator.post(NEW, sent)
         assert response.status_code == 422
         assert words in response.content
     assert len(response.context["form"].rows) == 21, "none is dropped"
@@ -176,15 +170,15 @@ def test_faults_of_the_whole_store_nothing(client: Client, verifier_version: Ver
 
 
 @pytest.mark.parametrize(("button", "rows"), [({"add_row": "1"}, ["0", "3", "4"]), ({"remove_row": "0"}, ["3"])])
-def test_rows_are_added_and_removed_without_javascript(client: Client, button: dict[str, str], rows: list[str]) -> None:
-    response = client.post(NEW, FORM | button)
+def test_rows_change_without_javascript(operator: Client, button: dict[str, str], rows: list[str]) -> None:
+    response = operator.post(NEW, FORM | button)
     assert response.status_code == 200
     assert [row.number for row in response.context["form"].rows] == rows
     assert not Verifier.objects.exists()
 
 
-def test_components_and_their_buttons_are_told_apart_by_name(client: Client) -> None:
-    page = client.post(NEW, FORM | {"add_row": "1"}).content.decode()
+def test_components_and_their_buttons_are_told_apart_by_name(operator: Client) -> None:
+    page = operator.post(NEW, FORM | {"add_row": "1"}).content.decode()
     places = ["1", "4", "5", "__place__"]
     assert re.findall(r"<legend[^>]*>Component (.*?)</legend>", page) == places
     assert re.findall(r'Remove component<span class="sr-only"> (\w+)', page) == places
@@ -193,13 +187,87 @@ def test_components_and_their_buttons_are_told_apart_by_name(client: Client) -> 
     assert first[0].endswith(">Save"), "Enter in a field saves and neither adds nor removes a component"
 
 
-def test_new_version_starts_from_the_newest_and_leaves_it(client: Client, verifier_version: VerifierVersion) -> None:
+def test_new_version_starts_from_the_newest_and_leaves_it(operator: Client, verifier_version: VerifierVersion) -> None:
     address, before = f"/p/ours/rewards/{verifier_version.verifier_id}/new-version/", dict(verifier_version.spec)
-    assert re.search(r'name="component-0-weight" value="0.2"', client.get(address).content.decode())
+    assert re.search(r'name="component-0-weight" value="0.2"', operator.get(address).content.decode())
     for _ in range(2):  # the second time nothing has changed
-        client.post(address, FORM)
+        operator.post(address, FORM)
     newest = VerifierVersion.objects.get(verifier=verifier_version.verifier, number=2)
-    verifier_version.refresh_from_db()
-    assert verifier_version.spec == before
+    assert fresh(verifier_version).spec == before
     assert newest.spec["components"][1]["params"] == {"extract": "boxed", "ignore_case": True}
     assert VerifierVersion.objects.count() == 2
+
+
+# ---------------------------------------------------------------- versions and source
+
+
+CHECK = "/p/ours/rewards/check/"
+SOURCE = "def verify(sample):\n    return 1.0\n"
+
+
+def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
+    lines = source_lines("\n".join("abcdefgh"), "\n".join("abcdEfghi"))
+    assert [(line.sign, line.before, line.after, line.text) for line in lines] == [
+        ("…", None, None, ""),
+        *((" ", number, number, text) for number, text in ((2, "b"), (3, "c"), (4, "d"))),
+        ("−", 5, None, "e"),
+        ("+", None, 5, "E"),
+        *((" ", number, number, text) for number, text in ((6, "f"), (7, "g"), (8, "h"))),
+        ("+", None, 9, "i"),
+    ]
+
+
+def test_versions_are_compared_component_by_component(ours: Project, oscar: User, viewer: Client) -> None:
+    python = {"name": "own", "kind": "python", "weight": 1.0, "params": {"source": SOURCE}}
+    changed = python | {"weight": 0.5, "params": {"source": SOURCE + "# more\n", "memory_mb": 64}}
+    specs = (
+        {"components": [python]},
+        {"components": [{"name": "form", "kind": "r1_format"}, changed], "on_error": "zero"},
+    )
+    first, second = (verifier_version_create(project=ours, actor=oscar, name="own", spec=spec) for spec in specs)
+    changes = difference(first, second)
+    assert [(field.name, field.before, field.after) for field in changes.head] == [("on_error", "mask", "zero")]
+    components = {component.name: component for component in changes.components}
+    assert components["form"].change == "added"
+    own = components["own"]
+    assert [(field.name, field.before, field.after, field.has_before) for field in own.settings] == [
+        ("weight", 1.0, 0.5, True),
+        ("memory_mb", None, 64, False),
+    ]
+    assert [line.text for line in own.sources[0][1] if line.sign == "+"] == ["# more"]
+    assert difference(second, second).none
+    page = viewer.get(f"/p/ours/rewards/{first.verifier_id}/compare/?from=1&to=2").content.decode()
+    assert "# more" in page
+
+
+# ---------------------------------------------------------------- source as one types
+
+
+def check(client: Client, source: str, **more: str) -> str:
+    sent = {"row": "0", "component-0-kind": "python", "component-0-shown_kind": "python"}
+    sent |= {"component-0-p_source": source, **{f"component-0-p_{name}": text for name, text in more.items()}}
+    return client.post(CHECK, sent).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "names"),
+    [*cases("catalog/source_faults", "source", "line", "names"), ("(" * 5000, "1", ""), ("#" * 70_001, "1", "bytes")],
+)
+def test_what_is_wrong_is_said_with_its_line(operator: Client, source: str, line: str, names: str) -> None:
+    page = check(operator, source)
+    assert f'data-lines="{line} ' in page
+    assert names in page
+
+
+def test_packages_that_are_chosen_may_be_imported_and_source_is_escaped(operator: Client) -> None:
+    source = f"import numpy\n{SOURCE}"
+    assert 'data-lines="1 ' in check(operator, source)
+    assert "It parses" in check(operator, source, packages="numpy")
+    page = check(operator, "<script>alert(1)</script>")
+    assert ("<script>" in page, "&lt;script&gt;" in page) == (False, True)
+
+
+@pytest.mark.parametrize("row", ["", "x", "9" * 40, "-1", "²"])
+def test_a_row_that_no_page_sends_is_harmless(operator: Client, row: str) -> None:
+    for address in (CHECK, "/p/ours/rewards/component/"):
+        assert operator.post(address, {"row": row}).status_code == 200

@@ -47,7 +47,7 @@ def windows(
     yield make
     for context in contexts:
         context.close()
-    left = [text for text in complaints if not any(one in text for one in meant)]
+    left = [text for text in complaints if not any(part in text for part in meant)]
     assert left == [], left
 
 
@@ -58,13 +58,13 @@ def serious_faults(page: Page, where: str) -> list[str]:
     page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
     page.wait_for_load_state("networkidle")
     page.evaluate(Axe().axe_script)
-    found = []
+    faults = []
     for theme, rules in (("light", None), ("dark", {"type": "rule", "values": _OF_COLOURS})):
         page.emulate_media(color_scheme=theme)
         options = {"resultTypes": ["violations"], "preload": False, **({"runOnly": rules} if rules else {})}
-        found += [
+        faults += [
             f"{where}, {theme}: {fault['id']} ({fault['impact']}): {fault['nodes'][0]['html'][:200]}"
             for fault in page.evaluate("options => axe.run(document, options)", options)["violations"]
             if fault["impact"] in ("serious", "critical")
         ]
-    return found
+    return faults

@@ -7,7 +7,6 @@ import pytest
 from django.test import Client
 
 from cohort.runs.models import Run
-from cohort.runs.nodes import node_create
 from grpo_core.wire import ClaimReply, Refusal
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
@@ -42,8 +41,8 @@ class AttemptCaller(Caller):
         return self.post(f"{self.at}/records", body, **{"X-Cohort-Fence": str(fence or self.fence)})
 
     def finish(self, end: str, *, last_seq: int, **more: Any) -> Any:
-        told = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
-        return self.post(f"{self.at}/finish", told)
+        body = {"fence": self.fence, "end": end, "code": "ok", "message": "said so", "last_seq": last_seq, **more}
+        return self.post(f"{self.at}/finish", body)
 
     def upload(self, sha256: str, part: bytes = b"", *, offset: int | None = None, fence: int | None = None) -> Any:
         """A part of a checkpoint's file; without one, the question how much is held."""
@@ -66,11 +65,6 @@ def refused(answer: Any) -> tuple[int, str]:
 @pytest.fixture
 def run(maker: Maker) -> Run:
     return maker.launched("first", eval={"holdout": 5})
-
-
-@pytest.fixture
-def node(db: None) -> Caller:
-    return Caller(node_create(name="gpu-1")[1])
 
 
 @pytest.fixture
