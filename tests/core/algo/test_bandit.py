@@ -5,15 +5,12 @@ gates act. Completions have two and three tokens, where a token's ratio is not i
 one token most of them are the same loss.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
 
 from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.config_algorithm import AlgorithmConfig
 from grpo_core.config_mixes import AGGREGATIONS
 from tests.core.algo.toy import PAIRS, algorithm, policy_weights
 
@@ -31,7 +28,7 @@ class Toy(NamedTuple):
     end: int | None = None
     """The token that ends a completion before its last place, though never at the first."""
 
-    def length(self, drawn: list[int]) -> int:
+    def length(self, drawn):
         return next((t + 1 for t in range(1, self.places) if drawn[t] == self.end), self.places)
 
 
@@ -40,13 +37,13 @@ LONG = Toy(vocabulary=4, places=3, wanted=(1, 2, 3), end=0)
 SHORT = Toy(vocabulary=4, places=3, wanted=(1, 0), end=0)
 
 
-def centred(rewards_PG: Tensor) -> Tensor:
+def centred(rewards_PG):
     """(r − mean) / (std + eps) in each group, written out here."""
     spread_P = rewards_PG.std(dim=1, correction=0, keepdim=True)
     return (rewards_PG - rewards_PG.mean(dim=1, keepdim=True)) / (spread_P + 1e-4)
 
 
-def learned(config: AlgorithmConfig, advantages: Callable[[Tensor], Tensor] = centred, toy: Toy = ONE) -> float:
+def learned(config, advantages=centred, toy=ONE):
     """Probability of the wanted completion after training, from that of equal logits."""
     chance = torch.Generator().manual_seed(3)
     logits_LV = torch.zeros(toy.places, toy.vocabulary, dtype=torch.float64, requires_grad=True)

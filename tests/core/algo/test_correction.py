@@ -26,10 +26,10 @@ def correct(ratios=RATIOS, *, rows=None, **parts):
 
 
 def test_none_changes_nothing_and_tells_all():
-    found = correct(mode="none")
-    assert found.weights_N.tolist() == [1.0] * 8
-    assert found.keep_R.tolist() == [True] * 4
-    facts = found.facts
+    corrected = correct(mode="none")
+    assert corrected.weights_N.tolist() == [1.0] * 8
+    assert corrected.keep_R.tolist() == [True] * 4
+    facts = corrected.facts
     assert (facts.tokens, facts.rows) == (8, 4)
     assert facts.ratio_sum == pytest.approx(1.5 + 0.5 + 4 + 1 + 0.25 + 2.5 + 0.998 + 1.003)
     assert (facts.ratio_min, facts.ratio_max) == (pytest.approx(0.25), pytest.approx(4.0))
@@ -40,32 +40,29 @@ def test_none_changes_nothing_and_tells_all():
 
 
 def test_token_truncate_weighs_by_the_ratio_up_to_the_cap():
-    found = correct(mode="token_truncate", cap=2.0)
-    assert found.weights_N.tolist() == pytest.approx([1.5, 0.5, 2.0, 1.0, 0.25, 2.0, 0.998, 1.003])
-    assert found.keep_R.tolist() == [True] * 4
-    assert found.facts.truncated_tokens == 2
-    assert found.facts.ratio_max == pytest.approx(4.0)  # as it was, not as it was cut
-    assert not found.weights_N.requires_grad
+    corrected = correct(mode="token_truncate", cap=2.0)
+    assert corrected.weights_N.tolist() == pytest.approx([1.5, 0.5, 2.0, 1.0, 0.25, 2.0, 0.998, 1.003])
+    assert corrected.keep_R.tolist() == [True] * 4
+    assert corrected.facts.truncated_tokens == 2
+    assert corrected.facts.ratio_max == pytest.approx(4.0)  # as it was, not as it was cut
+    assert not corrected.weights_N.requires_grad
 
 
 def test_sequence_mask_leaves_out_completions_by_their_geometric_mean():
-    found = correct(mode="sequence_mask", low=0.99, high=1.01)
-    assert found.weights_N.tolist() == [1.0] * 8
-    assert found.keep_R.tolist() == [False, True, False, True]
-    assert (found.facts.dropped_rows, found.facts.dropped_tokens) == (2, 3)
+    corrected = correct(mode="sequence_mask", low=0.99, high=1.01)
+    assert corrected.weights_N.tolist() == [1.0] * 8
+    assert corrected.keep_R.tolist() == [False, True, False, True]
+    assert (corrected.facts.dropped_rows, corrected.facts.dropped_tokens) == (2, 3)
     assert correct(mode="sequence_mask", low=0.5, high=2.49).keep_R.tolist() == [True, True, False, True]
-    assert found.facts.ratio_sum == pytest.approx(correct(mode="none").facts.ratio_sum)
-
-
-def test_the_mean_does_not_grow_with_length():
+    assert corrected.facts.ratio_sum == pytest.approx(correct(mode="none").facts.ratio_sum)
     # 1.001 per token: the product over 5,000 tokens is 148, the geometric mean 1.001 still.
     assert correct([[1.001] * 5000], mode="sequence_mask").keep_R.tolist() == [True]
     assert correct([[1.02] * 2], mode="sequence_mask").keep_R.tolist() == [False]
 
 
 def test_rows_without_tokens_and_no_rows_at_all():
-    found = correct([[1.5]], rows=3, mode="sequence_mask")
-    assert found.keep_R.tolist() == [False, True, True]
+    corrected = correct([[1.5]], rows=3, mode="sequence_mask")
+    assert corrected.keep_R.tolist() == [False, True, True]
     empty = correct([], mode="token_truncate")
     assert empty.weights_N.shape == (0,)
     assert empty.facts == SamplerFacts() == merged([])

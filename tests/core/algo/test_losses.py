@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from grpo_core.algo.losses import policy_loss
+from grpo_core.algo.losses.clip import clipped
 from grpo_core.config_mixes import AGGREGATIONS
 from tests.core.algo.toy import PAIRS, algorithm, gradient, policy_weights, tokens_of
 from tests.tables import cases
@@ -22,7 +23,7 @@ def test_worked_by_hand(loss, settings, ratios, log_ratios, old, groups, advanta
     found = policy_loss(tokens, config)
     lengths = [len(row) for row in logs]
     weights = policy_weights(lengths, config, groups=groups or [0] * len(logs))
-    told = {
+    actual = {
         "loss": found.loss_N.tolist(),
         "slope": gradient(tokens, config),
         "low": found.clipped_low_N.tolist(),
@@ -30,9 +31,17 @@ def test_worked_by_hand(loss, settings, ratios, log_ratios, old, groups, advanta
         "weighted": (found.loss_N * weights[tokens.rows_N]).sum().item(),
         "weighted_slope": gradient(tokens, config, weights),
     }
-    assert {name: told[name] for name in expected} == {
+    assert {name: actual[name] for name in expected} == {
         name: value if name in ("low", "high") else pytest.approx(value, rel=1e-9) for name, value in expected.items()
     }
+
+
+def test_a_ratio_at_a_bound_is_not_held_back():
+    ratios = torch.tensor([0.5, 0.75, 1.0, 1.25, 1.5, 1.75])
+    for sign, low, high in ((-1, [0], [5]), (0, [], []), (1, [], [4, 5])):
+        held = clipped(ratios, sign * torch.ones(6), low=0.25, high=0.25, delta=1.5)
+        assert held.clipped_low_N.nonzero().flatten().tolist() == low
+        assert held.clipped_high_N.nonzero().flatten().tolist() == high
 
 
 def test_two_sided_clipping_is_dual_clip():
@@ -89,28 +98,21 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize(("loss", "aggregation"), PAIRS)
-def test_at_ratio_1_the_gradient_is_that_of_the_policy(loss, aggregation):
+def test_at_ratio_1_value_and_gradient_are_those_of_the_policy(loss, aggregation):
     tokens = tokens_of([[0.0] * length for length in LENGTHS], ADVANTAGES)
     config = algorithm(loss, aggregation)
     # The product of a whole row moves with each of its tokens, so its slope is −A at each, not −A/length.
     times = LENGTHS if loss == "sequence_ratio" else [1, 1, 1]
     slopes = [-a * w * n for a, w, n in zip(ADVANTAGES, WEIGHTS[aggregation], times, strict=True)]
     expected = [slope for slope, length in zip(slopes, LENGTHS, strict=True) for _ in range(length)]
-    assert gradient(tokens, config, policy_weights(LENGTHS, config)) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("loss", "aggregation"), [pair for pair in PAIRS if pair[0] not in ("cispo", "vespo", "reinforce", "sapo")]
-)
-def test_at_ratio_1_the_loss_is_minus_the_weighted_advantage(loss, aggregation):
-    # So where each completion counts alike and advantages have mean 0 it is 0; the gradient above is not.
-    tokens = tokens_of([[0.0] * length for length in LENGTHS], ADVANTAGES)
-    config = algorithm(loss, aggregation)
     weights = policy_weights(LENGTHS, config)
-    expected = -sum(a * w * n for a, w, n in zip(ADVANTAGES, WEIGHTS[aggregation], LENGTHS, strict=True))
-    assert (expected == pytest.approx(0.0)) == (aggregation in ("sequence_mean", "sequence_total"))
-    total = (policy_loss(tokens, config).loss_N * weights[tokens.rows_N]).sum()
-    assert total.item() == pytest.approx(expected, abs=1e-15)
+    assert gradient(tokens, config, weights) == pytest.approx(expected, rel=1e-12)
+    if loss in ("cispo", "vespo", "reinforce", "sapo"):  # whose value there is another
+        return
+    # The loss is minus the weighted advantage: 0 where each completion counts alike, though the gradient is not.
+    value = -sum(a * w * n for a, w, n in zip(ADVANTAGES, WEIGHTS[aggregation], LENGTHS, strict=True))
+    assert (value == pytest.approx(0.0)) == (aggregation in ("sequence_mean", "sequence_total"))
+    assert (policy_loss(tokens, config).loss_N * weights[tokens.rows_N]).sum().item() == pytest.approx(value, abs=1e-15)
 
 
 @pytest.mark.parametrize("loss", list(AGGREGATIONS))

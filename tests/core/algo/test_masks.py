@@ -21,16 +21,9 @@ def test_a_bad_completion_that_became_unlikely_is_dropped_whole():
     assert off_policy_keep(tokens, 0.25).tolist() == [False, False, True, True, False] + [True] * 4
     assert off_policy_keep(tokens, 0.6).all()
     assert not off_policy_keep(tokens, 0.4).requires_grad
-
-
-def test_the_off_policy_threshold_itself_is_kept():
-    assert off_policy_keep(tokens_of([[-0.5, -0.5]], [-1.0]), 0.5).all()
+    assert off_policy_keep(tokens_of([[-0.5, -0.5]], [-1.0]), 0.5).all()  # at the threshold itself
     assert not off_policy_keep(tokens_of([[-0.5, -0.500001]], [-1.0]), 0.5).any()
-
-
-def test_with_advantages_per_token_only_the_negative_ones_are_dropped():
-    tokens = tokens_of([[-0.9, -0.1]], [[-1.0, 2.0]])
-    assert off_policy_keep(tokens, 0.4).tolist() == [False, True]
+    assert off_policy_keep(tokens_of([[-0.9, -0.1]], [[-1.0, 2.0]]), 0.4).tolist() == [False, True]  # token by token
 
 
 @pytest.mark.parametrize(
@@ -39,26 +32,18 @@ def test_with_advantages_per_token_only_the_negative_ones_are_dropped():
 )
 def test_the_share_of_highest_entropy(share, threshold, kept):
     entropies = torch.tensor([0.3, 1.0, 0.1, 0.6, 0.9, 0.2, 0.8, 0.5, 0.4, 0.7], dtype=torch.float64)
-    found = entropy_threshold(entropies, share)
-    assert found == pytest.approx(threshold)
-    assert high_entropy_keep(entropies, found).sum().item() == kept
+    assert entropy_threshold(entropies, share) == pytest.approx(threshold)
+    assert high_entropy_keep(entropies, entropy_threshold(entropies, share)).sum().item() == kept
 
 
-def test_the_share_is_the_decimal_number_it_is_written_as():
+def test_the_share_is_a_decimal_number_and_ties_are_all_kept():
     # 0.07·100 is 7.000000000000001 and 0.29·100 is 28.999999999999996 in floating point.
     entropies = torch.arange(100, dtype=torch.float64)
     for share, kept in ((0.07, 7), (0.29, 29), (0.57, 57)):
         assert high_entropy_keep(entropies, entropy_threshold(entropies, share)).sum().item() == kept
-
-
-def test_tokens_that_tie_at_the_threshold_are_all_kept():
     entropies = torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0])
-    found = entropy_threshold(entropies, 0.4)
-    assert found == 1.0
-    assert high_entropy_keep(entropies, found).tolist() == [True, True, True, True, False]
-
-
-def test_no_tokens_have_no_threshold():
+    assert entropy_threshold(entropies, 0.4) == 1.0
+    assert high_entropy_keep(entropies, 1.0).tolist() == [True, True, True, True, False]
     assert entropy_threshold(torch.empty(0), 0.2) == -math.inf
 
 
@@ -81,6 +66,6 @@ def test_never_fewer_than_the_share_and_never_one_below_another(values, share):
     [(1, 0.0), (16384, 0.0), (16385, -1 / 4096), (18432, -0.5), (20479, -4095 / 4096), (20480, -1.0), (30000, -1.0)],
 )
 def test_soft_overlong_punishment(tokens, expected):
-    found = soft_overlong_punishment(tokens, max_tokens=20480, buffer_tokens=4096)
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert str(found) != "-0.0"
+    reward = soft_overlong_punishment(tokens, max_tokens=20480, buffer_tokens=4096)
+    assert reward == pytest.approx(expected, abs=1e-12)
+    assert str(reward) != "-0.0"

@@ -1,14 +1,11 @@
 """Verifiers that are broken on purpose, each caught in the class that is meant for it, through the real runner."""
 
-from typing import Any
-
 import pytest
 
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
-from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.runner import Runner
 from tests.core.rewards import patience
 from tests.core.rewards.judge_server import Server, says
@@ -17,13 +14,13 @@ from tests.tables import cases
 from .probing import component, paid, probed, rubric_of
 
 
-def python(body: str, **rest: Any) -> Rubric:
+def python(body, **rest):
     """A person's verifier, in the sandbox."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return rubric_of(component("python", source=f"def verify(sample):\n{lines}\n"), **rest)
 
 
-def given(last: str) -> str:
+def given(last):
     """The body of a verifier that looks at what stands in the last answer tag."""
     return f'given = sample.completion.split("<answer>")[-1].split("</answer>")[0].strip()\n{last}'
 
@@ -32,9 +29,7 @@ def given(last: str) -> str:
     ("reward", "verifier", "limit", "pays", "spares"),
     cases("probe/broken", "reward", "verifier", "limit", "pays", "spares"),
 )
-def test_a_broken_verifier_is_caught(
-    reward: dict[str, Any] | None, verifier: str | None, limit: int | None, pays: list[str], spares: list[str] | None
-) -> None:
+def test_a_broken_verifier_is_caught(reward, verifier, limit, pays, spares):
     rubric = python(verifier) if verifier else rubric_of(component(**reward or {}))
     report = probed(rubric, **({"limit": limit} if limit else {}))
     assert report.verdict == "pays_wrong"
@@ -42,13 +37,13 @@ def test_a_broken_verifier_is_caught(
     assert not set(spares or []) & paid(report)
 
 
-def test_the_first_answer_counts() -> None:
+def test_the_first_answer_counts():
     body = 'import re\nfound = re.search(r"<answer>(.*?)</answer>", sample.completion)'
     report = probed(python(f"{body}\nreturn found is not None and found[1].strip() == sample.answer"), limit=10)
     assert set(report.pays_wrong) == {"gold_taken_back"}
 
 
-def test_a_verifier_that_gives_another_number_each_time() -> None:
+def test_a_verifier_that_gives_another_number_each_time():
     report = probed(python("import random\nreturn random.SystemRandom().random()"), limit=5, fresh=None)
     again = report.determinism.again
     assert again.differ > 0.9 * again.checked > 0
@@ -56,7 +51,7 @@ def test_a_verifier_that_gives_another_number_each_time() -> None:
     assert report.determinism.fresh.checked == 0
 
 
-def test_a_verifier_that_remembers() -> None:
+def test_a_verifier_that_remembers():
     """The same in one process, another number in a new one."""
     source = "import random\nNOW = random.SystemRandom().random()\ndef verify(sample):\n    return NOW\n"
     rubric = rubric_of(component("python", source=source), limits={"workers": 1})
@@ -66,14 +61,14 @@ def test_a_verifier_that_remembers() -> None:
     assert report.determinism.fresh.differ == report.determinism.fresh.checked > 0
 
 
-def test_a_verifier_that_raises() -> None:
+def test_a_verifier_that_raises():
     report = probed(python('return float(sample.completion.split("<answer>")[1].split("</answer>")[0])'), limit=5)
     assert report.verdict in ("undecided", "pays_wrong")
     assert min(report.errors["verifier"], report.unscored) > 100
     assert any("Error" in message for message in report.error_examples)
 
 
-def test_a_verifier_that_hangs_is_given_up() -> None:
+def test_a_verifier_that_hangs_is_given_up():
     body = "while sample:\n    pass\nreturn 1"
     report = probed(python(body, limits={"deadline_seconds": 0.2, "retries": 0}))
     assert report.verdict == "undecided"
@@ -82,7 +77,7 @@ def test_a_verifier_that_hangs_is_given_up() -> None:
     assert report.of("plus_one").n == 0
 
 
-def test_one_that_hangs_at_times_is_told_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_hangs_at_times_is_told_by_class(monkeypatch):
     patience.boxed(monkeypatch, lambda completion: not completion)
     body = (
         "while not sample.completion:\n    pass\nreturn '<answer>' + sample.answer + '</answer>' in sample.completion"
@@ -93,19 +88,19 @@ def test_one_that_hangs_at_times_is_told_by_class(monkeypatch: pytest.MonkeyPatc
     assert report.errors["timeout"] < 16
 
 
-def test_on_error_fail_does_not_end_the_probe() -> None:
+def test_on_error_fail_does_not_end_the_probe():
     report = probed(python("assert sample.completion\nreturn 0", on_error="fail"), limit=3)
     assert report.verdict == "rejects_right"
     assert sum(report.errors.values()) > 0
 
 
-def test_right_answers_that_nothing_is_paid_for() -> None:
+def test_right_answers_that_nothing_is_paid_for():
     report = probed(python("return 0"), limit=5)
     assert (report.verdict, report.calibration.form, report.of("as_given").rate) == ("rejects_right", None, 1.0)
     assert report.calibration.nominal
 
 
-def test_wrong_is_minus_one() -> None:
+def test_wrong_is_minus_one():
     """Nothing is what wrong answers earn; so 0 is already half, and half is not paid."""
     fair = probed(python(given("return 1 if given == sample.answer else -1")), limit=5)
     assert (fair.verdict, fair.calibration.low, fair.calibration.full) == ("clean", -1.0, 1.0)
@@ -113,14 +108,14 @@ def test_wrong_is_minus_one() -> None:
     assert "form_empty" in kind.pays_wrong
 
 
-def test_one_large_penalty_hides_nothing() -> None:
+def test_one_large_penalty_hides_nothing():
     body = "if len(sample.completion) > 1500:\n    return -1000\nreturn sample.answer in sample.completion"
     report = probed(python(body), limit=5)
     assert report.calibration.low == 0.0
     assert "gold_in_list" in report.pays_wrong
 
 
-def test_a_judge_that_says_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_says_yes(monkeypatch):
     with Server(lambda _: says("It is fine.\nScore: 10")) as yes:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", yes.place)
         report = probed(rubric_of(component("judge", base_url=yes.url, model="yes", key_env=None)), limit=2)
@@ -130,17 +125,17 @@ def test_a_judge_that_says_yes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("problems", [[Problem("p", "?", "42")], []], ids=["without the field", "none"])
-def test_problems_that_the_reward_cannot_read(problems: list[Problem]) -> None:
+def test_problems_that_the_reward_cannot_read(problems):
     rubric = rubric_of(component("code", tests="cases"))
     with pytest.raises(DataError, match="'cases'" if problems else "problem"), Runner(rubric) as runner:
         probe_rubric(rubric, problems, runner=runner)
 
 
-def test_a_check_may_stop_it() -> None:
+def test_a_check_may_stop_it():
     class Stopped(Exception):
         pass
 
-    def check() -> None:
+    def check():
         raise Stopped
 
     rubric = rubric_of(component("numeric"))

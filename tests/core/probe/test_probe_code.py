@@ -15,18 +15,18 @@ GRADE = "def grade(points):\n    if points >= 90:\n        return 'A'\n    retur
 
 
 @pytest.mark.parametrize(("name", "source", "changed"), cases("probe/mutants", "mutation", "source", "changed"))
-def test_a_mutation_changes_one_place(name: str, source: str, changed: list[str]) -> None:
+def test_a_mutation_changes_one_place(name, source, changed):
     assert sorted(mutants(source, BY_NAME[name])) == sorted(changed)
 
 
-def test_what_is_no_program_has_no_mutants() -> None:
+def test_what_is_no_program_has_no_mutants():
     assert parsed("def f(:") is None
     assert parsed("(" * 500 + ")" * 500) is None
     assert parsed("x = 1\n" * 10_000) is None  # longer than is read
     assert list(mutants("def f(:", BY_NAME["constant"])) == []
 
 
-def test_names_are_changed_and_what_is_computed_is_not() -> None:
+def test_names_are_changed_and_what_is_computed_is_not():
     source = "import math\ndef area(r, n=2):\n    square = r ** n\n    return math.pi * square\n"
     text = renamed(source)
     assert text == ast.unparse(ast.parse(source.replace("square", "value_0")))
@@ -34,7 +34,7 @@ def test_names_are_changed_and_what_is_computed_is_not() -> None:
     assert renamed("x = 1\ndef f():\n    x = 2\n    return x") is None  # also a name of the module
 
 
-def graded(*tests: tuple[int, str]) -> Problem:
+def graded(*tests):
     cases = [{"call": "grade", "args": [points], "returns": letter} for points, letter in tests]
     return Problem("grade", "Write grade(points).", "", {"tests": cases, "solution": GRADE})
 
@@ -49,9 +49,7 @@ def graded(*tests: tuple[int, str]) -> Problem:
         (((100, "A"),), "pays_wrong", {"mutant_comparison", "mutant_return_none"}),
     ],
 )
-def test_mutants_live_where_no_case_looks(
-    tests: tuple[tuple[int, str], ...], verdict: str, pays_wrong: set[str]
-) -> None:
+def test_mutants_live_where_no_case_looks(tests, verdict, pays_wrong):
     report = probed(rubric_of(component("code")), [graded(*tests)])
     assert (report.verdict, set(report.pays_wrong)) == (verdict, pays_wrong)
     assert (report.calibration.form, report.of("as_given").paid) == ("python", 1)

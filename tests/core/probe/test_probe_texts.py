@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from grpo_core.data.problem import Problem
-from grpo_core.probe.case import Case, decimal, plain
+from grpo_core.probe.case import decimal, plain
 from grpo_core.probe.cases import Asked, asked, cases, chosen
 from grpo_core.probe.catalogue import CLASSES, classes_for
 from grpo_core.probe.forms import R1, WHOLE, forms_for
@@ -17,7 +17,7 @@ from .probing import component, rubric_of
 BY_NAME = {one.name: one for one in CLASSES}
 
 
-def number(answer: str, prompt: str = "Tom has 5 nets and 9 reels. How many things has he?") -> Case:
+def number(answer, prompt="Tom has 5 nets and 9 reels. How many things has he?"):
     found = [
         Asked(Problem("p", prompt, answer), "number", answer),
         Asked(Problem("q", "?", "70"), "number", "70"),
@@ -26,22 +26,22 @@ def number(answer: str, prompt: str = "Tom has 5 nets and 9 reels. How many thin
     return cases(found, WHOLE, seed=0)[0]
 
 
-def written(name: str, case: Case) -> list[str]:
+def written(name, case):
     return list(BY_NAME[name].make(case))
 
 
 @pytest.mark.parametrize(("name", "answer", "text"), table("probe/texts", "class", "answer", "text"))
-def test_a_class_writes(name: str, answer: str, text: str | None) -> None:
+def test_a_class_writes(name, answer, text):
     assert written(name, number(answer)) == ([] if text is None else [text])
 
 
-def test_a_list_holds_the_right_answer_neither_first_nor_last() -> None:
+def test_a_list_holds_the_right_answer_neither_first_nor_last():
     answers = written("gold_in_list", number("42"))[0].split(", ")
     assert answers.count("42") == 1
     assert answers.index("42") not in (0, len(answers) - 1)
 
 
-def test_the_form_is_around_every_answer() -> None:
+def test_the_form_is_around_every_answer():
     case = cases([Asked(Problem("p", "?", "42"), "number", "42")], R1, seed=0)[0]
     thought = "Let me work through it step by step."
     assert written("words", case) == [f"<think>{thought}</think><answer>forty-two</answer>"]
@@ -52,7 +52,7 @@ def test_the_form_is_around_every_answer() -> None:
     assert written("gold_in_thought", case) == [in_thought]
 
 
-def test_a_text_that_names_the_right_answer_by_chance_is_left_out() -> None:
+def test_a_text_that_names_the_right_answer_by_chance_is_left_out():
     assert written("judge_scores", number("42")) != []
     assert written("judge_scores", number("10")) == []  # it says "Score: 10"
     assert written("json_claims", number("1")) == []
@@ -60,7 +60,7 @@ def test_a_text_that_names_the_right_answer_by_chance_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("value", "words"), table("probe/numbers", "value", "words"))
-def test_numbers_in_words(value: str, words: str | None) -> None:
+def test_numbers_in_words(value, words):
     assert in_words(Fraction(value)) == words
     assert in_words(Fraction(1, 2)) is None
 
@@ -68,12 +68,12 @@ def test_numbers_in_words(value: str, words: str | None) -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [("-0.05", "-0.05"), ("12.50", "12.5"), ("1/3", None), ("100", "100"), ("-7", "-7")]
 )
-def test_decimals(value: str, text: str | None) -> None:
+def test_decimals(value, text):
     assert decimal(Fraction(value)) == text
     assert plain(Fraction(value)) == (text or value)
 
 
-def test_there_are_as_many_classes_as_asked_for() -> None:
+def test_there_are_as_many_classes_as_asked_for():
     """For maths: at least 20 of right answers, 20 of wrong ones, 40 in all; hacks and mutants for code."""
     case = cases([Asked(Problem("p", "5 and 9", "-1234.5"), "number", "-1234.5")], R1, seed=0)[0]
     other = number("1234")
@@ -86,13 +86,13 @@ def test_there_are_as_many_classes_as_asked_for() -> None:
     assert sum(one.name.startswith("mutant_") for one in CLASSES) >= 10
 
 
-def test_a_class_makes_the_same_texts_again() -> None:
+def test_a_class_makes_the_same_texts_again():
     for one in CLASSES:
         assert list(one.make(number("1234"))) == list(one.make(number("1234")))
 
 
 @pytest.mark.parametrize(("kinds", "talked_to"), [(["numeric"], False), (["numeric", "python"], True)])
-def test_only_a_rubric_that_may_ask_a_model_is_talked_to(kinds: list[str], talked_to: bool) -> None:
+def test_only_a_rubric_that_may_ask_a_model_is_talked_to(kinds, talked_to):
     source = {"python": {"source": "def verify(sample):\n    return 1\n"}}
     rubric = rubric_of(*(component(kind, **source.get(kind, {})) for kind in kinds))
     classes = [one for one in classes_for(rubric) if one.about == "judge" and one.name.startswith("judge_")]
@@ -111,7 +111,7 @@ def test_only_a_rubric_that_may_ask_a_model_is_talked_to(kinds: list[str], talke
         ("{x: broken", "expression"),
     ],
 )
-def test_what_an_answer_is(answer: str, subject: str) -> None:
+def test_what_an_answer_is(answer, subject):
     assert asked(rubric_of(component("exact")), [Problem("p", "?", answer)])[0].subject == subject
 
 
@@ -124,14 +124,14 @@ def test_what_an_answer_is(answer: str, subject: str) -> None:
         ({"column": "choices", "reference": "from_1"}, "1", "A", "A"),
     ],
 )
-def test_the_letter_of_a_choice(params: dict[str, str], answer: str, letter: str, gold: str) -> None:
+def test_the_letter_of_a_choice(params, answer, letter, gold):
     problem = Problem("p", "?", answer, {"choices": ["red", "blue"]})
     found = asked(rubric_of(component("choice", **params)), [problem])[0]
     assert (found.subject, found.letter, found.gold) == ("choice", letter, gold)
 
 
-def test_forms_begin_with_what_the_parameters_name() -> None:
-    def first(*components: dict[str, object]) -> str:
+def test_forms_begin_with_what_the_parameters_name():
+    def first(*components):
         return forms_for(rubric_of(*components), {"number"})[0].name
 
     assert first(component("numeric", extract="boxed")) == "boxed"
@@ -142,7 +142,7 @@ def test_forms_begin_with_what_the_parameters_name() -> None:
     assert text == "<plan>so</plan><step>so</step><step>so</step><out>42</out>"
 
 
-def test_problems_are_picked_by_seed_in_their_order() -> None:
+def test_problems_are_picked_by_seed_in_their_order():
     problems = [Problem(str(place), "?", "1") for place in range(100)]
     first = [one.id for one in chosen(problems, limit=10, seed=0)]
     assert first == sorted(first, key=int)

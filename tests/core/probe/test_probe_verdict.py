@@ -8,7 +8,7 @@ from grpo_core.probe.verdict import HALF, holds, share_of, verdict_of, what_coun
 from tests.tables import cases
 
 
-def one(name: str, family: str, n: int, paid: int, *, rule: str = "told", errors: int = 0) -> ClassResult:
+def one(name, family, n, paid, *, rule="told", errors=0):
     mistakes = paid if family == "false_positive" else n - paid
     return ClassResult(
         name=name,
@@ -26,12 +26,12 @@ def one(name: str, family: str, n: int, paid: int, *, rule: str = "told", errors
     )
 
 
-def calibration(*, nominal: bool = False) -> Calibration:
+def calibration(*, nominal=False):
     return Calibration(form="r1", full=1.0, low=0.0, nominal=nominal, tried=())
 
 
 @pytest.mark.parametrize(("rule", "paid", "n", "held"), cases("probe/holds", "rule", "paid", "n", "held"))
-def test_when_a_class_holds_a_verifier_back(rule: str, paid: int, n: int, held: bool) -> None:
+def test_when_a_class_holds_a_verifier_back(rule, paid, n, held):
     assert holds(rule, paid, n) is held
 
 
@@ -47,13 +47,11 @@ def test_when_a_class_holds_a_verifier_back(rule: str, paid: int, n: int, held: 
         ([], [0], (2.0, 0.0, True)),
     ],
 )
-def test_what_counts_as_all_and_as_nothing(
-    right: list[float], wrong: list[float], counts: tuple[float, float, bool]
-) -> None:
+def test_what_counts_as_all_and_as_nothing(right, wrong, counts):
     assert what_counts(right, wrong, nominal=2.0) == counts
 
 
-def test_paid_is_more_than_half() -> None:
+def test_paid_is_more_than_half():
     """DeepSeek-R1 pays 1 for the answer and 1 for the form: the form alone is exactly half and not paid."""
     assert not share_of(1.0, 2.0, 0.0) > HALF
     assert share_of(1.01, 2.0, 0.0) > HALF
@@ -61,14 +59,12 @@ def test_paid_is_more_than_half() -> None:
     assert share_of(0.1, 1.0, -1.0) == pytest.approx(0.55)
 
 
-def test_the_first_verdict_that_applies() -> None:
+def test_the_first_verdict_that_applies():
     right = one("as_given", "false_negative", 20, 20)
     held = one("empty", "false_positive", 20, 1, rule="any")
     clean = one("plus_one", "false_positive", 20, 1, rule="some")
 
-    def verdict(
-        *classes: ClassResult, reference: ClassResult | None = right, nominal: bool = False, **counts: int
-    ) -> str:
+    def verdict(*classes, reference=right, nominal=False, **counts):
         counted = {"calls": 100, "unscored": 0, **counts}
         return verdict_of(list(classes), reference, calibration(nominal=nominal), **counted)[0]
 
@@ -84,7 +80,7 @@ def test_the_first_verdict_that_applies() -> None:
     assert verdict(clean, reference=one("as_given", "false_negative", 20, 18)) == "rejects_right"
 
 
-def test_a_reason_names_the_class() -> None:
+def test_a_reason_names_the_class():
     _, reasons = verdict_of(
         [one("empty", "false_positive", 20, 3, rule="any")], None, calibration(), calls=20, unscored=0
     )
@@ -93,8 +89,8 @@ def test_a_reason_names_the_class() -> None:
     assert "empty" in reason
 
 
-def test_scored_twice() -> None:
-    def told(reward: float | None, value: float | None) -> Told:
+def test_scored_twice():
+    def told(reward, value):
         return Told(reward, reward is None, {}, {"a": value})
 
     first = [told(1.0, 1.0), told(0.5, 0.5), told(None, None), told(0.0, 0.0)]

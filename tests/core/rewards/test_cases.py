@@ -13,7 +13,6 @@ import pytest
 from grpo_core.config import RewardConfig
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError
-from grpo_core.records import ComponentScore
 from grpo_core.rewards import KINDS, Rubric, Runner
 from grpo_core.rewards.base import Unscored, extract_answer
 from grpo_core.rewards.pool import Pool
@@ -42,11 +41,11 @@ class Case(NamedTuple):
     steps: list[list[float]] | None = None
     """End and value of each."""
 
-    def sample(self) -> Unscored:
+    def sample(self):
         problem = Problem("p", self.question or "", self.reference or "", self.meta or {})
         return Unscored(problem, self.completion, self.tokens)
 
-    def fits(self, score: ComponentScore) -> bool:
+    def fits(self, score):
         if self.value == "error":
             error = (score.value, score.error_class) == (None, self.error or "sample")
             return error and (self.match or "") in (score.error or "")
@@ -63,7 +62,7 @@ class Case(NamedTuple):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_case_earns_its_value(name: str) -> None:
+def test_each_case_earns_its_value(name):
     groups: dict[str, list[tuple[str | None, Case]]] = {}
     for param in cases(f"rewards/{name}", *Case._fields):
         case = Case(*param.values)
@@ -83,7 +82,7 @@ def test_each_case_earns_its_value(name: str) -> None:
     assert wrong == []
 
 
-def test_every_rule_has_cases() -> None:
+def test_every_rule_has_cases():
     rules = {name for name, kind in KINDS.items() if kind.place in ("here", "aside")}
     assert rules - set(FILES) == set()
 
@@ -102,9 +101,7 @@ DEEP = json.loads('{"items": ' * 50 + "{}" + "}" * 50)
         pytest.param("json_schema", {"json_schema": {"enum": ["a" * 70_000]}}, "json_schema", "65,536", id="long one"),
     ],
 )
-def test_a_parameter_is_refused_by_its_path(
-    kind: str, params: dict[str, Any], path: str | None, match: str | None
-) -> None:
+def test_a_parameter_is_refused_by_its_path(kind, params, path, match):
     config = RewardConfig.model_validate({"components": [{"name": "a", "kind": kind, "params": params}]})
     if path is None:
         Rubric(config)
@@ -127,11 +124,11 @@ def test_a_parameter_is_refused_by_its_path(
         ("similarity", {"column": "refs"}, {"refs"}),
     ],
 )
-def test_the_columns_that_a_kind_reads(kind: str, params: dict[str, Any], columns: set[str]) -> None:
+def test_the_columns_that_a_kind_reads(kind, params, columns):
     rubric = Rubric(RewardConfig.model_validate({"components": [{"name": "a", "kind": kind, "params": params}]}))
     assert rubric.columns == dict.fromkeys(columns, "a")
 
 
 @pytest.mark.parametrize(("how", "completion", "found"), cases("extraction", "how", "completion", "found"))
-def test_extraction(how: Any, completion: str, found: str | None) -> None:
+def test_extraction(how, completion, found):
     assert extract_answer(completion, how) == found

@@ -1,47 +1,43 @@
 """The kind `code`: what is taken as cases, what a detail tells, what is an error and what is wrong."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.records import ComponentScore
 from grpo_core.rewards.base import Context
 from grpo_core.rewards.code import CodeScorer, open_scorer
 from grpo_core.rewards.code_params import CodeParams
 from grpo_core.rewards.rubric import Rubric
 from tests.core.rewards.code_samples import CALLS, problem, sample
-from tests.core.rewards.examples import PAGES, Example, examples, run
+from tests.core.rewards.examples import PAGES, examples, run
 from tests.core.rewards.programs import PROGRAMS
 from tests.tables import cases
 
 
 class Judging:
-    def __init__(self) -> None:
+    def __init__(self):
         self._open: dict[str, CodeScorer] = {}
 
-    def __call__(self, tests: Any, code: str, *, meta: dict[str, Any] | None = None, **params: Any) -> ComponentScore:
+    def __call__(self, tests, code, *, meta=None, **params):
         key = repr(sorted(params.items()))
         if key not in self._open:
             limits = RewardLimits(workers=2, deadline_seconds=params.pop("deadline", 120.0))
             self._open[key] = open_scorer(CodeParams.model_validate(params), Context(limits))
         return self._open[key].score([sample(tests, code, **(meta or {}))], lambda: None)[0]
 
-    def close(self) -> None:
+    def close(self):
         for scorer in self._open.values():
             scorer.close()
 
 
 @pytest.fixture(scope="module")
-def judged() -> Iterator[Judging]:
+def judged():
     judging = Judging()
     yield judging
     judging.close()
 
 
-def test_the_share_of_cases_is_paid_where_asked(judged: Judging) -> None:
+def test_the_share_of_cases_is_paid_where_asked(judged):
     half = "def f(n):\n    return n + 1 if n % 2 else n"
     score = judged(CALLS, half, pay="share")
     assert (score.value, score.passed) == (0.5, False)
@@ -58,18 +54,14 @@ def test_the_share_of_cases_is_paid_where_asked(judged: Judging) -> None:
         ([{"input": "", "output": "77123"}], "print('no')", "input ''"),
     ],
 )
-def test_what_is_expected_is_told_only_where_it_is_not_hidden(
-    judged: Judging, tests: Any, code: str, given: str
-) -> None:
+def test_what_is_expected_is_told_only_where_it_is_not_hidden(judged, tests, code, given):
     hidden, shown = judged(tests, code).detail, judged(tests, code, hidden=False).detail
     assert ("'no'" in hidden, given in hidden, "77123" in hidden) == (True, True, False)
     assert ("'no'" in shown, given in shown, "77123" in shown) == (True, True, True)
 
 
 @pytest.mark.parametrize(("code", "program", "cause"), cases("code_rewards/solutions", "code", "program", "cause"))
-def test_what_a_solution_does_wrong_is_a_zero_and_told(
-    judged: Judging, code: str, program: bool | None, cause: str | None
-) -> None:
+def test_what_a_solution_does_wrong_is_a_zero_and_told(judged, code, program, cause):
     tests = [{"input": "a", "output": "yes"}] if program else CALLS[:1]
     score = judged(tests, code, case_seconds=1, memory_mb=256)
     assert (score.value, score.passed, score.error) == (0.0, False, None)
@@ -79,30 +71,28 @@ def test_what_a_solution_does_wrong_is_a_zero_and_told(
 
 
 @pytest.mark.slow
-def test_all_cases_together_end_with_the_deadline(judged: Judging) -> None:
+def test_all_cases_together_end_with_the_deadline(judged):
     code = "import time\ndef f(n):\n    if n == 2:\n        time.sleep(600)\n    return n + 1"
     score = judged(CALLS, code, pay="share", case_seconds=600, deadline=12.0)  # a case's own time is over long after
     assert (score.value, score.error) == (0.5, None)
     assert "case 3 of 4" in score.detail
 
 
-def test_a_case_that_hangs_takes_no_other_with_it(judged: Judging) -> None:
+def test_a_case_that_hangs_takes_no_other_with_it(judged):
     code = "import time\ndef f(n):\n    if n == 1:\n        time.sleep(60)\n    return n + 1"
     score = judged(CALLS, code, pay="share", case_seconds=0.3)
     assert (score.value, "the clock" in score.detail) == (0.75, True)
 
 
 @pytest.mark.parametrize(("tests", "times", "fault"), cases("code_rewards/bad_tests", "tests", "times", "fault"))
-def test_tests_that_cannot_be_run_are_the_problems_fault(
-    judged: Judging, tests: Any, times: int | None, fault: str
-) -> None:
+def test_tests_that_cannot_be_run_are_the_problems_fault(judged, tests, times, fault):
     score = judged(tests * times if times else tests, "def f(n):\n    return n + 1", case_seconds=0.5)
     assert (score.value, score.passed, score.error_class) == (None, None, "sample")
     assert fault in (score.error or "")
     assert "problem p7" in (score.error or "")
 
 
-def test_a_helper_that_neither_tests_nor_prelude_have_is_the_problems_fault(judged: Judging) -> None:
+def test_a_helper_that_neither_tests_nor_prelude_have_is_the_problems_fault(judged):
     tests = {"program": "def check(candidate):\n    assert helper(candidate(1)) == 2"}
     cheat = "def f(n):\n    return n\ndef helper(x):\n    return 2"
     score = judged(tests, cheat, meta={"entry_point": "f"})
@@ -113,9 +103,7 @@ def test_a_helper_that_neither_tests_nor_prelude_have_is_the_problems_fault(judg
     ("solution", "value"),
     [("def f(n):\n    return n\ndef helper(x):\n    return 20", 0.0), ("def f(n):\n    return 2 * n", 1.0)],
 )
-def test_a_solution_cannot_replace_what_the_prelude_gives_the_tests(
-    judged: Judging, solution: str, value: float
-) -> None:
+def test_a_solution_cannot_replace_what_the_prelude_gives_the_tests(judged, solution, value):
     tests = {"program": "def check(candidate):\n    assert helper(candidate(1)) == 20"}
     meta = {"entry_point": "f", "before": "def helper(x):\n    return 10 * x\n"}
     assert judged(tests, solution, meta=meta, prelude="before").value == value
@@ -126,7 +114,7 @@ def test_a_solution_cannot_replace_what_the_prelude_gives_the_tests(
 FORGED = PROGRAMS["forged answers"]
 
 
-def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judged: Judging) -> None:
+def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judged):
     """Here that it emptied the list that it was given, and returned one."""
     when = "message[0] == 'v' and message[1] == ['l', []]"
     forged = FORGED.format(forged="['v', ['l', []], [['l', []]]]", when=when, returned=[])
@@ -134,14 +122,14 @@ def test_a_forged_change_of_arguments_counts_only_when_nothing_is_returned(judge
 
 
 @pytest.mark.parametrize("answer", cases("code_rewards/forged_answers", "answer"))
-def test_forged_answers_to_the_tests_pass_nothing(judged: Judging, answer: str) -> None:
+def test_forged_answers_to_the_tests_pass_nothing(judged, answer):
     """Even where the tests swallow every error that they can."""
     forged = FORGED.format(forged=answer, when="len(sent) > 2", returned=3)
     score = judged({"program": "try:\n    ok = f(1) == 77\nexcept Exception:\n    ok = False\nassert ok"}, forged)
     assert (score.value, score.error) == (0.0, None)
 
 
-def test_what_a_bare_except_swallows_still_fails(judged: Judging) -> None:
+def test_what_a_bare_except_swallows_still_fails(judged):
     code = "class Odd:\n    pass\ndef f(n):\n    return Odd()"
     assert judged({"program": "try:\n    f(1) - 1\nexcept:\n    pass"}, code).value == 0.0
 
@@ -149,7 +137,7 @@ def test_what_a_bare_except_swallows_still_fails(judged: Judging) -> None:
 # ---------------------------------------------------------------------- before the run
 
 
-def test_a_dataset_without_the_column_is_refused_before_the_run() -> None:
+def test_a_dataset_without_the_column_is_refused_before_the_run():
     rubric = Rubric(RewardConfig(components=(RewardComponent(name="runs", kind="code", params={"prelude": "before"}),)))
     assert rubric.needs_sandbox
     with pytest.raises(DataError, match="'before'"):
@@ -166,13 +154,13 @@ def test_a_dataset_without_the_column_is_refused_before_the_run() -> None:
         ({"memory_mb": 8}, "memory_mb"),
     ],
 )
-def test_parameters_that_cannot_be_meant(params: dict[str, Any], field: str) -> None:
+def test_parameters_that_cannot_be_meant(params, field):
     with pytest.raises(ConfigError) as refused:
         Rubric(RewardConfig(components=(RewardComponent(name="runs", kind="code", params=params),)))
     assert [one.path.split(".")[4] for one in refused.value.problems] == [field]
 
 
-def test_packages_are_there_where_named_and_not_otherwise(judged: Judging) -> None:
+def test_packages_are_there_where_named_and_not_otherwise(judged):
     code = "import numpy as np\ndef f(n):\n    return np.int64(n) + 1"
     tests = [{"call": "f", "args": [4], "returns": 5}]
     assert judged(tests, code, packages=["numpy"], memory_mb=2048).value == 1.0
@@ -180,5 +168,5 @@ def test_packages_are_there_where_named_and_not_otherwise(judged: Judging) -> No
 
 
 @pytest.mark.parametrize("example", examples(PAGES / "code.md"), ids=lambda example: example.where)
-def test_what_the_page_shows_is_so(example: Example) -> None:
+def test_what_the_page_shows_is_so(example):
     run(example)

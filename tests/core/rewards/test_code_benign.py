@@ -1,8 +1,5 @@
 """Honest solutions are paid and wrong ones are not, whatever ordinary things they do (code_rewards/problems.yaml)."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from grpo_core.config_reward import RewardLimits
@@ -14,7 +11,7 @@ from tests.tables import cases
 
 
 @pytest.fixture(scope="module")
-def scorers() -> Iterator[dict[str, CodeScorer]]:
+def scorers():
     opened: dict[str, CodeScorer] = {}
     yield opened
     for scorer in opened.values():
@@ -25,17 +22,7 @@ def scorers() -> Iterator[dict[str, CodeScorer]]:
     ("tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
     cases("code_rewards/problems", "tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
 )
-def test_right_is_paid_and_wrong_is_not(
-    tests: Any,
-    program: str | None,
-    made: str | None,
-    right: str,
-    wrong: str,
-    params: dict[str, Any] | None,
-    meta: dict[str, Any] | None,
-    prompt: str | None,
-    scorers: dict[str, CodeScorer],
-) -> None:
+def test_right_is_paid_and_wrong_is_not(tests, program, made, right, wrong, params, meta, prompt, scorers):
     if (key := repr(params)) not in scorers:
         scorers[key] = open_scorer(CodeParams.model_validate(params or {}), Context(RewardLimits(workers=2)))
     if program or made:

@@ -2,13 +2,11 @@
 what needs none."""
 
 import threading
-from typing import Any
 
 import pytest
 
 from grpo_core.config_reward import RewardLimits
 from grpo_core.errors import SandboxError
-from grpo_core.records import ComponentScore
 from grpo_core.rewards import code
 from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
@@ -22,12 +20,12 @@ from tests.processes import DEADLINE, wait_for
 class Broken:
     """A sandbox whose boxes do not start, the first so many times."""
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures):
         self.left = failures
         self.lock = threading.Lock()
         self.report = shared_sandbox().report
 
-    def open(self, *args: Any, **kwargs: Any) -> Any:
+    def open(self, *args, **kwargs):
         with self.lock:
             self.left -= 1
             if self.left >= 0:
@@ -35,7 +33,7 @@ class Broken:
         return shared_sandbox().open(*args, **kwargs)
 
 
-def test_trouble_of_the_sandbox_is_never_a_zero() -> None:
+def test_trouble_of_the_sandbox_is_never_a_zero():
     scorer = CodeScorer(CodeParams(), Context(RewardLimits(workers=1)), Broken(2))  # type: ignore[arg-type]
     scores = scorer.score([sample(CALLS, "def f(n):\n    return n + 1")] * 3, lambda: None)
     assert [(score.value, score.error_class) for score in scores] == [(None, "infra"), (None, "infra"), (1.0, None)]
@@ -49,11 +47,11 @@ class Stop(Exception):
     pass
 
 
-def test_samples_run_side_by_side_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_run_side_by_side_and_keep_their_order(monkeypatch):
     scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
     together, score_one, threads = threading.Barrier(2, timeout=DEADLINE), scorer._one, set[int]()
 
-    def both(given: Unscored) -> ComponentScore:
+    def both(given):
         threads.add(threading.get_ident())
         together.wait()  # passed only while another runs too
         return score_one(given)
@@ -66,10 +64,10 @@ def test_samples_run_side_by_side_and_keep_their_order(monkeypatch: pytest.Monke
     scorer.close()
 
 
-def test_stopping_ends_what_runs_and_leaves_the_scorer_usable() -> None:
+def test_stopping_ends_what_runs_and_leaves_the_scorer_usable():
     looks = iter(range(3))
 
-    def check() -> None:
+    def check():
         if next(looks, None) is None:
             raise Stop
 
@@ -82,20 +80,20 @@ def test_stopping_ends_what_runs_and_leaves_the_scorer_usable() -> None:
     scorer.close()
 
 
-def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch):
     scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=1, deadline_seconds=5)))
     opening, opened, ran = threading.Event(), code._Counted.__init__, list[str]()
 
-    def late(box: Any, *words: Any) -> None:
+    def late(box, *words):
         opening.set()
         wait_for(lambda: scorer._stopping, "the stop")
         opened(box, *words)
 
-    def order(box: Any, **words: Any) -> Ended:
+    def order(box, **words):
         ran.append(words["source"])
         return Ended("box")
 
-    def check() -> None:
+    def check():
         if opening.is_set():
             raise Stop
 
@@ -107,7 +105,7 @@ def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch: 
     assert ran == []
 
 
-def test_completions_without_a_program_earn_nothing_and_start_nothing() -> None:
+def test_completions_without_a_program_earn_nothing_and_start_nothing():
     scorer = CodeScorer(CodeParams(), Context(), Broken(99))  # type: ignore[arg-type]
     texts = ["f = 1", "```python\nx = '\ud800'\n```", "```python\n" + "x = 1\n" * 60_000 + "```"]
     scores = scorer.score([Unscored(problem(CALLS), text) for text in texts], lambda: None)

@@ -1,15 +1,12 @@
 """Every hack of the corpus, on every form of tests that it makes sense for: none is paid, and none is masked either."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from grpo_core.config_reward import RewardLimits
 from grpo_core.data import Problem
-from grpo_core.probe.hacks import HACKS, Hack, hacks_for, target_of
+from grpo_core.probe.hacks import HACKS, hacks_for, target_of
 from grpo_core.rewards.base import Context, Unscored
-from grpo_core.rewards.code import CodeScorer, open_scorer
+from grpo_core.rewards.code import open_scorer
 from grpo_core.rewards.code_params import CodeParams
 from tests.tables import cases
 
@@ -18,12 +15,12 @@ FORMS = cases("code_rewards/hack_problems", "prompt", "tests", "entry_point", "r
 each_form = pytest.mark.parametrize(("prompt", "tests", "entry_point", "right"), FORMS)
 
 
-def problem_of(prompt: str, tests: Any, entry_point: str | None) -> Problem:
+def problem_of(prompt, tests, entry_point):
     return Problem("p", prompt, "", {"tests": tests, **({"entry_point": entry_point} if entry_point else {})})
 
 
 @pytest.fixture(scope="module")
-def scorer() -> Iterator[CodeScorer]:
+def scorer():
     """Pays by share, so that one case that a hack passes is enough to fail."""
     params = CodeParams(pay="share", case_seconds=2, memory_mb=256)
     opened = open_scorer(params, Context(RewardLimits(workers=3)))
@@ -31,11 +28,11 @@ def scorer() -> Iterator[CodeScorer]:
     opened.close()
 
 
-def first_of_each_group(hacks: list[Hack]) -> list[Hack]:
+def first_of_each_group(hacks):
     return [next(hack for hack in hacks if hack.group == group) for group in {hack.group: 0 for hack in hacks}]
 
 
-def unharmful(scorer: CodeScorer, problem: Problem, hacks: list[Hack]) -> None:
+def unharmful(scorer, problem, hacks):
     scores = scorer.score([Unscored(problem, hack.make(problem) or "") for hack in hacks], lambda: None)
     bad = {
         hack.name: score
@@ -45,7 +42,7 @@ def unharmful(scorer: CodeScorer, problem: Problem, hacks: list[Hack]) -> None:
     assert bad == {}
 
 
-def test_there_are_many_of_every_group() -> None:
+def test_there_are_many_of_every_group():
     assert len(HACKS) >= 60
     assert {form for hack in HACKS for form in hack.forms} == {case.id for case in FORMS}
     groups = [hack.group for hack in HACKS]
@@ -53,9 +50,7 @@ def test_there_are_many_of_every_group() -> None:
 
 
 @each_form
-def test_a_hack_of_each_group_is_neither_paid_nor_masked(
-    prompt: str, tests: Any, entry_point: str | None, right: str, scorer: CodeScorer, request: pytest.FixtureRequest
-) -> None:
+def test_a_hack_of_each_group_is_neither_paid_nor_masked(prompt, tests, entry_point, right, scorer, request):
     problem = problem_of(prompt, tests, entry_point)
     assert request.node.callspec.id == target_of(problem).form
     hacks = list(hacks_for(target_of(problem)))
@@ -67,8 +62,6 @@ def test_a_hack_of_each_group_is_neither_paid_nor_masked(
 
 @pytest.mark.slow
 @each_form
-def test_no_hack_is_paid_or_masked(
-    prompt: str, tests: Any, entry_point: str | None, right: str, scorer: CodeScorer
-) -> None:
+def test_no_hack_is_paid_or_masked(prompt, tests, entry_point, right, scorer):
     problem = problem_of(prompt, tests, entry_point)
     unharmful(scorer, problem, list(hacks_for(target_of(problem))))

@@ -5,13 +5,12 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from grpo_core.probe.hacks import HACKS, Hack, Target
+from grpo_core.probe.hacks import HACKS, Target
 from tests.core.rewards.programs import PROGRAMS
 from tests.tables import FOLDER
 
@@ -44,7 +43,7 @@ JUDGE_OF = {hack: judge for judge in JUDGES.values() for hack in judge.fools}
 SAME_PROCESS = JUDGES["same_process"].script
 
 
-def fooled(judge: Judge, code: str, folder: Path) -> bool:
+def fooled(judge, code, folder):
     """Whether the judge takes the program for a right one."""
     cases = TEXT_CASES if judge.text else CALL_CASES
     files = {
@@ -78,7 +77,7 @@ def fooled(judge: Judge, code: str, folder: Path) -> bool:
     return _paid(judge.paid, ran, sent, folder / "result.json")
 
 
-def _paid(how: str, ran: "subprocess.CompletedProcess[str]", sent: str, file: Path) -> bool:
+def _paid(how, ran, sent, file):
     verdict: dict[str, Any] = {}
     match how:
         case "status":
@@ -102,7 +101,7 @@ def _paid(how: str, ran: "subprocess.CompletedProcess[str]", sent: str, file: Pa
     return verdict.get("passed") is True
 
 
-def hack_of_each_family_and_form() -> set[str]:
+def hack_of_each_family_and_form():
     first = {(hack.group, JUDGE_OF[hack.name].text): hack.name for hack in reversed(HACKS)}
     return set(first.values())
 
@@ -111,7 +110,7 @@ QUICK = hack_of_each_family_and_form()
 QUICK_JUDGES = {JUDGE_OF[name].id for name in QUICK}
 
 
-def test_every_hack_has_its_judge() -> None:
+def test_every_hack_has_its_judge():
     assert sorted(JUDGE_OF) == sorted(hack.name for hack in HACKS)
     assert sum(len(judge.fools) for judge in JUDGES.values()) == len(HACKS)
 
@@ -119,7 +118,7 @@ def test_every_hack_has_its_judge() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK_JUDGES else pytest.mark.slow) for name in JUDGES]
 )
-def test_a_naive_judge_tells_right_from_plainly_wrong(name: str, tmp_path: Path) -> None:
+def test_a_naive_judge_tells_right_from_plainly_wrong(name, tmp_path):
     judge = JUDGES[name]
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     right.mkdir()
@@ -132,12 +131,12 @@ def test_a_naive_judge_tells_right_from_plainly_wrong(name: str, tmp_path: Path)
     "hack",
     [pytest.param(hack, id=hack.name, marks=() if hack.name in QUICK else pytest.mark.slow) for hack in HACKS],
 )
-def test_a_hack_fools_a_naive_judge(hack: Hack, tmp_path: Path) -> None:
+def test_a_hack_fools_a_naive_judge(hack, tmp_path):
     judge = JUDGE_OF[hack.name]
     assert fooled(judge, hack.code(Target("solve", "input" if judge.text else "call")), tmp_path)
 
 
-def test_the_thread_s_exit_is_waited_for_on_a_busy_machine() -> None:
+def test_the_thread_s_exit_is_waited_for_on_a_busy_machine():
     """Its timer fires a second late here."""
     late = PROGRAMS["late timer"]
     (hack,) = [hack for hack in HACKS if hack.name == "exit_by_thread"]

@@ -14,11 +14,11 @@ from tests.tables import cases
 
 
 @pytest.mark.parametrize(("completion", "how", "code"), cases("code_rewards/extract", "completion", "how", "code"))
-def test_extract(completion: str, how: Any, code: str | None) -> None:
+def test_extract(completion, how, code):
     assert extract_code(completion, how) == code
 
 
-def test_forms_of_cases() -> None:
+def test_forms_of_cases():
     assert read_cases(problem('[{"input": "a", "output": "b"}]')).cases == (InputCase("a", "b"),)
     columns = {"inputs": ["a", ["b", "c"]], "outputs": ["1", "2"]}
     assert read_cases(problem(columns)).cases == (InputCase("a", "1"), InputCase("b\nc", "2"))
@@ -41,16 +41,16 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_values_travel_and_come_back_as_built_in_types(value: Any) -> None:
+def test_values_travel_and_come_back_as_built_in_types(value):
     back = decode(from_text(as_text(encode(value))))
     assert type(back) is type(value)
     assert back == value
     assert same_value(from_text(as_text(encode(value))), value, literal=True, tolerance=0) or isinstance(value, range)
 
 
-def test_nothing_but_plain_values_travels() -> None:
+def test_nothing_but_plain_values_travels():
     class Sneaky(int):
-        def __eq__(self, other: object) -> bool:
+        def __eq__(self, other):
             return True
 
         __hash__ = int.__hash__
@@ -63,7 +63,7 @@ def test_nothing_but_plain_values_travels() -> None:
 @pytest.mark.parametrize(
     "forged", [["o", "os.system"], ["l"], ["d", [[1]]], {}, [[]], ["T", "datetime.eval", "x"], ["f", "1"]], ids=repr
 )
-def test_a_forged_value_is_none_and_equals_nothing(forged: Any) -> None:
+def test_a_forged_value_is_none_and_equals_nothing(forged):
     with pytest.raises((ValueError, LookupError, TypeError)):
         decode(forged)
     assert not same_value(forged, 5, literal=True, tolerance=0)
@@ -73,7 +73,7 @@ def test_a_forged_value_is_none_and_equals_nothing(forged: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "expected", "how", "same"), cases("code_rewards/compare", "given", "expected", "how", "same")
 )
-def test_compares(given: str, expected: str, how: Any, same: bool) -> None:
+def test_compares(given, expected, how, same):
     if how in ("json", "python"):
         value = from_text(as_text(encode(eval(given))))
         assert same_value(value, eval(expected), literal=how == "python", tolerance=1e-9) is same

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from grpo_core.rewards import KINDS
-from tests.core.rewards.examples import PAGES, Example, examples, run
+from tests.core.rewards.examples import PAGES, examples, run
 
 EXAMPLES = [(page, example) for page in sorted(PAGES.glob("*.md")) for example in examples(page)]
 OF_RULES = [
@@ -14,7 +14,7 @@ OF_RULES = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_page_with_its_parameters_and_two_examples(kind: str) -> None:
+def test_every_kind_has_a_page_with_its_parameters_and_two_examples(kind):
     page = PAGES / f"{kind}.md"
     text = page.read_text(encoding="utf-8")
     assert [name for name in KINDS[kind].params.model_fields if f"`{name}`" not in text] == []
@@ -22,7 +22,7 @@ def test_every_kind_has_a_page_with_its_parameters_and_two_examples(kind: str) -
     assert len(shown) >= 2
 
 
-def test_the_overview_links_every_page_and_no_page_is_of_no_kind() -> None:
+def test_the_overview_links_every_page_and_no_page_is_of_no_kind():
     overview = (PAGES.parent / "rewards.md").read_text(encoding="utf-8")
     linked = re.findall(r"\]\(rewards/(\w+)\.md\)", overview)
     assert set(KINDS) - set(linked) == set()
@@ -30,5 +30,5 @@ def test_the_overview_links_every_page_and_no_page_is_of_no_kind() -> None:
 
 
 @pytest.mark.parametrize("example", OF_RULES, ids=lambda example: example.where)
-def test_what_a_page_shows_is_so(example: Example) -> None:
+def test_what_a_page_shows_is_so(example):
     run(example)

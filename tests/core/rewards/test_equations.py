@@ -15,7 +15,7 @@ ODD = (" ", "\n", "\r", "\u2028", "\u202e", "\u200b", "\ufffd", "\0", "\ud800", 
 @given(
     st.one_of(st.lists(st.sampled_from([*SYMBOLS.split(" "), *ODD]), max_size=40).map("".join), st.text(max_size=100))
 )
-def test_any_text_is_paid_a_share_and_its_steps_lie_in_it(text: str) -> None:
+def test_any_text_is_paid_a_share_and_its_steps_lie_in_it(text):
     result = scored("equations", text)
     steps = result.steps
     assert steps is not None
@@ -31,13 +31,13 @@ def test_any_text_is_paid_a_share_and_its_steps_lie_in_it(text: str) -> None:
     st.integers(0, 99),
     st.integers(-1, 1),
 )
-def test_what_python_says_of_whole_numbers(rest: list[tuple[str, int]], first: int, off: int) -> None:
+def test_what_python_says_of_whole_numbers(rest, first, off):
     left = f"{first}" + "".join(f" {operation} {number}" for operation, number in rest)
     assert value("equations", f"{left} = {eval(left) + off}") == float(off == 0)
 
 
 @given(st.integers(0, 999), st.integers(1, 999), st.integers(0, 999))
-def test_fractions_are_exact(above: int, below: int, more: int) -> None:
+def test_fractions_are_exact(above, below, more):
     whole = Fraction(above, below) * below + more
     assert value("equations", f"{above} / {below} * {below} + {more} = {whole}") == 1
 
@@ -45,7 +45,7 @@ def test_fractions_are_exact(above: int, below: int, more: int) -> None:
 @pytest.mark.parametrize(
     "piece", ["1+", "1 + 1 = 2\n", "1+1=", "** ", "**1", "(", "1.", "1,111", "-", "=", "\\", " ", "9"]
 )
-def test_long_text_of_one_kind_is_read_in_one_pass(piece: str) -> None:
+def test_long_text_of_one_kind_is_read_in_one_pass(piece):
     # A reader that went back over what it has read would need minutes to hours for 20,000 characters.
     text = piece * (20_000 // len(piece))
     result = scored("equations", text)

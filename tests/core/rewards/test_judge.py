@@ -17,19 +17,19 @@ from tests.tables import cases
 
 from .examples import PAGES, Example, examples, run
 from .judge_asked import PROBLEM, judging, opened, values
-from .judge_server import Reply, Seen, Server, chat, http, reply_of, says
+from .judge_server import Server, chat, http, reply_of, says
 
 KEY = "sk-test-0123456789abcdef"
 
 
-def by_completion(seen: Seen) -> Reply:
+def by_completion(seen):
     return says(f"Score: {seen.completion}")
 
 
 # ---------------------------------------------------------------------- what is asked
 
 
-def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked(monkeypatch):
     with judging(monkeypatch, by_completion, system="Be strict.", extra={"reasoning_effort": "low"}, max_tokens=99) as (
         judge,
         server,
@@ -49,7 +49,7 @@ def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "from 0 (wrong" in asked
 
 
-def test_a_completion_that_names_places_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_completion_that_names_places_is_left_as_it_is(monkeypatch):
     with judging(monkeypatch, lambda _: says("Score: 1"), template="{completion}|{answer}|{unknown}") as (
         judge,
         server,
@@ -70,7 +70,7 @@ def test_a_completion_that_names_places_is_left_as_it_is(monkeypatch: pytest.Mon
         ({"minimum": 3, "maximum": 3}, ""),
     ],
 )
-def test_parameters_that_cannot_be_meant(params: dict[str, object], field: str) -> None:
+def test_parameters_that_cannot_be_meant(params, field):
     given = {"base_url": "https://judge.example/v1", "model": "grader", **params}
     component = {"name": "judge", "kind": "judge", "params": given}
     with pytest.raises(ConfigError) as refused:
@@ -82,7 +82,7 @@ def test_parameters_that_cannot_be_meant(params: dict[str, object], field: str) 
 
 
 @pytest.mark.parametrize(("text", "score"), cases("judge/scores", "text", "score"))
-def test_the_usual_pattern(text: str, score: str | None) -> None:
+def test_the_usual_pattern(text, score):
     pattern = JudgeParams(base_url="https://judge.example", model="m").score_pattern
     if score is not None:
         assert by_pattern(text, pattern) == score
@@ -91,13 +91,13 @@ def test_the_usual_pattern(text: str, score: str | None) -> None:
             by_pattern(text, pattern)
 
 
-def test_a_pattern_that_takes_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_that_takes_for_ever_is_stopped(monkeypatch):
     monkeypatch.setattr("grpo_core.rewards.judge_score._PATTERN_SECONDS", 0.2)
     with pytest.raises(NoScore, match="takes more than"):
         by_pattern("a" * 5000 + "!", "(?:a|aa)+$")
 
 
-def test_a_field_of_the_last_object_that_has_it() -> None:
+def test_a_field_of_the_last_object_that_has_it():
     text = 'So {"score": 1}.\n```json\n{"why": {"score": 5}, "score": 3}\n```\n{"other": 2} {broken'
     assert by_field(text, "score") == 3
     assert by_field('{"a": "{\\"score\\": 9}", "score": 4}', "score") == 4
@@ -109,7 +109,7 @@ def test_a_field_of_the_last_object_that_has_it() -> None:
 @pytest.mark.parametrize(
     ("given", "number"), [("7", 7.0), (" 7.5. ", 7.5), ("-.5", -0.5), ("1e2", 100.0), (3, 3.0), (0.25, 0.25)]
 )
-def test_numbers(given: object, number: float) -> None:
+def test_numbers(given, number):
     assert as_number(given) == number
 
 
@@ -120,24 +120,24 @@ NO_NUMBERS: dict[str, tuple[object, ...]] = {
 
 
 @pytest.mark.parametrize("error_class", NO_NUMBERS)
-def test_what_is_no_number(error_class: str) -> None:
+def test_what_is_no_number(error_class):
     for given in NO_NUMBERS[error_class]:
         with pytest.raises(NoScore) as fault:
             as_number(given)
         assert fault.value.error_class == error_class, given
 
 
-def test_a_score_is_a_share_of_the_scale() -> None:
+def test_a_score_is_a_share_of_the_scale():
     assert [share(one, minimum=1, maximum=5) for one in (1, 2, 5)] == [0, 0.25, 1]
     for outside in (0.999, 5.001):
         with pytest.raises(NoScore):
             share(outside, minimum=1, maximum=5)
 
 
-def test_votes_are_averaged_and_need_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_votes_are_averaged_and_need_a_majority(monkeypatch):
     said = {"good": iter(["2", "none", "7"]), "bad": iter(["4", "none", "none"])}
 
-    def answer(seen: Seen) -> Reply:
+    def answer(seen):
         return says(f"Score: {next(said[seen.completion])}")
 
     with judging(monkeypatch, answer, votes=3, temperature=1.0, pass_at=0.45) as (judge, server):
@@ -148,14 +148,14 @@ def test_votes_are_averaged_and_need_a_majority(monkeypatch: pytest.MonkeyPatch)
     assert (len(server.seen), judge.facts()["unreadable"]) == (6, 3)
 
 
-def test_votes_that_a_server_did_not_answer_are_not_the_samples_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_votes_that_a_server_did_not_answer_are_not_the_samples_doing(monkeypatch):
     replies = iter([says("none"), http("404 Not Found", b""), says("none")])
     with judging(monkeypatch, lambda _: next(replies), votes=3, temperature=1.0) as (judge, _):
         (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
     assert score.error_class == "infra"
 
 
-def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch):
     with judging(monkeypatch, lambda _: says("Score: 10"), extract="answer_tag") as (judge, server):
         assert values(judge, "", " \n", "4", "<answer> </answer>") == [0, 0, 0, 0]
         (score,) = judge.score([Unscored(PROBLEM, "<answer>\ud800</answer>")], lambda: None)
@@ -165,7 +165,7 @@ def test_an_empty_answer_earns_nothing_and_nobody_is_asked(monkeypatch: pytest.M
 # ---------------------------------------------------------------------- what is kept, and what it costs
 
 
-def test_the_same_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_is_asked_once(monkeypatch):
     with judging(monkeypatch, by_completion) as (judge, server):
         assert values(judge, "3", "3", "5") == [0.3, 0.3, 0.5]
         assert values(judge, "5", "3") == [0.5, 0.3]
@@ -175,9 +175,7 @@ def test_the_same_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (facts["prompt_tokens"], facts["completion_tokens"], facts["models"]) == (14, 6, ["judge-2026-01"])
 
 
-def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budget(tmp_path, monkeypatch):
     with judging(monkeypatch, by_completion, cache=tmp_path, budget_calls=3) as (judge, server):
         assert values(judge, "3", "5") == [0.3, 0.5]
         (file,) = tmp_path.iterdir()
@@ -193,7 +191,7 @@ def test_a_run_that_goes_on_asks_nothing_again_and_has_what_is_left_of_its_budge
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_a_budget_of_calls_is_never_passed_and_never_paid_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_of_calls_is_never_passed_and_never_paid_0(monkeypatch):
     replies = iter([http("500 Oops", b""), says("Score: 3"), says("Score: 4")])
     with judging(monkeypatch, lambda _: next(replies), budget_calls=3) as (judge, server):
         scores = judge.score([Unscored(PROBLEM, text) for text in "abcd"], lambda: None)
@@ -203,7 +201,7 @@ def test_a_budget_of_calls_is_never_passed_and_never_paid_0(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_a_budget_of_tokens(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_of_tokens(counted, monkeypatch):
     with judging(
         monkeypatch,
         lambda _: says("Score: 3", usage=(60, 50) if counted else None),
@@ -220,7 +218,7 @@ def test_a_budget_of_tokens(counted: bool, monkeypatch: pytest.MonkeyPatch) -> N
         assert facts["estimated_answers"] == 1
 
 
-def test_several_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_share_a_budget(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with judging(monkeypatch, by_completion, budget_calls=5) as (judge, _):
         assert values(judge, "1", "2", "3") == [0.1, 0.2, None]
@@ -229,7 +227,7 @@ def test_several_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "usage", [{"prompt_tokens": -5, "completion_tokens": True}, {"prompt_tokens": 1e300}, [1], "x"]
 )
-def test_a_server_that_lies_about_its_usage(usage: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_lies_about_its_usage(usage, monkeypatch):
     body = json.loads(chat("Score: 3"))
     body["usage"] = usage
     with judging(monkeypatch, lambda _: http("200 OK", json.dumps(body).encode())) as (judge, _):
@@ -242,10 +240,8 @@ def test_a_server_that_lies_about_its_usage(usage: object, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("reply", cases("judge/key_echoes", "reply"))
-def test_a_server_that_echoes_the_key_does_not_spread_it(
-    reply: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def filled(part: object) -> object:
+def test_a_server_that_echoes_the_key_does_not_spread_it(reply, tmp_path, monkeypatch):
+    def filled(part):
         if isinstance(part, str):
             return re.sub(r"\{(\d+)\}", lambda count: "x" * int(count[1]), part.replace("{key}", KEY))
         return [*map(filled, part)] if isinstance(part, list) else part
@@ -268,7 +264,7 @@ def test_a_server_that_echoes_the_key_does_not_spread_it(
 # ---------------------------------------------------------------------- the page
 
 
-def said_on_the_page() -> list[str]:
+def said_on_the_page():
     """What the judge says before each completion of the page; empty where nobody is asked."""
     page = (PAGES / "judge.md").read_text(encoding="utf-8")
     return [judge for judge, _ in re.findall(r"(?:```judge\n(.*?)\n```\n\n)?```completion\n(.*?)```", page, re.DOTALL)]
@@ -278,12 +274,12 @@ PAGE = examples(PAGES / "judge.md")
 
 
 @pytest.mark.parametrize("place", range(len(PAGE)), ids=[one.where for one in PAGE])
-def test_what_the_page_shows_is_so(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_page_shows_is_so(place, monkeypatch):
     first = sum(len(one.shown) for one in PAGE[:place])
     example = PAGE[place]
     said = dict(zip((one.completion for one in example.shown), said_on_the_page()[first:], strict=False))
 
-    def answer(seen: Seen) -> Reply:
+    def answer(seen):
         return says(next(text for completion, text in said.items() if f"\n{_graded(completion)}\n[" in seen.asked))
 
     with Server(answer) as server:
@@ -295,11 +291,11 @@ def test_what_the_page_shows_is_so(place: int, monkeypatch: pytest.MonkeyPatch) 
         assert len(server.seen) == sum(text != "" for text in said.values())
 
 
-def _graded(completion: str) -> str:
+def _graded(completion):
     return completion.removeprefix("<answer>").removesuffix("</answer>")
 
 
-def test_the_runner_holds_one_judge_for_each_component(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runner_holds_one_judge_for_each_component(monkeypatch):
     with Server(by_completion) as server:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
         params = {"base_url": server.url, "model": "grader", "key_env": None}

@@ -8,16 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
 from grpo_core.errors import Interrupted
-from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.judge import Judge
 from tests.core.rewards.programs import PROGRAMS
 from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
@@ -28,13 +25,11 @@ from .judge_server import Reply, Seen, Server, drip, http, reply_of, says
 Answer = Callable[[Seen], Reply]
 
 
-def scored(judge: Judge, *completions: str, check: Callable[[], None] = lambda: None) -> list[ComponentScore]:
+def scored(judge, *completions, check=lambda: None):
     return judge.score([Unscored(PROBLEM, text) for text in completions], check)
 
 
-def graded(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer, **limits: Any
-) -> tuple[ComponentScore, Server, dict[str, Any]]:
+def graded(monkeypatch, answer, **limits):
     """The score of one completion, the server, and the facts afterwards."""
     with judging(monkeypatch, answer, limits=RewardLimits(**{"retries": 1, "workers": 1, **limits})) as (judge, server):
         (score,) = scored(judge, "4")
@@ -42,10 +37,8 @@ def graded(
 
 
 @pytest.mark.parametrize(("reply", "kind", "fault", "tries"), cases("judge/faults", "reply", "kind", "fault", "tries"))
-def test_each_fault_is_told_apart(
-    reply: dict[str, Any], kind: str, fault: str, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def answer(seen: Seen) -> Reply:
+def test_each_fault_is_told_apart(reply, kind, fault, tries, monkeypatch):
+    def answer(seen):
         if fault == "timed out":  # at once where it hangs: the deadline is brought forward
             (child,) = [one for one in judge._calls._pool._children if one.tag is not None]
             assert child.deadline - child.began == pytest.approx(600)
@@ -62,7 +55,7 @@ def test_each_fault_is_told_apart(
 
 
 @pytest.mark.parametrize("on_error", ["mask", "zero"])
-def test_a_server_that_fails_is_never_paid_0(on_error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_fails_is_never_paid_0(on_error, monkeypatch):
     with Server(lambda _: http("500 Oops", b"")) as server:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
         params = {"base_url": server.url, "model": "judge", "key_env": None}
@@ -72,7 +65,7 @@ def test_a_server_that_fails_is_never_paid_0(on_error: str, monkeypatch: pytest.
             assert runner.one(PROBLEM, "4").reward is None
 
 
-def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_is_not_followed(monkeypatch):
     with Server(lambda _: says("Score: 10")) as inner:
         location = f"Location: http://{inner.place}/v1/chat/completions"
         score, outer, _ = graded(monkeypatch, lambda _: http("302 Found", b"", location))
@@ -80,7 +73,7 @@ def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert inner.place in (score.error or "")
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there(monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen: nobody else can while this is open
         place = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -92,14 +85,14 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{place} cannot be reached" in (score.error or "")
 
 
-def test_a_name_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_leads_nowhere(monkeypatch):
     judge = judge_at("https://no-such-judge.invalid/v1", monkeypatch, limits=RewardLimits(retries=0))
     (score,) = scored(judge, "4")
     judge.close()
     assert (score.error_class, "no-such-judge.invalid" in (score.error or "")) == ("infra", True)
 
 
-def test_busy_then_well_waits_as_long_as_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_then_well_waits_as_long_as_it_is_asked_to(monkeypatch):
     replies = iter([http("429 Too Many Requests", b"{}", "Retry-After: 1"), says("Score: 7")])
     score, server, facts = graded(monkeypatch, lambda _: next(replies))
     assert (score.value, score.tries, score.error) == (0.7, 2, None)
@@ -107,14 +100,14 @@ def test_busy_then_well_waits_as_long_as_it_is_asked_to(monkeypatch: pytest.Monk
     assert (facts["calls"], facts["retried"], facts["answers"], facts["failed"]) == (2, 1, 1, 0)
 
 
-def test_broken_then_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_then_well(monkeypatch):
     replies = iter([http("502 Bad Gateway", b"<html>"), b"", says("Score: 3")])
     score, server, _ = graded(monkeypatch, lambda _: next(replies), retries=2)
     assert (score.value, score.tries, len(server.seen)) == (0.3, 3, 3)
 
 
-def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(seen: Seen) -> Reply:
+def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch):
+    def answer(seen):
         if seen.completion != "2":
             return says(f"Score: {seen.completion}")
         judge._calls._pool._children[0].deadline = time.monotonic()  # the others have all the time that they need
@@ -122,7 +115,7 @@ def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch: pytest.Monke
 
     pids: set[int] = set()
 
-    def look() -> None:
+    def look():
         pids.update(c._process.pid for c in judge._calls._pool._children if c._process is not None)
 
     with judging(monkeypatch, answer, limits=RewardLimits(retries=0, workers=1)) as (judge, _):
@@ -132,10 +125,10 @@ def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch: pytest.Monke
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_workers_ask_side_by_side_and_the_order_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_ask_side_by_side_and_the_order_is_kept(monkeypatch):
     together = threading.Barrier(3, timeout=DEADLINE)
 
-    def answer(seen: Seen) -> Reply:
+    def answer(seen):
         together.wait()
         time.sleep(0.05 * (9 - int(seen.completion)) % 0.15)  # the later ones are quicker
         return says(f"Score: {seen.completion}")
@@ -145,10 +138,10 @@ def test_workers_ask_side_by_side_and_the_order_is_kept(monkeypatch: pytest.Monk
         assert judge.facts()["calls"] == 9
 
 
-def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch):
     with judging(monkeypatch, drip) as (judge, server):
 
-        def check() -> None:
+        def check():
             if server.seen:
                 raise Interrupted("stop")
 
@@ -159,7 +152,7 @@ def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) 
         assert values(judge, "5") == [0.4]
 
 
-def test_children_end_with_the_trainer_that_was_killed() -> None:
+def test_children_end_with_the_trainer_that_was_killed():
     """Nobody is left to kill the one that waits for a server, so it ends itself."""
     program = PROGRAMS["trainer with a judge"]
     with Server(drip) as server:
@@ -174,8 +167,6 @@ def test_children_end_with_the_trainer_that_was_killed() -> None:
 
 
 @pytest.mark.parametrize(("end", "value", "error_class"), [("\nScore: 8", 0.8, None), ("", None, "parse")])
-def test_an_answer_longer_than_is_kept_is_read_from_its_end(
-    end: str, value: float | None, error_class: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_longer_than_is_kept_is_read_from_its_end(end, value, error_class, monkeypatch):
     score, _, _ = graded(monkeypatch, lambda _: says("Score: 1 " + "x" * 100_000 + end))
     assert (score.value, score.error_class) == (value, error_class)

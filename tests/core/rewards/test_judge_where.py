@@ -3,7 +3,6 @@
 import datetime
 import socket
 import ssl
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -20,22 +19,22 @@ from grpo_core.rewards.judge_where import url_fault, where
 from tests.tables import cases
 
 from .judge_asked import PROBLEM, judge_at, judging, opened, values
-from .judge_server import Seen, Server, says
+from .judge_server import Server, says
 
 KEY = "sk-test-0123456789abcdef"
 
 
-def five(_: Seen) -> bytes:
+def five(_):
     return says("Score: 5")
 
 
 @pytest.mark.parametrize(("address", "private"), cases("judge/addresses", "address", "private"))
-def test_tells_public_from_private_addresses(address: str, private: bool) -> None:
+def test_tells_public_from_private_addresses(address, private):
     assert bool(address_fault(address)) is private
 
 
 @pytest.mark.parametrize(("url", "fault"), cases("judge/urls", "url", "fault"))
-def test_refuses_an_address_before_anything_is_sent(url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_an_address_before_anything_is_sent(url, fault, monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_ALLOW", "other.example:443,127.0.0.1:1")
     if fault in ("private", "encryption"):  # right addresses, which the operator may allow
         with pytest.raises(ConfigError, match=f"{fault}.*GRPO_JUDGE_ALLOW"):
@@ -45,20 +44,20 @@ def test_refuses_an_address_before_anything_is_sent(url: str, fault: str, monkey
         assert "secret" not in (url_fault(url) or "")
 
 
-def test_addresses_are_taken_apart() -> None:
+def test_addresses_are_taken_apart():
     assert url_fault("https://bücher.example/api/v1/") is None
     found = where("https://bücher.example/api/v1/")
     assert (found.place, found.path) == ("xn--bcher-kva.example:443", "/api/v1/chat/completions")
     assert where("http://[::1]:8000").place == "[::1]:8000"
 
 
-def test_the_address_that_is_asked_is_the_one_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_that_is_asked_is_the_one_that_was_checked(monkeypatch):
     """A name that leads elsewhere at each look-up is looked up once."""
     with Server(five) as server:
         host, port = server.place.split(":")
         names = []
 
-        def getaddrinfo(name: str, at: int, **_: object) -> list[object]:
+        def getaddrinfo(name, at, **_):
             names.append(name)
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host if len(names) == 1 else "10.9.9.9", int(port)))]
 
@@ -74,7 +73,7 @@ def test_the_address_that_is_asked_is_the_one_that_was_checked(monkeypatch: pyte
         assert len(server.seen) == 1
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+def certificate(folder, name):
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -102,9 +101,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     [("localhost", True, 0.5), ("localhost", False, None), ("elsewhere", True, None), (None, True, None)],
     ids=["trusted", "unknown", "of another host", "plain HTTP"],
 )
-def test_https_is_verified(
-    name: str | None, trusted: bool, value: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_https_is_verified(name, trusted, value, tmp_path, monkeypatch):
     tls = None
     if name is not None:
         cert, key = certificate(tmp_path, name)
@@ -126,7 +123,7 @@ def test_https_is_verified(
 # ---------------------------------------------------------------------- the key
 
 
-def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
     with Server(five) as server:
         for hosts in ("", "judge.example", "127.0.0.1", f"not-{server.place}"):
@@ -143,7 +140,7 @@ def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(monkeypatch: py
         assert KEY not in server.seen[0].raw.decode()
 
 
-def test_without_a_name_of_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_name_of_a_key_none_is_sent(monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
     with judging(monkeypatch, five, key_env="") as (judge, server):
         assert values(judge, "4") == [0.5]
@@ -151,7 +148,7 @@ def test_without_a_name_of_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("value", ["", "short", "two words of it"])
-def test_a_key_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_none(value, monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_KEY", value)
     monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", "judge.example")
     with pytest.raises(ConfigError, match="GRPO_JUDGE_KEY") as refused:
@@ -162,7 +159,7 @@ def test_a_key_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     "name", ["sk-abcdef123456", "PATH", "COHORT_SECRET_KEY", "GRPO_JUDGE_KEY_HOSTS", "GRPO_JUDGE_KEYS"]
 )
-def test_only_the_judges_own_variables_can_be_named(name: str) -> None:
+def test_only_the_judges_own_variables_can_be_named(name):
     """Whoever writes a reward must not reach into the worker's environment, nor put a key into a config unnoticed."""
     params = {"base_url": "https://judge.example/v1", "model": "judge", "key_env": name}
     config = RewardConfig.model_validate({"components": [{"name": "judge", "kind": "judge", "params": params}]})

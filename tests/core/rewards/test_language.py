@@ -14,7 +14,7 @@ TEXTS: dict[str, str] = dict(case.values for case in cases("language_texts", "la
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_a_text_is_paid_in_full_for_its_own_language_and_little_for_another(language: str) -> None:
+def test_a_text_is_paid_in_full_for_its_own_language_and_little_for_another(language):
     text = TEXTS[language]
     assert language_of(look(text)) == language
     assert value("language", text, target=language) == pytest.approx(1, abs=0.05)
@@ -26,13 +26,13 @@ def test_a_text_is_paid_in_full_for_its_own_language_and_little_for_another(lang
         assert paid <= (0.5 if (language, other) == ("ja", "zh") else 0.3), other
 
 
-def test_scripts() -> None:
+def test_scripts():
     scripts = {"a": "LATIN", "é": "LATIN", "Ａ": "LATIN", "ж": "CYRILLIC", "字": "CJK", "ｶ": "KATAKANA", "ก": "THAI"}
     scripts |= {"𝐀": "", "ℝ": "", "ª": "FEMININE", "\ue000": ""}
     assert {char: script_of(char) for char in scripts} == scripts
 
 
-def test_every_language_that_can_be_chosen_is_known() -> None:
+def test_every_language_that_can_be_chosen_is_known():
     chosen = set(LanguageParams.model_json_schema()["properties"]["target"]["enum"])
     assert chosen == {"prompt", *LANGUAGES}
     sharing = [language for language in LANGUAGES if list(LANGUAGES.values()).count(LANGUAGES[language]) > 1]
@@ -40,7 +40,7 @@ def test_every_language_that_can_be_chosen_is_known() -> None:
 
 
 @pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_language_of_mgsm_s_prompts(every: int) -> None:
+def test_the_language_of_mgsm_s_prompts(every):
     needs("public-sets")
     wrong = []
     for path in sorted((TEST_DATA / "mgsm").glob("mgsm_*.tsv")):

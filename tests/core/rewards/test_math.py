@@ -17,12 +17,12 @@ ANSWERS: list[str] = [case.values[0] for case in cases("math_answers", "answer")
 
 
 @pytest.mark.parametrize("reference", ANSWERS)
-def test_an_answer_is_equal_to_itself_in_every_dress(reference: str) -> None:
+def test_an_answer_is_equal_to_itself_in_every_dress(reference):
     for dress in ("{}", "${}$", r"\boxed{{{}}}", "{}.", " {}\n", r"\( {} \)"):
         assert value("math", dress.format(reference), reference, extract="whole") == 1, dress
 
 
-def test_no_two_different_answers_are_equal() -> None:
+def test_no_two_different_answers_are_equal():
     pairs = [
         (answer, reference)
         for number, reference in enumerate(ANSWERS)
@@ -32,7 +32,7 @@ def test_no_two_different_answers_are_equal() -> None:
     assert [pair for pair in pairs if value("math", *pair, extract="whole") != 0] == []
 
 
-def test_what_math_verify_alone_would_pay() -> None:
+def test_what_math_verify_alone_would_pay():
     """These are among the cases for a reason: if it grows stricter, what we catch may go."""
     from math_verify import verify
 
@@ -50,9 +50,7 @@ HANGING = [
 
 
 @pytest.mark.parametrize("hanging", [HANGING[:1], pytest.param(HANGING, marks=pytest.mark.slow)], ids=["one", "all"])
-def test_what_hangs_is_killed_and_the_next_sample_is_scored(
-    monkeypatch: pytest.MonkeyPatch, hanging: list[str]
-) -> None:
+def test_what_hangs_is_killed_and_the_next_sample_is_scored(monkeypatch, hanging):
     patience.aside(monkeypatch, hanging.__contains__)
     config = {
         "components": [{"name": "a", "kind": "math", "params": {"extract": "whole"}}],
@@ -78,12 +76,12 @@ PIECES = [" ", *SYMBOLS.split(" "), *COMMANDS.split(" ")]
 
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
 @settings(max_examples=40)
-def test_any_text_is_paid_0_or_1_and_never_raises(text: str) -> None:
+def test_any_text_is_paid_0_or_1_and_never_raises(text):
     for reference in ("5", r"\frac{x}{2}", "[1,2)", "x=3", r"\{1,2\}"):
         score = scored("math", text, reference, extract="whole")
         assert (score.value in (0, 1), score.error) == (True, None)
 
 
 @pytest.mark.parametrize(("text", "readable"), cases("math_readable", "text", "readable"))
-def test_what_math_verify_is_given(text: str, readable: str | None) -> None:
+def test_what_math_verify_is_given(text, readable):
     assert _readable(text) == readable

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,20 +11,20 @@ from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
 from tests.core.runs import KILLED, STEPS, forked, merged, rows, setting
 
 from .classifiers import sample, save_sequence, save_token
-from .judge_server import Reply, Seen, apart, http, says
+from .judge_server import apart, http, says
 
 KEY = "sk-test-0123456789abcdef"
 SAMPLING = {"group_size": 6, "prompts_per_step": 2, "max_completion_tokens": 6}
 
 
 @pytest.fixture(scope="module")
-def home(runs_home: Path) -> Path:
+def home(runs_home):
     save_sequence(runs_home / "reward", seed=1)
     save_token(runs_home / "steps", seed=1)
     return runs_home
 
 
-def train(home: Path, out: Path, *arguments: str, fault: str = "", **parts: object) -> tuple[int, str]:
+def train(home, out, *arguments, fault="", **parts):
     """Status of `grpo train`, and what it printed."""
     plain = setting(home, "plain")
     traces = {"traces": {"groups_per_step": 9}}
@@ -36,18 +35,18 @@ def train(home: Path, out: Path, *arguments: str, fault: str = "", **parts: obje
     return status, log.read_text(encoding="utf-8")
 
 
-def used(out: Path) -> dict[str, object]:
+def used(out):
     """What the reward used, as told at the end of the run."""
     (event,) = [row for row in rows(out / "events.jsonl") if row.get("type") == "reward_facts"]
     return event["data"]
 
 
-def samples(out: Path) -> list[dict[str, object]]:
+def samples(out):
     groups = [row for path in sorted((out / "samples").glob("*.jsonl")) for row in rows(path)]
     return [one for group in groups for one in group["samples"]]
 
 
-def test_a_reward_model_pays_a_run(home: Path, tmp_path: Path) -> None:
+def test_a_reward_model_pays_a_run(home, tmp_path):
     params = {"path": "reward", "template": "{completion}", "pass_at": 0}
     component = {"name": "liked", "kind": "reward_model", "weight": 0.5, "params": params}
     status, printed = train(home, tmp_path / "run", reward={"components": [component]})
@@ -67,7 +66,7 @@ def test_a_reward_model_pays_a_run(home: Path, tmp_path: Path) -> None:
     assert used(tmp_path / "run")["liked"]["texts"] >= len(paid)
 
 
-def test_a_process_reward_model_pays_the_steps_of_a_run(home: Path, tmp_path: Path) -> None:
+def test_a_process_reward_model_pays_the_steps_of_a_run(home, tmp_path):
     # The tiny policy says digits: a 9 separates its steps.
     params = {"path": "steps", "label": "good", "separator": "9", "aggregate": "mean"}
     component = {"name": "steps", "kind": "process", "params": params}
@@ -91,7 +90,7 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(home: Path, tmp_path: Pa
     assert used(tmp_path / "run")["steps"]["steps"] > len(paid)
 
 
-def by_last_digit(seen: Seen) -> Reply:
+def by_last_digit(seen):
     """9 for a completion that ends in 9, and so on; tells the key that it was sent, and answers nothing twice."""
     digits = [letter for letter in seen.completion if letter in "0123456789"]
     if seen.raw in SEEN:
@@ -104,7 +103,7 @@ def by_last_digit(seen: Seen) -> Reply:
 SEEN: set[bytes] = set()
 
 
-def test_a_judge_pays_a_run_that_dies_and_goes_on(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_pays_a_run_that_dies_and_goes_on(home, tmp_path, monkeypatch):
     with apart(by_last_digit) as place:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
         monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
@@ -133,9 +132,7 @@ def test_a_judge_pays_a_run_that_dies_and_goes_on(home: Path, tmp_path: Path, mo
     assert any(b"You sent Bearer [key]" in path.read_bytes() for path in files)
 
 
-def test_a_judge_that_is_gone_ends_the_run_with_its_cause(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_that_is_gone_ends_the_run_with_its_cause(home, tmp_path, monkeypatch):
     with apart(by_last_digit) as place:
         pass
     monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
@@ -147,7 +144,7 @@ def test_a_judge_that_is_gone_ends_the_run_with_its_cause(
     assert f"{place} cannot be reached" in printed
 
 
-def test_a_private_judge_ends_the_run_before_a_model_is_loaded(home: Path, tmp_path: Path) -> None:
+def test_a_private_judge_ends_the_run_before_a_model_is_loaded(home, tmp_path):
     params = {"base_url": "https://localhost/v1", "model": "grader", "key_env": None}
     reward = {"components": [{"name": "judge", "kind": "judge", "params": params}]}
     status, printed = train(home, tmp_path / "run", reward=reward)

@@ -16,30 +16,30 @@ from tests.tables import cases
 @pytest.mark.parametrize(
     ("text", "number"), [*cases("numbers", "text", "number"), pytest.param("9" * 101, None, id="too long")]
 )
-def test_parse_number(text: str, number: str | None) -> None:
+def test_parse_number(text, number):
     assert parse_number(text) == (None if number is None else Fraction(number))
 
 
 @given(st.fractions())
-def test_fractions_are_read_exactly(number: Fraction) -> None:
+def test_fractions_are_read_exactly(number):
     text = f"{number.numerator}/{number.denominator}"
     assert parse_number(text) == (number if len(text) <= 100 else None)
 
 
 @given(st.integers(-(10**15), 10**15))
-def test_thousands_separators_are_read_as_python_writes_them(number: int) -> None:
+def test_thousands_separators_are_read_as_python_writes_them(number):
     assert parse_number(f"{number:,}") == number
 
 
 @given(st.text(max_size=50))
-def test_any_text_is_a_number_or_not_but_never_an_error(text: str) -> None:
+def test_any_text_is_a_number_or_not_but_never_an_error(text):
     assert parse_number(text) is None or isinstance(parse_number(text), Fraction)
 
 
 @pytest.mark.parametrize(
     "text", [*cases("costly_latex", "text"), pytest.param("{" * 99 + "1" + "}" * 99, id="brackets")]
 )
-def test_costly_latex_is_refused_on_both_sides(text: str) -> None:
+def test_costly_latex_is_refused_on_both_sides(text):
     answered = scored("numeric", text, "1", extract="whole")
     assert (answered.value, answered.error) == (0, None)
     assert answered.detail.startswith("not compared, too costly")
@@ -55,18 +55,18 @@ LATEX = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 @given(LATEX, LATEX)
 @settings(max_examples=150)
-def test_any_latex_is_paid_0_or_1_or_refused(answer: str, reference: str) -> None:
+def test_any_latex_is_paid_0_or_1_or_refused(answer, reference):
     score = scored("numeric", answer, reference, extract="whole")
     assert score.value in (0, 1) if score.error is None else score.error_class == "sample"
 
 
 @given(st.text(max_size=200))
-def test_no_completion_makes_a_plain_rule_raise(completion: str) -> None:
+def test_no_completion_makes_a_plain_rule_raise(completion):
     for kind in ("exact", "numeric", "r1_format"):
         assert value(kind, completion, "82") in (0, 1)
 
 
-def test_numeric_loads_math_verify_only_for_latex_and_warns_of_nothing() -> None:
+def test_numeric_loads_math_verify_only_for_latex_and_warns_of_nothing():
     code = """
 import sys
 from grpo_core.config import RewardConfig

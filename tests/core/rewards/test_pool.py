@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -28,25 +27,25 @@ PROGRAM = PROGRAMS["pool"]
 EXACT = Kind(ExactParams, "aside", "told", "does what it is told")
 
 
-def part(**params: Any) -> RubricPart:
+def part(**params):
     config = RewardConfig.model_validate({"components": [{"name": "a", "kind": "exact", "params": params}]})
     (found,) = Rubric(config).parts
     return RubricPart(found.component, EXACT, found.params)
 
 
-def samples(*completions: str) -> list[Unscored]:
+def samples(*completions):
     return [Unscored(Problem(f"p{n}", "q", "yes"), one, n) for n, one in enumerate(completions)]
 
 
-def nothing() -> None:
+def nothing():
     pass
 
 
 @pytest.fixture
-def pool() -> Iterator[Callable[..., Pool]]:
+def pool():
     made: list[Pool] = []
 
-    def make(workers: int = 2, deadline: float = 300.0, program: str = PROGRAM) -> Pool:
+    def make(workers=2, deadline=300.0, program=PROGRAM):
         made.append(Pool(["exact"], workers=workers, deadline=deadline, program=("-P", "-c", program)))
         return made[-1]
 
@@ -57,7 +56,7 @@ def pool() -> Iterator[Callable[..., Pool]]:
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_order_is_kept_whatever_takes_longer(pool: Callable[..., Pool]) -> None:
+def test_order_is_kept_whatever_takes_longer(pool):
     asked = [f"sleep {0.2 if n % 5 == 0 else 0}" for n in range(20)]
     told = pool(workers=3).score(part(), samples(*asked), nothing)
     assert [one.detail for one in told] == asked
@@ -65,7 +64,7 @@ def test_order_is_kept_whatever_takes_longer(pool: Callable[..., Pool]) -> None:
     assert {one.error for one in told} == {None}
 
 
-def test_verdicts_parameters_and_text_go_through_whole(pool: Callable[..., Pool]) -> None:
+def test_verdicts_parameters_and_text_go_through_whole(pool):
     text = "yes \x00 \u2028 é 🦊" + "x" * 300_000
     told = pool().score(part(ignore_case=True), samples("yes", text), nothing)
     assert [one.passed for one in told] == [True, False]
@@ -73,9 +72,7 @@ def test_verdicts_parameters_and_text_go_through_whole(pool: Callable[..., Pool]
 
 
 @pytest.mark.parametrize("what", ["sleep 1000", "loop", "spin"])
-def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(
-    pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(pool, monkeypatch, what):
     """`spin` is a regular expression in C, which neither a signal handler nor a thread could end."""
     patience.aside(monkeypatch, lambda completion: completion == what)
     mine = pool(workers=2, deadline=1.0)
@@ -88,13 +85,13 @@ def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(
     assert mine.score(part(), samples("yes"), nothing)[0].passed is True
 
 
-def test_a_process_is_kept_from_sample_to_sample(pool: Callable[..., Pool]) -> None:
+def test_a_process_is_kept_from_sample_to_sample(pool):
     mine = pool(workers=1)
     told = mine.score(part(), samples("pid", "pid"), nothing) + mine.score(part(), samples("pid"), nothing)
     assert len({one.value for one in told}) == 1
 
 
-def test_no_more_processes_than_samples(pool: Callable[..., Pool]) -> None:
+def test_no_more_processes_than_samples(pool):
     mine = pool(workers=8)
     mine.score(part(), samples("yes"), nothing)
     assert len(mine.processes()) == 1
@@ -110,7 +107,7 @@ ENDS = {
 }
 
 
-def test_what_ends_badly_is_an_error_of_that_sample_alone(pool: Callable[..., Pool]) -> None:
+def test_what_ends_badly_is_an_error_of_that_sample_alone(pool):
     completions = [text for what in ENDS for text in ("yes", what)]
     scores = pool(workers=1).score(part(), samples(*completions, "yes"), nothing)
     assert [score.passed for score in scores[::2]] == [True] * 7
@@ -119,23 +116,23 @@ def test_what_ends_badly_is_an_error_of_that_sample_alone(pool: Callable[..., Po
         json.dumps(score.model_dump(mode="json")).encode()
 
 
-def test_signals_of_the_group_end_nothing_and_prints_stand_in_no_reply(pool: Callable[..., Pool]) -> None:
+def test_signals_of_the_group_end_nothing_and_prints_stand_in_no_reply(pool):
     told = pool(workers=1).score(part(), samples("kill SIGTERM", "kill SIGINT", "print", "yes"), nothing)
     assert [one.error for one in told] == [None] * 4
 
 
-def test_a_rule_that_cannot_be_loaded_is_trouble_of_the_machine(pool: Callable[..., Pool]) -> None:
+def test_a_rule_that_cannot_be_loaded_is_trouble_of_the_machine(pool):
     told = pool(program="import sys; sys.exit(7)").score(part(), samples("yes", "yes"), nothing)
     assert [one.error_class for one in told] == ["infra"] * 2
     assert told[0].error is not None
     assert "status 7 before it was ready" in told[0].error
 
 
-def test_a_wish_to_stop_ends_the_work_under_way(pool: Callable[..., Pool]) -> None:
+def test_a_wish_to_stop_ends_the_work_under_way(pool):
     mine = pool(workers=2)
     asked: list[None] = []
 
-    def check() -> None:
+    def check():
         asked.append(None)
         if len(asked) > 30 and len(mine.processes()) == 2:
             raise KeyboardInterrupt
@@ -145,7 +142,7 @@ def test_a_wish_to_stop_ends_the_work_under_way(pool: Callable[..., Pool]) -> No
     assert mine.processes() == []
 
 
-def test_when_its_parent_is_killed_a_process_that_loops_ends_by_itself() -> None:
+def test_when_its_parent_is_killed_a_process_that_loops_ends_by_itself():
     code = f"""
 import sys, time
 sys.path.insert(0, {os.getcwd()!r})
@@ -172,14 +169,14 @@ mine.score(test_pool.part(), test_pool.samples("loop", "sleep 500"), check)
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_processes_are_not_told_keys(pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_not_told_keys(pool, monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_KEY", "secret")
     mine = pool(workers=1)
     mine.score(part(), samples("yes"), nothing)
     assert "GRPO_JUDGE_KEY" not in psutil.Process(mine.processes()[0]).environ()
 
 
-def test_every_kind_that_runs_aside_can_be_asked_in_a_process(capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_that_runs_aside_can_be_asked_in_a_process(capfd):
     """The real program: no kind needs anything that only this process has."""
     kinds = [name for name, kind in KINDS.items() if kind.place == "aside"]
     mine = Pool(kinds, workers=1, deadline=300.0)

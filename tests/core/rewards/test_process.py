@@ -2,17 +2,14 @@
 
 import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, LlamaForTokenClassification
 
 from grpo_core.errors import ConfigError, ModelError
-from grpo_core.records import ComponentScore
 from grpo_core.rewards import KINDS
-from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.base import Context
 from grpo_core.rewards.process import Process, ProcessParams, aggregated, steps_of
 
 from .classifiers import counted, sample, save_counting, save_sequence, save_token
@@ -20,7 +17,7 @@ from .examples import PAGES, examples, run
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     save_counting(folder / "models" / "process", LlamaForTokenClassification)
     save_token(folder / "random", seed=1)
@@ -28,20 +25,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(home: Path, path: str = "models/process", **params: object) -> Process:
+def opened(home, path="models/process", **params):
     return Process(ProcessParams(path=path, **{"label": "good", **params}), Context(base=home))
 
 
-def scored(model: Process, samples: Sequence[Unscored]) -> list[ComponentScore]:
+def scored(model, samples):
     return model.score(samples, lambda: None)
 
 
-def expected(*texts: str) -> list[float]:
+def expected(*texts):
     """Share of the label good against one whose number is 0, at the end of each text."""
     return [1 / (1 + math.exp(-counted(text))) for text in texts]
 
 
-def test_each_step_has_the_models_number_at_its_marker(home: Path) -> None:
+def test_each_step_has_the_models_number_at_its_marker(home):
     (score,) = scored(opened(home), [sample("a!\n\n!!\n\nbc", prompt="Q")])
     # What the model has read at each marker: 1 of 5 bytes is a mark, then 3 of 8, then 3 of 11.
     numbers = expected("Q\na!\n", "Q\na!\n!!\n", "Q\na!\n!!\nbc\n")
@@ -64,32 +61,32 @@ def test_each_step_has_the_models_number_at_its_marker(home: Path) -> None:
         ("é\n\n\U0001f600", "\n\n", [("é", 1), ("\U0001f600", 4)]),
     ],
 )
-def test_steps_and_where_they_end(completion: str, separator: str, steps: list[tuple[str, int]]) -> None:
+def test_steps_and_where_they_end(completion, separator, steps):
     assert steps_of(completion, separator) == steps
     for text, end in steps:
         assert completion[:end].endswith(text)
 
 
 @pytest.mark.parametrize(("how", "value"), [("mean", 0.5), ("min", 0.25), ("product", 0.09375), ("last", 0.75)])
-def test_aggregates(how: str, value: float) -> None:
+def test_aggregates(how, value):
     assert aggregated([0.5, 0.25, 0.75], how) == value
 
 
 @pytest.mark.parametrize(("transform", "value"), [("none", 8 / 3), ("sigmoid", 0.935), ("softmax", 0.935)])
-def test_transforms(home: Path, transform: str, value: float) -> None:
+def test_transforms(home, transform, value):
     model = opened(home, template="", marker="!", transform=transform)
     (score,) = scored(model, [sample("!", prompt="")])
     assert score.value == pytest.approx(value, abs=1e-3)
 
 
-def test_the_other_label_has_the_rest(home: Path) -> None:
+def test_the_other_label_has_the_rest(home):
     good, bad = (scored(opened(home, label=label), [sample("a!")])[0].value for label in ("good", "0"))
     assert good + bad == pytest.approx(1)
     with pytest.raises(ConfigError, match=r"2 labels \(0 bad, 1 good\)"):
         opened(home, label=None)
 
 
-def test_a_batch_gives_what_each_text_gives_alone(home: Path) -> None:
+def test_a_batch_gives_what_each_text_gives_alone(home):
     texts = ["one\n\ntwo", "a\n\nb\n\nc\n\nd", "x", "a longer step than those of all others"]
     alone = [scored(opened(home, "random"), [sample(text)])[0].steps for text in texts]
     for size in (1, 3, 64):
@@ -99,7 +96,7 @@ def test_a_batch_gives_what_each_text_gives_alone(home: Path) -> None:
     assert len({round(step.value, 4) for steps in alone for step in steps}) > 4
 
 
-def test_it_gives_what_transformers_gives(home: Path) -> None:
+def test_it_gives_what_transformers_gives(home):
     """Tokens step by step, as TRL's PRMTrainer lays them out; with bytes as tokens that is the text as a whole."""
     tokenizer = AutoTokenizer.from_pretrained(home / "random")
     model = AutoModelForTokenClassification.from_pretrained(home / "random").eval()
@@ -110,7 +107,7 @@ def test_it_gives_what_transformers_gives(home: Path) -> None:
     assert [step.value for step in score.steps] == pytest.approx([shares[10].item(), shares[16].item()], rel=1e-4)
 
 
-def test_a_step_cannot_bring_a_marker_that_is_a_special_token(home: Path) -> None:
+def test_a_step_cannot_bring_a_marker_that_is_a_special_token(home):
     model = opened(home, "random", marker="<|end|>")
     mark = model._model.tokenizer.eos_token_id
     for text in ("one", "one<|end|>and more"):
@@ -119,24 +116,24 @@ def test_a_step_cannot_bring_a_marker_that_is_a_special_token(home: Path) -> Non
         assert row.ids[-1] == mark
 
 
-def test_a_completion_without_a_step_earns_nothing(home: Path) -> None:
+def test_a_completion_without_a_step_earns_nothing(home):
     (score,) = scored(opened(home), [sample(" \n")])
     assert (score.value, score.passed, score.steps, score.detail) == (0, False, (), "no step")
 
 
-def test_texts_that_cannot_be_scored(home: Path) -> None:
+def test_texts_that_cannot_be_scored(home):
     long, odd, good = scored(opened(home), [sample("x" * 70), sample("\udfff"), sample("!")])
     assert (long.error_class, odd.error_class) == ("sample", "sample")
     assert "is never cut" in (long.error or "")
     assert good.value is not None
 
 
-def test_a_classifier_of_whole_texts_is_refused(home: Path) -> None:
+def test_a_classifier_of_whole_texts_is_refused(home):
     with pytest.raises(ModelError, match=r"score\.bias"):
         opened(home, "whole", label=None)
 
 
-def test_numbers_that_are_none_are_an_error(home: Path, tmp_path: Path) -> None:
+def test_numbers_that_are_none_are_an_error(home, tmp_path):
     folder = save_counting(tmp_path / "broken", LlamaForTokenClassification)
     model = LlamaForTokenClassification.from_pretrained(folder)
     with torch.no_grad():
@@ -146,7 +143,7 @@ def test_numbers_that_are_none_are_an_error(home: Path, tmp_path: Path) -> None:
     assert score.error_class == "value"
 
 
-def test_the_facts(home: Path) -> None:
+def test_the_facts(home):
     model = opened(home)
     scored(model, [sample("ab\n\nc", prompt="Q"), sample("d", prompt="Q")])
     facts = model.facts()
@@ -161,5 +158,5 @@ PAGE = examples(PAGES / "process.md")
 
 
 @pytest.mark.parametrize("example", PAGE, ids=[one.where for one in PAGE])
-def test_what_the_page_shows_is_so(home: Path, example: object) -> None:
+def test_what_the_page_shows_is_so(home, example):
     run(example, Context(base=home))

@@ -39,7 +39,7 @@ Solved = tuple[Problem, str]
 
 
 @cache
-def gsm8k() -> list[Solved]:
+def gsm8k():
     needs("public-sets")
     problems = load_problems(TEST_DATA / "gsm8k" / "test.jsonl", "gsm8k")
     assert len(problems) == 1319
@@ -47,7 +47,7 @@ def gsm8k() -> list[Solved]:
 
 
 @cache
-def mgsm() -> list[Solved]:
+def mgsm():
     needs("public-sets")
     assert set(SENTENCES) == set(LANGUAGES) == {path.stem[-2:] for path in (TEST_DATA / "mgsm").glob("*.tsv")}
     solved = []
@@ -59,11 +59,11 @@ def mgsm() -> list[Solved]:
     return solved
 
 
-def drawn(solved: list[Solved], size: int | None) -> list[Solved]:
+def drawn(solved, size):
     return solved if size is None else random.Random(0).sample(solved, size)
 
 
-def rewards(kind: str, params: dict[str, object], samples: list[Unscored]) -> list[float | None]:
+def rewards(kind, params, samples):
     config = {"components": [{"name": "right", "kind": kind, "params": params}]}
     with Runner(Rubric(RewardConfig.model_validate(config))) as runner:
         return [one.reward for one in runner.score(samples)]

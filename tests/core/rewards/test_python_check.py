@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.config_reward import RewardConfig
-from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.errors import ConfigError
 from grpo_core.rewards import Rubric
-from grpo_core.rewards.python_check import MOST_BYTES, PACKAGES, SourceFault, check_source
+from grpo_core.rewards.python_check import MOST_BYTES, PACKAGES, check_source
 from tests.core.rewards.programs import PROGRAMS
 from tests.tables import cases
 
 GOOD = "def verify(sample):\n    return 1.0\n"
 
 
-def only(source: str, *packages: str) -> SourceFault:
+def only(source, *packages):
     (fault,) = check_source(source, packages)
     return fault
 
 
-def refused(**params: object) -> FieldProblem:
+def refused(**params):
     component = {"name": "mine", "kind": "python", "params": {"source": GOOD, **params}}
     with pytest.raises(ConfigError) as caught:
         Rubric(RewardConfig.model_validate({"components": [component]}))
@@ -34,7 +34,7 @@ def refused(**params: object) -> FieldProblem:
 @pytest.mark.parametrize(
     ("source", "line", "column", "fault"), cases("python/sources", "source", "line", "column", "fault")
 )
-def test_a_fault_is_told_with_its_place(source: str, line: int | None, column: int | None, fault: str | None) -> None:
+def test_a_fault_is_told_with_its_place(source, line, column, fault):
     if fault is None:
         assert check_source(source) == []
     else:
@@ -57,24 +57,24 @@ def test_a_fault_is_told_with_its_place(source: str, line: int | None, column: i
         ("é = 1; import os\n" + GOOD, 1, 8, "   1 | é = 1; import os\n     |        ^"),
     ],
 )
-def test_the_caret_counts_characters_and_follows_tabs(source: str, line: int, column: int, shown: str) -> None:
+def test_the_caret_counts_characters_and_follows_tabs(source, line, column, shown):
     fault = only(source)
     assert (fault.line, fault.column, fault.shown) == (line, column, shown)
 
 
-def test_a_long_line_is_shown_around_the_caret() -> None:
+def test_a_long_line_is_shown_around_the_caret():
     line, caret = only("x = '" + "a" * 5000 + "' +\n" + GOOD).shown.splitlines()
     assert len(line) < 140
     assert caret.index("^") < len(line) + 1
 
 
-def test_all_faults_are_told_in_order() -> None:
+def test_all_faults_are_told_in_order():
     faults = check_source("import os\nimport select\ndef verify():\n    import socket\n    return 1\n")
     assert [fault.line for fault in faults] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_a_package_allows_its_modules(package: str) -> None:
+def test_a_package_allows_its_modules(package):
     source = "".join(f"import {module}\n" for module in PACKAGES[package]) + GOOD
     assert check_source(source, [package]) == []
     assert len(check_source(source)) == len(PACKAGES[package])
@@ -90,30 +90,30 @@ HARMFUL = [
 
 
 @pytest.mark.parametrize("source", HARMFUL, ids=range(len(HARMFUL)))
-def test_no_source_does_harm_to_the_process_that_reads_it(source: str) -> None:
+def test_no_source_does_harm_to_the_process_that_reads_it(source):
     began = time.process_time()
     assert check_source(source) or source.startswith("# coding: utf-16")
     assert time.process_time() - began < 60  # processor time: a guard against exponential time, not a measure
 
 
 @given(st.text(alphabet=st.sampled_from("()[]{}:,.\n\t '\"#\\@=+-*fdeclassvyriy0 1\0é"), max_size=200))
-def test_any_text_is_read_or_told_as_wrong(text: str) -> None:
+def test_any_text_is_read_or_told_as_wrong(text):
     assert all(fault.line >= 1 and fault.column >= 1 for fault in check_source(text))
 
 
-def test_a_source_at_the_limit_is_read_and_one_beyond_is_not() -> None:
+def test_a_source_at_the_limit_is_read_and_one_beyond_is_not():
     source = GOOD + "#" * (MOST_BYTES - len(GOOD))
     assert check_source(source) == []
     assert f"{MOST_BYTES + 1:,} bytes" in only(source + "#").message
 
 
-def test_reading_a_source_runs_none_of_it() -> None:
+def test_reading_a_source_runs_none_of_it():
     code = PROGRAMS["reads a source"]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_config_with_a_wrong_source_is_refused_with_line_and_caret() -> None:
+def test_a_config_with_a_wrong_source_is_refused_with_line_and_caret():
     problem = refused(source="import os\ndef verify(sample):\n    return 1")
     assert problem.path == "reward.components.0.params.source"
     assert problem.message.startswith("line 1: ")
@@ -131,5 +131,5 @@ def test_a_config_with_a_wrong_source_is_refused_with_line_and_caret() -> None:
     ],
     ids=lambda params: next(iter(params)),
 )
-def test_wrong_parameters_are_refused(params: dict[str, object]) -> None:
+def test_wrong_parameters_are_refused(params):
     assert refused(**params).path.split(".")[4] == next(iter(params))

@@ -9,7 +9,7 @@ import pytest
 from grpo_core.errors import ConfigError, RewardError
 from grpo_core.rewards import session
 from grpo_core.rewards.session import shared_sandbox
-from tests.core.rewards.own_verifier import LOOPS, ONE, SINGLE, Make, samples, scores
+from tests.core.rewards.own_verifier import LOOPS, ONE, SINGLE, samples, scores
 from tests.processes import below
 
 
@@ -24,9 +24,7 @@ from tests.processes import below
         (f"while True:\n    pass\n{ONE}", "Timeout"),
     ],
 )
-def test_a_source_that_cannot_be_loaded_is_told_before_anything_is_scored(
-    make: Make, monkeypatch: pytest.MonkeyPatch, source: str, error: str
-) -> None:
+def test_a_source_that_cannot_be_loaded_is_told_before_anything_is_scored(make, monkeypatch, source, error):
     if error == "Timeout":
         monkeypatch.setattr("grpo_core.rewards.session_slot.LOAD_SECONDS", 0.5)
     with pytest.raises(RewardError, match=r"cannot be loaded|no function") as refused:
@@ -43,7 +41,7 @@ def test_a_source_that_cannot_be_loaded_is_told_before_anything_is_scored(
         ("regex", "len(regex.findall(r'\\p{L}', 'é')) / 2"),
     ],
 )
-def test_a_package_can_be_used_where_it_is_named(make: Make, package: str, expression: str) -> None:
+def test_a_package_can_be_used_where_it_is_named(make, package, expression):
     source = f"import {package.replace('-', '_')}\ndef verify(sample):\n    return {expression}"
     runner = make(source, packages=[package], memory_mb=2048, limits=SINGLE)
     (score,) = scores(runner, "x")
@@ -51,8 +49,8 @@ def test_a_package_can_be_used_where_it_is_named(make: Make, package: str, expre
     assert runner.facts()["mine"]["packages"].keys() == {package}
 
 
-def test_a_package_that_is_not_installed_is_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
+def test_a_package_that_is_not_installed_is_named(make, monkeypatch):
+    def missing(name):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(session, "version", missing)
@@ -60,31 +58,31 @@ def test_a_package_that_is_not_installed_is_named(make: Make, monkeypatch: pytes
         make(ONE, packages=["scipy"])
 
 
-def test_the_same_sample_gets_the_same_random_numbers(make: Make) -> None:
+def test_the_same_sample_gets_the_same_random_numbers(make):
     source = "import random\ndef verify(sample):\n    return random.random()"
     first, again = scores(make(source), "a", "b", "c"), scores(make(source), "c", "a", "b", "a")
     assert len({score.value for score in first}) == 3
     assert [score.value for score in again] == [first[index].value for index in (2, 0, 1, 0)]
 
 
-def test_sets_of_text_have_the_same_order_in_every_box(make: Make) -> None:
+def test_sets_of_text_have_the_same_order_in_every_box(make):
     words = "words = set('alpha beta gamma delta epsilon zeta'.split())"
     source = f"{words}\ndef verify(sample):\n    return {{'value': 1, 'detail': ' '.join(words)}}"
     assert len({scores(make(source), "a")[0].detail for _ in range(3)}) == 1
 
 
-def test_order_is_kept_with_several_boxes(make: Make) -> None:
+def test_order_is_kept_with_several_boxes(make):
     source = "import time\ndef verify(sample):\n    x = float(sample.completion)\n    time.sleep(x)\n    return x"
     completions = [str(0.02 * (n * 7 % 5)) for n in range(20)]
     found = scores(make(source, limits={"workers": 4}), *completions)
     assert [score.value for score in found] == [float(text) for text in completions]
 
 
-def test_a_wish_to_stop_is_met_while_a_verifier_loops(make: Make) -> None:
+def test_a_wish_to_stop_is_met_while_a_verifier_loops(make):
     runner = make(LOOPS, limits={"workers": 2, "deadline_seconds": 3600})
     looks = iter(range(5))
 
-    def check() -> None:
+    def check():
         if next(looks, None) is None:
             raise KeyboardInterrupt
 
@@ -93,7 +91,7 @@ def test_a_wish_to_stop_is_met_while_a_verifier_loops(make: Make) -> None:
     assert scores(runner, "a")[0].value == 1.0
 
 
-def test_closing_ends_every_box(make: Make) -> None:
+def test_closing_ends_every_box(make):
     shared_sandbox().run("")  # its keeper lives on
     before = len(below())
     runner = make(ONE)
@@ -104,7 +102,7 @@ def test_closing_ends_every_box(make: Make) -> None:
     assert len(below()) == before
 
 
-def test_facts_name_the_source_the_sandbox_and_the_limits(make: Make) -> None:
+def test_facts_name_the_source_the_sandbox_and_the_limits(make):
     facts = make(ONE, memory_mb=256, call_seconds=5).facts()["mine"]
     assert facts == {
         "source_sha256": hashlib.sha256(ONE.encode()).hexdigest(),

@@ -2,7 +2,6 @@
 
 import math
 from contextlib import suppress
-from typing import Any
 
 import psutil
 import pytest
@@ -12,8 +11,8 @@ from grpo_core.errors import SandboxError
 from grpo_core.rewards import session
 from grpo_core.rewards.session import shared_sandbox
 from grpo_core.rewards.session_slot import Slot
-from tests.core.rewards.examples import PAGES, Example, examples, run
-from tests.core.rewards.own_verifier import ONE, SINGLE, Make, samples, score_of_bad, scores
+from tests.core.rewards.examples import PAGES, examples, run
+from tests.core.rewards.own_verifier import ONE, SINGLE, samples, score_of_bad, scores
 from tests.core.rewards.programs import PROGRAMS
 from tests.processes import below
 
@@ -21,11 +20,11 @@ from tests.processes import below
 class Failing:
     """The real sandbox, whose next boxes cannot be had."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times):
         self._real, self.times = shared_sandbox(), times
         self.report = self._real.report
 
-    def open(self, *words: Any, **more: Any) -> Any:
+    def open(self, *words, **more):
         if self.times > 0:
             self.times -= 1
             raise SandboxError("no box today")
@@ -33,15 +32,15 @@ class Failing:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+def failing(monkeypatch):
     failing = Failing(0)
     monkeypatch.setattr(session, "shared_sandbox", lambda: failing)
     monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
     return failing
 
 
-def test_without_a_box_no_runner_opens(make: Make, failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> None:
+def test_without_a_box_no_runner_opens(make, failing, monkeypatch):
+    def none():
         raise SandboxError("no sandbox")
 
     failing.times = 99
@@ -54,9 +53,7 @@ def test_without_a_box_no_runner_opens(make: Make, failing: Failing, monkeypatch
 
 @pytest.mark.parametrize(("fails", "tries", "error"), [(1, 2, None), (2, 3, None), (99, 3, "infra")])
 @pytest.mark.parametrize("on_error", ["mask", "zero"])
-def test_trouble_of_the_sandbox_is_tried_again_then_masked_and_never_paid_0(
-    make: Make, failing: Failing, fails: int, tries: int, error: str | None, on_error: str
-) -> None:
+def test_trouble_of_the_sandbox_is_tried_again_and_never_paid_0(make, failing, fails, tries, error, on_error):
     source = "def verify(sample):\n    if sample.completion == 'end':\n        __import__('os')._exit(0)\n    return 1"
     runner = make(source, limits=SINGLE, on_error=on_error)
     assert scores(runner, "end")[0].error_class == "verifier"  # its box is gone
@@ -78,26 +75,24 @@ def test_trouble_of_the_sandbox_is_tried_again_then_masked_and_never_paid_0(
     ],
     ids=repr,
 )
-def test_no_reply_of_the_box_is_believed(make: Make, reply: dict[str, Any]) -> None:
+def test_no_reply_of_the_box_is_believed(make, reply):
     """Source of a person can reach the channel of its own box: what comes is checked like anything from outside."""
     score = make(ONE)._scorers["mine"]._score  # type: ignore[attr-defined]
     assert score(reply, samples("abc")[0]).error_class == "value"
 
 
-def test_a_forged_frame_ends_the_box_and_is_no_score(make: Make) -> None:
+def test_a_forged_frame_ends_the_box_and_is_no_score(make):
     bad = PROGRAMS["forged frame"]
     assert score_of_bad(make, f"exec({bad!r})").error_class == "output"
 
 
 @pytest.mark.parametrize("whom", ["the program in a box", "all that holds boxes"])
-def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(
-    make: Make, monkeypatch: pytest.MonkeyPatch, whom: str
-) -> None:
+def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, monkeypatch, whom):
     monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
     runner = make("import time\ndef verify(sample):\n    time.sleep(0.2)\n    return 1", limits=SINGLE)
     asked, heard = iter(range(1, 1000)), Slot._heard
 
-    def in_boxes() -> list[psutil.Process]:
+    def in_boxes():
         """What runs in the boxes of this process: what has no children."""
         processes = below()
         parents = set()
@@ -106,7 +101,7 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(
                 parents.add(process.ppid())
         return [process for process in processes if process.pid not in parents]
 
-    def third_killed(*words: Any) -> bytes:
+    def third_killed(*words):
         """What waits for the box's answer, which is at its third sample then."""
         if next(asked) == 3:
             victims = in_boxes() if whom == "the program in a box" else below(deep=False)
@@ -122,7 +117,7 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(
     assert max(score.tries for score in found) == 2
 
 
-def test_a_child_that_answers_too_is_not_heard(make: Make) -> None:
+def test_a_child_that_answers_too_is_not_heard(make):
     """Both go on to the end of `verify`; the child has no channel to tell its value over."""
     source = "os = __import__('os')\ndef verify(sample):\n    return 1 if os.fork() else 5"
     found = scores(make(source, limits=SINGLE), *"abcdef")
@@ -130,5 +125,5 @@ def test_a_child_that_answers_too_is_not_heard(make: Make) -> None:
 
 
 @pytest.mark.parametrize("example", examples(PAGES / "python.md"), ids=lambda example: example.where)
-def test_what_the_page_shows_is_so(example: Example) -> None:
+def test_what_the_page_shows_is_so(example):
     run(example)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Llam
 
 from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError, Interrupted, ModelError
-from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
-from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.base import Context
 from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
 from tests.core.pickles import torch_file
 from tests.core.tiny import tiny_folder
@@ -24,7 +22,7 @@ from .examples import PAGES, examples, run
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     save_counting(folder / "models" / "reward", LlamaForSequenceClassification)
     save_sequence(folder / "random", seed=1)
@@ -34,26 +32,26 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(home: Path, path: str = "models/reward", **params: object) -> RewardModel:
+def opened(home, path="models/reward", **params):
     return RewardModel(RewardModelParams(path=path, **params), Context(base=home))
 
 
-def scored(model: RewardModel, samples: Sequence[Unscored]) -> list[ComponentScore]:
+def scored(model, samples):
     return model.score(samples, lambda: None)
 
 
-def values(model: RewardModel, *completions: str, prompt: str = "") -> list[float | None]:
+def values(model, *completions, prompt=""):
     return [one.value for one in scored(model, [sample(text, prompt=prompt) for text in completions])]
 
 
-def test_the_numbers_are_the_models(home: Path) -> None:
+def test_the_numbers_are_the_models(home):
     # 8p / √(1 + 8p²): p = 1 gives 8/3, p = 1/2 gives 4/√3.
     found = values(opened(home), "!", "no", "a!", "b!c!", "aaa!")
     assert found == pytest.approx([8 / 3, 0, 4 / math.sqrt(3), 4 / math.sqrt(3), 2 / math.sqrt(1.5)], rel=1e-5)
     assert values(opened(home), "!!", prompt="ab") == pytest.approx([4 / math.sqrt(3)], rel=1e-5)
 
 
-def test_texts_are_filled_into_the_template(home: Path) -> None:
+def test_texts_are_filled_into_the_template(home):
     model = opened(home, template="{answer}|{completion}|{prompt}|{other}")
     (score,) = scored(model, [sample("!{prompt}!", prompt="{answer}", answer="!")])
     assert score.value == pytest.approx(counted("!|!{prompt}!|{answer}|{other}"), rel=1e-5)
@@ -62,11 +60,11 @@ def test_texts_are_filled_into_the_template(home: Path) -> None:
 @pytest.mark.parametrize(
     ("transform", "value"), [("none", 8 / 3), ("sigmoid", 1 / (1 + math.exp(-8 / 3))), ("softmax", 1)]
 )
-def test_transforms(home: Path, transform: str, value: float) -> None:
+def test_transforms(home, transform, value):
     assert values(opened(home, transform=transform), "!") == pytest.approx([value], rel=1e-5)
 
 
-def test_passed_is_said_only_where_it_is_asked_for(home: Path) -> None:
+def test_passed_is_said_only_where_it_is_asked_for(home):
     assert [one.passed for one in scored(opened(home), [sample("!")])] == [None]
     limited = scored(opened(home, pass_at=1.5), [sample("!", prompt=""), sample("no", prompt="")])
     assert [one.passed for one in limited] == [True, False]
@@ -74,7 +72,7 @@ def test_passed_is_said_only_where_it_is_asked_for(home: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["random", "encoder"])
-def test_a_batch_gives_what_each_text_gives_alone(home: Path, path: str) -> None:
+def test_a_batch_gives_what_each_text_gives_alone(home, path):
     texts = ["4", "a longer completion with many words", "", "x" * 40, "é字\U0001f600", "4"]
     alone = [values(opened(home, path), text)[0] for text in texts]
     for size in (1, 2, 64):
@@ -82,7 +80,7 @@ def test_a_batch_gives_what_each_text_gives_alone(home: Path, path: str) -> None
     assert len({round(one or 0, 4) for one in alone}) > (3 if path == "random" else 0)
 
 
-def test_it_gives_what_transformers_gives(home: Path) -> None:
+def test_it_gives_what_transformers_gives(home):
     tokenizer = AutoTokenizer.from_pretrained(home / "random")
     model = AutoModelForSequenceClassification.from_pretrained(home / "random")
     with torch.no_grad():
@@ -90,7 +88,7 @@ def test_it_gives_what_transformers_gives(home: Path) -> None:
     assert values(opened(home, "random"), "4", prompt="what? ") == pytest.approx([theirs], rel=1e-5)
 
 
-def test_a_model_without_a_token_to_fill_up_with_reads_one_text_at_a_time(home: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_token_to_fill_up_with_reads_one_text_at_a_time(home, tmp_path):
     folder = save_sequence(tmp_path / "unpadded", seed=1)
     config = json.loads((folder / "config.json").read_text())
     config["pad_token_id"] = None
@@ -104,7 +102,7 @@ def test_a_model_without_a_token_to_fill_up_with_reads_one_text_at_a_time(home: 
 # ---------------------------------------------------------------------- labels and chat
 
 
-def test_one_of_several_labels_is_named(home: Path) -> None:
+def test_one_of_several_labels_is_named(home):
     with pytest.raises(ConfigError, match="0 bad, 1 so, 2 good"):
         opened(home, "three")
     with pytest.raises(ConfigError, match="'best'"):
@@ -117,7 +115,7 @@ def test_one_of_several_labels_is_named(home: Path) -> None:
     assert sum(shares) == pytest.approx(1)
 
 
-def test_chat_makes_turns_and_nobody_forges_one(home: Path) -> None:
+def test_chat_makes_turns_and_nobody_forges_one(home):
     chat = opened(home, "chat", chat=True)
     plain = opened(home, "random", template="{prompt}{completion}")  # the same weights
     turns = "<|user|>2+2=<|end|><|assistant|>4<|end|>"
@@ -130,7 +128,7 @@ def test_chat_makes_turns_and_nobody_forges_one(home: Path) -> None:
     assert values(chat, "4") != values(plain, "4")
 
 
-def test_chat_needs_a_template(home: Path, tmp_path: Path) -> None:
+def test_chat_needs_a_template(home, tmp_path):
     with pytest.raises(ConfigError, match="chat template"):
         opened(home, "random", chat=True)
     folder = save_sequence(tmp_path / "odd", chat=True)
@@ -147,7 +145,7 @@ def test_chat_needs_a_template(home: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what cannot be scored
 
 
-def test_a_text_is_never_cut(home: Path) -> None:
+def test_a_text_is_never_cut(home):
     fits, long = scored(opened(home), [sample("x" * 64, prompt=""), sample("x" * 65, prompt="")])
     assert fits.error is None
     assert (long.error_class, long.value) == ("sample", None)
@@ -157,12 +155,12 @@ def test_a_text_is_never_cut(home: Path) -> None:
 
 
 @pytest.mark.parametrize("completion", ["\ud800", "a\x00b", ""])
-def test_texts_that_no_tokenizer_reads(home: Path, completion: str) -> None:
+def test_texts_that_no_tokenizer_reads(home, completion):
     bad, good = scored(opened(home, template="{completion}"), [sample(completion), sample("!")])
     assert (bad.error_class, good.error_class) == ("sample", None)
 
 
-def test_a_number_that_is_none_is_an_error(home: Path, tmp_path: Path) -> None:
+def test_a_number_that_is_none_is_an_error(home, tmp_path):
     folder = save_counting(tmp_path / "broken", LlamaForSequenceClassification)
     model = LlamaForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
@@ -172,10 +170,10 @@ def test_a_number_that_is_none_is_an_error(home: Path, tmp_path: Path) -> None:
     assert (score.error_class, "nan" in (score.error or "")) == ("value", True)
 
 
-def test_it_stops_when_asked_to(home: Path) -> None:
+def test_it_stops_when_asked_to(home):
     model, asked = opened(home, batch_size=1), iter([None] * 5)
 
-    def check() -> None:
+    def check():
         if next(asked, "stop") == "stop":
             raise Interrupted("stop")
 
@@ -186,24 +184,24 @@ def test_it_stops_when_asked_to(home: Path) -> None:
 # ---------------------------------------------------------------------- models that are refused
 
 
-def language_model(folder: Path) -> None:
+def language_model(folder):
     tiny_folder(folder)  # transformers would make up a head
 
 
-def pickled(folder: Path) -> None:
+def pickled(folder):
     (save_sequence(folder) / "training.bin").write_bytes(torch_file())
 
 
-def adapted(folder: Path) -> None:
+def adapted(folder):
     (save_sequence(folder) / "adapter_config.json").write_text("{}")
 
 
-def torn(folder: Path) -> None:
+def torn(folder):
     weights = save_sequence(folder) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
 
 
-def with_code(folder: Path) -> None:
+def with_code(folder):
     config = json.loads((save_sequence(folder) / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.M"}
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
@@ -223,7 +221,7 @@ def with_code(folder: Path) -> None:
     ],
     ids=["missing", "language model", "empty", "pickled", "adapted", "torn", "with code"],
 )
-def test_models_that_are_refused(make: Callable[[Path], None], fault: str, tmp_path: Path) -> None:
+def test_models_that_are_refused(make, fault, tmp_path):
     make(tmp_path / "bad")
     with pytest.raises(ModelError, match=fault):
         opened(tmp_path, "bad")
@@ -238,7 +236,7 @@ def test_models_that_are_refused(make: Callable[[Path], None], fault: str, tmp_p
         ({"path": "x", "batch_size": 0}, "batch_size"),
     ],
 )
-def test_parameters_that_cannot_be_meant(params: dict[str, object], path: str) -> None:
+def test_parameters_that_cannot_be_meant(params, path):
     component = {"name": "good", "kind": "reward_model", "params": params}
     with pytest.raises(ConfigError) as refused:
         Rubric(RewardConfig.model_validate({"components": [component]}))
@@ -248,7 +246,7 @@ def test_parameters_that_cannot_be_meant(params: dict[str, object], path: str) -
 # ---------------------------------------------------------------------- the record, and the page
 
 
-def test_the_facts_name_the_weights_by_their_hashes(home: Path) -> None:
+def test_the_facts_name_the_weights_by_their_hashes(home):
     model = opened(home)
     scored(model, [sample("ab", prompt=""), sample("c", prompt="")])
     facts = model.facts()
@@ -264,11 +262,11 @@ PAGE = examples(PAGES / "reward_model.md")
 
 
 @pytest.mark.parametrize("example", PAGE, ids=[one.where for one in PAGE])
-def test_what_the_page_shows_is_so(home: Path, example: object) -> None:
+def test_what_the_page_shows_is_so(home, example):
     run(example, Context(base=home))
 
 
-def test_a_runner_scores_with_it_among_others(home: Path) -> None:
+def test_a_runner_scores_with_it_among_others(home):
     params = {"path": "models/reward", "template": "{completion}"}
     components = [
         {"name": "good", "kind": "reward_model", "weight": 0.5, "params": params},

@@ -1,8 +1,5 @@
 """The runner holds open what a reward needs, closes it whatever happens, and tries again what no sample did."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import psutil
 import pytest
 
@@ -12,8 +9,7 @@ from grpo_core.errors import RewardError
 from grpo_core.manifest import inputs_of
 from grpo_core.records import ComponentScore, ErrorClass, Manifest
 from grpo_core.rewards import KINDS, Rubric, Runner, Unscored
-from grpo_core.rewards.base import Context, Params
-from grpo_core.rewards.kinds import Kind, Place
+from grpo_core.rewards.kinds import Kind
 from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rules import failed
 
@@ -21,12 +17,12 @@ from grpo_core.rewards.rules import failed
 class Scripted:
     """A scorer that fails each sample as often as its completion says, then gives 1."""
 
-    def __init__(self, kind: ErrorClass = "infra") -> None:
+    def __init__(self, kind="infra"):
         self.kind = kind
         self.asked: list[list[str]] = []
         self.closed = 0
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples, check):
         check()
         before = [one for batch in self.asked for one in batch]
         self.asked.append([sample.completion for sample in samples])
@@ -37,19 +33,19 @@ class Scripted:
             for sample in samples
         ]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self):
         return {"batches": len(self.asked)}
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1
 
 
 @pytest.fixture
-def opening(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def opening(monkeypatch):
     """Puts scorers in the place of the kinds that are named, or an error to raise when one is opened."""
 
-    def install(place: Place = "sandbox", **opened: Scripted | Exception) -> None:
-        def open_kind(self: Kind, params: Params, context: Context) -> Scripted:
+    def install(place="sandbox", **opened):
+        def open_kind(self, params, context):
             found = opened[self.module]
             if isinstance(found, Exception):
                 raise found
@@ -63,17 +59,17 @@ def opening(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return install
 
 
-def runner(*kinds: str, retries: int = 2, on_error: str = "mask") -> Runner:
+def runner(*kinds, retries=2, on_error="mask"):
     components = [{"name": kind, "kind": kind} for kind in kinds]
     given = {"components": components, "limits": {"retries": retries}, "on_error": on_error}
     return Runner(Rubric(RewardConfig.model_validate(given)))
 
 
-def samples(*completions: str) -> list[Unscored]:
+def samples(*completions):
     return [Unscored(Problem(f"p{n}", "q", "7"), one) for n, one in enumerate(completions)]
 
 
-def test_only_samples_with_trouble_are_tried_again_and_their_tries_counted(opening: Callable[..., None]) -> None:
+def test_only_samples_with_trouble_are_tried_again_and_their_tries_counted(opening):
     told = Scripted()
     opening(exact=told)
     with runner("exact", retries=2) as scoring:
@@ -90,9 +86,7 @@ OWN: tuple[ErrorClass, ...] = ("verifier", "timeout", "memory", "output", "value
 @pytest.mark.parametrize(
     ("kind", "place"), [*((kind, "sandbox") for kind in OWN), ("infra", "judge"), ("infra", "model")]
 )
-def test_what_is_the_samples_own_or_tried_again_by_its_scorer_is_asked_once(
-    opening: Callable[..., None], kind: ErrorClass, place: Place
-) -> None:
+def test_what_is_the_samples_own_or_tried_again_by_its_scorer_is_asked_once(opening, kind, place):
     scorer = Scripted(kind)
     opening(place, exact=scorer)
     with runner("exact") as scoring:
@@ -104,9 +98,7 @@ def test_what_is_the_samples_own_or_tried_again_by_its_scorer_is_asked_once(
     ("kind", "on_error", "reward"),
     [("infra", "zero", None), ("infra", "mask", None), ("budget", "zero", None), ("timeout", "zero", 0.0)],
 )
-def test_trouble_that_is_not_the_samples_own_is_never_paid_0(
-    opening: Callable[..., None], kind: ErrorClass, on_error: str, reward: float | None
-) -> None:
+def test_trouble_that_is_not_the_samples_own_is_never_paid_0(opening, kind, on_error, reward):
     """Not beside a rule that scores, and not beside trouble that is the sample's own."""
     opening(exact=Scripted(kind), numeric=Scripted("timeout"))
     for beside in ("r1_format", "numeric"):
@@ -114,7 +106,7 @@ def test_trouble_that_is_not_the_samples_own_is_never_paid_0(
             assert scoring.score(samples("99"))[0].reward == reward
 
 
-def test_with_fail_lasting_trouble_ends_the_run(opening: Callable[..., None]) -> None:
+def test_with_fail_lasting_trouble_ends_the_run(opening):
     opening(exact=Scripted())
     with (
         runner("exact", on_error="fail") as scoring,
@@ -123,7 +115,7 @@ def test_with_fail_lasting_trouble_ends_the_run(opening: Callable[..., None]) ->
         scoring.score(samples("99"))
 
 
-def test_what_was_opened_is_closed_when_another_cannot_be(opening: Callable[..., None]) -> None:
+def test_what_was_opened_is_closed_when_another_cannot_be(opening):
     first = Scripted()
     opening(exact=first, numeric=RewardError("no"))
     with pytest.raises(RewardError, match="no"):
@@ -131,9 +123,9 @@ def test_what_was_opened_is_closed_when_another_cannot_be(opening: Callable[...,
     assert first.closed == 1
 
 
-def test_all_are_closed_once_also_where_one_fails_to_close(opening: Callable[..., None]) -> None:
+def test_all_are_closed_once_also_where_one_fails_to_close(opening):
     class Stuck(Scripted):
-        def close(self) -> None:
+        def close(self):
             super().close()
             raise OSError("stuck")
 
@@ -147,14 +139,14 @@ def test_all_are_closed_once_also_where_one_fails_to_close(opening: Callable[...
     assert [one.closed for one in (first, second, third)] == [1, 1, 1]
 
 
-def test_a_wish_to_stop_is_met_while_it_waits_to_try_again() -> None:
+def test_a_wish_to_stop_is_met_while_it_waits_to_try_again():
     looks = iter(range(3))
 
-    def check() -> None:
+    def check():
         if next(looks, None) is None:
             raise KeyboardInterrupt
 
-    def attempt(some: Sequence[Unscored]) -> list[ComponentScore]:
+    def attempt(some):
         asked.append(len(some))
         return [failed("infra", "gone") for _ in some]
 
@@ -164,7 +156,7 @@ def test_a_wish_to_stop_is_met_while_it_waits_to_try_again() -> None:
     assert 1 <= len(asked) <= 4
 
 
-def test_no_sample_is_no_work() -> None:
+def test_no_sample_is_no_work():
     with runner("exact") as scoring:
         assert scoring.score([]) == []
     component = {"name": "mine", "kind": "python", "params": {"source": "def verify(sample):\n    return 1"}}
@@ -172,7 +164,7 @@ def test_no_sample_is_no_work() -> None:
         assert scoring.score([]) == []
 
 
-def test_rules_that_run_here_and_aside_give_one_reward() -> None:
+def test_rules_that_run_here_and_aside_give_one_reward():
     """The kind math runs in processes of its own, beside exact, which does not."""
     components = [
         {"name": "same", "kind": "math", "weight": 2.0, "params": {"extract": "boxed"}},
@@ -190,7 +182,7 @@ def test_rules_that_run_here_and_aside_give_one_reward() -> None:
     assert [one.reward for one in scored][0::2] == [2, 2]
 
 
-def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with() -> None:
+def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with():
     model = {"weights_sha256": "w1", "settings_sha256": "s1", "tokenizer_sha256": "t1", "texts": 3}
     manifest = Manifest(
         **{name: {} for name in ("code", "packages", "platform", "seeds")},

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -15,7 +14,7 @@ from grpo_core.errors import SandboxError
 from grpo_core.rewards import Runner, session
 from grpo_core.rewards.session import shared_sandbox
 from tests.core.rewards.programs import PROGRAMS
-from tests.core.runs import PLAIN, Result, Setting, make_home, merged, result, rows
+from tests.core.runs import PLAIN, Setting, make_home, merged, result, rows
 from tests.processes import below, clean_environment, lives, wait_for
 
 # The kind numeric with the settings of PLAIN's component `near`, as a person would write it.
@@ -23,48 +22,48 @@ NEAR = PROGRAMS["near"]
 LOOPS = NEAR.replace("    near =", '    while sample.completion.startswith("9"):\n        pass\n    near =')
 
 
-def with_near(component: dict[str, Any], **more: Any) -> dict[str, Any]:
+def with_near(component, **more):
     """PLAIN with another component in the place of `near`."""
     first = PLAIN["reward"]["components"][0]  # type: ignore[index]
     return merged(PLAIN, {"reward": {"components": [first, {"name": "near", "weight": 0.5, **component}], **more}})
 
 
-def python(source: str, **limits: Any) -> dict[str, Any]:
+def python(source, **limits):
     more = {"limits": {"workers": 2, **limits}}
     return with_near({"kind": "python", "params": {"source": source}}, **more)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     return make_home(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")
-def near(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def near(home, tmp_path_factory):
     """A run that the verifier NEAR scored."""
     out = tmp_path_factory.mktemp("near") / "run"
     assert Setting(home, "near", python(NEAR)).train(out) == 0
     return out
 
 
-def components(out: Path, name: str = "near") -> list[dict[str, Any]]:
+def components(out, name="near"):
     """Of all samples that the run kept."""
     files = sorted((out / "samples").glob("*.jsonl"))
     groups: list[Any] = [row for file in files for row in rows(file)]
     return [sample["components"][name] for group in groups for sample in group["samples"]]
 
 
-def metrics_of(out: Path) -> list[dict[str, float]]:
+def metrics_of(out):
     lines: list[Any] = rows(out / "metrics.jsonl")
     return [row["metrics"] for row in lines if row["kind"] == "step"]
 
 
-def events(out: Path, kind: str) -> list[dict[str, Any]]:
+def events(out, kind):
     lines: list[Any] = rows(out / "events.jsonl")
     return [row for row in lines if row["kind"] == "event" and row["type"] == kind]
 
 
-def test_a_verifier_trains_to_the_bit_like_the_rule_that_says_the_same(home: Path, near: Path, tmp_path: Path) -> None:
+def test_a_verifier_trains_to_the_bit_like_the_rule_that_says_the_same(home, near, tmp_path):
     rule = Setting(home, "rule", PLAIN)
     assert rule.train(tmp_path / "run") == 0
     ours, theirs = result(near), result(tmp_path / "run")
@@ -74,14 +73,14 @@ def test_a_verifier_trains_to_the_bit_like_the_rule_that_says_the_same(home: Pat
     assert 0 < sum(row["metrics"]["rewards/near/mean"] for row in ours.metrics) < 4  # type: ignore[index]
 
 
-def test_what_a_verifier_says_stays_with_its_sample(near: Path) -> None:
+def test_what_a_verifier_says_stays_with_its_sample(near):
     told = components(near)
     assert len(told) > 20
     assert all(one["printed"].startswith("looked at ") and one["seconds"] > 0 for one in told)
     assert {one["passed"] for one in told} == {True, False}
 
 
-def test_the_manifest_names_source_and_sandbox(near: Path) -> None:
+def test_the_manifest_names_source_and_sandbox(near):
     manifest = json.loads((near / "manifest.json").read_text())
     assert len(manifest["reward"]["near"]["source_sha256"]) == 64
     assert manifest["sandbox"] == shared_sandbox().report.to_json() | {"tested_at": manifest["sandbox"]["tested_at"]}
@@ -91,19 +90,17 @@ def test_the_manifest_names_source_and_sandbox(near: Path) -> None:
 @pytest.mark.parametrize(
     "points", [["updated:3"], pytest.param(["sampled:2", "updated:3", "step:4"], marks=pytest.mark.slow)]
 )
-def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(
-    home: Path, near: Path, tmp_path: Path, points: list[str]
-) -> None:
+def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(home, near, tmp_path, points):
     assert Setting(home, "killed", python(NEAR)).through(tmp_path / "run", points) == points
 
-    def without_name(found: Result) -> list[Any]:
+    def without_name(found):
         return [found.weights, found.metrics, found.samples, found.evaluations, found.totals]
 
     assert without_name(result(tmp_path / "run")) == without_name(result(near))
 
 
 @pytest.mark.parametrize("on_error", ["mask", pytest.param("zero", marks=pytest.mark.slow)])
-def test_a_verifier_that_loops_for_ever_on_some_samples(home: Path, tmp_path: Path, on_error: str) -> None:
+def test_a_verifier_that_loops_for_ever_on_some_samples(home, tmp_path, on_error):
     out = tmp_path / "run"
     parts = python(LOOPS, workers=4, deadline_seconds=0.5)
     parts = merged(parts, {"reward": {"on_error": on_error}, "optim": {"steps": 2}, "traces": {"groups_per_step": 3}})
@@ -122,9 +119,7 @@ def test_a_verifier_that_loops_for_ever_on_some_samples(home: Path, tmp_path: Pa
     assert all(one["reward"] > 0 for one in metrics)
 
 
-def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(home, tmp_path, monkeypatch):
     """Verifiers that end their boxes need new ones, and those cannot be had for a while."""
     real = shared_sandbox()
     opened: list[None] = []
@@ -132,7 +127,7 @@ def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(
     class Failing:
         report = real.report
 
-        def open(self, *words: Any, **more: Any) -> Any:
+        def open(self, *words, **more):
             opened.append(None)
             if 4 < len(opened) < 12:
                 raise SandboxError("a box could not be started: Resource temporarily unavailable")
@@ -157,13 +152,11 @@ def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(
 # ---------------------------------------------------------------------- runs that must not begin, and how they end
 
 
-def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none() -> None:
+def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(home, tmp_path, monkeypatch):
+    def none():
         raise SandboxError("Fix: apt-get install bubblewrap")
 
-    def load(*_: Any, **__: Any) -> None:
+    def load(*_, **__):
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr(session, "shared_sandbox", none)
@@ -183,18 +176,14 @@ def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(
         ({"source": NEAR, "columns": ["unit"]}, 3, "line-1 has no 'unit'"),
     ],
 )
-def test_a_verifier_that_is_wrong_ends_the_run_before_it_begins(
-    home: Path, tmp_path: Path, params: dict[str, Any], status: int, fault: str
-) -> None:
+def test_a_verifier_that_is_wrong_ends_the_run_before_it_begins(home, tmp_path, params, status, fault):
     ended, printed = Setting(home, "wrong", with_near({"kind": "python", "params": params})).told(tmp_path / "run")
     assert (ended, fault in printed) == (status, True), printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["training", "evaluating_before"])
-def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
-    home: Path, tmp_path: Path, phase: str
-) -> None:
+def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(home, tmp_path, phase):
     parts = merged(
         python("def verify(sample):\n    while True:\n        pass\n    return 1", deadline_seconds=3600),
         {"eval": {"before": phase == "evaluating_before"}},
@@ -203,7 +192,7 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
     words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out)]
     run = subprocess.Popen(words, env=clean_environment("GRPO_"), stdout=subprocess.DEVNULL)
 
-    def loops() -> bool:
+    def loops():
         try:
             found = [one for one in below(run.pid) if one.cpu_times().user > 0.5]
         except psutil.Error:
@@ -219,7 +208,7 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(
     wait_for(lambda: not any(map(lives, started)), f"{started} to end")
 
 
-def test_evaluating_closes_what_it_opened(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_closes_what_it_opened(home, capsys):
     config = Setting(home, "evaluated", python(LOOPS, deadline_seconds=1)).write()
     shared_sandbox().run("")  # its keeper lives on
     before = len(below())
@@ -229,13 +218,13 @@ def test_evaluating_closes_what_it_opened(home: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
-def test_each_rank_scores_its_share_in_boxes_of_its_own(home: Path, near: Path, tmp_path: Path) -> None:
+def test_each_rank_scores_its_share_in_boxes_of_its_own(home, near, tmp_path):
     parts, out = merged(python(NEAR), {"engine": {"threads": 1, "devices": 2}}), tmp_path / "run"
     words = ["train", str(Setting(home, "ranks", parts).write()), "--out", str(out)]
     environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=environment, check=True)
 
-    def verdicts(run: Path) -> list[list[Any]]:
+    def verdicts(run):
         return [[one["value"], one["detail"], one["passed"]] for one in components(run)][:20]
 
     assert verdicts(out) == verdicts(near)
@@ -243,14 +232,12 @@ def test_each_rank_scores_its_share_in_boxes_of_its_own(home: Path, near: Path, 
 
 
 @pytest.mark.parametrize("ends", ["well", "with an error"])
-def test_a_trainer_closes_its_runner_however_it_ends(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
-) -> None:
+def test_a_trainer_closes_its_runner_however_it_ends(home, tmp_path, monkeypatch, ends):
     shared_sandbox()
     closed: list[int] = []
     close = Runner.close
 
-    def told(self: Runner) -> None:
+    def told(self):
         before = len(below())
         close(self)
         closed.append(before - len(below()))

@@ -24,7 +24,7 @@ SAT = ["the", "cat", "sat", "down"]
 POLICE = ["police", "killed", "the", "gunman"]
 
 
-def test_ratio_and_edit() -> None:
+def test_ratio_and_edit():
     # kitten and sitting: "ittn" in common; replace k and e, add g
     assert common_subsequence("kitten", "sitting") == 4
     assert edit_distance("kitten", "sitting") == 3
@@ -33,7 +33,7 @@ def test_ratio_and_edit() -> None:
     assert (ratio("", ""), edit("", ""), ratio("a", ""), edit("", "abc")) == (1, 1, 0, 0)
 
 
-def test_rouge_l() -> None:
+def test_rouge_l():
     # Lin 2004, section 3.1: "police killed the gunman" against two sentences, LCS 3 and 2 of 4 words each
     assert rouge_l(["police", "kill", "the", "gunman"], POLICE) == 0.75
     assert rouge_l(["the", "gunman", "kill", "police"], POLICE) == 0.5
@@ -41,7 +41,7 @@ def test_rouge_l() -> None:
     assert rouge_l(CAT, CAT[:3]) == pytest.approx(6 / 9)
 
 
-def test_ngram_f1() -> None:
+def test_ngram_f1():
     # cat, sat in common of 2 and 4 words
     assert ngram_f1(["cat", "sat"], SAT, 1) == pytest.approx(4 / 6)
     # a word counts as often as both have it: the, the, the against the, cat, the: 2 of 3 and 3
@@ -51,7 +51,7 @@ def test_ngram_f1() -> None:
     assert ngram_f1(["cat"], ["cat"], 2) == 0
 
 
-def test_bleu() -> None:
+def test_bleu():
     # p1 = 5/5; pairs 3 of 4, threes 2 of 3, fours 1 of 2, one added above and below: 4/5, 3/4, 2/3; penalty e^(1 − 6/5)
     expected = (4 / 5 * 3 / 4 * 2 / 3) ** 0.25 * math.exp(-0.2)
     assert bleu(["the", "cat", "sat", "on", "mat"], CAT) == pytest.approx(expected)
@@ -62,7 +62,7 @@ def test_bleu() -> None:
     assert (bleu(CAT, CAT), bleu(["cat"], ["cat"]), bleu(["dog"], CAT), bleu([], CAT)) == (1, 1, 0, 0)
 
 
-def test_chrf() -> None:
+def test_chrf():
     # abc and abd: of runs of 1, 2, 3 characters 2/3, 1/2, 0 in common, for both sides
     assert chrf("abc", "abd") == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
     # ab of abc: P = (2/2 + 1/1) / 2 = 1, R = (2/3 + 1/2) / 2 = 7/12; F2 = 5 · 1 · 7/12 / (4 + 7/12) = 35/55
@@ -72,7 +72,7 @@ def test_chrf() -> None:
     assert (chrf("a b c", "abc"), chrf("", "a"), chrf("a", ""), chrf("x", "y")) == (1, 0, 0, 0)
 
 
-def _tables(one: str, other: str) -> tuple[int, int]:
+def _tables(one, other):
     """The longest common subsequence and the edit distance, by the tables of the textbook."""
     common, row = [0] * (len(other) + 1), list(range(len(other) + 1))
     for number, a in enumerate(one, start=1):
@@ -85,11 +85,11 @@ def _tables(one: str, other: str) -> tuple[int, int]:
 
 
 @given(st.text("abc", max_size=80), st.text("abcd", max_size=80))
-def test_alignments_by_bits_are_those_by_tables(one: str, other: str) -> None:
+def test_alignments_by_bits_are_those_by_tables(one, other):
     assert (common_subsequence(one, other), edit_distance(one, other)) == _tables(one, other)
 
 
-def test_alignments_of_all_short_texts() -> None:
+def test_alignments_of_all_short_texts():
     texts = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]
     for one, other in product(texts, texts):
         assert (common_subsequence(one, other), edit_distance(one, other)) == _tables(one, other)
@@ -100,6 +100,6 @@ def test_alignments_of_all_short_texts() -> None:
     st.text(max_size=60),
     st.text(max_size=60),
 )
-def test_every_measure_is_a_share(measure: str, answer: str, reference: str) -> None:
+def test_every_measure_is_a_share(measure, answer, reference):
     score = scored("similarity", answer, reference, measure=measure, extract="whole")
     assert score.error_class == "sample" if score.value is None else 0 <= score.value <= 1 + 1e-9

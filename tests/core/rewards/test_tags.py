@@ -12,6 +12,6 @@ from grpo_core.rewards.tags import TagsParams, _entries, _in_order
     st.text("ab", max_size=8),
     st.lists(st.sampled_from(["a", "b", "a?", "b*", "a+", "b{2}", "a{1,2}"]), min_size=1, max_size=5),
 )
-def test_a_sequence_is_what_the_same_pattern_of_letters_is(names: str, sequence: list[str]) -> None:
+def test_a_sequence_is_what_the_same_pattern_of_letters_is(names, sequence):
     entries = _entries(TagsParams(sequence=tuple(sequence)))
     assert _in_order(list(names), entries) == (re.fullmatch("".join(sequence), names) is not None)

@@ -1,20 +1,18 @@
 """Attempts to get out of a box (tests/cases/sandbox/escapes.yaml), each against every sandbox it is aimed at: none may
 succeed. And each against a setting without the protection it runs against: there it must, or it would prove nothing."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import yaml
 
-from grpo_core.sandbox import Limits, Sandbox, cgroups
+from grpo_core.sandbox import Limits, cgroups
 from tests.needs import needs
 from tests.tables import FOLDER
 
-from .conftest import PATIENT, Level, made, unfiltered_bubblewrap
-from .machine import Machine, unboxed
+from .conftest import PATIENT, made, unfiltered_bubblewrap
+from .machine import unboxed
 
 
 @dataclass(frozen=True)
@@ -48,29 +46,23 @@ def done(result):
 """
 
 
-def _case(escape: Escape, *level: str) -> Any:
+def _case(escape, *level):
     marks = () if escape.quick else (pytest.mark.slow,)
     return pytest.param(escape, *level, id=": ".join([*level, escape.id]), marks=marks)
 
 
-def _opened(opened: str) -> pytest.MarkDecorator:
+def _opened(opened):
     return pytest.mark.parametrize("escape", [_case(one) for one in ESCAPES if one.opened == opened])
 
 
-def test_no_attempt_is_lost_from_the_table() -> None:
+def test_no_attempt_is_lost_from_the_table():
     assert len({escape.id for escape in ESCAPES}) == len(ESCAPES) >= 123
     assert {escape.area for escape in ESCAPES} == {escape.area for escape in ESCAPES if escape.quick}
     assert [escape.id for escape in ESCAPES if (escape.opened == "nowhere") != bool(escape.why)] == []
 
 
 @pytest.mark.parametrize(("escape", "level"), [_case(escape, level) for escape in ESCAPES for level in escape.levels])
-def test_no_attempt_succeeds(
-    escape: Escape,
-    level: str,
-    sandboxes: Level,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_attempt_succeeds(escape, level, sandboxes, machine, monkeypatch):
     sandbox = sandboxes(level)
     memory, processes = cgroups.possible()
     if (escape.group and not memory) or (level == "landlock" and escape.id in FORKING and not processes):
@@ -84,7 +76,7 @@ def test_no_attempt_succeeds(
 
 
 @_opened("unboxed")
-def test_it_succeeds_outside_a_box(escape: Escape, machine: Machine, open_folder: Path) -> None:
+def test_it_succeeds_outside_a_box(escape, machine, open_folder):
     if escape.root:
         needs("root")
     ran = unboxed(PRELUDE + escape.program, machine.arguments(boxed=False), open_folder)
@@ -92,19 +84,19 @@ def test_it_succeeds_outside_a_box(escape: Escape, machine: Machine, open_folder
 
 
 @_opened("unfiltered")
-def test_it_succeeds_without_the_filter(escape: Escape, unfiltered: Sandbox, machine: Machine) -> None:
+def test_it_succeeds_without_the_filter(escape, unfiltered, machine):
     ran = unfiltered.run(PRELUDE + escape.program, arguments=machine.arguments())
     assert b"ESCAPED" in ran.stdout, ran
 
 
 @_opened("roomy")
-def test_it_succeeds_where_the_limits_allow_it(escape: Escape, boxes: Sandbox, machine: Machine) -> None:
+def test_it_succeeds_where_the_limits_allow_it(escape, boxes, machine):
     ran = boxes.run(PRELUDE + escape.program, arguments=machine.arguments(), limits=replace(PATIENT, **escape.roomy))
     assert b"ESCAPED" in ran.stdout, ran
 
 
 @pytest.fixture(scope="module")
-def unfiltered() -> Iterator[Sandbox]:
+def unfiltered():
     sandbox = made(unfiltered_bubblewrap(), "bubblewrap")
     yield sandbox
     sandbox.close()

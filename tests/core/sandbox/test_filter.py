@@ -17,7 +17,7 @@ ANSWERS = {
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
-def answer(code: bytes, arch: int, number: int, *arguments: int) -> int:
+def answer(code, arch, number, *arguments):
     """Classic BPF over one struct seccomp_data."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
     statements = list(struct.iter_unpack("<HBBI", code))
@@ -37,14 +37,12 @@ def answer(code: bytes, arch: int, number: int, *arguments: int) -> int:
     ("machine", "arch", "beside", "number", "arguments", "expected"),
     cases("sandbox/filter", "machine", "arch", "beside", "number", "arguments", "answer"),
 )
-def test_answers_each_call(
-    machine: str, arch: int | None, beside: bool, number: int, arguments: list[int], expected: str
-) -> None:
+def test_answers_each_call(machine, arch, beside, number, arguments, expected):
     numbers = [seccomp.OWN_PID if one == "own" else one for one in arguments]
     code = seccomp.program(machine, beside=bool(beside))
     assert answer(code, arch or ARCH[machine], number, *numbers) == ANSWERS[expected]
 
 
-def test_an_unknown_machine_has_no_filter() -> None:
+def test_an_unknown_machine_has_no_filter():
     with pytest.raises(KeyError):
         seccomp.program("riscv64")

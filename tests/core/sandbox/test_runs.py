@@ -5,39 +5,38 @@ import os
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import Limits, Sandbox
+from grpo_core.sandbox import Limits
 from tests.tables import cases
 
 from .conftest import PATIENT, PROGRAMS, needs_groups
 
 
-def test_output_status_and_arguments(each: Sandbox) -> None:
+def test_output_status_and_arguments(each):
     ran = each.run("import sys; print(sys.argv[1:]); sys.stderr.write('oh'); sys.exit(7)", arguments=["a", "b c"])
     assert (ran.end, ran.status, ran.stdout, ran.stderr) == ("exited", 7, b"['a', 'b c']\n", b"oh")
     assert not ran.stdout_cut
     assert not ran.stderr_cut
 
 
-def test_input(each: Sandbox, boxes: Sandbox) -> None:
+def test_input(each, boxes):
     assert each.run("print(sum(map(int, open(0))))", stdin=b"1\n2\n").stdout == b"3\n"
     program = "import sys\nprint(sys.stdin.read() * 2, open('/dev/stdin').read())"
     assert boxes.run(program, stdin=b"5").stdout == b"55 5\n"
     assert b"EOFError" in boxes.run("print(repr(input()))").stderr
 
 
-def test_files_can_be_read_and_imported_not_written(each: Sandbox) -> None:
+def test_files_can_be_read_and_imported_not_written(each):
     files = {"data/a.txt": b"A", "helper.py": b"def twice(n): return 2 * n"}
     program = PROGRAMS["reads and writes"]
     assert each.run(program, files=files).stdout.splitlines() == [b"8 A", b"refused", b"refused", b"refused"]
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "program.py", "a\0b"])
-def test_files_beside_the_box_are_refused(boxes: Sandbox, name: str) -> None:
+def test_files_beside_the_box_are_refused(boxes, name):
     with pytest.raises(SandboxError):
         boxes.run("", files={name: b""})
 
@@ -46,7 +45,7 @@ def test_files_beside_the_box_are_refused(boxes: Sandbox, name: str) -> None:
     ("program", "files", "line"),
     [("def f():\n    return 1 / 0\nf()", 2, "return 1 / 0"), ("a = 1\nif a\n", 1, 'program.py", line 2')],
 )
-def test_tracebacks_hold_the_program_s_own_lines_alone(each: Sandbox, program: str, files: int, line: str) -> None:
+def test_tracebacks_hold_the_program_s_own_lines_alone(each, program, files, line):
     text = each.run(program).stderr.decode()
     assert text.count("  File ") == files
     assert line in text
@@ -55,12 +54,12 @@ def test_tracebacks_hold_the_program_s_own_lines_alone(each: Sandbox, program: s
 @pytest.mark.parametrize(
     ("program", "limits", "end", "status"), cases("sandbox/ends", "program", "limits", "end", "status")
 )
-def test_ends(each: Sandbox, program: str, limits: dict[str, Any], end: str, status: int | None) -> None:
+def test_ends(each, program, limits, end, status):
     ran = each.run(program, limits=replace(PATIENT, **limits))
     assert (ran.end, ran.status) == (end, status), ran
 
 
-def test_ends_that_a_control_group_tells(each: Sandbox) -> None:
+def test_ends_that_a_control_group_tells(each):
     needs_groups()
     many = "import os\nfor _ in range(8):\n    if os.fork() == 0:\n        held = bytearray(60 * 2**20); os._exit(0)\n"
     many += "while True:\n    if os.wait()[1]: os._exit(1)"
@@ -69,7 +68,7 @@ def test_ends_that_a_control_group_tells(each: Sandbox) -> None:
     assert each.run(forks, limits=replace(PATIENT, processes=4)).end == "processes"
 
 
-def test_output_is_drained_and_cut(each: Sandbox) -> None:
+def test_output_is_drained_and_cut(each):
     program = "import os\nfor _ in range(60): os.write(1, b'a' * 1000); os.write(2, b'b' * 999)"
     ran = each.run(program, limits=replace(PATIENT, output_bytes=1000))
     assert (ran.end, ran.status) == ("exited", 0)
@@ -77,7 +76,7 @@ def test_output_is_drained_and_cut(each: Sandbox) -> None:
     assert (ran.stderr, ran.stderr_cut) == (b"b" * 1000, True)
 
 
-def test_a_flood_takes_no_memory_here(boxes: Sandbox) -> None:
+def test_a_flood_takes_no_memory_here(boxes):
     """Half a GiB is offered on each stream; the box is stopped after 64 times what is kept."""
     program = "import os\nfor _ in range(2**13): os.write(1, bytes(2**16)); os.write(2, bytes(2**16))"
     boxes.run("")
@@ -88,7 +87,7 @@ def test_a_flood_takes_no_memory_here(boxes: Sandbox) -> None:
     assert (ran.end, len(ran.stdout) <= 2**16, peak < 2**20) == ("output", True, True)
 
 
-def test_descriptors_are_not_used_up(each: Sandbox) -> None:
+def test_descriptors_are_not_used_up(each):
     each.run("")
     before = sorted(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -97,7 +96,7 @@ def test_descriptors_are_not_used_up(each: Sandbox) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_packages_are_there_only_when_asked_for(each: Sandbox) -> None:
+def test_packages_are_there_only_when_asked_for(each):
     program = "import mpmath, sys; print(mpmath.mpf(2)); print([n for n in sys.modules if n == 'sympy'])"
     assert b"No module named 'mpmath'" in each.run(program).stderr
     assert each.run(program, packages=["mpmath"]).stdout == b"2.0\n[]\n"
@@ -108,29 +107,29 @@ def test_packages_are_there_only_when_asked_for(each: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("package", ["no-such-thing", "cohort-grpo"])
-def test_packages_that_have_no_files_here_are_named(boxes: Sandbox, package: str) -> None:
+def test_packages_that_have_no_files_here_are_named(boxes, package):
     with pytest.raises(SandboxError, match=package):
         boxes.run("", packages=[package])
 
 
-def test_ordinary_python_works(each: Sandbox) -> None:
+def test_ordinary_python_works(each):
     program = PROGRAMS["ordinary"]
     ran = each.run(program)
     assert json.loads(ran.stdout or b"null") == [5, [1, 2], 3, "4\n", [1]], ran
 
 
-def test_multiprocessing_s_queues_work_in_boxes_of_bubblewrap(boxes: Sandbox) -> None:
+def test_multiprocessing_s_queues_work_in_boxes_of_bubblewrap(boxes):
     program = "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, 2]))"
     assert boxes.run(program).stdout == b"[1, 2]\n"
 
 
-def test_several_threads_run_at_once(each: Sandbox) -> None:
+def test_several_threads_run_at_once(each):
     with ThreadPoolExecutor(4) as pool:
         printed = [ran.stdout for ran in pool.map(lambda n: each.run(f"print({n})"), range(20))]
     assert printed == [b"%d\n" % n for n in range(20)]
 
 
-def test_hashes_are_the_same_in_every_box(each: Sandbox) -> None:
+def test_hashes_are_the_same_in_every_box(each):
     """0 gives the same order every time, as PYTHONHASHSEED's documentation says; a seed of chance would not."""
     program = "import sys; print(sys.flags.hash_randomization, list({str(n) for n in range(50)}))"
     (printed,) = {each.run(program).stdout for _ in range(3)}
@@ -138,6 +137,6 @@ def test_hashes_are_the_same_in_every_box(each: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"processes": 0}, {"wall_seconds": float("nan")}])
-def test_limits_that_mean_nothing_are_refused(limit: dict[str, Any]) -> None:
+def test_limits_that_mean_nothing_are_refused(limit):
     with pytest.raises(ValueError, match=next(iter(limit))):
         Limits(**limit)

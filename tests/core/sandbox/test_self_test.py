@@ -6,15 +6,15 @@ from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, self_test, trials
 from tests.needs import needs
 
-from .conftest import PATIENT, Level, made, unfiltered_bubblewrap
+from .conftest import PATIENT, made, unfiltered_bubblewrap
 
 
 @pytest.fixture(autouse=True)
-def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_choice(monkeypatch):
     monkeypatch.delenv(choice.CHOICE, raising=False)
 
 
-def test_bubblewrap_is_taken_and_everything_tried() -> None:
+def test_bubblewrap_is_taken_and_everything_tried():
     needs("bwrap")
     report = self_test()
     assert (report.works, report.level, report.words, report.fix) == (True, "bubblewrap", report.version, "")
@@ -22,7 +22,7 @@ def test_bubblewrap_is_taken_and_everything_tried() -> None:
     assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
-def test_without_bubblewrap_landlock_is_told_as_weaker(sandboxes: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bubblewrap_landlock_is_told_as_weaker(sandboxes, monkeypatch):
     sandboxes("landlock")
     monkeypatch.setenv("PATH", "/nonexistent")
     report = self_test()
@@ -32,7 +32,7 @@ def test_without_bubblewrap_landlock_is_told_as_weaker(sandboxes: Level, monkeyp
     assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
-def test_a_forced_choice_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forced_choice_is_never_replaced(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setenv(choice.CHOICE, "bubblewrap")
     report = self_test()
@@ -42,7 +42,7 @@ def test_a_forced_choice_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> N
             find_sandbox(refused)
 
 
-def test_a_choice_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_that_nobody_knows_is_refused(monkeypatch):
     monkeypatch.setenv(choice.CHOICE, "none")
     report = self_test()
     assert (report.level, choice.CHOICE in report.fix) == ("none", True)
@@ -51,7 +51,7 @@ def test_a_choice_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("options", "failing"), [([], "new namespaces and system calls"), (["--share-net"], "network")]
 )
-def test_an_open_box_does_not_pass(options: list[str], failing: str) -> None:
+def test_an_open_box_does_not_pass(options, failing):
     backend = unfiltered_bubblewrap()
     where = backend._fixed.index("--unshare-all") + 1
     backend._fixed[where:where] = options
@@ -65,7 +65,7 @@ def test_an_open_box_does_not_pass(options: list[str], failing: str) -> None:
         trials.failed(checks)
 
 
-def test_reports_survive_json_and_nothing_else_is_taken() -> None:
+def test_reports_survive_json_and_nothing_else_is_taken():
     report = Report("bubblewrap", "bubblewrap 0.8.0", (Check("network", True, "closed"),), ("a",), "", "2026-01-01")
     assert Report.from_json(report.to_json()) == report
     for wrong in ({"level": "docker"}, {"checks": [{"name": "x"}]}, {"weaker": [1]}, {"version": None}):
@@ -84,9 +84,7 @@ def test_reports_survive_json_and_nothing_else_is_taken() -> None:
         ("bwrap: setting up uid map: Permission denied", 0, 0, True, "max_user_namespaces"),
     ],
 )
-def test_advice_follows_what_failed(
-    monkeypatch: pytest.MonkeyPatch, message: str, most: int, apparmor: int, container: bool, fix: str
-) -> None:
+def test_advice_follows_what_failed(monkeypatch, message, most, apparmor, container, fix):
     numbers = {advice._MOST: most, advice._CLONE: 1, advice._APPARMOR: apparmor}
     monkeypatch.setattr(advice, "_number", numbers.get)
     monkeypatch.setattr(advice, "_in_container", lambda: container)
