@@ -1,4 +1,5 @@
-"""A real HTTP server on this machine that answers as it is told: rightly, or as a judge's server goes wrong."""
+"""A real HTTP server on this machine that answers as it is told: rightly, or as a judge's server goes wrong; and judges
+that ask it."""
 
 import gzip
 import itertools
@@ -15,6 +16,18 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pytest
+
+from grpo_core.config_reward import RewardLimits
+from grpo_core.data.problem import Problem
+from grpo_core.records import ComponentScore
+from grpo_core.rewards import Unscored, judge_calls
+from grpo_core.rewards.base import Context
+from grpo_core.rewards.judge import Judge, JudgeParams
+from grpo_core.rewards.judge_where import where
+
+PROBLEM = Problem("p1", "2+2?", "4")
+KEY = "sk-test-0123456789abcdef"
 Reply = bytes | Iterable[bytes]
 _GRADED = re.compile(r"\[([0-9a-f]{12})\]\n(.*)\n\[\1\]", re.DOTALL)
 
@@ -196,3 +209,25 @@ def _served(answer: Callable[[Seen], Reply], told: Connection) -> None:
     with Server(answer) as server:
         told.send(server.place)
         threading.Event().wait()
+
+
+def opened(url: str, monkeypatch: pytest.MonkeyPatch, *, allowed: bool = False, key: str = "", **params: Any) -> Judge:
+    """A judge at this address, to which its `key` may go. `limits` and `cache` are those of the run."""
+    place = where(url).place
+    context = Context(params.pop("limits", RewardLimits(retries=1, workers=1)), cache=params.pop("cache", None))
+    monkeypatch.setattr(judge_calls, "FIRST_PAUSE", 0.01)
+    if allowed:
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
+    if key:
+        monkeypatch.setenv("GRPO_JUDGE_KEY", key)
+        monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", f"judge.example, {place}")
+    made = {"base_url": url, "model": "grader", "key_env": "GRPO_JUDGE_KEY" if key else None, **params}
+    return Judge(JudgeParams(**made), context)
+
+
+def scored(judge: Judge, *completions: str, check: Callable[[], None] = lambda: None) -> list[ComponentScore]:
+    return judge.score([Unscored(PROBLEM, text) for text in completions], check)
+
+
+def values(judge: Judge, *completions: str) -> list[float | None]:
+    return [score.value for score in scored(judge, *completions)]

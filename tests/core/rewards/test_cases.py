@@ -94,6 +94,7 @@ DEEP = json.loads('{"items": ' * 50 + "{}" + "}" * 50)
     ("kind", "params", "path", "match"),
     [
         *cases("reward_params", "kind", "params", "path", "match"),
+        pytest.param("python", {"source": "#" * 65_537}, "source", None, id="long source"),
         pytest.param("regex", {"pattern": "a" * 2000}, None, None, id="longest pattern"),
         pytest.param("regex", {"pattern": "a" * 2001}, "pattern", None, id="long pattern"),
         pytest.param("regex", {"pattern": "(" * 900 + ")" * 900}, "pattern", "RecursionError", id="deep pattern"),
@@ -109,7 +110,7 @@ def test_a_parameter_is_refused_by_its_path(kind, params, path, match):
     with pytest.raises(ConfigError) as caught:
         Rubric(config)
     problems = {problem.path: problem.message for problem in caught.value.problems}
-    assert list(problems) == [f"reward.components.0.params.{path}"]
+    assert list(problems) == [f"reward.components.0.params.{path}".rstrip(".")]
     assert (match or "") in next(iter(problems.values()))
 
 

@@ -1,40 +1,24 @@
-"""The kind `code`: what is taken as cases, what a detail tells, what is an error and what is wrong."""
+"""The kind `code`: what is taken as cases, what a detail tells, what is an error and what is wrong; and its boxes: none
+to be had, several side by side, what a stop leaves of them, and what needs none."""
+
+import threading
 
 import pytest
 
-from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
-from grpo_core.errors import ConfigError, DataError
-from grpo_core.rewards.base import Context
+from grpo_core.config_reward import RewardLimits
+from grpo_core.data import Problem
+from grpo_core.errors import DataError
+from grpo_core.rewards import code
+from grpo_core.rewards.base import Context, Unscored
 from grpo_core.rewards.code import CodeScorer, open_scorer
+from grpo_core.rewards.code_box import Ended
 from grpo_core.rewards.code_params import CodeParams
-from grpo_core.rewards.rubric import Rubric
-from tests.core.rewards.code_samples import CALLS, problem, sample
-from tests.core.rewards.examples import PAGES, examples, run
-from tests.core.rewards.programs import PROGRAMS
+from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
 
+from .scoring import CALLS, PROGRAMS, FailingSandbox, Stop, code_problem, code_sample, rubric_of, stop_after
 
-class Judging:
-    def __init__(self):
-        self._open: dict[str, CodeScorer] = {}
-
-    def __call__(self, tests, code, *, meta=None, **params):
-        key = repr(sorted(params.items()))
-        if key not in self._open:
-            limits = RewardLimits(workers=2, deadline_seconds=params.pop("deadline", 120.0))
-            self._open[key] = open_scorer(CodeParams.model_validate(params), Context(limits))
-        return self._open[key].score([sample(tests, code, **(meta or {}))], lambda: None)[0]
-
-    def close(self):
-        for scorer in self._open.values():
-            scorer.close()
-
-
-@pytest.fixture(scope="module")
-def judged():
-    judging = Judging()
-    yield judging
-    judging.close()
+RIGHT = "def f(n):\n    return n + 1"
 
 
 def test_the_share_of_cases_is_paid_where_asked(judged):
@@ -43,7 +27,7 @@ def test_the_share_of_cases_is_paid_where_asked(judged):
     assert (score.value, score.passed) == (0.5, False)
     assert all(words in score.detail for words in ("2 of 4", "case 1 of 4", "f(0)", "gave 0")), score.detail
     assert judged(CALLS, half).value == 0.0
-    assert judged(CALLS, "def f(n):\n    return n + 1").passed is True
+    assert judged(CALLS, RIGHT).passed is True
 
 
 @pytest.mark.parametrize(
@@ -86,7 +70,7 @@ def test_a_case_that_hangs_takes_no_other_with_it(judged):
 
 @pytest.mark.parametrize(("tests", "times", "fault"), cases("code_rewards/bad_tests", "tests", "times", "fault"))
 def test_tests_that_cannot_be_run_are_the_problems_fault(judged, tests, times, fault):
-    score = judged(tests * times if times else tests, "def f(n):\n    return n + 1", case_seconds=0.5)
+    score = judged(tests * times if times else tests, RIGHT, case_seconds=0.5)
     assert (score.value, score.passed, score.error_class) == (None, None, "sample")
     assert fault in (score.error or "")
     assert "problem p7" in (score.error or "")
@@ -138,26 +122,10 @@ def test_what_a_bare_except_swallows_still_fails(judged):
 
 
 def test_a_dataset_without_the_column_is_refused_before_the_run():
-    rubric = Rubric(RewardConfig(components=(RewardComponent(name="runs", kind="code", params={"prelude": "before"}),)))
+    rubric = rubric_of({"kind": "code", "params": {"prelude": "before"}})
     assert rubric.needs_sandbox
     with pytest.raises(DataError, match="'before'"):
-        rubric.check_problems([problem(CALLS)])
-
-
-@pytest.mark.parametrize(
-    ("params", "field"),
-    [
-        ({"tests": "prompt"}, "tests"),
-        ({"prelude": "tests"}, "prelude"),
-        ({"packages": ["left-pad"]}, "packages"),
-        ({"language": "rust"}, "language"),
-        ({"memory_mb": 8}, "memory_mb"),
-    ],
-)
-def test_parameters_that_cannot_be_meant(params, field):
-    with pytest.raises(ConfigError) as refused:
-        Rubric(RewardConfig(components=(RewardComponent(name="runs", kind="code", params=params),)))
-    assert [one.path.split(".")[4] for one in refused.value.problems] == [field]
+        rubric.check_problems([code_problem(CALLS)])
 
 
 def test_packages_are_there_where_named_and_not_otherwise(judged):
@@ -167,6 +135,94 @@ def test_packages_are_there_where_named_and_not_otherwise(judged):
     assert "ModuleNotFoundError" in judged(tests, code).detail
 
 
-@pytest.mark.parametrize("example", examples(PAGES / "code.md"), ids=lambda example: example.where)
-def test_what_the_page_shows_is_so(example):
-    run(example)
+# ---------------------------------------------------------------------- honest solutions
+
+
+@pytest.mark.parametrize(
+    ("tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
+    cases("code_rewards/problems", "tests", "program", "made", "right", "wrong", "params", "meta", "prompt"),
+)
+def test_right_is_paid_and_wrong_is_not(tests, program, made, right, wrong, params, meta, prompt, code_scorer):
+    if program or made:
+        tests = {"program": program} if program else eval(made)
+    problem = Problem("p", prompt or "write a program", "", {"tests": tests, **(meta or {})})
+    text = "{}" if "extract" in (params or {}) else "I think this is it:\n\n```python\n{}\n```\n\nHope that helps."
+    samples = [Unscored(problem, text.replace("{}", code)) for code in (right, wrong)]
+    paid, unpaid = code_scorer(**(params or {})).score(samples, lambda: None)
+    assert (paid.value, paid.error) == (1.0, None), paid
+    assert (unpaid.value, unpaid.passed, unpaid.error) == (0.0, False, None), unpaid
+    assert unpaid.detail
+
+
+# ---------------------------------------------------------------------- boxes: none to be had, several, after a stop
+
+
+def test_trouble_of_the_sandbox_is_never_a_zero():
+    scorer = CodeScorer(CodeParams(), Context(RewardLimits(workers=1)), FailingSandbox(2))
+    scores = scorer.score([code_sample(CALLS, RIGHT)] * 3, lambda: None)
+    assert [(score.value, score.error_class) for score in scores] == [(None, "infra"), (None, "infra"), (1.0, None)]
+    assert scorer.facts()["infra_errors"] == 2
+    assert scorer.facts()["solutions"] == 3
+    assert scorer.facts()["sandbox"]["level"] in ("bubblewrap", "landlock")
+    scorer.close()
+
+
+def test_samples_run_side_by_side_and_keep_their_order(monkeypatch):
+    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
+    together, score_one, threads = threading.Barrier(2, timeout=DEADLINE), scorer._one, set[int]()
+
+    def both(given):
+        threads.add(threading.get_ident())
+        together.wait()  # passed only while another runs too
+        return score_one(given)
+
+    monkeypatch.setattr(scorer, "_one", both)
+    codes = [f"def f(n):\n    return n + {1 + n % 2}" for n in range(6)]
+    scores = scorer.score([code_sample(CALLS, code) for code in codes], lambda: None)
+    assert [score.value for score in scores] == [1.0, 0.0] * 3
+    assert len(threads) == 2
+    scorer.close()
+
+
+def test_stopping_ends_what_runs_and_leaves_the_scorer_usable():
+    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
+    endless = code_sample(CALLS, "import time\ntime.sleep(1000)")
+    with pytest.raises(Stop):
+        scorer.score([endless] * 4, stop_after(3))
+    assert not scorer._open
+    assert scorer.score([code_sample(CALLS, RIGHT)], lambda: None)[0].value == 1.0
+    scorer.close()
+
+
+def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch):
+    scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=1, deadline_seconds=5)))
+    opening, opened, ran = threading.Event(), code._Counted.__init__, list[str]()
+
+    def late(box, *words):
+        opening.set()
+        wait_for(lambda: scorer._stopping, "the stop")
+        opened(box, *words)
+
+    def order(box, **words):
+        ran.append(words["source"])
+        return Ended("box")
+
+    def check():
+        if opening.is_set():
+            raise Stop
+
+    monkeypatch.setattr(code._Counted, "__init__", late)
+    monkeypatch.setattr(code._Counted, "order", order)
+    with pytest.raises(Stop):
+        scorer.score([code_sample(CALLS, "import time\ntime.sleep(1000)")], check)
+    scorer.close()
+    assert ran == []
+
+
+def test_completions_without_a_program_earn_nothing_and_start_nothing():
+    scorer = CodeScorer(CodeParams(), Context(), FailingSandbox(99))
+    texts = ["f = 1", "```python\nx = '\ud800'\n```", "```python\n" + "x = 1\n" * 60_000 + "```"]
+    scores = scorer.score([Unscored(code_problem(CALLS), text) for text in texts], lambda: None)
+    assert [(score.value, score.error) for score in scores] == [(0.0, None)] * 3
+    assert all(score.detail for score in scores)
+    scorer.close()

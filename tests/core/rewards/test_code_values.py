@@ -9,8 +9,10 @@ from grpo_core.rewards.code_cases import CallCase, InputCase, ProgramCase, read_
 from grpo_core.rewards.code_compare import same_text, same_value
 from grpo_core.rewards.code_extract import extract_code
 from grpo_core.rewards.code_inside_values import Unsendable, as_text, decode, encode, from_text
-from tests.core.rewards.code_samples import CALLS, problem
 from tests.tables import cases
+
+from .scoring import CALLS
+from .scoring import code_problem as problem
 
 
 @pytest.mark.parametrize(("completion", "how", "code"), cases("code_rewards/extract", "completion", "how", "code"))

@@ -6,38 +6,34 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from grpo_core.config_reward import RewardComponent, RewardConfig, RewardLimits
+from grpo_core.config_reward import RewardLimits
 from grpo_core.errors import Interrupted
-from grpo_core.rewards import Rubric, Runner
-from grpo_core.rewards.base import Unscored
-from tests.core.rewards.programs import PROGRAMS
+from grpo_core.rewards import Runner
 from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
 
-from .judge_asked import PROBLEM, judge_at, judging, values
-from .judge_server import Reply, Seen, Server, drip, http, reply_of, says
-
-Answer = Callable[[Seen], Reply]
+from .judge_server import PROBLEM, Server, drip, http, reply_of, says, scored, values
+from .scoring import PROGRAMS, rubric_of
 
 
-def scored(judge, *completions, check=lambda: None):
-    return judge.score([Unscored(PROBLEM, text) for text in completions], check)
-
-
-def graded(monkeypatch, answer, **limits):
+@pytest.fixture
+def graded(judging):
     """The score of one completion, the server, and the facts afterwards."""
-    with judging(monkeypatch, answer, limits=RewardLimits(**{"retries": 1, "workers": 1, **limits})) as (judge, server):
+
+    def grade(answer, **limits):
+        judge, server = judging(answer, limits=RewardLimits(**{"retries": 1, "workers": 1, **limits}))
         (score,) = scored(judge, "4")
         return score, server, judge.facts()
 
+    return grade
+
 
 @pytest.mark.parametrize(("reply", "kind", "fault", "tries"), cases("judge/faults", "reply", "kind", "fault", "tries"))
-def test_each_fault_is_told_apart(reply, kind, fault, tries, monkeypatch):
+def test_each_fault_is_told_apart(judging, reply, kind, fault, tries):
     def answer(seen):
         if fault == "timed out":  # at once where it hangs: the deadline is brought forward
             (child,) = [one for one in judge._calls._pool._children if one.tag is not None]
@@ -45,8 +41,8 @@ def test_each_fault_is_told_apart(reply, kind, fault, tries, monkeypatch):
             child.deadline = child.began
         return reply_of(reply)
 
-    with judging(monkeypatch, answer, timeout_seconds=600.0) as (judge, server):
-        (score,) = scored(judge, "4")
+    judge, server = judging(answer, timeout_seconds=600.0)
+    (score,) = scored(judge, "4")
     assert (score.value, score.passed, score.error_class) == (None, None, kind), score.error
     assert (score.tries, len(server.seen), judge.facts()["calls"]) == (tries, tries, tries)
     assert fault in (score.error or ""), score.error
@@ -59,54 +55,45 @@ def test_a_server_that_fails_is_never_paid_0(on_error, monkeypatch):
     with Server(lambda _: http("500 Oops", b"")) as server:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
         params = {"base_url": server.url, "model": "judge", "key_env": None}
-        component = RewardComponent(name="judge", kind="judge", params=params)
-        config = RewardConfig(components=(component,), on_error=on_error, limits=RewardLimits(retries=0))
-        with Runner(Rubric(config)) as runner:
+        rubric = rubric_of({"kind": "judge", "params": params}, on_error=on_error, limits={"retries": 0})
+        with Runner(rubric) as runner:
             assert runner.one(PROBLEM, "4").reward is None
 
 
-def test_a_redirect_is_not_followed(monkeypatch):
+def test_a_redirect_is_not_followed(graded):
     with Server(lambda _: says("Score: 10")) as inner:
         location = f"Location: http://{inner.place}/v1/chat/completions"
-        score, outer, _ = graded(monkeypatch, lambda _: http("302 Found", b"", location))
+        score, outer, _ = graded(lambda _: http("302 Found", b"", location))
         assert (len(outer.seen), inner.seen, score.error_class) == (1, [], "infra")
         assert inner.place in (score.error or "")
 
 
-def test_a_server_that_is_not_there(monkeypatch):
+def test_a_server_that_is_not_there(judge_at):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen: nobody else can while this is open
         place = f"127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
-        judge = judge_at(f"http://{place}/v1", monkeypatch)
-        (score,) = scored(judge, "4")
-        judge.close()
+        (score,) = scored(judge_at(f"http://{place}/v1", allowed=True), "4")
     assert (score.error_class, score.tries) == ("infra", 2)
-    assert f"{place} cannot be reached" in (score.error or "")
+    assert f"{place} cannot be reached" in score.error
+    (score,) = scored(judge_at("https://no-such-judge.invalid/v1", limits=RewardLimits(retries=0)), "4")
+    assert (score.error_class, "no-such-judge.invalid" in score.error) == ("infra", True)
 
 
-def test_a_name_that_leads_nowhere(monkeypatch):
-    judge = judge_at("https://no-such-judge.invalid/v1", monkeypatch, limits=RewardLimits(retries=0))
-    (score,) = scored(judge, "4")
-    judge.close()
-    assert (score.error_class, "no-such-judge.invalid" in (score.error or "")) == ("infra", True)
-
-
-def test_busy_then_well_waits_as_long_as_it_is_asked_to(monkeypatch):
+def test_busy_then_well_waits_as_long_as_it_is_asked_to(graded):
     replies = iter([http("429 Too Many Requests", b"{}", "Retry-After: 1"), says("Score: 7")])
-    score, server, facts = graded(monkeypatch, lambda _: next(replies))
+    score, server, facts = graded(lambda _: next(replies))
     assert (score.value, score.tries, score.error) == (0.7, 2, None)
     assert server.seen[1].at - server.seen[0].at >= 1
     assert (facts["calls"], facts["retried"], facts["answers"], facts["failed"]) == (2, 1, 1, 0)
 
 
-def test_broken_then_well(monkeypatch):
+def test_broken_then_well(graded):
     replies = iter([http("502 Bad Gateway", b"<html>"), b"", says("Score: 3")])
-    score, server, _ = graded(monkeypatch, lambda _: next(replies), retries=2)
+    score, server, _ = graded(lambda _: next(replies), retries=2)
     assert (score.value, score.tries, len(server.seen)) == (0.3, 3, 3)
 
 
-def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch):
+def test_one_that_hangs_is_killed_and_the_rest_goes_on(judging):
     def answer(seen):
         if seen.completion != "2":
             return says(f"Score: {seen.completion}")
@@ -118,14 +105,15 @@ def test_one_that_hangs_is_killed_and_the_rest_goes_on(monkeypatch):
     def look():
         pids.update(c._process.pid for c in judge._calls._pool._children if c._process is not None)
 
-    with judging(monkeypatch, answer, limits=RewardLimits(retries=0, workers=1)) as (judge, _):
-        scores = scored(judge, *"01234", check=look)
+    judge, _ = judging(answer, limits=RewardLimits(retries=0, workers=1))
+    scores = scored(judge, *"01234", check=look)
     assert [score.value for score in scores] == [0.0, 0.1, None, 0.3, 0.4]
     assert len(pids) == 2  # one was killed, and another took its place
+    judge.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_workers_ask_side_by_side_and_the_order_is_kept(monkeypatch):
+def test_workers_ask_side_by_side_and_the_order_is_kept(judging):
     together = threading.Barrier(3, timeout=DEADLINE)
 
     def answer(seen):
@@ -133,31 +121,30 @@ def test_workers_ask_side_by_side_and_the_order_is_kept(monkeypatch):
         time.sleep(0.05 * (9 - int(seen.completion)) % 0.15)  # the later ones are quicker
         return says(f"Score: {seen.completion}")
 
-    with judging(monkeypatch, answer, limits=RewardLimits(workers=3, retries=0)) as (judge, _):
-        assert values(judge, *"012345678") == [number / 10 for number in range(9)]
-        assert judge.facts()["calls"] == 9
+    judge, _ = judging(answer, limits=RewardLimits(workers=3, retries=0))
+    assert values(judge, *"012345678") == [number / 10 for number in range(9)]
+    assert judge.facts()["calls"] == 9
 
 
-def test_a_wish_to_stop_ends_what_is_under_way(monkeypatch):
-    with judging(monkeypatch, drip) as (judge, server):
+def test_a_stop_ends_what_is_under_way(judging):
+    judge, server = judging(drip)
 
-        def check():
-            if server.seen:
-                raise Interrupted("stop")
+    def check():
+        if server.seen:
+            raise Interrupted("stop")
 
-        with pytest.raises(Interrupted):
-            scored(judge, "4", check=check)
-        assert [child._process for child in judge._calls._pool._children if child.tag is not None] == []
-        server.answer = lambda _: says("Score: 4")
-        assert values(judge, "5") == [0.4]
+    with pytest.raises(Interrupted):
+        scored(judge, "4", check=check)
+    assert [child._process for child in judge._calls._pool._children if child.tag is not None] == []
+    server.answer = lambda _: says("Score: 4")
+    assert values(judge, "5") == [0.4]
 
 
 def test_children_end_with_the_trainer_that_was_killed():
     """Nobody is left to kill the one that waits for a server, so it ends itself."""
-    program = PROGRAMS["trainer with a judge"]
     with Server(drip) as server:
         environment = {**os.environ, "GRPO_JUDGE_ALLOW": server.place}
-        words = [sys.executable, "-c", program, server.url]
+        words = [sys.executable, "-c", PROGRAMS["trainer with a judge"], server.url]
         with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as trainer:
             assert trainer.stdout is not None
             child = int(trainer.stdout.readline())
@@ -167,6 +154,6 @@ def test_children_end_with_the_trainer_that_was_killed():
 
 
 @pytest.mark.parametrize(("end", "value", "error_class"), [("\nScore: 8", 0.8, None), ("", None, "parse")])
-def test_an_answer_longer_than_is_kept_is_read_from_its_end(end, value, error_class, monkeypatch):
-    score, _, _ = graded(monkeypatch, lambda _: says("Score: 1 " + "x" * 100_000 + end))
+def test_an_answer_longer_than_is_kept_is_read_from_its_end(graded, end, value, error_class):
+    score, _, _ = graded(lambda _: says("Score: 1 " + "x" * 100_000 + end))
     assert (score.value, score.error_class) == (value, error_class)

@@ -10,18 +10,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from grpo_core.config_reward import RewardConfig, RewardLimits
+from grpo_core.config_reward import RewardLimits
 from grpo_core.errors import ConfigError
-from grpo_core.rewards import Rubric, judge_child
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards import judge_child
 from grpo_core.rewards.judge_child import Trouble, address_fault, exchange
 from grpo_core.rewards.judge_where import url_fault, where
 from tests.tables import cases
 
-from .judge_asked import PROBLEM, judge_at, judging, opened, values
-from .judge_server import Server, says
-
-KEY = "sk-test-0123456789abcdef"
+from .judge_server import KEY, Server, says, scored, values
+from .scoring import rubric_of
 
 
 def five(_):
@@ -34,11 +31,11 @@ def test_tells_public_from_private_addresses(address, private):
 
 
 @pytest.mark.parametrize(("url", "fault"), cases("judge/urls", "url", "fault"))
-def test_refuses_an_address_before_anything_is_sent(url, fault, monkeypatch):
+def test_refuses_an_address_before_anything_is_sent(judge_at, url, fault, monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_ALLOW", "other.example:443,127.0.0.1:1")
     if fault in ("private", "encryption"):  # right addresses, which the operator may allow
         with pytest.raises(ConfigError, match=f"{fault}.*GRPO_JUDGE_ALLOW"):
-            judge_at(url, monkeypatch)
+            judge_at(url)
     else:
         assert fault in (url_fault(url) or "")
         assert "secret" not in (url_fault(url) or "")
@@ -101,7 +98,7 @@ def certificate(folder, name):
     [("localhost", True, 0.5), ("localhost", False, None), ("elsewhere", True, None), (None, True, None)],
     ids=["trusted", "unknown", "of another host", "plain HTTP"],
 )
-def test_https_is_verified(name, trusted, value, tmp_path, monkeypatch):
+def test_https_is_verified(judge_at, name, trusted, value, tmp_path, monkeypatch):
     tls = None
     if name is not None:
         cert, key = certificate(tmp_path, name)
@@ -111,10 +108,7 @@ def test_https_is_verified(name, trusted, value, tmp_path, monkeypatch):
             monkeypatch.setenv("SSL_CERT_FILE", str(cert))
     with Server(five, tls=tls) as server:
         url = f"https://localhost:{server.place.partition(':')[2]}/v1"
-        monkeypatch.setenv("GRPO_JUDGE_ALLOW", where(url).place)
-        judge = judge_at(url, monkeypatch, limits=RewardLimits(retries=0))
-        (score,) = judge.score([Unscored(PROBLEM, "4")], lambda: None)
-        judge.close()
+        (score,) = scored(judge_at(url, allowed=True, limits=RewardLimits(retries=0)), "4")
         assert score.value == value
         assert value is not None or ("TLS" in (score.error or "") and server.seen == []), score.error
         assert name is None or value is not None or "CERTIFICATE_VERIFY" in (score.error or "")
@@ -123,47 +117,33 @@ def test_https_is_verified(name, trusted, value, tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- the key
 
 
-def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(monkeypatch):
-    monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
-    with Server(five) as server:
-        for hosts in ("", "judge.example", "127.0.0.1", f"not-{server.place}"):
-            monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", hosts)
-            with pytest.raises(ConfigError, match="GRPO_JUDGE_KEY_HOSTS") as refused:
-                opened(server, monkeypatch, key_env="GRPO_JUDGE_KEY")
-            assert KEY not in str(refused.value)
-        monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", f"judge.example, {server.place}")
-        judge = opened(server, monkeypatch, key_env="GRPO_JUDGE_KEY")
-        assert server.seen == []
-        assert values(judge, "4") == [0.5]
-        judge.close()
-        assert server.seen[0].headers["authorization"] == f"Bearer {KEY}"
-        assert KEY not in server.seen[0].raw.decode()
-
-
-def test_without_a_name_of_a_key_none_is_sent(monkeypatch):
-    monkeypatch.setenv("GRPO_JUDGE_KEY", KEY)
-    with judging(monkeypatch, five, key_env="") as (judge, server):
-        assert values(judge, "4") == [0.5]
-        assert "authorization" not in server.seen[0].headers
+def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(judge_at, judging, monkeypatch):
+    judge, server = judging(five, key=KEY)
+    assert server.seen == []
+    assert values(judge, "4") == [0.5]
+    (seen,) = server.seen
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in seen.raw.decode()
+    for hosts in ("", "judge.example", "127.0.0.1", f"not-{server.place}"):
+        monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", hosts)
+        with pytest.raises(ConfigError, match="GRPO_JUDGE_KEY_HOSTS") as refused:
+            judge_at(server.url, key_env="GRPO_JUDGE_KEY")
+        assert KEY not in str(refused.value)
+    assert values(judge_at(server.url, key_env=""), "4") == [0.5]
+    assert "authorization" not in server.seen[1].headers
 
 
 @pytest.mark.parametrize("value", ["", "short", "two words of it"])
-def test_a_key_that_is_none(value, monkeypatch):
+def test_a_key_that_is_none(judge_at, value, monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_KEY", value)
     monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", "judge.example")
     with pytest.raises(ConfigError, match="GRPO_JUDGE_KEY") as refused:
-        judge_at("https://judge.example/v1", monkeypatch, key_env="GRPO_JUDGE_KEY")
+        judge_at("https://judge.example/v1", key_env="GRPO_JUDGE_KEY")
     assert not value or value not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["sk-abcdef123456", "PATH", "COHORT_SECRET_KEY", "GRPO_JUDGE_KEY_HOSTS", "GRPO_JUDGE_KEYS"]
-)
-def test_only_the_judges_own_variables_can_be_named(name):
-    """Whoever writes a reward must not reach into the worker's environment, nor put a key into a config unnoticed."""
-    params = {"base_url": "https://judge.example/v1", "model": "judge", "key_env": name}
-    config = RewardConfig.model_validate({"components": [{"name": "judge", "kind": "judge", "params": params}]})
-    with pytest.raises(ConfigError) as refused:
-        Rubric(config)
+def test_a_key_that_stands_in_the_place_of_its_variable_is_not_repeated():
+    params = {"base_url": "https://judge.example/v1", "model": "judge", "key_env": "sk-abcdef123456"}
+    with pytest.raises(ConfigError, match="key_env") as refused:
+        rubric_of({"kind": "judge", "params": params})
     assert "sk-abcdef123456" not in str(refused.value)
-    assert [problem.path for problem in refused.value.problems] == ["reward.components.0.params.key_env"]

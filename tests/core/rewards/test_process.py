@@ -13,7 +13,6 @@ from grpo_core.rewards.base import Context
 from grpo_core.rewards.process import Process, ProcessParams, aggregated, steps_of
 
 from .classifiers import counted, sample, save_counting, save_sequence, save_token
-from .examples import PAGES, examples, run
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +151,3 @@ def test_the_facts(home):
     assert len(facts["weights"]["model.safetensors"]) == 64
     json.dumps(facts, allow_nan=False)
     assert KINDS["process"].steps
-
-
-PAGE = examples(PAGES / "process.md")
-
-
-@pytest.mark.parametrize("example", PAGE, ids=[one.where for one in PAGE])
-def test_what_the_page_shows_is_so(home, example):
-    run(example, Context(base=home))

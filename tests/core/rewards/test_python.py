@@ -1,19 +1,24 @@
-"""A person's own verifier, in the real sandbox: what it is given, and what becomes of what it returns and raises."""
+"""A person's own verifier, in the real sandbox: what it is given, what becomes of what it returns and raises; loading,
+packages, order, stopping and closing."""
 
+import hashlib
 import json
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from grpo_core.data import Problem
-from grpo_core.errors import DataError, RewardError
-from tests.core.rewards.own_verifier import ONE, SINGLE, returning, scores
-from tests.core.rewards.programs import PROGRAMS
+from grpo_core.errors import ConfigError, DataError, RewardError
+from grpo_core.rewards import session
+from grpo_core.rewards.session import shared_sandbox
+from tests.processes import below
 from tests.tables import cases
+
+from .scoring import LOOPS, ONE, PROGRAMS, SINGLE, Stop, returning, samples, scores, stop_after
 
 
 def test_it_is_given_text_and_the_declared_fields(make):
-    source = PROGRAMS["fields"]
-    (score,) = scores(make(source, columns=["unit"]), "é \x00 \ud800", unit={"of": ["m", 1.5]}, secret="s")
+    (score,) = scores(make(PROGRAMS["fields"], columns=["unit"]), "é \x00 \ud800", unit={"of": ["m", 1.5]}, secret="s")
     assert score.error is None, score
 
 
@@ -31,25 +36,12 @@ def test_what_it_returns(make, expression, value, passed, fault):
     assert (fault or "") in (score.error or "")
 
 
-def test_where_a_sample_passes_can_be_chosen(make):
+def test_detail_and_steps_are_kept_and_where_it_passes_can_be_chosen(make):
     assert returning(make, "0.25", pass_at=0.25).passed is True
-
-
-def test_detail_and_steps_are_kept(make):
     score = returning(make, "{'value': 1, 'detail': 'x' * 5000, 'steps': [{'end': 3, 'value': 0.5}]}")
     assert score.detail == "x" * 2000
     assert [(step.end, step.value) for step in score.steps or ()] == [(3, 0.5)]
     assert returning(make, "{'value': 1, 'detail': '\\ud800\\x00'}").detail == "\ufffd\ufffd"
-
-
-@pytest.mark.parametrize(("on_error", "reward"), [("mask", None), ("zero", 0.0), ("fail", "ends")])
-def test_the_error_policy_decides_what_a_sample_gets(make, on_error, reward):
-    runner = make("def verify(sample):\n    return 1 / 0", on_error=on_error)
-    if reward == "ends":
-        with pytest.raises(RewardError, match=r"'mine' failed on problem p: ZeroDivisionError"):
-            runner.one(Problem("p", "q", "7"), "x")
-    else:
-        assert runner.one(Problem("p", "q", "7"), "x").reward == reward
 
 
 def test_the_traceback_has_the_persons_lines_alone(make):
@@ -85,9 +77,104 @@ def test_whatever_is_raised_is_an_error_of_the_sample(make, body, error):
 
 
 def test_what_is_printed_stays_with_its_sample(make):
-    source = PROGRAMS["prints"]
-    found = scores(make(source, limits=SINGLE), "a", "long", "bad", "b")
+    printed = scores(make(PROGRAMS["prints"], limits=SINGLE), "a", "long", "bad", "b")
     begin = [f"saw {completion}\né\ufffd\n" for completion in ("a", "long", "bad", "b")]
-    assert [score.printed[:12] for score in found] == [text[:12] for text in begin]
-    assert [len(score.printed) for score in found] == [9, 4096, 11, 9]
-    assert [score.error for score in found] == [None, None, "ValueError: bad", None]
+    assert [score.printed[:12] for score in printed] == [text[:12] for text in begin]
+    assert [len(score.printed) for score in printed] == [9, 4096, 11, 9]
+    assert [score.error for score in printed] == [None, None, "ValueError: bad", None]
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        (f"1 / 0\n{ONE}", 'File "verifier.py", line 1, in <module>\n    1 / 0'),
+        (f"raise SystemExit\n{ONE}", "SystemExit"),
+        ("verify = 3", "no function verify"),
+        (f"x = bytearray(10 * 2**30)\n{ONE}", "MemoryError"),
+        (f"regex = __import__('regex')\n{ONE}", "ModuleNotFoundError"),  # `import` the check would tell already
+        (f"while True:\n    pass\n{ONE}", "Timeout"),
+    ],
+)
+def test_a_source_that_cannot_be_loaded_is_told_before_anything_is_scored(make, monkeypatch, source, error):
+    if error == "Timeout":
+        monkeypatch.setattr("grpo_core.rewards.session_slot.LOAD_SECONDS", 0.5)
+    with pytest.raises(RewardError, match=r"cannot be loaded|no function") as refused:
+        make(source, limits={"deadline_seconds": 0.5} if error == "Timeout" else None)
+    assert error in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("package", "expression"),
+    [
+        ("numpy", "numpy.float32(0.5) if numpy.bool_(True) else 0"),
+        ("sympy", "bool(sympy.simplify('x*(x+1) - x**2 - x') == 0) / 2"),
+        ("math-verify", "math_verify.verify(math_verify.parse('$1/2$'), math_verify.parse('$0.5$')) / 2"),
+        ("regex", "len(regex.findall(r'\\p{L}', 'é')) / 2"),
+    ],
+)
+def test_a_package_can_be_used_where_it_is_named(make, package, expression):
+    source = f"import {package.replace('-', '_')}\ndef verify(sample):\n    return {expression}"
+    runner = make(source, packages=[package], memory_mb=2048, limits=SINGLE)
+    (score,) = scores(runner, "x")
+    assert (score.value, score.error) == (0.5, None)
+    assert runner.facts()["mine"]["packages"].keys() == {package}
+
+
+def test_a_package_that_is_not_installed_is_named(make, monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(session, "version", missing)
+    with pytest.raises(ConfigError, match="scipy"):
+        make(ONE, packages=["scipy"])
+
+
+def test_the_same_sample_gets_the_same_random_numbers(make):
+    source = "import random\ndef verify(sample):\n    return random.random()"
+    first, again = scores(make(source), "a", "b", "c"), scores(make(source), "c", "a", "b", "a")
+    assert len({score.value for score in first}) == 3
+    assert [score.value for score in again] == [first[index].value for index in (2, 0, 1, 0)]
+
+
+def test_sets_of_text_have_the_same_order_in_every_box(make):
+    words = "words = set('alpha beta gamma delta epsilon zeta'.split())"
+    source = f"{words}\ndef verify(sample):\n    return {{'value': 1, 'detail': ' '.join(words)}}"
+    assert len({scores(make(source), "a")[0].detail for _ in range(3)}) == 1
+
+
+def test_order_is_kept_with_several_boxes(make):
+    source = "import time\ndef verify(sample):\n    x = float(sample.completion)\n    time.sleep(x)\n    return x"
+    completions = [str(0.02 * (n * 7 % 5)) for n in range(20)]
+    found = scores(make(source, limits={"workers": 4}), *completions)
+    assert [score.value for score in found] == [float(text) for text in completions]
+
+
+def test_a_stop_is_met_while_a_verifier_loops(make):
+    runner = make(LOOPS, limits={"workers": 2, "deadline_seconds": 3600})
+    with pytest.raises(Stop):
+        runner.score(samples("loop", "loop", "a"), check=stop_after(5))
+    assert scores(runner, "a")[0].value == 1.0
+
+
+def test_closing_ends_every_box(make):
+    shared_sandbox().run("")  # its keeper lives on
+    before = len(below())
+    runner = make(ONE)
+    scores(runner, *"abcd")
+    assert len(below()) > before
+    runner.close()
+    runner.close()
+    assert len(below()) == before
+
+
+def test_facts_name_the_source_the_sandbox_and_the_limits(make):
+    facts = make(ONE, memory_mb=256, call_seconds=5).facts()["mine"]
+    assert facts == {
+        "source_sha256": hashlib.sha256(ONE.encode()).hexdigest(),
+        "packages": {},
+        "sandbox": shared_sandbox().report.words,
+        "memory_mb": 256,
+        "call_seconds": 5.0,
+        "workers": 2,
+    }
+    assert json.loads(json.dumps(facts)) == facts

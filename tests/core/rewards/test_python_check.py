@@ -2,18 +2,16 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.config_reward import RewardConfig
 from grpo_core.errors import ConfigError
-from grpo_core.rewards import Rubric
 from grpo_core.rewards.python_check import MOST_BYTES, PACKAGES, check_source
-from tests.core.rewards.programs import PROGRAMS
 from tests.tables import cases
+
+from .scoring import PROGRAMS, rubric_of
 
 GOOD = "def verify(sample):\n    return 1.0\n"
 
@@ -23,43 +21,18 @@ def only(source, *packages):
     return fault
 
 
-def refused(**params):
-    component = {"name": "mine", "kind": "python", "params": {"source": GOOD, **params}}
-    with pytest.raises(ConfigError) as caught:
-        Rubric(RewardConfig.model_validate({"components": [component]}))
-    (problem,) = caught.value.problems
-    return problem
-
-
 @pytest.mark.parametrize(
-    ("source", "line", "column", "fault"), cases("python/sources", "source", "line", "column", "fault")
+    ("source", "line", "column", "fault", "shown"),
+    cases("python/sources", "source", "line", "column", "fault", "shown"),
 )
-def test_a_fault_is_told_with_its_place(source, line, column, fault):
+def test_a_fault_is_told_with_its_place_in_characters(source, line, column, fault, shown):
     if fault is None:
         assert check_source(source) == []
     else:
         found = only(source)
         assert (found.line, found.column) == (line, column)
         assert fault in found.message
-
-
-@pytest.mark.parametrize(
-    ("source", "line", "column", "shown"),
-    [
-        (
-            "import re\n\ndef verify(sample):\n    return (1 +\n\nx = 2\n",
-            *(4, 12, "   4 |     return (1 +\n     |            ^"),
-        ),
-        (
-            "def verify(sample):\n\treturn 'é🦊' + import\n",
-            *(2, 16, "   2 | \treturn 'é🦊' + import\n     | \t" + " " * 14 + "^"),
-        ),
-        ("é = 1; import os\n" + GOOD, 1, 8, "   1 | é = 1; import os\n     |        ^"),
-    ],
-)
-def test_the_caret_counts_characters_and_follows_tabs(source, line, column, shown):
-    fault = only(source)
-    assert (fault.line, fault.column, fault.shown) == (line, column, shown)
+        assert shown in (None, found.shown)
 
 
 def test_a_long_line_is_shown_around_the_caret():
@@ -91,9 +64,7 @@ HARMFUL = [
 
 @pytest.mark.parametrize("source", HARMFUL, ids=range(len(HARMFUL)))
 def test_no_source_does_harm_to_the_process_that_reads_it(source):
-    began = time.process_time()
     assert check_source(source) or source.startswith("# coding: utf-16")
-    assert time.process_time() - began < 60  # processor time: a guard against exponential time, not a measure
 
 
 @given(st.text(alphabet=st.sampled_from("()[]{}:,.\n\t '\"#\\@=+-*fdeclassvyriy0 1\0é"), max_size=200))
@@ -108,28 +79,16 @@ def test_a_source_at_the_limit_is_read_and_one_beyond_is_not():
 
 
 def test_reading_a_source_runs_none_of_it():
-    code = PROGRAMS["reads a source"]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAMS["reads a source"]], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_config_with_a_wrong_source_is_refused_with_line_and_caret():
-    problem = refused(source="import os\ndef verify(sample):\n    return 1")
+    with pytest.raises(ConfigError) as refused:
+        rubric_of({"kind": "python", "params": {"source": "import os\ndef verify(sample):\n    return 1"}})
+    (problem,) = refused.value.problems
     assert problem.path == "reward.components.0.params.source"
     assert problem.message.startswith("line 1: ")
     assert problem.message.endswith("\n   1 | import os\n     | ^")
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"columns": ["prompt"]},
-        {"packages": ["requests"]},
-        {"memory_mb": 1},
-        {"call_seconds": 0},
-        {"source": "#" * (MOST_BYTES + 1)},
-    ],
-    ids=lambda params: next(iter(params)),
-)
-def test_wrong_parameters_are_refused(params):
-    assert refused(**params).path.split(".")[4] == next(iter(params))

@@ -18,7 +18,6 @@ from tests.core.pickles import torch_file
 from tests.core.tiny import tiny_folder
 
 from .classifiers import counted, sample, save_counting, save_encoder, save_sequence
-from .examples import PAGES, examples, run
 
 
 @pytest.fixture(scope="module")
@@ -227,22 +226,6 @@ def test_models_that_are_refused(make, fault, tmp_path):
         opened(tmp_path, "bad")
 
 
-@pytest.mark.parametrize(
-    ("params", "path"),
-    [
-        ({"path": "x", "revision": "main"}, "revision"),
-        ({"path": ""}, "path"),
-        ({"path": "x", "template": "{prompt}"}, "template"),
-        ({"path": "x", "batch_size": 0}, "batch_size"),
-    ],
-)
-def test_parameters_that_cannot_be_meant(params, path):
-    component = {"name": "good", "kind": "reward_model", "params": params}
-    with pytest.raises(ConfigError) as refused:
-        Rubric(RewardConfig.model_validate({"components": [component]}))
-    assert [one.path for one in refused.value.problems] == [f"reward.components.0.params.{path}"]
-
-
 # ---------------------------------------------------------------------- the record, and the page
 
 
@@ -256,14 +239,6 @@ def test_the_facts_name_the_weights_by_their_hashes(home):
     assert (facts["weights_sha256"], facts["source"], facts["revision"]) == (line, "models/reward", None)
     assert (facts["texts"], facts["tokens"], facts["architecture"]) == (2, 3, "LlamaForSequenceClassification")
     json.dumps(facts, allow_nan=False)
-
-
-PAGE = examples(PAGES / "reward_model.md")
-
-
-@pytest.mark.parametrize("example", PAGE, ids=[one.where for one in PAGE])
-def test_what_the_page_shows_is_so(home, example):
-    run(example, Context(base=home))
 
 
 def test_a_runner_scores_with_it_among_others(home):

@@ -13,7 +13,7 @@ from grpo_core.cli import main
 from grpo_core.errors import SandboxError
 from grpo_core.rewards import Runner, session
 from grpo_core.rewards.session import shared_sandbox
-from tests.core.rewards.programs import PROGRAMS
+from tests.core.rewards.scoring import PROGRAMS
 from tests.core.runs import PLAIN, Setting, make_home, merged, result, rows
 from tests.processes import below, clean_environment, lives, wait_for
 
