@@ -4,13 +4,14 @@ import hashlib
 import json
 
 import pytest
+from transformers import LlamaForSequenceClassification, LlamaForTokenClassification
 
 from grpo_core.rewards.base import Context
 from grpo_core.rewards.process import Process, ProcessParams
 from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
 from tests.core.runs import KILLED, STEPS, forked, merged, rows, setting
 
-from .classifiers import sample, save_sequence, save_token
+from .classifiers import sample, save
 from .judge_server import apart, http, says
 
 KEY = "sk-test-0123456789abcdef"
@@ -19,8 +20,8 @@ SAMPLING = {"group_size": 6, "prompts_per_step": 2, "max_completion_tokens": 6}
 
 @pytest.fixture(scope="module")
 def home(runs_home):
-    save_sequence(runs_home / "reward", seed=1)
-    save_token(runs_home / "steps", seed=1)
+    save(runs_home / "reward", LlamaForSequenceClassification, seed=1)
+    save(runs_home / "steps", LlamaForTokenClassification, seed=1)
     return runs_home
 
 

@@ -3,31 +3,38 @@
 import hashlib
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    LlamaForSequenceClassification,
+)
 
-from grpo_core.config_reward import RewardConfig
-from grpo_core.errors import ConfigError, Interrupted, ModelError
-from grpo_core.rewards import Rubric, Runner
+from grpo_core.errors import ConfigError, ModelError
+from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Context
 from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
 from tests.core.pickles import torch_file
 from tests.core.tiny import tiny_folder
 
-from .classifiers import counted, sample, save_counting, save_encoder, save_sequence
+from .classifiers import counted, sample, save, save_counting, scored
+from .scoring import Stop, rubric_of, stop_after
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     save_counting(folder / "models" / "reward", LlamaForSequenceClassification)
-    save_sequence(folder / "random", seed=1)
-    save_sequence(folder / "three", labels={0: "bad", 1: "so", 2: "good"}, seed=2)
-    save_sequence(folder / "chat", chat=True, seed=1)
-    save_encoder(folder / "encoder")
+    save_counting(folder / "broken", LlamaForSequenceClassification, head=math.nan)
+    save(folder / "random", LlamaForSequenceClassification, seed=1)
+    save(folder / "three", LlamaForSequenceClassification, labels={0: "bad", 1: "so", 2: "good"}, seed=2)
+    save(folder / "chat", LlamaForSequenceClassification, chat=True, seed=1)
+    save(folder / "encoder", BertForSequenceClassification, labels={0: "REWARD"}, seed=3, initializer_range=0.02)
     return folder
 
 
@@ -35,12 +42,8 @@ def opened(home, path="models/reward", **params):
     return RewardModel(RewardModelParams(path=path, **params), Context(base=home))
 
 
-def scored(model, samples):
-    return model.score(samples, lambda: None)
-
-
 def values(model, *completions, prompt=""):
-    return [one.value for one in scored(model, [sample(text, prompt=prompt) for text in completions])]
+    return [score.value for score in scored(model, *completions, prompt=prompt)]
 
 
 def test_the_numbers_are_the_models(home):
@@ -52,21 +55,16 @@ def test_the_numbers_are_the_models(home):
 
 def test_texts_are_filled_into_the_template(home):
     model = opened(home, template="{answer}|{completion}|{prompt}|{other}")
-    (score,) = scored(model, [sample("!{prompt}!", prompt="{answer}", answer="!")])
+    (score,) = scored(model, "!{prompt}!", prompt="{answer}", answer="!")
     assert score.value == pytest.approx(counted("!|!{prompt}!|{answer}|{other}"), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("transform", "value"), [("none", 8 / 3), ("sigmoid", 1 / (1 + math.exp(-8 / 3))), ("softmax", 1)]
-)
-def test_transforms(home, transform, value):
-    assert values(opened(home, transform=transform), "!") == pytest.approx([value], rel=1e-5)
-
-
-def test_passed_is_said_only_where_it_is_asked_for(home):
-    assert [one.passed for one in scored(opened(home), [sample("!")])] == [None]
-    limited = scored(opened(home, pass_at=1.5), [sample("!", prompt=""), sample("no", prompt="")])
-    assert [one.passed for one in limited] == [True, False]
+def test_transforms_and_where_a_text_passes(home):
+    for transform, value in (("none", 8 / 3), ("sigmoid", 1 / (1 + math.exp(-8 / 3))), ("softmax", 1)):
+        assert values(opened(home, transform=transform), "!") == pytest.approx([value], rel=1e-5)
+    assert [score.passed for score in scored(opened(home), "!")] == [None]
+    limited = scored(opened(home, pass_at=1.5), "!", "no", prompt="")
+    assert [score.passed for score in limited] == [True, False]
     assert limited[0].detail == "REWARD 2.667 of 1 tokens"
 
 
@@ -88,14 +86,10 @@ def test_it_gives_what_transformers_gives(home):
 
 
 def test_a_model_without_a_token_to_fill_up_with_reads_one_text_at_a_time(home, tmp_path):
-    folder = save_sequence(tmp_path / "unpadded", seed=1)
-    config = json.loads((folder / "config.json").read_text())
-    config["pad_token_id"] = None
-    (folder / "config.json").write_text(json.dumps(config))
+    save(tmp_path / "unpadded", LlamaForSequenceClassification, seed=1, pad_token_id=None)
     texts = ("4", "a longer one", "")
-    assert values(opened(tmp_path, "unpadded"), *texts) == pytest.approx(
-        values(opened(home, "random"), *texts), abs=1e-5
-    )
+    padded = values(opened(home, "random"), *texts)
+    assert values(opened(tmp_path, "unpadded"), *texts) == pytest.approx(padded, abs=1e-5)
 
 
 # ---------------------------------------------------------------------- labels and chat
@@ -130,13 +124,13 @@ def test_chat_makes_turns_and_nobody_forges_one(home):
 def test_chat_needs_a_template(home, tmp_path):
     with pytest.raises(ConfigError, match="chat template"):
         opened(home, "random", chat=True)
-    folder = save_sequence(tmp_path / "odd", chat=True)
+    folder = save(tmp_path / "odd", LlamaForSequenceClassification, chat=True)
     template = folder / "chat_template.jinja"
     template.write_text("{{ raise_exception('one turn only') }}")
     with pytest.raises(ConfigError, match="one turn only"):
         opened(tmp_path, "odd", chat=True)
     template.write_text("{% if 'bad' in messages[1]['content'] %}{{ raise_exception('no') }}{% endif %}x")
-    good, bad = scored(opened(tmp_path, "odd", chat=True), [sample("good"), sample("bad")])
+    good, bad = scored(opened(tmp_path, "odd", chat=True), "good", "bad")
     assert good.error is None
     assert bad.error_class == "sample"
 
@@ -145,63 +139,47 @@ def test_chat_needs_a_template(home, tmp_path):
 
 
 def test_a_text_is_never_cut(home):
-    fits, long = scored(opened(home), [sample("x" * 64, prompt=""), sample("x" * 65, prompt="")])
+    fits, long = scored(opened(home), "x" * 64, "x" * 65, prompt="")
     assert fits.error is None
     assert (long.error_class, long.value) == ("sample", None)
-    assert all(number in (long.error or "") for number in ("65", "64"))
-    (short,) = scored(opened(home, max_tokens=3), [sample("abcd", prompt="")])
+    assert all(number in long.error for number in ("65", "64"))
+    (short,) = scored(opened(home, max_tokens=3), "abcd", prompt="")
     assert short.error_class == "sample"
 
 
-@pytest.mark.parametrize("completion", ["\ud800", "a\x00b", ""])
-def test_texts_that_no_tokenizer_reads(home, completion):
-    bad, good = scored(opened(home, template="{completion}"), [sample(completion), sample("!")])
-    assert (bad.error_class, good.error_class) == ("sample", None)
-
-
-def test_a_number_that_is_none_is_an_error(home, tmp_path):
-    folder = save_counting(tmp_path / "broken", LlamaForSequenceClassification)
-    model = LlamaForSequenceClassification.from_pretrained(folder)
-    with torch.no_grad():
-        model.score.weight.fill_(math.nan)
-    model.save_pretrained(folder)
-    (score,) = scored(opened(tmp_path, "broken"), [sample("!")])
-    assert (score.error_class, "nan" in (score.error or "")) == ("value", True)
+def test_texts_that_no_tokenizer_reads_and_a_number_that_is_none(home):
+    *bad, good = scored(opened(home, template="{completion}"), "\ud800", "a\x00b", "", "!")
+    assert ([score.error_class for score in bad], good.error_class) == (["sample"] * 3, None)
+    (score,) = scored(opened(home, "broken"), "!")
+    assert (score.error_class, "nan" in score.error) == ("value", True)
 
 
 def test_it_stops_when_asked_to(home):
-    model, asked = opened(home, batch_size=1), iter([None] * 5)
-
-    def check():
-        if next(asked, "stop") == "stop":
-            raise Interrupted("stop")
-
-    with pytest.raises(Interrupted):
-        model.score([sample("!")] * 4, check)
+    with pytest.raises(Stop):
+        opened(home, batch_size=1).score([sample("!")] * 4, stop_after(5))
 
 
 # ---------------------------------------------------------------------- models that are refused
 
 
-def language_model(folder):
-    tiny_folder(folder)  # transformers would make up a head
+sequence = partial(save, kind=LlamaForSequenceClassification)
 
 
 def pickled(folder):
-    (save_sequence(folder) / "training.bin").write_bytes(torch_file())
+    (sequence(folder) / "training.bin").write_bytes(torch_file())
 
 
 def adapted(folder):
-    (save_sequence(folder) / "adapter_config.json").write_text("{}")
+    (sequence(folder) / "adapter_config.json").write_text("{}")
 
 
 def torn(folder):
-    weights = save_sequence(folder) / "model.safetensors"
+    weights = sequence(folder) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
 
 
 def with_code(folder):
-    config = json.loads((save_sequence(folder) / "config.json").read_text())
+    config = json.loads((sequence(folder) / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.M"}
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
     (folder / "own.py").write_text("raise SystemExit('this code ran')")
@@ -211,7 +189,8 @@ def with_code(folder):
     ("make", "fault"),
     [
         (lambda folder: None, "no model folder"),
-        (language_model, "score.weight"),
+        # Of a language model transformers would make up a head.
+        (tiny_folder, "score.weight"),
         (Path.mkdir, "config.json"),
         (pickled, "training.bin"),
         (adapted, "adapters"),
@@ -231,7 +210,7 @@ def test_models_that_are_refused(make, fault, tmp_path):
 
 def test_the_facts_name_the_weights_by_their_hashes(home):
     model = opened(home)
-    scored(model, [sample("ab", prompt=""), sample("c", prompt="")])
+    scored(model, "ab", "c", prompt="")
     facts = model.facts()
     weights = hashlib.sha256((home / "models" / "reward" / "model.safetensors").read_bytes()).hexdigest()
     line = hashlib.sha256(f"{weights}  model.safetensors\n".encode()).hexdigest()
@@ -243,13 +222,10 @@ def test_the_facts_name_the_weights_by_their_hashes(home):
 
 def test_a_runner_scores_with_it_among_others(home):
     params = {"path": "models/reward", "template": "{completion}"}
-    components = [
-        {"name": "good", "kind": "reward_model", "weight": 0.5, "params": params},
-        {"name": "right", "kind": "exact", "params": {"extract": "whole"}},
-    ]
-    rubric = Rubric(RewardConfig.model_validate({"components": components}))
+    model = {"kind": "reward_model", "weight": 0.5, "params": params}
+    rubric = rubric_of(model, {"kind": "exact", "params": {"extract": "whole"}})
     assert not rubric.needs_sandbox
     with Runner(rubric, Context(base=home)) as runner:
         wrong, right = runner.score([sample("!"), sample("4")])
         assert (wrong.reward, right.reward) == (pytest.approx(4 / 3), 1)
-        assert runner.facts()["good"]["texts"] == 2
+        assert runner.facts()["c0"]["texts"] == 2
