@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core.config import RewardConfig
 from grpo_core.data import Problem
-from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.math_symbolic import _parse, _readable
-from tests.core.rewards import patience
-from tests.core.rewards.scoring import scored, value
+from tests.core.rewards.scoring import patient_with_rules, rubric_of, scored, value
 from tests.tables import cases
 
 ANSWERS: list[str] = [case.values[0] for case in cases("math_answers", "answer")]
@@ -51,15 +49,13 @@ HANGING = [
 
 @pytest.mark.parametrize("hanging", [HANGING[:1], pytest.param(HANGING, marks=pytest.mark.slow)], ids=["one", "all"])
 def test_what_hangs_is_killed_and_the_next_sample_is_scored(monkeypatch, hanging):
-    patience.aside(monkeypatch, hanging.__contains__)
-    config = {
-        "components": [{"name": "a", "kind": "math", "params": {"extract": "whole"}}],
-        "limits": {"deadline_seconds": 1, "workers": 1},
-    }
+    patient_with_rules(monkeypatch, hanging.__contains__)
+    limits = {"deadline_seconds": 1, "workers": 1}
+    rubric = rubric_of({"kind": "math", "params": {"extract": "whole"}}, limits=limits)
     problem = Problem("p", "q", r"\frac{x}{2}")
     texts = [text for hang in hanging for text in (hang, "x/2")]
-    with Runner(Rubric(RewardConfig.model_validate(config))) as runner:
-        ends = [one.components["a"] for one in runner.score([Unscored(problem, text) for text in texts])]
+    with Runner(rubric) as runner:
+        ends = [one.components["c0"] for one in runner.score([Unscored(problem, text) for text in texts])]
     assert [one.value for one in ends[1::2]] == [1] * len(hanging)
     assert all(one.error_class in (None, "timeout", "memory") for one in ends[0::2]), ends
     assert all(one.value in (0, None) for one in ends[0::2]), ends

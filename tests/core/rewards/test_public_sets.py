@@ -5,28 +5,17 @@ from functools import cache
 
 import pytest
 
-from grpo_core.config import RewardConfig
 from grpo_core.data import Problem, load_problems
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
-from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.numeric import parse_number
 from tests.needs import TEST_DATA, needs
+from tests.tables import cases
 
-# MGSM's files hold no worked solutions: the answer stands in a sentence of the problem's language.
-SENTENCES = {
-    "bn": "সুতরাং উত্তর হল {}।",
-    "de": "Die Antwort ist also {}.",
-    "en": "So the answer is {}.",
-    "es": "Entonces la respuesta es {}.",
-    "fr": "La réponse est donc {}.",
-    "ja": "したがって、答えは{}です。",
-    "ru": "Значит, ответ: {}.",
-    "sw": "Kwa hiyo jibu ni {}.",
-    "te": "కాబట్టి సమాధానం {}.",
-    "th": "ดังนั้นคำตอบคือ {}",
-    "zh": "所以答案是{}。",
-}
+from .scoring import rubric_of
+
+SENTENCES = dict(case.values for case in cases("language_sentences", "language", "sentence"))
 FORMS = {
     "last_number": "{}",
     "hashes": "{}\n#### {}",
@@ -64,8 +53,7 @@ def drawn(solved, size):
 
 
 def rewards(kind, params, samples):
-    config = {"components": [{"name": "right", "kind": kind, "params": params}]}
-    with Runner(Rubric(RewardConfig.model_validate(config))) as runner:
+    with Runner(rubric_of({"kind": kind, "params": params})) as runner:
         return [one.reward for one in runner.score(samples)]
 
 
@@ -95,8 +83,7 @@ def test_every_answer_earns_its_own_problem_and_not_the_next(load, extract, size
 
 @SIZES
 def test_the_language_of_each_sentence_is_paid(size):
-    samples = []
-    for problem, _ in drawn(mgsm(), size):
-        samples.append(Unscored(problem, SENTENCES[problem.id.partition("-")[0]].format(7)))
+    problems = [problem for problem, _ in drawn(mgsm(), size)]
+    samples = [Unscored(problem, SENTENCES[problem.id.partition("-")[0]].format(7)) for problem in problems]
     paid = rewards("language", {"least_letters": 5}, samples)
     assert sum(reward == 1 for reward in paid) >= 0.996 * len(samples)
