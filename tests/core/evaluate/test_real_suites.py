@@ -66,13 +66,6 @@ def test_scores_are_near_zero_with_their_intervals(run, phase):
         scores[item.slice.startswith("contrast_")].append(item.score)
     assert sum(scores[True]) == 0
     assert sum(scores[False]) / 250 > 0.9
-
-
-def test_before_and_after_are_comparable(run):
-    before, after = (measured_in(run / "evals" / f"{phase}.jsonl") for phase in ("before", "after"))
-    for one, other in zip(before, after, strict=True):
-        assert one.result.protocol == other.result.protocol
-        assert [item.problem_id for item in one.items] == [item.problem_id for item in other.items]
     data = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["data"]
     assert data["suites"]["mgsm"]["clusters"] == 20
     assert all(data["overlap"][name]["counts"]["touched"] == 0 for name in ("gsm8k", "mgsm", "xstest"))

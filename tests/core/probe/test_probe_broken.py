@@ -7,8 +7,8 @@ from grpo_core.errors import DataError
 from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards.runner import Runner
-from tests.core.rewards import patience
 from tests.core.rewards.judge_server import Server, says
+from tests.core.rewards.scoring import Stop, patient_with_boxes, stop_after
 from tests.tables import cases
 
 from .probing import component, paid, probed, rubric_of
@@ -20,27 +20,19 @@ def python(body, **rest):
     return rubric_of(component("python", source=f"def verify(sample):\n{lines}\n"), **rest)
 
 
-def given(last):
-    """The body of a verifier that looks at what stands in the last answer tag."""
-    return f'given = sample.completion.split("<answer>")[-1].split("</answer>")[0].strip()\n{last}'
+FIELDS = ("reward", "verifier", "limit", "verdict", "pays", "spares", "alone", "calibration")
 
 
-@pytest.mark.parametrize(
-    ("reward", "verifier", "limit", "pays", "spares"),
-    cases("probe/broken", "reward", "verifier", "limit", "pays", "spares"),
-)
-def test_a_broken_verifier_is_caught(reward, verifier, limit, pays, spares):
-    rubric = python(verifier) if verifier else rubric_of(component(**reward or {}))
+@pytest.mark.parametrize(FIELDS, cases("probe/broken", *FIELDS))
+def test_a_broken_verifier_is_caught(reward, verifier, limit, verdict, pays, spares, alone, calibration):
+    rubric = python(verifier) if verifier else rubric_of(component(**reward))
     report = probed(rubric, **({"limit": limit} if limit else {}))
-    assert report.verdict == "pays_wrong"
-    assert set(pays) <= set(report.pays_wrong)
+    assert report.verdict == (verdict or "pays_wrong")
+    assert set(pays or []) <= set(report.pays_wrong)
+    assert not alone or set(pays) == set(report.pays_wrong)
     assert not set(spares or []) & paid(report)
-
-
-def test_the_first_answer_counts():
-    body = 'import re\nfound = re.search(r"<answer>(.*?)</answer>", sample.completion)'
-    report = probed(python(f"{body}\nreturn found is not None and found[1].strip() == sample.answer"), limit=10)
-    assert set(report.pays_wrong) == {"gold_taken_back"}
+    expected = calibration or {}
+    assert {name: getattr(report.calibration, name) for name in expected} == expected
 
 
 def test_a_verifier_that_gives_another_number_each_time():
@@ -78,7 +70,7 @@ def test_a_verifier_that_hangs_is_given_up():
 
 
 def test_one_that_hangs_at_times_is_told_by_class(monkeypatch):
-    patience.boxed(monkeypatch, lambda completion: not completion)
+    patient_with_boxes(monkeypatch, lambda completion: not completion)
     body = (
         "while not sample.completion:\n    pass\nreturn '<answer>' + sample.answer + '</answer>' in sample.completion"
     )
@@ -92,27 +84,6 @@ def test_on_error_fail_does_not_end_the_probe():
     report = probed(python("assert sample.completion\nreturn 0", on_error="fail"), limit=3)
     assert report.verdict == "rejects_right"
     assert sum(report.errors.values()) > 0
-
-
-def test_right_answers_that_nothing_is_paid_for():
-    report = probed(python("return 0"), limit=5)
-    assert (report.verdict, report.calibration.form, report.of("as_given").rate) == ("rejects_right", None, 1.0)
-    assert report.calibration.nominal
-
-
-def test_wrong_is_minus_one():
-    """Nothing is what wrong answers earn; so 0 is already half, and half is not paid."""
-    fair = probed(python(given("return 1 if given == sample.answer else -1")), limit=5)
-    assert (fair.verdict, fair.calibration.low, fair.calibration.full) == ("clean", -1.0, 1.0)
-    kind = probed(python(given("return 1 if given == sample.answer else 0.5 if not given else -1")), limit=5)
-    assert "form_empty" in kind.pays_wrong
-
-
-def test_one_large_penalty_hides_nothing():
-    body = "if len(sample.completion) > 1500:\n    return -1000\nreturn sample.answer in sample.completion"
-    report = probed(python(body), limit=5)
-    assert report.calibration.low == 0.0
-    assert "gold_in_list" in report.pays_wrong
 
 
 def test_a_judge_that_says_yes(monkeypatch):
@@ -132,12 +103,6 @@ def test_problems_that_the_reward_cannot_read(problems):
 
 
 def test_a_check_may_stop_it():
-    class Stopped(Exception):
-        pass
-
-    def check():
-        raise Stopped
-
     rubric = rubric_of(component("numeric"))
-    with pytest.raises(Stopped), Runner(rubric) as runner:
-        probe_rubric(rubric, problems_builtin(rubric), runner=runner, check=check)
+    with pytest.raises(Stop), Runner(rubric) as runner:
+        probe_rubric(rubric, problems_builtin(rubric), runner=runner, check=stop_after(0))

@@ -26,29 +26,14 @@ def one(name, family, n, paid, *, rule="told", errors=0):
     )
 
 
-def calibration(*, nominal=False):
-    return Calibration(form="r1", full=1.0, low=0.0, nominal=nominal, tried=())
-
-
 @pytest.mark.parametrize(("rule", "paid", "n", "held"), cases("probe/holds", "rule", "paid", "n", "held"))
 def test_when_a_class_holds_a_verifier_back(rule, paid, n, held):
     assert holds(rule, paid, n) is held
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "counts"),
-    [
-        ([1, 1, 1], [0, 0, 1], (1.0, 0.0, False)),
-        ([0, 0, 1], [0, 0], (1.0, 0.0, False)),  # only those that earn anything count
-        ([1, 1], [-1, -1, -1], (1.0, -1.0, False)),
-        ([1, 1], [0, 0, -1000], (1.0, 0.0, False)),  # one large penalty moves nothing
-        ([10, 8], [0, 0], (9.0, 0.0, False)),
-        ([0, 0], [0, 1], (2.0, 0.0, True)),
-        ([], [0], (2.0, 0.0, True)),
-    ],
-)
+@pytest.mark.parametrize(("right", "wrong", "counts"), cases("probe/counts", "right", "wrong", "counts"))
 def test_what_counts_as_all_and_as_nothing(right, wrong, counts):
-    assert what_counts(right, wrong, nominal=2.0) == counts
+    assert what_counts(right, wrong, nominal=2.0) == tuple(counts)
 
 
 def test_paid_is_more_than_half():
@@ -64,10 +49,16 @@ def test_the_first_verdict_that_applies():
     held = one("empty", "false_positive", 20, 1, rule="any")
     clean = one("plus_one", "false_positive", 20, 1, rule="some")
 
-    def verdict(*classes, reference=right, nominal=False, **counts):
-        counted = {"calls": 100, "unscored": 0, **counts}
-        return verdict_of(list(classes), reference, calibration(nominal=nominal), **counted)[0]
+    def judged(*classes, reference=right, nominal=False, unscored=0):
+        basis = Calibration(form="r1", full=1.0, low=0.0, nominal=nominal, tried=())
+        return verdict_of(list(classes), reference, basis, calls=100, unscored=unscored)
 
+    def verdict(*classes, **more):
+        return judged(*classes, **more)[0]
+
+    (reason,) = judged(held, reference=None)[1]
+    assert "1 of 20" in reason
+    assert "empty" in reason
     assert verdict(held, clean) == "pays_wrong"
     assert verdict(held, unscored=100) == "pays_wrong"
     assert verdict(clean) == "clean"
@@ -78,15 +69,6 @@ def test_the_first_verdict_that_applies():
     assert verdict(clean, nominal=True) == "rejects_right"
     assert verdict(clean, reference=one("as_given", "false_negative", 20, 19)) == "clean"
     assert verdict(clean, reference=one("as_given", "false_negative", 20, 18)) == "rejects_right"
-
-
-def test_a_reason_names_the_class():
-    _, reasons = verdict_of(
-        [one("empty", "false_positive", 20, 3, rule="any")], None, calibration(), calls=20, unscored=0
-    )
-    (reason,) = reasons
-    assert "3 of 20" in reason
-    assert "empty" in reason
 
 
 def test_scored_twice():

@@ -108,8 +108,7 @@ for _ in range(5):
 
 
 def test_folders_however_deep_or_closed_are_removed(sandboxes):
-    program = PROGRAMS["folders deep and closed"]
-    ran = sandboxes("landlock").run(program)
+    ran = sandboxes("landlock").run(PROGRAMS["folders deep and closed"])
     folder = Path(ran.stdout.decode().strip()).parent
     assert folder.name.startswith("cohort-box-"), ran
     assert not folder.exists()

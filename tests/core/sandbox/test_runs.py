@@ -14,6 +14,9 @@ from tests.tables import cases
 
 from .conftest import PATIENT, PROGRAMS, needs_groups
 
+MANY = int(os.environ.get("COHORT_TEST_SANDBOX_RUNS", "10000"))
+"""How many harmless programs the slow form runs."""
+
 
 def test_output_status_and_arguments(each):
     ran = each.run("import sys; print(sys.argv[1:]); sys.stderr.write('oh'); sys.exit(7)", arguments=["a", "b c"])
@@ -31,14 +34,12 @@ def test_input(each, boxes):
 
 def test_files_can_be_read_and_imported_not_written(each):
     files = {"data/a.txt": b"A", "helper.py": b"def twice(n): return 2 * n"}
-    program = PROGRAMS["reads and writes"]
-    assert each.run(program, files=files).stdout.splitlines() == [b"8 A", b"refused", b"refused", b"refused"]
-
-
-@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "program.py", "a\0b"])
-def test_files_beside_the_box_are_refused(boxes, name):
-    with pytest.raises(SandboxError):
-        boxes.run("", files={name: b""})
+    assert each.run(PROGRAMS["reads and writes"], files=files).stdout.splitlines() == [
+        b"8 A",
+        b"refused",
+        b"refused",
+        b"refused",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,27 +107,30 @@ def test_packages_are_there_only_when_asked_for(each):
     assert b"No module named 'pydantic'" in each.run("import pydantic", packages=["mpmath"]).stderr
 
 
-@pytest.mark.parametrize("package", ["no-such-thing", "cohort-grpo"])
-def test_packages_that_have_no_files_here_are_named(boxes, package):
-    with pytest.raises(SandboxError, match=package):
-        boxes.run("", packages=[package])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"files": {name: b""}} for name in ("../x", "/x", "a/../../x", "", "program.py", "a\0b")),
+        *({"packages": [name]} for name in ("no-such-thing", "cohort-grpo")),
+    ],
+    ids=str,
+)
+def test_files_outside_the_box_and_packages_without_files_are_refused(boxes, given):
+    with pytest.raises(SandboxError, match=given.get("packages", [None])[0]):
+        boxes.run("", **given)
 
 
-def test_ordinary_python_works(each):
-    program = PROGRAMS["ordinary"]
-    ran = each.run(program)
+def test_ordinary_python_works_in_several_threads_at_once(each):
+    ran = each.run(PROGRAMS["ordinary"])
     assert json.loads(ran.stdout or b"null") == [5, [1, 2], 3, "4\n", [1]], ran
+    with ThreadPoolExecutor(4) as pool:
+        printed = [ran.stdout for ran in pool.map(lambda n: each.run(f"print({n})"), range(20))]
+    assert printed == [b"%d\n" % n for n in range(20)]
 
 
 def test_multiprocessing_s_queues_work_in_boxes_of_bubblewrap(boxes):
     program = "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, 2]))"
     assert boxes.run(program).stdout == b"[1, 2]\n"
-
-
-def test_several_threads_run_at_once(each):
-    with ThreadPoolExecutor(4) as pool:
-        printed = [ran.stdout for ran in pool.map(lambda n: each.run(f"print({n})"), range(20))]
-    assert printed == [b"%d\n" % n for n in range(20)]
 
 
 def test_hashes_are_the_same_in_every_box(each):
@@ -140,3 +144,21 @@ def test_hashes_are_the_same_in_every_box(each):
 def test_limits_that_mean_nothing_are_refused(limit):
     with pytest.raises(ValueError, match=next(iter(limit))):
         Limits(**limit)
+
+
+@pytest.mark.parametrize("runs", [100, pytest.param(MANY, marks=pytest.mark.slow, id="many")])
+def test_no_innocent_program_meets_trouble_of_ours(boxes, runs):
+    """For such trouble is an innocent sample without a score."""
+    programs, limits = cases("sandbox/innocent", "program", "adds"), replace(PATIENT, processes=8)
+
+    def trouble(n):
+        program, adds = programs[n % len(programs)].values
+        try:
+            ran = boxes.run(program, arguments=[str(n)], stdin=b"%d\n" % n, limits=limits)
+        except SandboxError as error:
+            return f"{n}: {error}"
+        right = (ran.end, ran.status, ran.stdout) == ("exited", 0, b"%d\n" % (n + adds))
+        return None if right else f"{n}: {ran}"
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [text for text in pool.map(trouble, range(runs)) if text] == []

@@ -5,6 +5,7 @@ import pytest
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, self_test, trials
 from tests.needs import needs
+from tests.tables import cases
 
 from .conftest import PATIENT, made, unfiltered_bubblewrap
 
@@ -40,10 +41,7 @@ def test_a_forced_choice_is_never_replaced(monkeypatch):
     for refused in (report, Report("landlock", "Landlock ABI 7", (), (), "", "")):
         with pytest.raises(SandboxError, match="bubblewrap"):
             find_sandbox(refused)
-
-
-def test_a_choice_that_nobody_knows_is_refused(monkeypatch):
-    monkeypatch.setenv(choice.CHOICE, "none")
+    monkeypatch.setenv(choice.CHOICE, "none")  # which nobody knows
     report = self_test()
     assert (report.level, choice.CHOICE in report.fix) == ("none", True)
 
@@ -73,17 +71,10 @@ def test_reports_survive_json_and_nothing_else_is_taken():
             Report.from_json(report.to_json() | wrong)
 
 
-@pytest.mark.parametrize(
-    ("message", "most", "apparmor", "container", "fix"),
-    [
-        ("bubblewrap is not installed", 1000, 0, False, "apt-get install bubblewrap"),
-        ("bwrap: Unknown option --disable-userns", 1000, 0, False, "0.8 or newer"),
-        ("bwrap: setting up uid map: Permission denied", 1000, 0, False, "make no namespaces"),
-        ("bwrap: setting up uid map: Permission denied", 1000, 1, False, "/etc/apparmor.d/bwrap"),
-        ("bwrap: setting up uid map: Permission denied", 1000, 0, True, "seccomp=unconfined"),
-        ("bwrap: setting up uid map: Permission denied", 0, 0, True, "max_user_namespaces"),
-    ],
-)
+FIELDS = ("message", "most", "apparmor", "container", "fix")
+
+
+@pytest.mark.parametrize(FIELDS, cases("sandbox/advice", *FIELDS))
 def test_advice_follows_what_failed(monkeypatch, message, most, apparmor, container, fix):
     numbers = {advice._MOST: most, advice._CLONE: 1, advice._APPARMOR: apparmor}
     monkeypatch.setattr(advice, "_number", numbers.get)
