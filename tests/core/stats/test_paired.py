@@ -15,16 +15,10 @@ def table(*, fixed, broken, both_right, both_wrong):
     return before, after
 
 
-@pytest.mark.parametrize(
-    ("b", "c", "p"),
-    [(1, 10, 0.01171875), (10, 1, 0.01171875), (0, 0, 1), (5, 5, 1), (0, 5, 0.0625), (0, 6, 0.03125), (2, 8, 0.109375)],
-)
-def test_mcnemar(b, c, p):
-    """2·(1+11)/2¹¹, 2/2⁵, 2/2⁶, 2·(1+10+45)/2¹⁰."""
-    assert mcnemar_exact(b, c) == p
-
-
-def test_mcnemar_with_many_pairs_does_not_overflow():
+def test_mcnemar():
+    """2·(1+11)/2¹¹, 2/2⁵, 2/2⁶, 2·(1+10+45)/2¹⁰; and many pairs do not overflow."""
+    for b, c, p in ((1, 10, 0.01171875), (0, 0, 1), (5, 5, 1), (0, 5, 0.0625), (0, 6, 0.03125), (2, 8, 0.109375)):
+        assert mcnemar_exact(b, c) == mcnemar_exact(c, b) == p
     assert 0 < mcnemar_exact(4800, 5200) < 1e-4
 
 
@@ -38,11 +32,6 @@ def test_paired_counts_and_interval():
     assert result.centre == pytest.approx(0.0882353, abs=1e-7)
     assert result.standard_error == pytest.approx(0.0328188, abs=1e-7)
     assert (result.low, result.high) == pytest.approx((0.0239116, 0.1525590), abs=1e-6)
-
-
-def test_smallest_visible_difference():
-    # 250 problems, a fifth of them changed: 2.8016·√(51/252)/√252 = 0.0794; the plain form 2.8·√0.2/√250 gives 0.0792.
-    assert paired(*table(fixed=25, broken=25, both_right=100, both_wrong=100)).mde == pytest.approx(0.0794, abs=5e-5)
 
 
 def test_no_change_at_all_is_not_certainty():
@@ -70,33 +59,27 @@ def test_swapping_before_and_after_mirrors(pairs):
     assert -1 <= there.low <= there.high <= 1
 
 
-@pytest.mark.parametrize(("before", "after"), [([1], [1, 0]), ([], []), ([1.5], [0]), ([math.nan], [0])])
-def test_paired_refuses_nonsense(before, after):
-    with pytest.raises(ValueError):
-        paired(before, after)
-
-
-def test_planned_detectable_difference():
+def test_detectable_differences_seen_and_planned():
+    # 250 problems, a fifth of them changed: 2.8016·√(51/252)/√252 = 0.0794; the plain form 2.8·√0.2/√250 gives 0.0792.
+    assert paired(*table(fixed=25, broken=25, both_right=100, both_wrong=100)).mde == pytest.approx(0.0794, abs=5e-5)
     # 2.801585·√(0.2/250) = 0.07924, 2.801585·√(0.1/1319) = 0.02439
     assert detectable(250, 0.2) == pytest.approx(0.07924, abs=5e-6)
     assert detectable(1319, 0.1) == pytest.approx(0.02439, abs=5e-6)
+    for before, after in (([1], [1, 0]), ([], []), ([1.5], [0]), ([math.nan], [0])):
+        with pytest.raises(ValueError):
+            paired(before, after)
     for n, discordance in ((0, 0.2), (10, 0.0), (10, 1.5)):
         with pytest.raises(ValueError, match="detectable needs"):
             detectable(n, discordance)
 
 
-def test_tango_of_pairs_that_all_agree():
-    """With no discordant pair the bound has a closed form: −z²/(n + z²); 54 pairs: −3.8415/57.8415 = −0.0664."""
+def test_tango_by_hand():
+    # With no discordant pair the bound has a closed form: −z²/(n + z²); 54 pairs: −3.8415/57.8415 = −0.0664.
     assert tango_lower(0, 0, 54, Z95) == pytest.approx(-0.06641, abs=5e-6)
     assert tango_lower(0, 0, 1000, 1.6448536) == pytest.approx(-2.7055434 / 1002.7055434, abs=1e-9)
-
-
-def test_tango_at_no_difference_is_mcnemars_statistic():
+    # At no difference it is McNemar's statistic.
     assert tango_z(30, 12, 500, 0.0) == pytest.approx((30 - 12) / math.sqrt(30 + 12))
     assert tango_z(0, 0, 10, 0.0) == 0
-
-
-def test_tango_by_hand():
     # none fixed, 2 broken of 100, δ −0.05: A = 200, B = −2 + 202·(−0.05) = −12.1, C = −2·(−0.05)·1.05 = 0.105
     # q = (√(146.41 − 84) + 12.1)/400 = 0.05; variance 100·(0.1 − 0.0525) = 4.75; z = (−2 + 5)/√4.75 = 1.3765
     assert tango_z(0, 2, 100, -0.05) == pytest.approx(1.37649, abs=5e-6)
