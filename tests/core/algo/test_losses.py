@@ -1,14 +1,18 @@
 """Each policy loss at numbers worked out by hand: its value, its slope, and where it says it was held back."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from grpo_core.algo.losses import policy_loss
 from grpo_core.algo.losses.clip import clipped
+from grpo_core.config import RunConfig
 from grpo_core.config_mixes import AGGREGATIONS
+from grpo_core.yaml_text import parse_yaml
 from tests.core.algo.toy import PAIRS, algorithm, gradient, policy_weights, tokens_of
 from tests.tables import cases
 
@@ -153,3 +157,19 @@ def test_a_long_row_is_summed_exactly_enough_in_float32():
     assert loss == pytest.approx(-math.exp(each), abs=1e-7)
     product = policy_loss(tokens, algorithm("sequence_ratio")).loss_N[0].item()
     assert product == pytest.approx(-math.exp(30_000 * each), rel=1e-5)
+
+
+# ---------------------------------------------------------------------- the pages on losses
+
+PAGES = sorted((Path(__file__).resolve().parents[3] / "docs/losses").glob("*.md"))
+PARTS = {"model": {"path": "models/demo"}, "data": {"path": "train.jsonl"}, "eval": {"holdout": 8}}
+PARTS["reward"] = {"components": [{"name": "right", "kind": "numeric"}, {"name": "sums", "kind": "equations"}]}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_run_accepts_the_configurations_of_a_page(page):
+    for snippet in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        given = parse_yaml(snippet)
+        config = RunConfig.from_dict({**PARTS, **given})
+        for name, value in given.get("algorithm", {}).items():
+            assert isinstance(value, dict) or getattr(config.algorithm, name) == value

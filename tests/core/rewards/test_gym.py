@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from grpo_core.config_reward import RewardConfig
 from grpo_core.data import Problem, gym, scan_problems
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.rewards import Rubric, Runner, Unscored
+from grpo_core.rewards import Runner, Unscored
 from tests.needs import needs
+
+from .scoring import rubric_of
 
 PAYS_ANY = {"game_of_life_halting"}
 """In 0.1.25 its scorer pays whatever is no answer to it; docs/tasks.md says so."""
@@ -16,8 +17,7 @@ SOME = ("chain_sum", "game_of_life_halting", "sudoku")
 
 
 def rubric(**params):
-    components = [{"name": "task", "kind": "reasoning_gym", "params": params}]
-    return Rubric(RewardConfig.model_validate({"components": components, "limits": {"workers": 2}}))
+    return rubric_of({"name": "task", "kind": "reasoning_gym", "params": params}, limits={"workers": 2})
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,9 @@ def made(name, size=2, **more):
 
 def scored(runner, problems, *answers):
     """Each problem's score, with the answers in tags."""
-    samples = [
-        Unscored(problem, f"<think>so</think><answer>{answer}</answer>")
-        for problem, answer in zip(problems, answers, strict=True)
-    ]
-    return [one.components["task"] for one in runner.score(samples)]
+    texts = [f"<think>so</think><answer>{answer}</answer>" for answer in answers]
+    scored = runner.score([Unscored(*pair) for pair in zip(problems, texts, strict=True)])
+    return [one.components["task"] for one in scored]
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(gym.NAMES, marks=pytest.mark.slow)], ids=["some", "all"])
@@ -54,7 +52,7 @@ def test_a_task_pays_its_own_answers_and_not_a_wrong_one(runner, names):
     assert {(one.value, one.detail) for one in none} == {(0, "no <answer>…</answer>")}
 
 
-def test_the_list_is_what_reasoning_gym_has():
+def test_the_list_is_what_reasoning_gym_has_and_a_seed_decides_the_problems():
     """At least sixty tasks were asked for."""
     needs("reasoning-gym")
     from reasoning_gym.factory import DATASETS
@@ -62,10 +60,6 @@ def test_the_list_is_what_reasoning_gym_has():
     assert len(gym.NAMES) == len(set(gym.NAMES)) == 97
     assert set(gym.NAMES) | set(gym.LEFT_OUT) == set(DATASETS)
     assert not set(gym.NAMES) & set(gym.LEFT_OUT)
-
-
-def test_same_arguments_same_problems():
-    needs("reasoning-gym")
     one, again, other = (list(gym.problems("chain_sum", size=5, seed=seed)) for seed in (1, 1, 2))
     assert one == again != other
     assert len({json.loads(line)["id"] for line in one}) == 5
@@ -105,19 +99,13 @@ def test_what_an_answer_evaluates_meets_no_other_sample(runner):
         scored(runner, [hostile], "().__class__.__base__.__subclasses__()")
 
 
-def test_dataset_without_the_task_s_field_is_refused():
+def test_what_is_refused():
     with pytest.raises(DataError, match="problem p has no 'task'"):
         rubric().check_problems([Problem("p", "q", "a")])
-
-
-@pytest.mark.parametrize("size", [0, 100_001])
-def test_sizes_that_cannot_be(size):
-    with pytest.raises(ConfigError, match="1 to 100,000"):
-        next(gym.problems("gcd", size=size, seed=0))
-
-
-@pytest.mark.parametrize(("params", "match"), [({"terms": 3}, "max_terms"), ({"seed": 3}, "seed is given apart")])
-def test_parameters_that_the_task_does_not_have(params, match):
+    for size in (0, 100_001):
+        with pytest.raises(ConfigError, match="1 to 100,000"):
+            next(gym.problems("gcd", size=size, seed=0))
     needs("reasoning-gym")
-    with pytest.raises(ConfigError, match=match):
-        next(gym.problems("chain_sum", size=1, seed=0, params=params))
+    for params, match in (({"terms": 3}, "max_terms"), ({"seed": 3}, "seed is given apart")):
+        with pytest.raises(ConfigError, match=match):
+            next(gym.problems("chain_sum", size=1, seed=0, params=params))

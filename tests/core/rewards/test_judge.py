@@ -35,13 +35,11 @@ def test_what_is_asked(judging):
     assert {name: body[name] for name in expected} == expected
     assert body["messages"][0] == {"role": "system", "content": "Be strict."}
     # SHA-256 of "7": 7902699be42c8a8e46fbbb4501726517e86b22c56a189f7625a6da49081b2451
-    asked = body["messages"][1]["content"]
-    assert "Question:\n2+2?\n\nReference answer:\n4\n" in asked
-    assert "\n[7902699be42c]\n7\n[7902699be42c]\n" in asked
-    assert "from 0 (wrong" in asked
-
-
-def test_a_completion_that_names_places_is_left_as_it_is(judging):
+    question = body["messages"][1]["content"]
+    assert "Question:\n2+2?\n\nReference answer:\n4\n" in question
+    assert "\n[7902699be42c]\n7\n[7902699be42c]\n" in question
+    assert "from 0 (wrong" in question
+    # A completion that names a field of the template is left as it is.
     judge, server = judging(lambda _: says("Score: 1"), template="{completion}|{answer}|{unknown}")
     judge.score([Unscored(Problem("p", "{completion}", "{prompt}"), "{answer}{mark}")], lambda: None)
     assert server.seen[0].asked == "{answer}{mark}|{prompt}|{unknown}"
@@ -60,13 +58,10 @@ def test_the_usual_pattern(text, score):
             by_pattern(text, pattern)
 
 
-def test_a_pattern_that_takes_for_ever_is_stopped(monkeypatch):
+def test_a_field_of_the_last_object_that_has_it_and_a_pattern_that_takes_for_ever(monkeypatch):
     monkeypatch.setattr("grpo_core.rewards.judge_score._PATTERN_SECONDS", 0.2)
     with pytest.raises(NoScore, match="takes more than"):
         by_pattern("a" * 5000 + "!", "(?:a|aa)+$")
-
-
-def test_a_field_of_the_last_object_that_has_it():
     text = 'So {"score": 1}.\n```json\n{"why": {"score": 5}, "score": 3}\n```\n{"other": 2} {broken'
     assert by_field(text, "score") == 3
     assert by_field('{"a": "{\\"score\\": 9}", "score": 4}', "score") == 4
@@ -103,13 +98,10 @@ def test_votes_are_averaged_and_need_a_majority(judging):
     assert good.detail.startswith("2, 7 on 0 to 10")
     assert (bad.value, bad.error_class) == (None, "parse")
     assert (len(server.seen), judge.facts()["unreadable"]) == (6, 3)
-
-
-def test_votes_that_a_server_did_not_answer_are_not_the_samples_doing(judging):
+    # Votes that a server did not answer are not the sample's doing.
     replies = iter([says("none"), http("404 Not Found", b""), says("none")])
     judge, _ = judging(lambda _: next(replies), votes=3, temperature=1.0)
-    (score,) = scored(judge, "4")
-    assert score.error_class == "infra"
+    assert scored(judge, "4")[0].error_class == "infra"
 
 
 def test_an_empty_answer_earns_nothing_and_nobody_is_asked(judging):

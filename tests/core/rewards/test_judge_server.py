@@ -12,12 +12,11 @@ import pytest
 
 from grpo_core.config_reward import RewardLimits
 from grpo_core.errors import Interrupted
-from grpo_core.rewards import Runner
 from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
 
-from .judge_server import PROBLEM, Server, drip, http, reply_of, says, scored, values
-from .scoring import PROGRAMS, rubric_of
+from .judge_server import Server, drip, http, reply_of, says, scored, values
+from .scoring import PROGRAMS
 
 
 @pytest.fixture
@@ -50,16 +49,6 @@ def test_each_fault_is_told_apart(judging, reply, kind, fault, tries):
     assert judge.facts()["refusals"] == (kind == "refused")
 
 
-@pytest.mark.parametrize("on_error", ["mask", "zero"])
-def test_a_server_that_fails_is_never_paid_0(on_error, monkeypatch):
-    with Server(lambda _: http("500 Oops", b"")) as server:
-        monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
-        params = {"base_url": server.url, "model": "judge", "key_env": None}
-        rubric = rubric_of({"kind": "judge", "params": params}, on_error=on_error, limits={"retries": 0})
-        with Runner(rubric) as runner:
-            assert runner.one(PROBLEM, "4").reward is None
-
-
 def test_a_redirect_is_not_followed(graded):
     with Server(lambda _: says("Score: 10")) as inner:
         location = f"Location: http://{inner.place}/v1/chat/completions"
@@ -79,15 +68,12 @@ def test_a_server_that_is_not_there(judge_at):
     assert (score.error_class, "no-such-judge.invalid" in score.error) == ("infra", True)
 
 
-def test_busy_then_well_waits_as_long_as_it_is_asked_to(graded):
+def test_busy_or_broken_then_well(graded):
     replies = iter([http("429 Too Many Requests", b"{}", "Retry-After: 1"), says("Score: 7")])
     score, server, facts = graded(lambda _: next(replies))
     assert (score.value, score.tries, score.error) == (0.7, 2, None)
     assert server.seen[1].at - server.seen[0].at >= 1
     assert (facts["calls"], facts["retried"], facts["answers"], facts["failed"]) == (2, 1, 1, 0)
-
-
-def test_broken_then_well(graded):
     replies = iter([http("502 Bad Gateway", b"<html>"), b"", says("Score: 3")])
     score, server, _ = graded(lambda _: next(replies), retries=2)
     assert (score.value, score.tries, len(server.seen)) == (0.3, 3, 3)

@@ -80,12 +80,14 @@ def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(pool, monkeypa
     assert score(mine, "yes")[0].passed is True
 
 
-def test_a_process_is_kept_from_sample_to_sample_and_there_are_no_more_than_samples(pool):
+def test_processes_are_kept_are_no_more_than_samples_and_have_no_keys(pool, monkeypatch):
+    monkeypatch.setenv("GRPO_JUDGE_KEY", "secret")
     mine = pool(workers=1)
     assert len({one.value for one in score(mine, "pid", "pid") + score(mine, "pid")}) == 1
     mine = pool(workers=8)
     score(mine, "yes")
-    assert len(mine.processes()) == 1
+    (pid,) = mine.processes()
+    assert "GRPO_JUDGE_KEY" not in psutil.Process(pid).environ()
 
 
 ENDS = {
@@ -155,13 +157,6 @@ mine.score(test_pool.part(), test_pool.samples("loop", "sleep 500"), check)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def test_processes_are_not_told_keys(pool, monkeypatch):
-    monkeypatch.setenv("GRPO_JUDGE_KEY", "secret")
-    mine = pool(workers=1)
-    score(mine, "yes")
-    assert "GRPO_JUDGE_KEY" not in psutil.Process(mine.processes()[0]).environ()
 
 
 def test_every_kind_that_runs_aside_can_be_asked_in_a_process(capfd):

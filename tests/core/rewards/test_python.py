@@ -20,9 +20,6 @@ from .scoring import LOOPS, ONE, PROGRAMS, SINGLE, Stop, returning, samples, sco
 def test_it_is_given_text_and_the_declared_fields(make):
     (score,) = scores(make(PROGRAMS["fields"], columns=["unit"]), "é \x00 \ud800", unit={"of": ["m", 1.5]}, secret="s")
     assert score.error is None, score
-
-
-def test_a_problem_without_a_declared_field_is_refused_before_the_run(make):
     with pytest.raises(DataError, match="p0 has no 'unit'"):
         make(ONE, columns=["unit", "level"]).rubric.check_problems([Problem("p0", "q", "7", {"level": 1})])
 
@@ -134,9 +131,7 @@ def test_the_same_sample_gets_the_same_random_numbers(make):
     first, again = scores(make(source), "a", "b", "c"), scores(make(source), "c", "a", "b", "a")
     assert len({score.value for score in first}) == 3
     assert [score.value for score in again] == [first[index].value for index in (2, 0, 1, 0)]
-
-
-def test_sets_of_text_have_the_same_order_in_every_box(make):
+    # And sets of text have the same order in every box.
     words = "words = set('alpha beta gamma delta epsilon zeta'.split())"
     source = f"{words}\ndef verify(sample):\n    return {{'value': 1, 'detail': ' '.join(words)}}"
     assert len({scores(make(source), "a")[0].detail for _ in range(3)}) == 1

@@ -29,17 +29,13 @@ def ends(tokenizer, *characters):
 
 def test_a_step_ends_at_the_token_that_completes_it():
     text = Pieces("2 ", "+ 3", " = ", "5", ", ", "1+1", "=2")
-    assert ends(text, 9) == [3]
-    assert ends(text, 9, 16) == [3, 6]
-    assert ends(text, 1) == [0]
-    assert ends(text) == []
-
-
-def test_a_token_that_straddles_the_end_belongs_to_the_step():
-    text = Pieces("2+3=", "5. So 4", "+4=8 and", " more")
-    assert ends(text, 5) == [1]
-    assert ends(text, 4) == [0]
-    assert ends(text, 15, 16) == [2, 2]
+    assert (ends(text, 9), ends(text, 9, 16), ends(text, 1), ends(text)) == ([3], [3, 6], [0], [])
+    text = Pieces("2+3=", "5. So 4", "+4=8 and", " more")  # a token that straddles the end belongs to the step
+    assert (ends(text, 5), ends(text, 4), ends(text, 15, 16)) == ([1], [0], [2, 2])
+    assert ends(Pieces("", "1+1=2", "", ""), 5) == [1]  # tokens without text
+    for end in (0, 4):
+        with pytest.raises(ValueError, match=f"steps end at characters {end} to {end} of a text of 3"):
+            ends(Pieces("ab", "c"), end)
 
 
 def test_a_character_in_several_tokens_ends_with_the_last_of_them():
@@ -49,16 +45,6 @@ def test_a_character_in_several_tokens_ends_with_the_last_of_them():
     # Bytes that never become a character are covered by what comes after, or by the last token.
     assert ends(Pieces("a", b"\xff", "b"), 1, 2, 3) == [0, 2, 2]
     assert ends(Pieces("a", b"\xff"), 2) == [1]
-
-
-def test_tokens_without_text_are_no_trouble():
-    assert ends(Pieces("", "1+1=2", "", ""), 5) == [1]
-
-
-@pytest.mark.parametrize("end", [0, 4])
-def test_an_end_outside_the_text_is_a_defect(end):
-    with pytest.raises(ValueError, match=f"steps end at characters {end} to {end} of a text of 3"):
-        ends(Pieces("ab", "c"), end)
 
 
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=12), st.data())
@@ -91,28 +77,16 @@ def rewards(weights, tokenizer=END, **components):
     return completion_step_rewards(components, weights, tokenizer.all(), tokenizer, eos)
 
 
-def test_steps_where_they_end_and_the_rest_at_the_last_token():
-    given = rewards({"steps": 0.5, "right": 2.0, "form": 1.0}, steps=TWO, right=_of(1.0), form=_of(0.25))
-    assert given == [(1, 0.5), (3, 0.0), (4, 2.25)]
+def of(value):
+    return ComponentScore(value=value)
 
 
-def test_what_falls_on_one_token_is_added():
-    text = Pieces("2+3=5 1+1", "=3")
-    assert rewards({"steps": 1.0, "right": -3.0}, text, steps=TWO, right=_of(0.5)) == [(0, 1.0), (1, -1.5)]
-
-
-def test_a_component_without_weight_gives_no_step():
-    assert rewards({"steps": 0.0, "right": 1.0}, steps=TWO, right=_of(1.0)) == [(4, 1.0)]
-
-
-def test_a_completion_without_a_step_has_no_reward():
+def test_steps_are_paid_where_they_end_and_the_rest_at_the_last_token():
+    weights = {"steps": 0.5, "right": 2.0, "form": 1.0}
+    assert rewards(weights, steps=TWO, right=of(1.0), form=of(0.25)) == [(1, 0.5), (3, 0.0), (4, 2.25)]
+    text = Pieces("2+3=5 1+1", "=3")  # what falls on one token is added
+    assert rewards({"steps": 1.0, "right": -3.0}, text, steps=TWO, right=of(0.5)) == [(0, 1.0), (1, -1.5)]
+    assert rewards({"steps": 0.0, "right": 1.0}, steps=TWO, right=of(1.0)) == [(4, 1.0)]  # no weight, no step
     assert rewards({"steps": 1.0}, steps=ComponentScore(value=0.0, steps=())) == []
-
-
-def test_a_completion_that_could_not_be_scored_earns_0_at_its_end():
     failed = ComponentScore(value=None, error="ZeroDivisionError: division by zero")
     assert rewards({"steps": 1.0, "right": 1.0}, steps=TWO, right=failed) == [(4, 0.0)]
-
-
-def _of(value):
-    return ComponentScore(value=value)
