@@ -1,13 +1,14 @@
-"""The rule rewards against the cases worked by hand in tests/cases/rewards, a file for each kind.
+"""The rule rewards against the cases worked by hand in tests/cases/rewards, a file for each kind; and what holds of
+some of them whatever the text.
 
-A case is a completion with the `value` it earns, or `error`; what else it may say is in Case.
-"""
+A case is a completion with the `value` it earns, or `error`; what else it may say is in Case."""
 
 import json
 import math
 import re
 from contextlib import closing
 from fractions import Fraction
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,8 +19,21 @@ from grpo_core.data import Problem
 from grpo_core.errors import ConfigError
 from grpo_core.rewards import KINDS, Runner
 from grpo_core.rewards.base import Unscored, extract_answer
+from grpo_core.rewards.language import LanguageParams, language_of, look, score, script_of
+from grpo_core.rewards.language_words import LANGUAGES, WORDS
 from grpo_core.rewards.pool import Pool
 from grpo_core.rewards.tags import TagsParams, _entries, _in_order
+from grpo_core.rewards.text_measures import (
+    bleu,
+    chrf,
+    common_subsequence,
+    edit,
+    edit_distance,
+    ngram_f1,
+    ratio,
+    rouge_l,
+)
+from tests.needs import TEST_DATA, needs
 from tests.tables import FOLDER, cases
 
 from .scoring import rubric_of, scored, value
@@ -189,3 +203,136 @@ def test_long_text_of_one_kind_is_read_in_one_pass(piece):
 def test_a_sequence_is_what_the_same_pattern_of_letters_is(names, sequence):
     entries = _entries(TagsParams(sequence=tuple(sequence)))
     assert _in_order(list(names), entries) == (re.fullmatch("".join(sequence), names) is not None)
+
+
+# ---------------------------------------------------------------------- language, told by scripts and function words
+
+
+TEXTS: dict[str, str] = dict(case.values for case in cases("language_texts", "language", "text"))
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_a_text_is_paid_in_full_for_its_own_language_and_little_for_another(language):
+    text = TEXTS[language]
+    assert language_of(look(text)) == language
+    assert value("language", text, target=language) == pytest.approx(1, abs=0.05)
+    assert score(Unscored(Problem("p", text, ""), text), LanguageParams()).value == pytest.approx(1, abs=0.05)
+    for other in TEXTS.keys() - {language}:
+        paid = value("language", text, target=other)
+        assert paid is not None
+        # Japanese is written with Chinese letters among others.
+        assert paid <= (0.5 if (language, other) == ("ja", "zh") else 0.3), other
+
+
+def test_scripts():
+    scripts = {"a": "LATIN", "é": "LATIN", "Ａ": "LATIN", "ж": "CYRILLIC", "字": "CJK", "ｶ": "KATAKANA", "ก": "THAI"}
+    scripts |= {"𝐀": "", "ℝ": "", "ª": "FEMININE", "\ue000": ""}
+    assert {char: script_of(char) for char in scripts} == scripts
+
+
+def test_every_language_that_can_be_chosen_is_known():
+    chosen = set(LanguageParams.model_json_schema()["properties"]["target"]["enum"])
+    assert chosen == {"prompt", *LANGUAGES}
+    sharing = [language for language in LANGUAGES if list(LANGUAGES.values()).count(LANGUAGES[language]) > 1]
+    assert set(WORDS) == set(sharing), "every language that shares its script with another needs words"
+
+
+@pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_language_of_mgsm_s_prompts(every):
+    needs("public-sets")
+    wrong = []
+    for path in sorted((TEST_DATA / "mgsm").glob("mgsm_*.tsv")):
+        for line in path.read_text(encoding="utf-8").splitlines()[::every]:
+            prompt = line.split("\t")[0]
+            if language_of(look(prompt)) != path.stem[-2:]:
+                wrong.append(prompt)
+    assert len(wrong) <= 1  # as docs/rewards/language.md says, of 2,750
+
+
+# -------------------------------------- measures of similarity, and their alignments against the tables of the textbook
+
+
+CAT = ["the", "cat", "sat", "on", "the", "mat"]
+SAT = ["the", "cat", "sat", "down"]
+POLICE = ["police", "killed", "the", "gunman"]
+
+
+def test_ratio_and_edit():
+    # kitten and sitting: "ittn" in common; replace k and e, add g
+    assert common_subsequence("kitten", "sitting") == 4
+    assert edit_distance("kitten", "sitting") == 3
+    assert ratio("kitten", "sitting") == pytest.approx(8 / 13)
+    assert edit("kitten", "sitting") == pytest.approx(1 - 3 / 7)
+    assert (ratio("", ""), edit("", ""), ratio("a", ""), edit("", "abc")) == (1, 1, 0, 0)
+
+
+def test_rouge_l():
+    # Lin 2004, section 3.1: "police killed the gunman" against two sentences, LCS 3 and 2 of 4 words each
+    assert rouge_l(["police", "kill", "the", "gunman"], POLICE) == 0.75
+    assert rouge_l(["the", "gunman", "kill", "police"], POLICE) == 0.5
+    assert rouge_l(CAT, ["the", "cat", "lay", "on", "the", "mat"]) == pytest.approx(10 / 12)
+    assert rouge_l(CAT, CAT[:3]) == pytest.approx(6 / 9)
+
+
+def test_ngram_f1():
+    # cat, sat in common of 2 and 4 words
+    assert ngram_f1(["cat", "sat"], SAT, 1) == pytest.approx(4 / 6)
+    # a word counts as often as both have it: the, the, the against the, cat, the: 2 of 3 and 3
+    assert ngram_f1(["the"] * 3, ["the", "cat", "the"], 1) == pytest.approx(4 / 6)
+    # pairs: cat sat is the one in common of 1 and 3
+    assert ngram_f1(["cat", "sat"], SAT, 2) == pytest.approx(2 / 4)
+    assert ngram_f1(["cat"], ["cat"], 2) == 0
+
+
+def test_bleu():
+    # p1 = 5/5; pairs 3 of 4, threes 2 of 3, fours 1 of 2, one added above and below: 4/5, 3/4, 2/3; penalty e^(1 − 6/5)
+    expected = (4 / 5 * 3 / 4 * 2 / 3) ** 0.25 * math.exp(-0.2)
+    assert bleu(["the", "cat", "sat", "on", "mat"], CAT) == pytest.approx(expected)
+    # longer than the reference: no penalty; p1 = 6/7, pairs 5 of 6, threes 4 of 5, fours 3 of 4
+    assert bleu([*CAT, "today"], CAT) == pytest.approx((6 / 7 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
+    # Papineni et al. 2002, section 2.1: "the" seven times has 2 of 7 words right, not 7; no pair: 1/7, 1/6, 1/5
+    assert bleu(["the"] * 7, CAT) == pytest.approx((2 / 7 * 1 / 7 * 1 / 6 * 1 / 5) ** 0.25)
+    assert (bleu(CAT, CAT), bleu(["cat"], ["cat"]), bleu(["dog"], CAT), bleu([], CAT)) == (1, 1, 0, 0)
+
+
+def test_chrf():
+    # abc and abd: of runs of 1, 2, 3 characters 2/3, 1/2, 0 in common, for both sides
+    assert chrf("abc", "abd") == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
+    # ab of abc: P = (2/2 + 1/1) / 2 = 1, R = (2/3 + 1/2) / 2 = 7/12; F2 = 5 · 1 · 7/12 / (4 + 7/12) = 35/55
+    assert chrf("ab", "abc") == pytest.approx(35 / 55)
+    # the other way round P = 7/12, R = 1: 5 · 7/12 / (4 · 7/12 + 1) = 35/40: recall counts more
+    assert chrf("abc", "ab") == pytest.approx(35 / 40)
+    assert (chrf("a b c", "abc"), chrf("", "a"), chrf("a", ""), chrf("x", "y")) == (1, 0, 0, 0)
+
+
+def _tables(one, other):
+    """The longest common subsequence and the edit distance, by the tables of the textbook."""
+    common, row = [0] * (len(other) + 1), list(range(len(other) + 1))
+    for number, a in enumerate(one, start=1):
+        above, last = common[:], row
+        row = [number]
+        for column, b in enumerate(other):
+            common[column + 1] = above[column] + 1 if a == b else max(above[column + 1], common[column])
+            row.append(min(last[column + 1] + 1, row[-1] + 1, last[column] + (a != b)))
+    return common[-1], row[-1]
+
+
+@given(st.text("abc", max_size=80), st.text("abcd", max_size=80))
+def test_alignments_by_bits_are_those_by_tables(one, other):
+    assert (common_subsequence(one, other), edit_distance(one, other)) == _tables(one, other)
+
+
+def test_alignments_of_all_short_texts():
+    texts = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]
+    for one, other in product(texts, texts):
+        assert (common_subsequence(one, other), edit_distance(one, other)) == _tables(one, other)
+
+
+@given(
+    st.sampled_from(["ratio", "edit", "token_f1", "rouge_2", "rouge_l", "bleu", "chrf"]),
+    st.text(max_size=60),
+    st.text(max_size=60),
+)
+def test_every_measure_is_a_share(measure, answer, reference):
+    score = scored("similarity", answer, reference, measure=measure, extract="whole")
+    assert score.error_class == "sample" if score.value is None else 0 <= score.value <= 1 + 1e-9
