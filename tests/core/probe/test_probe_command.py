@@ -15,7 +15,6 @@ from tests.tables import cases
 SOUND = {"components": [{"name": "right", "kind": "exact"}]}
 FORM = {"components": [{"name": "form", "kind": "r1_format"}]}
 TWO = ({"prompt": "2 + 2?", "answer": "4"}, {"prompt": "3 + 4?", "answer": "7"})
-Output = pytest.CaptureFixture[str]
 
 
 def file(folder, content, name="reward.yaml"):
@@ -28,22 +27,16 @@ def problems(folder, *rows):
     return file(folder, "".join(json.dumps(row) + "\n" for row in rows), "data.jsonl")
 
 
-def test_prints_the_verdict_and_the_classes(tmp_path, capsys):
+def test_prints_the_verdict_and_the_classes_and_writes_a_report(tmp_path, capsys):
     assert main(["probe", file(tmp_path, SOUND)]) == 0
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("20 of 46", "verdict: clean", "forty-two"))
-
-
-def test_writes_a_report_of_a_reward_that_pays_the_form(tmp_path, capsys):
-    out = tmp_path / "report.json"
+    out = tmp_path / "report.json"  # of a reward that pays the form
     assert main(["probe", file(tmp_path, {"reward": FORM}), "--problems", "7", "--out", str(out)]) == 20
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("PAYS WRONG ANSWERS", "pays 7 of 7", "form_wrong"))
     report = ProbeReport.from_json(json.loads(out.read_text()))
     assert (report.problems, report.verdict) == (7, "pays_wrong")
-
-
-def test_on_a_dataset_as_json(tmp_path, capsys):
     assert main(["probe", file(tmp_path, SOUND), "--data", problems(tmp_path, *TWO), "--json"]) == 0
     report = ProbeReport.from_json(json.loads(capsys.readouterr().out))
     assert (report.problems_source, report.problems, report.subjects) == ("data", 2, {"number": 2})

@@ -1,7 +1,7 @@
 """The rule rewards against the cases worked by hand in tests/cases/rewards, a file for each kind; and what holds of
 some of them whatever the text.
 
-A case is a completion with the `value` it earns, or `error`; what else it may say is in Case."""
+A case is a completion with the `value` it earns, or `error`; what else it may say is in FIELDS."""
 
 import json
 import math
@@ -9,7 +9,6 @@ import re
 from contextlib import closing
 from fractions import Fraction
 from itertools import product
-from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -18,21 +17,12 @@ from hypothesis import strategies as st
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError
 from grpo_core.rewards import KINDS, Runner
+from grpo_core.rewards import text_measures as measures
 from grpo_core.rewards.base import Unscored, extract_answer
 from grpo_core.rewards.language import LanguageParams, language_of, look, score, script_of
 from grpo_core.rewards.language_words import LANGUAGES, WORDS
 from grpo_core.rewards.pool import Pool
 from grpo_core.rewards.tags import TagsParams, _entries, _in_order
-from grpo_core.rewards.text_measures import (
-    bleu,
-    chrf,
-    common_subsequence,
-    edit,
-    edit_distance,
-    ngram_f1,
-    ratio,
-    rouge_l,
-)
 from tests.needs import TEST_DATA, needs
 from tests.tables import FOLDER, cases
 
@@ -41,52 +31,37 @@ from .scoring import rubric_of, scored, value
 FILES = sorted(path.stem for path in (FOLDER / "rewards").glob("*.yaml"))
 
 
-class Case(NamedTuple):
-    completion: str
-    value: float | str
-    kind: str | None = None
-    """The file's name where it is left out."""
-    params: dict[str, Any] | None = None
-    question: str | None = None
-    reference: str | None = None
-    meta: dict[str, Any] | None = None
-    tokens: int | None = None
-    passed: bool | None = None
-    """Whether the value is 1, where it is left out."""
-    detail: str | None = None
-    match: str | None = None
-    """Part of the detail, or of the error."""
-    error: str | None = None
-    """Class of the error; `sample` where it is left out."""
-    steps: list[list[float]] | None = None
-    """End and value of each."""
+FIELDS = ("completion", "value", "kind", "params", "question", "reference", "meta", "tokens")
+FIELDS += ("passed", "detail", "match", "error", "steps")
+"""`kind` is the file's name where it is left out, `passed` whether the value is 1, `error` (its class) `sample`.
+`match` is a part of the detail, or of the error; `steps` end and value of each."""
 
-    def sample(self):
-        problem = Problem("p", self.question or "", self.reference or "", self.meta or {})
-        return Unscored(problem, self.completion, self.tokens)
 
-    def fits(self, score):
-        if self.value == "error":
-            error = (score.value, score.error_class) == (None, self.error or "sample")
-            return error and (self.match or "") in (score.error or "")
-        assert not isinstance(self.value, str)
-        steps = [[step.end, step.value] for step in score.steps or ()]
-        return (
-            score.value is not None
-            and math.isclose(score.value, self.value, abs_tol=1e-12)
-            and score.passed == (self.value == 1 if self.passed is None else self.passed)
-            and self.detail in (None, score.detail)
-            and (self.match or "") in score.detail
-            and self.steps in (None, steps)
-        )
+def sample_of(case):
+    problem = Problem("p", case["question"] or "", case["reference"] or "", case["meta"] or {})
+    return Unscored(problem, case["completion"], case["tokens"])
+
+
+def fits(case, score):
+    if case["value"] == "error":
+        error = (score.value, score.error_class) == (None, case["error"] or "sample")
+        return error and (case["match"] or "") in (score.error or "")
+    return (
+        score.value is not None
+        and math.isclose(score.value, case["value"], abs_tol=1e-12)
+        and score.passed == (case["value"] == 1 if case["passed"] is None else case["passed"])
+        and case["detail"] in (None, score.detail)
+        and (case["match"] or "") in score.detail
+        and case["steps"] in (None, [[step.end, step.value] for step in score.steps or ()])
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_case_earns_its_value(name):
-    groups: dict[str, list[tuple[str | None, Case]]] = {}
-    for param in cases(f"rewards/{name}", *Case._fields):
-        case = Case(*param.values)
-        component = {"kind": case.kind or name, "params": case.params or {}}
+    groups = {}
+    for param in cases(f"rewards/{name}", *FIELDS):
+        case = dict(zip(FIELDS, param.values, strict=True))
+        component = {"kind": case["kind"] or name, "params": case["params"] or {}}
         groups.setdefault(json.dumps(component), []).append((param.id, case))
     kinds = {json.loads(component)["kind"] for component in groups}
     wrong = []
@@ -94,10 +69,10 @@ def test_each_case_earns_its_value(name):
         for component, table in groups.items():
             with Runner(rubric_of(json.loads(component))) as runner:
                 runner._pool = pool  # a process takes longer to start than to score
-                results = runner.score([case.sample() for _, case in table])
+                results = runner.score([sample_of(case) for _, case in table])
             for (number, case), result in zip(table, results, strict=True):
                 score = result.components["c0"]
-                if not case.fits(score) or result.reward != score.value:
+                if not fits(case, score) or result.reward != score.value:
                     wrong.append((number, case, score))
     assert wrong == []
 
@@ -259,50 +234,53 @@ POLICE = ["police", "killed", "the", "gunman"]
 
 def test_ratio_and_edit():
     # kitten and sitting: "ittn" in common; replace k and e, add g
-    assert common_subsequence("kitten", "sitting") == 4
-    assert edit_distance("kitten", "sitting") == 3
-    assert ratio("kitten", "sitting") == pytest.approx(8 / 13)
-    assert edit("kitten", "sitting") == pytest.approx(1 - 3 / 7)
-    assert (ratio("", ""), edit("", ""), ratio("a", ""), edit("", "abc")) == (1, 1, 0, 0)
+    assert measures.common_subsequence("kitten", "sitting") == 4
+    assert measures.edit_distance("kitten", "sitting") == 3
+    assert measures.ratio("kitten", "sitting") == pytest.approx(8 / 13)
+    assert measures.edit("kitten", "sitting") == pytest.approx(1 - 3 / 7)
+    assert measures.ratio("", "") == measures.edit("", "") == 1
+    assert measures.ratio("a", "") == measures.edit("", "abc") == 0
 
 
 def test_rouge_l():
     # Lin 2004, section 3.1: "police killed the gunman" against two sentences, LCS 3 and 2 of 4 words each
-    assert rouge_l(["police", "kill", "the", "gunman"], POLICE) == 0.75
-    assert rouge_l(["the", "gunman", "kill", "police"], POLICE) == 0.5
-    assert rouge_l(CAT, ["the", "cat", "lay", "on", "the", "mat"]) == pytest.approx(10 / 12)
-    assert rouge_l(CAT, CAT[:3]) == pytest.approx(6 / 9)
+    assert measures.rouge_l(["police", "kill", "the", "gunman"], POLICE) == 0.75
+    assert measures.rouge_l(["the", "gunman", "kill", "police"], POLICE) == 0.5
+    assert measures.rouge_l(CAT, ["the", "cat", "lay", "on", "the", "mat"]) == pytest.approx(10 / 12)
+    assert measures.rouge_l(CAT, CAT[:3]) == pytest.approx(6 / 9)
 
 
 def test_ngram_f1():
     # cat, sat in common of 2 and 4 words
-    assert ngram_f1(["cat", "sat"], SAT, 1) == pytest.approx(4 / 6)
+    assert measures.ngram_f1(["cat", "sat"], SAT, 1) == pytest.approx(4 / 6)
     # a word counts as often as both have it: the, the, the against the, cat, the: 2 of 3 and 3
-    assert ngram_f1(["the"] * 3, ["the", "cat", "the"], 1) == pytest.approx(4 / 6)
+    assert measures.ngram_f1(["the"] * 3, ["the", "cat", "the"], 1) == pytest.approx(4 / 6)
     # pairs: cat sat is the one in common of 1 and 3
-    assert ngram_f1(["cat", "sat"], SAT, 2) == pytest.approx(2 / 4)
-    assert ngram_f1(["cat"], ["cat"], 2) == 0
+    assert measures.ngram_f1(["cat", "sat"], SAT, 2) == pytest.approx(2 / 4)
+    assert measures.ngram_f1(["cat"], ["cat"], 2) == 0
 
 
 def test_bleu():
     # p1 = 5/5; pairs 3 of 4, threes 2 of 3, fours 1 of 2, one added above and below: 4/5, 3/4, 2/3; penalty e^(1 − 6/5)
     expected = (4 / 5 * 3 / 4 * 2 / 3) ** 0.25 * math.exp(-0.2)
-    assert bleu(["the", "cat", "sat", "on", "mat"], CAT) == pytest.approx(expected)
+    assert measures.bleu(["the", "cat", "sat", "on", "mat"], CAT) == pytest.approx(expected)
     # longer than the reference: no penalty; p1 = 6/7, pairs 5 of 6, threes 4 of 5, fours 3 of 4
-    assert bleu([*CAT, "today"], CAT) == pytest.approx((6 / 7 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
+    assert measures.bleu([*CAT, "today"], CAT) == pytest.approx((6 / 7 * 6 / 7 * 5 / 6 * 4 / 5) ** 0.25)
     # Papineni et al. 2002, section 2.1: "the" seven times has 2 of 7 words right, not 7; no pair: 1/7, 1/6, 1/5
-    assert bleu(["the"] * 7, CAT) == pytest.approx((2 / 7 * 1 / 7 * 1 / 6 * 1 / 5) ** 0.25)
-    assert (bleu(CAT, CAT), bleu(["cat"], ["cat"]), bleu(["dog"], CAT), bleu([], CAT)) == (1, 1, 0, 0)
+    assert measures.bleu(["the"] * 7, CAT) == pytest.approx((2 / 7 * 1 / 7 * 1 / 6 * 1 / 5) ** 0.25)
+    assert measures.bleu(CAT, CAT) == measures.bleu(["cat"], ["cat"]) == 1
+    assert measures.bleu(["dog"], CAT) == measures.bleu([], CAT) == 0
 
 
 def test_chrf():
     # abc and abd: of runs of 1, 2, 3 characters 2/3, 1/2, 0 in common, for both sides
-    assert chrf("abc", "abd") == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
+    assert measures.chrf("abc", "abd") == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
     # ab of abc: P = (2/2 + 1/1) / 2 = 1, R = (2/3 + 1/2) / 2 = 7/12; F2 = 5 · 1 · 7/12 / (4 + 7/12) = 35/55
-    assert chrf("ab", "abc") == pytest.approx(35 / 55)
+    assert measures.chrf("ab", "abc") == pytest.approx(35 / 55)
     # the other way round P = 7/12, R = 1: 5 · 7/12 / (4 · 7/12 + 1) = 35/40: recall counts more
-    assert chrf("abc", "ab") == pytest.approx(35 / 40)
-    assert (chrf("a b c", "abc"), chrf("", "a"), chrf("a", ""), chrf("x", "y")) == (1, 0, 0, 0)
+    assert measures.chrf("abc", "ab") == pytest.approx(35 / 40)
+    assert measures.chrf("a b c", "abc") == 1
+    assert measures.chrf("", "a") == measures.chrf("a", "") == measures.chrf("x", "y") == 0
 
 
 def _tables(one, other):
@@ -319,13 +297,13 @@ def _tables(one, other):
 
 @given(st.text("abc", max_size=80), st.text("abcd", max_size=80))
 def test_alignments_by_bits_are_those_by_tables(one, other):
-    assert (common_subsequence(one, other), edit_distance(one, other)) == _tables(one, other)
+    assert (measures.common_subsequence(one, other), measures.edit_distance(one, other)) == _tables(one, other)
 
 
 def test_alignments_of_all_short_texts():
     texts = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]
     for one, other in product(texts, texts):
-        assert (common_subsequence(one, other), edit_distance(one, other)) == _tables(one, other)
+        assert (measures.common_subsequence(one, other), measures.edit_distance(one, other)) == _tables(one, other)
 
 
 @given(

@@ -5,8 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -61,22 +60,10 @@ WRONG, TEXT_WRONG = "def solve(a, b):\n    return 5\n", "print(5)\n"
 MARKER, NONCE = "ALL TESTS PASSED", "0123456789abcdef0123456789abcdef"
 
 
-@dataclass(frozen=True)
-class Judge:
-    """One item of tests/cases/code_rewards/naive_judges.yaml, which says what the fields mean."""
-
-    id: str
-    fools: list[str] = field(default_factory=list)
-    script: str = ""
-    compare: str = ""
-    text: bool = False
-    paid: str = "status"
-    handed: str = ""
-    right: str = ""
-
-
+# What the fields mean, says the table.
+LEFT_OUT = {"fools": [], "script": "", "compare": "", "text": False, "paid": "status", "handed": "", "right": ""}
 _TABLE = yaml.safe_load((FOLDER / "code_rewards/naive_judges.yaml").read_text(encoding="utf-8"))
-JUDGES = {row["id"]: Judge(**row) for row in _TABLE}
+JUDGES = {row["id"]: SimpleNamespace(**{**LEFT_OUT, **row}) for row in _TABLE}
 JUDGE_OF = {hack: judge for judge in JUDGES.values() for hack in judge.fools}
 SAME_PROCESS = JUDGES["same_process"].script
 
@@ -116,7 +103,7 @@ def fooled(judge, code, folder):
 
 
 def _paid(how, ran, sent, file):
-    verdict: dict[str, Any] = {}
+    verdict = {}
     match how:
         case "status":
             return ran.returncode == 0

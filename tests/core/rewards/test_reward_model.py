@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    BertForSequenceClassification,
-    LlamaForSequenceClassification,
-    LlamaForTokenClassification,
-)
+import transformers
+from transformers import BertForSequenceClassification, LlamaForSequenceClassification, LlamaForTokenClassification
 
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.rewards import KINDS, Runner
@@ -80,8 +74,8 @@ def test_a_batch_gives_what_each_text_gives_alone(home, path):
 
 
 def test_it_gives_what_transformers_gives(home):
-    tokenizer = AutoTokenizer.from_pretrained(home / "random")
-    model = AutoModelForSequenceClassification.from_pretrained(home / "random")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(home / "random")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(home / "random")
     with torch.no_grad():
         theirs = model(**tokenizer(["what? 4"], return_tensors="pt", return_token_type_ids=False)).logits[0, 0].item()
     assert values(opened(home, "random"), "4", prompt="what? ") == pytest.approx([theirs], rel=1e-5)
@@ -286,8 +280,8 @@ def test_steps_get_in_a_batch_what_they_get_alone(tokens):
 
 def test_steps_get_what_transformers_gives(tokens):
     """Tokens step by step, as TRL's PRMTrainer lays them out; with bytes as tokens that is the text as a whole."""
-    tokenizer = AutoTokenizer.from_pretrained(tokens / "random")
-    model = AutoModelForTokenClassification.from_pretrained(tokens / "random").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tokens / "random")
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tokens / "random").eval()
     ids = tokenizer("2+2=\none<s>two<s>", return_tensors="pt")["input_ids"]
     with torch.no_grad():
         shares = model(input_ids=ids).logits[0].softmax(-1)[:, 1]

@@ -18,20 +18,8 @@ from grpo_core.rewards.base import Context
 from grpo_core.rewards.process import Process, ProcessParams
 from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
 from grpo_core.rewards.session import shared_sandbox
-from tests.core.runs import (
-    KILLED,
-    PLAIN,
-    STEPS,
-    Setting,
-    forked,
-    merged,
-    metrics_of,
-    outcome_of,
-    result,
-    rows,
-    samples_of,
-    warnings_of,
-)
+from tests.core import runs
+from tests.core.runs import KILLED, PLAIN, STEPS, Setting, merged
 from tests.processes import below, clean_environment, lives, wait_for
 
 from .classifiers import save, scored
@@ -64,16 +52,16 @@ def near(runs_home, tmp_path_factory):
 
 def components(out, name="near"):
     """Of all samples that the run kept."""
-    return [sample["components"][name] for sample in samples_of(out)]
+    return [sample["components"][name] for sample in runs.samples_of(out)]
 
 
 def facts_of(out):
     """What the reward used, as recorded at the end of the run by each rank."""
-    return [row["data"] for row in rows(out / "events.jsonl") if row.get("type") == "reward_facts"]
+    return [row["data"] for row in runs.rows(out / "events.jsonl") if row.get("type") == "reward_facts"]
 
 
 def test_a_verifier_trains_to_the_bit_like_the_rule_that_says_the_same(whole, near):
-    ours, theirs = result(near), whole("plain")
+    ours, theirs = runs.result(near), whole("plain")
     assert ours.weights == theirs.weights
     assert [row["metrics"] for row in ours.metrics] == [row["metrics"] for row in theirs.metrics]
     assert ours.totals == theirs.totals
@@ -96,7 +84,7 @@ def test_what_a_verifier_says_stays_with_its_sample_and_the_manifest_names_sourc
 )
 def test_killed_and_resumed_it_is_to_the_bit_the_run_that_nobody_killed(runs_home, near, tmp_path, points):
     assert Setting(runs_home, "killed", python(NEAR)).through(tmp_path / "run", points) == points
-    assert result(tmp_path / "run") == result(near)
+    assert runs.result(tmp_path / "run") == runs.result(near)
 
 
 @pytest.mark.parametrize("on_error", ["mask", pytest.param("zero", marks=pytest.mark.slow)])
@@ -110,11 +98,11 @@ def test_a_verifier_that_loops_for_ever_on_some_samples(runs_home, tmp_path, on_
     for one in late:
         assert (one["error_class"], one["value"]) == ("timeout", None)
         assert one["seconds"] >= 0.5
-    metrics = metrics_of(out)
+    metrics = runs.metrics_of(out)
     assert sum(one["reward_errors/timeout"] for one in metrics) == len(late)
     masked = len(late) if on_error == "mask" else 0
     assert sum(one["masked/reward_error"] for one in metrics) == masked
-    totals = outcome_of(out)["totals"]
+    totals = runs.outcome_of(out)["totals"]
     assert (totals["reward_errors_timeout"], totals["masked_reward_error"]) == (len(late), masked)
     assert all(one["reward"] > 0 for one in metrics)
 
@@ -127,11 +115,11 @@ def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(runs_home,
     parts = merged(python(ENDS, workers=1, retries=0), {"reward": {"on_error": "zero"}, "optim": {"steps": 3}})
     out = tmp_path / "run"
     assert Setting(runs_home, "trouble", parts).train(out) == 0
-    metrics = metrics_of(out)
+    metrics = runs.metrics_of(out)
     count = sum(one.get("reward_errors/infra", 0) for one in metrics)
     assert count > 0
     assert sum(one["masked/reward_error"] for one in metrics) == count  # never paid 0, whatever on_error says
-    assert any("trouble of the machine" in message for message in warnings_of(out)), warnings_of(out)
+    assert any("trouble of the machine" in message for message in runs.warnings_of(out)), runs.warnings_of(out)
 
 
 # ---------------------------------------------------------------------- runs that must not begin, and how they end
@@ -147,7 +135,7 @@ def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(runs_home
     monkeypatch.setattr(session, "shared_sandbox", none)
     monkeypatch.setattr("grpo_core.inputs.load_policy", load)
     assert Setting(runs_home, "refused", python(NEAR)).train(tmp_path / "run") == 6
-    outcome = outcome_of(tmp_path / "run")
+    outcome = runs.outcome_of(tmp_path / "run")
     assert (outcome["status"], outcome["code"]) == ("failed", "sandbox_error")
     assert "apt-get install bubblewrap" in outcome["message"]
 
@@ -188,7 +176,7 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(runs
     started = below(run.pid)
     run.send_signal(signal.SIGTERM)
     assert run.wait() == 75
-    outcome = outcome_of(out)
+    outcome = runs.outcome_of(out)
     assert (outcome["status"], outcome["code"]) == ("stopped", "interrupted")
     wait_for(lambda: not any(map(lives, started)), f"{started} to end")
 
@@ -254,7 +242,7 @@ def test_a_reward_model_pays_a_run(runs_home, tmp_path):
     component = {"name": "liked", "kind": "reward_model", "weight": 0.5, "params": params}
     status, printed = with_model(runs_home, "liked", component).told(out)
     assert status == 0, printed
-    paid = samples_of(out)
+    paid = runs.samples_of(out)
     assert len(paid) >= 6 * STEPS
     alone = RewardModel(RewardModelParams(**params), Context(base=runs_home))
     for one in paid:
@@ -277,7 +265,7 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(runs_home, tmp_path):
     algorithm = {"supervision": "process", "advantage": "group", "scale": "group_std"}
     status, printed = with_model(runs_home, "steps", component, algorithm=algorithm).told(out)
     assert status == 0, printed
-    paid = samples_of(out)
+    paid = runs.samples_of(out)
     alone = Process(ProcessParams(**params), Context(base=runs_home))
     for one in paid:
         steps = one["components"]["steps"]["steps"]
@@ -317,13 +305,13 @@ def test_a_judge_pays_a_run_that_dies_and_goes_on(runs_home, tmp_path, monkeypat
         component = {"name": "judge", "kind": "judge", "params": params}
         path = with_model(runs_home, "judged", component, reward={"limits": {"retries": 0}}).write()
         words = ["train", str(path), "--out", str(out)]
-        assert forked(words, fault=f"updated:{STEPS}", log=logs[0]) == KILLED, logs[0].read_text()
-        assert forked([*words, "--resume"], log=logs[1]) == 0, logs[1].read_text()
-    paid = samples_of(out)
+        assert runs.forked(words, fault=f"updated:{STEPS}", log=logs[0]) == KILLED, logs[0].read_text()
+        assert runs.forked([*words, "--resume"], log=logs[1]) == 0, logs[1].read_text()
+    paid = runs.samples_of(out)
     assert {one["components"]["judge"]["error"] for one in paid} == {None}  # nothing was asked twice
     for one in paid:
         assert one["reward"] == int(last_digit(one["completion"])) / 10
-    assert len(rows(out / "metrics.jsonl")) == STEPS
+    assert len(runs.rows(out / "metrics.jsonl")) == STEPS
     facts = facts_of(out)[-1]["judge"]
     assert facts["models"] == ["judge-2026-01"]
     assert facts["cache_hits"] > 0

@@ -63,19 +63,16 @@ def die(level, token, after):
     gone(lambda: [path for path in left if path.exists()], "folders")
 
 
-@pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
-def test_boxes_end_with_a_parent_that_is_killed(level, sandboxes, token):
-    sandboxes(level)
-    die(level, token, None)
+CHANCE = random.Random(0)
+MOMENTS = [CHANCE.uniform(0, 0.15) for _ in range(8)]
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("moments", [[None], pytest.param(MOMENTS, marks=pytest.mark.slow)], ids=["open", "any"])
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
-def test_boxes_end_with_a_parent_that_is_killed_at_any_moment(level, sandboxes, token):
+def test_boxes_end_with_a_parent_that_is_killed_at_any_moment(level, sandboxes, token, moments):
     sandboxes(level)
-    moments = random.Random(0)
-    for number in range(8):
-        die(level, f"{token}-{number}", moments.uniform(0, 0.15))
+    for number, after in enumerate(moments):
+        die(level, f"{token}-{number}", after)
 
 
 def test_boxes_end_with_a_keeper_that_is_killed(boxes, token):
