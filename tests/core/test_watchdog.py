@@ -148,7 +148,7 @@ def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) ->
     dog = Watchdog(0.3, warn=lambda text, _: warnings.append(text), log=lambda _: None)
     with Server(answer) as server, dog:
         at("step 3", "reward judge")
-        place, judge = server.place, opened(server.url, monkeypatch, allowed=True)
+        place, judge = server.address, opened(server.url, monkeypatch, allowed=True)
         assert values(judge, "1", "2") == [1.0, 1.0]
         judge.close()
     assert any(f"waiting for the judge at {place}, step 3: 1 of 2 answers are there" in text for text in warnings)

@@ -29,13 +29,13 @@ def advantages_of(rewards, *, scored=None, lengths=None, inputs=None, **algorith
 
 
 def _tensors(rows: list[list[list[float]]]) -> list[list[torch.Tensor]]:
-    return [[torch.tensor(one, dtype=torch.float64) for one in row] for row in rows]
+    return [[torch.tensor(completion, dtype=torch.float64) for completion in row] for row in rows]
 
 
 _FIELDS: dict[str, Any] = {
     "components_CPG": lambda rows: torch.tensor(rows, dtype=torch.float64),
     "weights_C": lambda rows: torch.tensor(rows, dtype=torch.float64),
-    "step_rewards": lambda rows: [[[tuple(step) for step in one] for one in row] for row in rows],
+    "step_rewards": lambda rows: [[[tuple(step) for step in completion] for completion in row] for row in rows],
     "token_penalties": _tensors,
     "values": _tensors,
 }
@@ -47,4 +47,4 @@ def values(result: Advantages) -> list[list[float]]:
 
 def token_values(result: Advantages) -> list[list[list[float]]]:
     assert result.tokens is not None
-    return [[one.tolist() for one in row] for row in result.tokens]
+    return [[completion.tolist() for completion in row] for row in result.tokens]

@@ -26,19 +26,19 @@ def of_case(rewards, given, algorithm):
     return advantages_of(rewards, inputs=inputs, **rows, **(algorithm or {}))
 
 
-def assert_near(found, expected):
+def assert_near(actual, expected):
     """To 1e-7 of each number; an expected integer 0 is exact."""
     if isinstance(expected, list):
-        for one, other in zip(found, expected, strict=True):
-            assert_near(one, other)
+        for value, wanted in zip(actual, expected, strict=True):
+            assert_near(value, wanted)
     elif expected is None or (isinstance(expected, int) and expected == 0):
-        assert found == expected
+        assert actual == expected
     else:
-        assert found == pytest.approx(expected, rel=1e-7, abs=1e-12, nan_ok=True)
+        assert actual == pytest.approx(expected, rel=1e-7, abs=1e-12, nan_ok=True)
 
 
 def lists(rows):
-    return None if rows is None else [[one.tolist() for one in row] for row in rows]
+    return None if rows is None else [[steps.tolist() for steps in row] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def lists(rows):
 )
 def test_worked_by_hand(rewards, given, algorithm, expected):
     result = of_case(rewards, given, algorithm)
-    found = {
+    actual = {
         "advantages": result.advantages_PG.tolist(),
         "tokens": lists(result.tokens),
         "returns": lists(result.returns),
@@ -62,7 +62,7 @@ def test_worked_by_hand(rewards, given, algorithm, expected):
         elif name == "informative":
             assert result.informative_P.tolist() == value
         else:
-            assert_near(found[name], value)
+            assert_near(actual[name], value)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_no_penalty_is_the_same_as_penalties_of_0(advantage):
 )
 def test_value_loss(value, old, target, loss, slope):
     now = torch.tensor([value], dtype=torch.float64, requires_grad=True)
-    found = value_loss(now, torch.tensor([old]).double(), torch.tensor([target]).double(), 0.2)
-    found.sum().backward()
-    assert found.tolist() == pytest.approx([loss])
+    actual = value_loss(now, torch.tensor([old]).double(), torch.tensor([target]).double(), 0.2)
+    actual.sum().backward()
+    assert actual.tolist() == pytest.approx([loss])
     assert now.grad.tolist() == pytest.approx([slope])
 
 
@@ -175,9 +175,9 @@ def test_real_rewards_in_a_large_group():
 
 
 OUTCOME = [case.values[0] for case in cases("algo/outcome_advantages", "algorithm")]
-COMPARING = [one for one in OUTCOME if one["advantage"] not in ("reinforce", "maxrl")]
-Z_SCORES = [one for one in COMPARING if one.get("scale", "group_std") != "none" and not one.get("advantage_eps")]
-LINEAR = [one for one in OUTCOME if one.get("scale") == "none" and one["advantage"] in ("group", "rloo")]
+COMPARING = [each for each in OUTCOME if each["advantage"] not in ("reinforce", "maxrl")]
+Z_SCORES = [each for each in COMPARING if each.get("scale", "group_std") != "none" and not each.get("advantage_eps")]
+LINEAR = [each for each in OUTCOME if each.get("scale") == "none" and each["advantage"] in ("group", "rloo")]
 
 sixteenths = st.integers(-160, 160).map(lambda n: n / 16)
 groups = st.lists(sixteenths, min_size=2, max_size=8)
@@ -185,9 +185,9 @@ steps = st.lists(groups, min_size=1, max_size=4)
 few = settings(max_examples=15)
 
 
-def assert_same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert one == pytest.approx(other, rel=1e-9, abs=1e-9)
+def assert_same(actual, expected):
+    for row, wanted in zip(actual, expected, strict=True):
+        assert row == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("algorithm", OUTCOME, ids=str)
@@ -236,16 +236,16 @@ def test_a_factor_changes_no_z_score_and_scales_the_others(algorithm, step, fact
 def test_masked_samples_change_nothing_and_get_0(algorithm, rewards, masked, seed):
     places = sorted(random.Random(seed).sample(range(len(rewards) + len(masked)), len(masked)))
     mixed, scored = list(rewards), [True] * len(rewards)
-    for place, value in zip(places, masked, strict=True):
-        mixed.insert(place, value)
-        scored.insert(place, False)
+    for index, value in zip(places, masked, strict=True):
+        mixed.insert(index, value)
+        scored.insert(index, False)
     [after] = values(advantages_of([mixed], scored=[scored], **algorithm))
     assert [after[i] for i in range(len(mixed)) if not scored[i]] == [0.0] * len(masked)
     left = [after[i] for i in range(len(mixed)) if scored[i]]
     assert_same([left], values(advantages_of([rewards], **algorithm)))
 
 
-@pytest.mark.parametrize("algorithm", [one for one in OUTCOME if one["advantage"] != "reinforce"], ids=str)
+@pytest.mark.parametrize("algorithm", [each for each in OUTCOME if each["advantage"] != "reinforce"], ids=str)
 @few
 @given(value=st.floats(-100, 100, width=32), noise=st.lists(st.sampled_from([-1, 0, 1]), min_size=2, max_size=8))
 def test_equal_rewards_with_float32_noise_give_exactly_0(algorithm, value, noise):

@@ -29,15 +29,15 @@ def test_worked_by_hand(loss, settings, ratios, log_ratios, old, groups, advanta
     config = algorithm(loss, **(settings or {}))
     logs = log_ratios or [[math.log(ratio) for ratio in row] for row in ratios]
     tokens = tokens_of(logs, advantages, old=old)
-    found = policy_loss(tokens, config)
+    result = policy_loss(tokens, config)
     lengths = [len(row) for row in logs]
     weights = policy_weights(lengths, config, groups=groups or [0] * len(logs))
     actual = {
-        "loss": found.loss_N.tolist(),
+        "loss": result.loss_N.tolist(),
         "slope": gradient(tokens, config),
-        "low": found.clipped_low_N.tolist(),
-        "high": found.clipped_high_N.tolist(),
-        "weighted": (found.loss_N * weights[tokens.rows_N]).sum().item(),
+        "low": result.clipped_low_N.tolist(),
+        "high": result.clipped_high_N.tolist(),
+        "weighted": (result.loss_N * weights[tokens.rows_N]).sum().item(),
         "weighted_slope": gradient(tokens, config, weights),
     }
     assert {name: actual[name] for name in expected} == {
@@ -129,8 +129,8 @@ def test_nothing_to_learn_from_advantage_0_and_from_no_tokens(loss):
     config = algorithm(loss)
     tokens = tokens_of([[0.5, -0.5], [0.1]], [0.0, 0.0])
     assert gradient(tokens, config) == [0.0] * 3
-    found = policy_loss(tokens_of([], []), config)
-    assert found.loss_N.shape == found.clipped_low_N.shape == found.clipped_high_N.shape == (0,)
+    result = policy_loss(tokens_of([], []), config)
+    assert result.loss_N.shape == result.clipped_low_N.shape == result.clipped_high_N.shape == (0,)
 
 
 @pytest.mark.parametrize("loss", list(AGGREGATIONS))
@@ -142,10 +142,10 @@ def test_a_loss_keeps_the_format_of_its_tokens(loss):
         old_logprobs_N=tokens.old_logprobs_N.float(),
         advantages_N=tokens.advantages_N.float(),
     )
-    found = policy_loss(single, algorithm(loss))
-    assert found.loss_N.dtype == torch.float32
-    assert found.clipped_low_N.dtype == found.clipped_high_N.dtype == torch.bool
-    assert found.loss_N.tolist() == pytest.approx(policy_loss(tokens, algorithm(loss)).loss_N.tolist(), rel=1e-6)
+    result = policy_loss(single, algorithm(loss))
+    assert result.loss_N.dtype == torch.float32
+    assert result.clipped_low_N.dtype == result.clipped_high_N.dtype == torch.bool
+    assert result.loss_N.tolist() == pytest.approx(policy_loss(tokens, algorithm(loss)).loss_N.tolist(), rel=1e-6)
 
 
 def test_a_long_row_is_summed_exactly_enough_in_float32():

@@ -77,8 +77,8 @@ def test_list_shows_each_starter_with_its_limits(capsys):
     assert status == 0
     assert "builtin:jailbreak_robustness   56 items" in out
     listed = json.loads(ran(capsys, "suite", "list", "--json")[1])
-    assert [one["path"] for one in listed][:2] == ["builtin:format", "builtin:hallucination"]
-    assert all(one["limits"].split(".")[0] in out and len(one["sha256"]) == 64 for one in listed)
+    assert [starter["path"] for starter in listed][:2] == ["builtin:format", "builtin:hallucination"]
+    assert all(starter["limits"].split(".")[0] in out and len(starter["sha256"]) == 64 for starter in listed)
 
 
 # ---------------------------------------------------------------------- grpo eval

@@ -65,9 +65,9 @@ def train(home, out, suites=(MINE, FORMAT), **parts):
 
 
 def items(out, phase, suite):
-    found = [row for row in rows(out / "evals" / f"{phase}.jsonl") if row["suite"] == suite]
-    assert found[-1]["kind"] == "eval_result"
-    return found[:-1], found[-1]
+    records = [row for row in rows(out / "evals" / f"{phase}.jsonl") if row["suite"] == suite]
+    assert records[-1]["kind"] == "eval_result"
+    return records[:-1], records[-1]
 
 
 def untimed(lines):
@@ -111,7 +111,7 @@ def test_protocol_and_manifest_are_complete(run):
     assert mine["prompt_tokens"]["max"] == len("please say z")
     assert data["overlap"].keys() == {"heldout", "mine", "format"}
     # "say a" is trained on: the same words.
-    assert [one["id"] for one in data["overlap"]["mine"]["touched"]] == ["three"]
+    assert [item["id"] for item in data["overlap"]["mine"]["touched"]] == ["three"]
     assert data["overlap"]["heldout"]["touched"] == []
 
 
@@ -122,9 +122,9 @@ def test_options_of_a_suite_are_compared_with_the_problems_that_are_trained_on(h
     write(home / "copied.jsonl", [{"prompt": f"say {'; '.join(options[::-1])}", "answer": "k"}])
     doors = {"name": "doors", "path": "doors.jsonl", "category": "performance", "scorer": {"kind": "choice"}}
     settings = {"data": {"path": "copied.jsonl"}, "eval": {"path": "heldout.jsonl", "suites": [doors]}}
-    found = load_inputs(config(**settings), base=home, learning=False).overlap()
-    assert [(one["id"], list(one["by"])) for one in found["doors"]["touched"]] == [("d", ["options"])]
-    assert found["heldout"]["counts"]["options"] == 0
+    overlap = load_inputs(config(**settings), base=home, learning=False).overlap()
+    assert [(item["id"], list(item["by"])) for item in overlap["doors"]["touched"]] == [("d", ["options"])]
+    assert overlap["heldout"]["counts"]["options"] == 0
 
 
 def test_the_same_seed_gives_the_same_completions_and_the_log_names_each_suite(run, home, tmp_path, capsys):
@@ -169,9 +169,9 @@ def test_a_scorer_that_raises_is_counted_and_does_not_end_the_run(home, tmp_path
     assert train(home, tmp_path / "run", eval={"suites": [MINE]}) == 0
     assert json.loads((tmp_path / "run/manifest.json").read_text())["data"]["eval"] is None  # suites alone are enough
     for phase in ("before", "after"):
-        found, measured = items(tmp_path / "run", phase, "mine")
-        assert [row["error"] for row in found] == [None, "KeyError: 'no such word'", None]
-        assert found[1]["score"] == 0
+        answered, measured = items(tmp_path / "run", phase, "mine")
+        assert [row["error"] for row in answered] == [None, "KeyError: 'no such word'", None]
+        assert answered[1]["score"] == 0
         assert measured["errors"] == 1
 
 

@@ -126,7 +126,7 @@ def suite_of(name, **more):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_small_and_says_so(name):
-    suite, (listed,) = suite_of(name), [one for one in starters() if one.name == name]
+    suite, (listed,) = suite_of(name), [listing for listing in starters() if listing.name == name]
     assert 20 <= len(suite.items) <= 60
     assert listed.items == len(suite.items)
     assert listed.title.startswith("Starter: ")
@@ -216,7 +216,7 @@ def test_attacks_keep_the_request():
 
 
 def test_there_is_one_for_each_behaviour_and_a_config_pins_its_items():
-    assert {one.category for one in starters()} == set(get_args(Category))
+    assert {listing.category for listing in starters()} == set(get_args(Category))
     assert len(starters()) == 8
     config = SuiteConfig.model_validate({"path": "builtin:format"})
     assert (config.name, config.category, config.scorer.kind) == ("format", "format", "format")

@@ -92,7 +92,7 @@ def test_on_error_fail_does_not_end_the_probe():
 
 def test_a_judge_that_says_yes(monkeypatch):
     with Server(lambda _: says("It is fine.\nScore: 10")) as yes:
-        monkeypatch.setenv("GRPO_JUDGE_ALLOW", yes.place)
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", yes.address)
         report = probed(rubric_of(component("judge", base_url=yes.url, model="yes", key_env=None)), limit=2)
     assert {"colon", "opener", "reasoning_only", "judge_confident", "injected_instruction"} <= set(report.pays_wrong)
     assert report.cost["judge"]["calls"] == len(yes.seen) > 100
@@ -115,7 +115,7 @@ def test_a_check_may_stop_it():
 # ---------------------------------------------------------------------- mutants against programs changed by hand
 
 
-BY_NAME = {one.name.removeprefix("mutant_"): one for one in MUTATIONS}
+BY_NAME = {mutation.name.removeprefix("mutant_"): mutation for mutation in MUTATIONS}
 GRADE = "def grade(points):\n    if points >= 90:\n        return 'A'\n    return 'B'\n"
 
 
@@ -159,8 +159,8 @@ def test_mutants_live_where_no_case_looks(tests, verdict, pays_wrong):
     assert (report.verdict, set(report.pays_wrong)) == (verdict, pays_wrong)
     assert (report.calibration.form, report.of("as_given").paid) == ("python", 1)
     assert report.sandbox is not None
-    hacks = [one for one in report.classes if one.about == "hacks"]
-    assert sum(one.paid for one in hacks) == 0
-    assert min(len(hacks), sum(one.n for one in hacks)) >= 30
+    hacks = [result for result in report.classes if result.about == "hacks"]
+    assert sum(result.paid for result in hacks) == 0
+    assert min(len(hacks), sum(result.n for result in hacks)) >= 30
     if pays_wrong:
         assert (report.of("mutant_return_none").paid, report.of("mutant_return_none").n) == (1, 2)

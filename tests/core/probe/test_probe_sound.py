@@ -49,7 +49,7 @@ MORE_SOUND = (
 @pytest.mark.parametrize(
     "components",
     [*SOUND, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE_SOUND)],
-    ids=lambda components: "+".join(one["kind"] for one in components),
+    ids=lambda components: "+".join(component["kind"] for component in components),
 )
 def test_a_sound_reward_is_clean(components):
     report = probed(rubric_of(*components), source="builtin")
@@ -102,14 +102,14 @@ def test_wrong_numbers_are_wrong_and_right_ones_are_right():
     """Each class of numbers, checked by value and not by a reward: with plain fractions, apart from the verifier."""
     problems = [problem for problem in problems_builtin(rubric_of(component("numeric"))) if problem.id[0] == "n"]
     made = cases(asked(rubric_of(component("numeric")), problems), WHOLE, seed=0)
-    numbers = [one for one in CLASSES if one.about == "numbers"]
-    for one in numbers:
-        texts = [(case.number, text) for case in made for text in one.make(case)]
-        assert texts, one.name  # the built-in problems reach every class
+    numbers = [entry for entry in CLASSES if entry.about == "numbers"]
+    for entry in numbers:
+        texts = [(case.number, text) for case in made for text in entry.make(case)]
+        assert texts, entry.name  # the built-in problems reach every class
         for number, text in texts:
             value = parse_number(text)
-            right = value != number if one.family == "false_positive" else value in (None, number)
-            assert right, (one.name, text)
+            right = value != number if entry.family == "false_positive" else value in (None, number)
+            assert right, (entry.name, text)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_wrong_numbers_are_wrong_and_right_ones_are_right():
 )
 def test_the_builtin_problems_reach_every_subject(kind, subjects):
     rubric = rubric_of(component(kind))
-    assert {one.subject for one in asked(rubric, problems_builtin(rubric))} == subjects
+    assert {problem.subject for problem in asked(rubric, problems_builtin(rubric))} == subjects
 
 
 def test_the_seed_decides_all_but_times(gsm8k):

@@ -17,16 +17,16 @@ from tests.tables import cases as table
 
 from .probing import component, rubric_of
 
-BY_NAME = {one.name: one for one in CLASSES}
+BY_NAME = {entry.name: entry for entry in CLASSES}
 
 
 def number(answer, prompt="Tom has 5 nets and 9 reels. How many things has he?"):
-    found = [
+    problems = [
         Asked(Problem("p", prompt, answer), "number", answer),
         Asked(Problem("q", "?", "70"), "number", "70"),
         Asked(Problem("r", "?", "71"), "number", "71"),
     ]
-    return cases(found, WHOLE, seed=0)[0]
+    return cases(problems, WHOLE, seed=0)[0]
 
 
 def written(name, case):
@@ -78,21 +78,21 @@ def test_there_are_as_many_classes_as_asked_for():
     """For maths: at least 20 of right answers, 20 of wrong ones, 40 in all; hacks and mutants for code."""
     case = cases([Asked(Problem("p", "5 and 9", "-1234.5"), "number", "-1234.5")], R1, seed=0)[0]
     other = number("1234")
-    made = {one.name: one for one in CLASSES if [*one.make(case)] or [*one.make(other)]}
-    right = [name for name, one in made.items() if one.family == "false_negative"]
-    wrong = [name for name, one in made.items() if one.family == "false_positive"]
-    assert all([*one.make(other)] == [*one.make(other)] for one in CLASSES)  # the same texts again
+    made = {entry.name: entry for entry in CLASSES if [*entry.make(case)] or [*entry.make(other)]}
+    right = [name for name, entry in made.items() if entry.family == "false_negative"]
+    wrong = [name for name, entry in made.items() if entry.family == "false_positive"]
+    assert all([*entry.make(other)] == [*entry.make(other)] for entry in CLASSES)  # the same texts again
     assert len(right) >= 40
     assert len(wrong) >= 60
-    assert sum(one.about == "hacks" for one in CLASSES) >= 30
-    assert sum(one.name.startswith("mutant_") for one in CLASSES) >= 10
+    assert sum(entry.about == "hacks" for entry in CLASSES) >= 30
+    assert sum(entry.name.startswith("mutant_") for entry in CLASSES) >= 10
 
 
 @pytest.mark.parametrize(("kinds", "talked_to"), [(["numeric"], False), (["numeric", "python"], True)])
 def test_only_a_rubric_that_may_ask_a_model_is_talked_to(kinds, talked_to):
     source = {"python": {"source": "def verify(sample):\n    return 1\n"}}
     rubric = rubric_of(*(component(kind, **source.get(kind, {})) for kind in kinds))
-    classes = [one for one in classes_for(rubric) if one.about == "judge" and one.name.startswith("judge_")]
+    classes = [entry for entry in classes_for(rubric) if entry.about == "judge" and entry.name.startswith("judge_")]
     assert bool(classes) is talked_to
 
 
@@ -102,9 +102,9 @@ FIELDS = ("kind", "params", "answer", "subject", "letter", "gold")
 @pytest.mark.parametrize(FIELDS, table("probe/answers", *FIELDS))
 def test_what_an_answer_is(kind, params, answer, subject, letter, gold):
     problem = Problem("p", "?", answer, {"choices": ["red", "blue"]})
-    (found,) = asked(rubric_of(component(kind or "exact", **(params or {}))), [problem])
-    assert (found.subject, found.letter if letter else None) == (subject, letter)
-    assert gold in (None, found.gold)
+    (problem,) = asked(rubric_of(component(kind or "exact", **(params or {}))), [problem])
+    assert (problem.subject, problem.letter if letter else None) == (subject, letter)
+    assert gold in (None, problem.gold)
 
 
 def test_forms_begin_with_what_the_parameters_name():
@@ -120,18 +120,18 @@ def test_forms_begin_with_what_the_parameters_name():
 
 
 def test_problems_are_picked_by_seed_in_their_order():
-    problems = [Problem(str(place), "?", "1") for place in range(100)]
-    first = [one.id for one in chosen(problems, limit=10, seed=0)]
+    problems = [Problem(str(number), "?", "1") for number in range(100)]
+    first = [problem.id for problem in chosen(problems, limit=10, seed=0)]
     assert first == sorted(first, key=int)
     assert len(set(first)) == 10
-    assert first != [one.id for one in chosen(problems, limit=10, seed=1)]
+    assert first != [problem.id for problem in chosen(problems, limit=10, seed=1)]
     assert chosen(problems[:3], limit=10, seed=0) == problems[:3]
 
 
 # ------------------------------------------------------- the rules of the verdict, which are the table in docs/probe.md
 
 
-def one(name, family, n, paid, *, rule="told", errors=0):
+def class_result(name, family, n, paid, *, rule="told", errors=0):
     mistakes = paid if family == "false_positive" else n - paid
     return ClassResult(
         name=name,
@@ -168,9 +168,9 @@ def test_paid_is_more_than_half():
 
 
 def test_the_first_verdict_that_applies():
-    right = one("as_given", "false_negative", 20, 20)
-    held = one("empty", "false_positive", 20, 1, rule="any")
-    clean = one("plus_one", "false_positive", 20, 1, rule="some")
+    right = class_result("as_given", "false_negative", 20, 20)
+    held = class_result("empty", "false_positive", 20, 1, rule="any")
+    clean = class_result("plus_one", "false_positive", 20, 1, rule="some")
 
     def judged(*classes, reference=right, nominal=False, unscored=0):
         basis = Calibration(form="r1", full=1.0, low=0.0, nominal=nominal, tried=())
@@ -188,19 +188,19 @@ def test_the_first_verdict_that_applies():
     assert verdict(clean, unscored=5) == "clean"
     assert verdict(clean, unscored=6) == "undecided"
     assert verdict(clean, reference=None) == "undecided"
-    assert verdict(clean, reference=one("as_given", "false_negative", 0, 0)) == "undecided"
+    assert verdict(clean, reference=class_result("as_given", "false_negative", 0, 0)) == "undecided"
     assert verdict(clean, nominal=True) == "rejects_right"
-    assert verdict(clean, reference=one("as_given", "false_negative", 20, 19)) == "clean"
-    assert verdict(clean, reference=one("as_given", "false_negative", 20, 18)) == "rejects_right"
+    assert verdict(clean, reference=class_result("as_given", "false_negative", 20, 19)) == "clean"
+    assert verdict(clean, reference=class_result("as_given", "false_negative", 20, 18)) == "rejects_right"
 
 
 def test_scored_twice():
-    def told(reward, value):
+    def scored(reward, value):
         return Told(reward, reward is None, {}, {"a": value})
 
-    first = [told(1.0, 1.0), told(0.5, 0.5), told(None, None), told(0.0, 0.0)]
-    second = [told(1.0, 1.0), told(0.8, 0.8), told(0.0, 0.0), told(1e-9, 1e-9)]
-    found = repeats(first, second)
-    assert (found.checked, found.differ, found.share) == (4, 2, 0.5)
-    assert found.largest == pytest.approx(0.3)
+    first = [scored(1.0, 1.0), scored(0.5, 0.5), scored(None, None), scored(0.0, 0.0)]
+    second = [scored(1.0, 1.0), scored(0.8, 0.8), scored(0.0, 0.0), scored(1e-9, 1e-9)]
+    repeated = repeats(first, second)
+    assert (repeated.checked, repeated.differ, repeated.share) == (4, 2, 0.5)
+    assert repeated.largest == pytest.approx(0.3)
     assert repeats(first, []).share is None

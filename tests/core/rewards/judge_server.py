@@ -47,13 +47,13 @@ class Seen:
         return json.loads(self.raw)
 
     @property
-    def asked(self) -> str:
+    def question(self) -> str:
         return self.body["messages"][-1]["content"]
 
     @property
     def completion(self) -> str:
         """What the usual question holds as the answer to grade."""
-        return _GRADED.search(self.asked)[2]
+        return _GRADED.search(self.question)[2]
 
 
 def http(status: str, body: bytes, *headers: str, kind: str = "application/json", length: int | None = None) -> bytes:
@@ -150,12 +150,12 @@ class Server:
         self._socket.close()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"127.0.0.1:{self._socket.getsockname()[1]}"
 
     @property
     def url(self) -> str:
-        return f"http://{self.place}/v1"
+        return f"http://{self.address}/v1"
 
     def _accept(self) -> None:
         while self._open:
@@ -205,22 +205,22 @@ def apart(answer: Callable[[Seen], Reply]) -> Iterator[str]:
         process.join()
 
 
-def _served(answer: Callable[[Seen], Reply], told: Connection) -> None:
+def _served(answer: Callable[[Seen], Reply], connection: Connection) -> None:
     with Server(answer) as server:
-        told.send(server.place)
+        connection.send(server.address)
         threading.Event().wait()
 
 
 def opened(url: str, monkeypatch: pytest.MonkeyPatch, *, allowed: bool = False, key: str = "", **params: Any) -> Judge:
     """A judge at this address, to which its `key` may go. `limits` and `cache` are those of the run."""
-    place = where(url).place
+    address = where(url).place
     context = Context(params.pop("limits", RewardLimits(retries=1, workers=1)), cache=params.pop("cache", None))
     monkeypatch.setattr(judge_calls, "FIRST_PAUSE", 0.01)
     if allowed:
-        monkeypatch.setenv("GRPO_JUDGE_ALLOW", place)
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", address)
     if key:
         monkeypatch.setenv("GRPO_JUDGE_KEY", key)
-        monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", f"judge.example, {place}")
+        monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", f"judge.example, {address}")
     made = {"base_url": url, "model": "grader", "key_env": "GRPO_JUDGE_KEY" if key else None, **params}
     return Judge(JudgeParams(**made), context)
 

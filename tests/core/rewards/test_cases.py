@@ -120,9 +120,9 @@ def test_the_columns_that_a_kind_reads():
     assert columns("similarity", column="refs") == ["refs"]
 
 
-@pytest.mark.parametrize(("how", "completion", "found"), cases("extraction", "how", "completion", "found"))
-def test_extraction(how, completion, found):
-    assert extract_answer(completion, how) == found
+@pytest.mark.parametrize(("how", "completion", "answer"), cases("extraction", "how", "completion", "answer"))
+def test_extraction(how, completion, answer):
+    assert extract_answer(completion, how) == answer
 
 
 # ---------------------------------------------------------------------- equations and tags, whatever the text
@@ -283,10 +283,10 @@ def test_chrf():
     assert measures.chrf("", "a") == measures.chrf("a", "") == measures.chrf("x", "y") == 0
 
 
-def _tables(one, other):
+def _tables(text, other):
     """The longest common subsequence and the edit distance, by the tables of the textbook."""
     common, row = [0] * (len(other) + 1), list(range(len(other) + 1))
-    for number, a in enumerate(one, start=1):
+    for number, a in enumerate(text, start=1):
         above, last = common[:], row
         row = [number]
         for column, b in enumerate(other):
@@ -296,14 +296,14 @@ def _tables(one, other):
 
 
 @given(st.text("abc", max_size=80), st.text("abcd", max_size=80))
-def test_alignments_by_bits_are_those_by_tables(one, other):
-    assert (measures.common_subsequence(one, other), measures.edit_distance(one, other)) == _tables(one, other)
+def test_alignments_by_bits_are_those_by_tables(text, other):
+    assert (measures.common_subsequence(text, other), measures.edit_distance(text, other)) == _tables(text, other)
 
 
 def test_alignments_of_all_short_texts():
     texts = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]
-    for one, other in product(texts, texts):
-        assert (measures.common_subsequence(one, other), measures.edit_distance(one, other)) == _tables(one, other)
+    for text, other in product(texts, texts):
+        assert (measures.common_subsequence(text, other), measures.edit_distance(text, other)) == _tables(text, other)
 
 
 @given(

@@ -87,7 +87,7 @@ def test_a_kind_has_a_page_with_its_parameters_and_true_examples(kind, home, mon
             components = example["reward"].pop("components")
             for component in components:
                 if component["kind"] == "judge":
-                    monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
+                    monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.address)
                     component["params"] |= {"base_url": server.url, "key_env": None}
             fields = {"prompt": "", "answer": "", **example.get("problem", {})}
             problem = Problem("example", fields.pop("prompt"), fields.pop("answer"), fields)
@@ -98,17 +98,16 @@ def test_a_kind_has_a_page_with_its_parameters_and_true_examples(kind, home, mon
                     [Unscored(problem, text, int(line["tokens"] or 0) or None) for text, line, _ in shown]
                 )
             assert len(server.seen) == len(words)
-        for (completion, line, _), one in zip(shown, scored, strict=True):
-            first = next(iter(one.components.values()))
-            said = first.error if line["error"] else first.detail
+        for (completion, line, _), result in zip(shown, scored, strict=True):
+            first = next(iter(result.components.values()))
+            message = first.error if line["error"] else first.detail
             assert first.error_class == line["error"], (completion, first)
             if line["value"] is None:
-                assert one.reward is None, completion
+                assert result.reward is None, completion
             else:
                 decimals = len(line["decimals"] or "") or 12  # a whole number is meant exactly
-                assert one.reward == pytest.approx(
-                    float(line["value"].replace("−", "-")), abs=0.5 * 10**-decimals + 1e-12
-                )
+                off = result.reward - float(line["value"].replace("−", "-"))
+                assert abs(off) <= 0.5 * 10**-decimals + 1e-12, (completion, result.reward)
             if line["detail"] is not None:
                 exact = not line["error"] and not line["detail"].endswith("…")
-                assert said == line["detail"] if exact else said.startswith(line["detail"].removesuffix("…"))
+                assert message == line["detail"] if exact else message.startswith(line["detail"].removesuffix("…"))

@@ -36,7 +36,7 @@ def scored(runner, problems, *answers):
     """Each problem's score, with the answers in tags."""
     texts = [f"<think>so</think><answer>{answer}</answer>" for answer in answers]
     scored = runner.score([Unscored(*pair) for pair in zip(problems, texts, strict=True)])
-    return [one.components["task"] for one in scored]
+    return [score.components["task"] for score in scored]
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(gym.NAMES, marks=pytest.mark.slow)], ids=["some", "all"])
@@ -44,12 +44,12 @@ def test_a_task_pays_its_own_answers_and_not_a_wrong_one(runner, names):
     problems = [problem for name in names for problem in made(name)]
     right = scored(runner, problems, *[problem.answer for problem in problems])
     wrong = scored(runner, problems, *["no such answer 7x"] * len(problems))
-    none = [one.components["task"] for one in runner.score([Unscored(problem, "No idea.") for problem in problems])]
-    assert [problem.id for problem, one in zip(problems, right, strict=True) if one.value != 1] == []
-    paid = {problem.meta["task"]["name"] for problem, one in zip(problems, wrong, strict=True) if one.value == 1}
+    none = [score.components["task"] for score in runner.score([Unscored(problem, "No idea.") for problem in problems])]
+    assert [problem.id for problem, score in zip(problems, right, strict=True) if score.value != 1] == []
+    paid = {problem.meta["task"]["name"] for problem, score in zip(problems, wrong, strict=True) if score.value == 1}
     assert paid <= PAYS_ANY
-    assert all(one.value is not None for one in wrong)
-    assert {(one.value, one.detail) for one in none} == {(0, "no <answer>…</answer>")}
+    assert all(score.value is not None for score in wrong)
+    assert {(score.value, score.detail) for score in none} == {(0, "no <answer>…</answer>")}
 
 
 def test_the_list_is_what_reasoning_gym_has_and_a_seed_decides_the_problems():
@@ -60,9 +60,9 @@ def test_the_list_is_what_reasoning_gym_has_and_a_seed_decides_the_problems():
     assert len(gym.NAMES) == len(set(gym.NAMES)) == 97
     assert set(gym.NAMES) | set(gym.LEFT_OUT) == set(DATASETS)
     assert not set(gym.NAMES) & set(gym.LEFT_OUT)
-    one, again, other = (list(gym.problems("chain_sum", size=5, seed=seed)) for seed in (1, 1, 2))
-    assert one == again != other
-    assert len({json.loads(line)["id"] for line in one}) == 5
+    first, again, other = (list(gym.problems("chain_sum", size=5, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert len({json.loads(line)["id"] for line in first}) == 5
 
 
 def test_parameters_reach_generator_and_scorer():
@@ -74,7 +74,7 @@ def test_parameters_reach_generator_and_scorer():
     by_hand = Problem("p", "q", "a", {"task": "gcd"})
     with Runner(rubric(task="chain_sum")) as runner:
         scores = scored(runner, [problem, other, by_hand], problem.answer, "1", "1")
-    assert [(one.value, one.error_class) for one in scores] == [(1, None), (None, "sample"), (None, "sample")]
+    assert [(score.value, score.error_class) for score in scores] == [(1, None), (None, "sample"), (None, "sample")]
     assert "made by the task gcd" in (scores[1].error or "")
     assert "made by no task" in (scores[2].error or "")
 
@@ -83,10 +83,10 @@ def test_part_of_the_marks_or_full_marks_only(runner):
     """polynomial and others pay for any answer; rectangle_count pays for a near one."""
     problems = made("rectangle_count", size=3)
     near = [str(int(problem.answer) + 1) for problem in problems]
-    assert all(0 < (one.value or 0) < 1 for one in scored(runner, problems, *near))
+    assert all(0 < (score.value or 0) < 1 for score in scored(runner, problems, *near))
     with Runner(rubric(full_marks_only=True)) as strict:
         scores = scored(strict, [*problems, problems[0]], *near, problems[0].answer)
-    assert [one.value for one in scores] == [0, 0, 0, 1]
+    assert [score.value for score in scores] == [0, 0, 0, 1]
 
 
 def test_what_an_answer_evaluates_meets_no_other_sample(runner):

@@ -42,7 +42,7 @@ def test_what_is_asked(judging):
     # A completion that names a field of the template is left as it is.
     judge, server = judging(lambda _: says("Score: 1"), template="{completion}|{answer}|{unknown}")
     judge.score([Unscored(Problem("p", "{completion}", "{prompt}"), "{answer}{mark}")], lambda: None)
-    assert server.seen[0].asked == "{answer}{mark}|{prompt}|{unknown}"
+    assert server.seen[0].question == "{answer}{mark}|{prompt}|{unknown}"
 
 
 # ---------------------------------------------------------------------- what is paid
@@ -143,8 +143,8 @@ def test_a_budget_of_calls_is_never_passed_and_never_paid_0(judging, monkeypatch
     judge, server = judging(lambda _: next(replies), budget_calls=3)
     scores = scored(judge, *"abcd")
     assert len(server.seen) == 3
-    assert [one.error_class for one in scores].count("budget") == 2
-    assert "budget_calls" in next(one.error for one in scores if one.error)
+    assert [score.error_class for score in scores].count("budget") == 2
+    assert "budget_calls" in next(score.error for score in scores if score.error)
     monkeypatch.setenv("WORLD_SIZE", "2")  # several processes share it
     assert values(judging(by_completion, budget_calls=5)[0], "1", "2", "3") == [0.1, 0.2, None]
 
@@ -203,7 +203,7 @@ def test_a_server_that_echoes_the_key_does_not_spread_it(judging, reply, tmp_pat
 
 def test_the_runner_holds_one_judge_for_each_component(monkeypatch):
     with Server(by_completion) as server:
-        monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.place)
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", server.address)
         params = {"base_url": server.url, "model": "grader", "key_env": None}
         second = {"kind": "judge", "weight": 0.5, "params": {**params, "maximum": 20}}
         with Runner(rubric_of({"kind": "judge", "params": params}, second)) as runner:

@@ -45,7 +45,7 @@ def graded(judging):
 def test_each_fault_is_told_apart(judging, reply, kind, fault, tries):
     def answer(seen):
         if fault == "timed out":  # at once where it hangs: the deadline is brought forward
-            (child,) = [one for one in judge._calls._pool._children if one.tag is not None]
+            (child,) = [child for child in judge._calls._pool._children if child.tag is not None]
             assert child.deadline - child.began == pytest.approx(600)
             child.deadline = child.began
         return reply_of(reply)
@@ -61,19 +61,19 @@ def test_each_fault_is_told_apart(judging, reply, kind, fault, tries):
 
 def test_a_redirect_is_not_followed(graded):
     with Server(lambda _: says("Score: 10")) as inner:
-        location = f"Location: http://{inner.place}/v1/chat/completions"
+        location = f"Location: http://{inner.address}/v1/chat/completions"
         score, outer, _ = graded(lambda _: http("302 Found", b"", location))
         assert (len(outer.seen), inner.seen, score.error_class) == (1, [], "infra")
-        assert inner.place in (score.error or "")
+        assert inner.address in (score.error or "")
 
 
 def test_a_server_that_is_not_there(judge_at):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen: nobody else can while this is open
-        place = f"127.0.0.1:{taken.getsockname()[1]}"
-        (score,) = scored(judge_at(f"http://{place}/v1", allowed=True), "4")
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (score,) = scored(judge_at(f"http://{address}/v1", allowed=True), "4")
     assert (score.error_class, score.tries) == ("infra", 2)
-    assert f"{place} cannot be reached" in score.error
+    assert f"{address} cannot be reached" in score.error
     (score,) = scored(judge_at("https://no-such-judge.invalid/v1", limits=RewardLimits(retries=0)), "4")
     assert (score.error_class, "no-such-judge.invalid" in score.error) == ("infra", True)
 
@@ -139,7 +139,7 @@ def test_a_stop_ends_what_is_under_way(judging):
 def test_children_end_with_the_trainer_that_was_killed():
     """Nobody is left to kill the one that waits for a server, so it ends itself."""
     with Server(drip) as server:
-        environment = {**os.environ, "GRPO_JUDGE_ALLOW": server.place}
+        environment = {**os.environ, "GRPO_JUDGE_ALLOW": server.address}
         words = [sys.executable, "-c", PROGRAMS["trainer with a judge"], server.url]
         with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as trainer:
             assert trainer.stdout is not None
@@ -180,15 +180,15 @@ def test_refuses_an_address_before_anything_is_sent(judge_at, url, fault, monkey
 
 def test_addresses_are_taken_apart():
     assert url_fault("https://bücher.example/api/v1/") is None
-    found = where("https://bücher.example/api/v1/")
-    assert (found.place, found.path) == ("xn--bcher-kva.example:443", "/api/v1/chat/completions")
+    judge_address = where("https://bücher.example/api/v1/")
+    assert (judge_address.place, judge_address.path) == ("xn--bcher-kva.example:443", "/api/v1/chat/completions")
     assert where("http://[::1]:8000").place == "[::1]:8000"
 
 
 def test_the_address_that_is_asked_is_the_one_that_was_checked(monkeypatch):
     """A name that leads elsewhere at each look-up is looked up once."""
     with Server(five) as server:
-        host, port = server.place.split(":")
+        host, port = server.address.split(":")
         names = []
 
         def getaddrinfo(name, at, **_):
@@ -244,7 +244,7 @@ def test_https_is_verified(judge_at, name, trusted, value, tmp_path, monkeypatch
         if trusted:
             monkeypatch.setenv("SSL_CERT_FILE", str(cert))
     with Server(five, tls=tls) as server:
-        url = f"https://localhost:{server.place.partition(':')[2]}/v1"
+        url = f"https://localhost:{server.address.partition(':')[2]}/v1"
         (score,) = scored(judge_at(url, allowed=True, limits=RewardLimits(retries=0)), "4")
         assert score.value == value
         assert value is not None or ("TLS" in (score.error or "") and server.seen == []), score.error
@@ -261,7 +261,7 @@ def test_the_key_goes_to_the_hosts_that_the_operator_named_alone(judge_at, judgi
     (seen,) = server.seen
     assert seen.headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in seen.raw.decode()
-    for hosts in ("", "judge.example", "127.0.0.1", f"not-{server.place}"):
+    for hosts in ("", "judge.example", "127.0.0.1", f"not-{server.address}"):
         monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", hosts)
         with pytest.raises(ConfigError, match="GRPO_JUDGE_KEY_HOSTS") as refused:
             judge_at(server.url, key_env="GRPO_JUDGE_KEY")

@@ -61,11 +61,11 @@ def test_what_hangs_is_killed_and_the_next_sample_is_scored(monkeypatch, hanging
     problem = Problem("p", "q", r"\frac{x}{2}")
     texts = [text for hang in hanging for text in (hang, "x/2")]
     with Runner(rubric) as runner:
-        ends = [one.components["c0"] for one in runner.score([Unscored(problem, text) for text in texts])]
-    assert [one.value for one in ends[1::2]] == [1] * len(hanging)
-    assert all(one.error_class in (None, "timeout", "memory") for one in ends[0::2]), ends
-    assert all(one.value in (0, None) for one in ends[0::2]), ends
-    assert any(one.error_class == "timeout" for one in ends[0::2]), "nothing here hangs any more: look for worse"
+        ends = [score.components["c0"] for score in runner.score([Unscored(problem, text) for text in texts])]
+    assert [score.value for score in ends[1::2]] == [1] * len(hanging)
+    assert all(score.error_class in (None, "timeout", "memory") for score in ends[0::2]), ends
+    assert all(score.value in (0, None) for score in ends[0::2]), ends
+    assert any(score.error_class == "timeout" for score in ends[0::2]), "nothing here hangs any more: look for worse"
 
 
 SYMBOLS = "9 99 0.5 . , + - * / ( ) { } [ ] ^ _ = < % x y e i | : ; & $ and or f(x) 1,000 }{"

@@ -48,21 +48,21 @@ def pool():
         return made[-1]
 
     yield make
-    for one in made:
-        pids = one.processes()
-        one.close()
+    for pool in made:
+        pids = pool.processes()
+        pool.close()
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_order_text_and_parameters_go_through_whole(pool):
     texts = [f"sleep {0.2 if n % 5 == 0 else 0}" for n in range(20)]
     scores = score(pool(workers=3), *texts)
-    assert [one.detail for one in scores] == texts
+    assert [result.detail for result in scores] == texts
     assert scores[0].seconds >= 0.2
-    assert {one.error for one in scores} == {None}
+    assert {result.error for result in scores} == {None}
     text = "yes \x00 \u2028 é 🦊" + "x" * 300_000
     scores = score(pool(), "yes", text, ignore_case=True)
-    assert [one.passed for one in scores] == [True, False]
+    assert [result.passed for result in scores] == [True, False]
     assert scores[1].detail == text
 
 
@@ -72,9 +72,9 @@ def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(pool, monkeypa
     patient_with_rules(monkeypatch, lambda completion: completion == what)
     mine = pool(workers=2, deadline=1.0)
     scores = score(mine, "pid", what, "pid", what, "pid")
-    assert [one.error_class for one in scores] == [None, "timeout", None, "timeout", None]
+    assert [result.error_class for result in scores] == [None, "timeout", None, "timeout", None]
     assert scores[1].seconds >= 1.0
-    alive = {one.value for one in scores if one.value is not None}
+    alive = {result.value for result in scores if result.value is not None}
     gone = {pid for pid in alive if not psutil.pid_exists(int(pid))}
     assert len(mine.processes()) + len(gone) >= len(alive)
     assert score(mine, "yes")[0].passed is True
@@ -83,7 +83,7 @@ def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(pool, monkeypa
 def test_processes_are_kept_are_no_more_than_samples_and_have_no_keys(pool, monkeypatch):
     monkeypatch.setenv("GRPO_JUDGE_KEY", "secret")
     mine = pool(workers=1)
-    assert len({one.value for one in score(mine, "pid", "pid") + score(mine, "pid")}) == 1
+    assert len({result.value for result in score(mine, "pid", "pid") + score(mine, "pid")}) == 1
     mine = pool(workers=8)
     score(mine, "yes")
     (pid,) = mine.processes()
@@ -103,20 +103,20 @@ ENDS = {
 def test_what_ends_badly_is_an_error_of_that_sample_alone(pool):
     completions = [text for what in ENDS for text in ("yes", what)]
     scores = score(pool(workers=1), *completions, "yes")
-    assert [one.passed for one in scores[::2]] == [True] * 7
-    for one, (what, (kind, error)) in zip(scores[1::2], ENDS.items(), strict=True):
-        assert (one.value, one.error_class, error in one.error) == (None, kind, True), (what, one)
-        json.dumps(one.model_dump(mode="json")).encode()
+    assert [result.passed for result in scores[::2]] == [True] * 7
+    for result, (what, (kind, error)) in zip(scores[1::2], ENDS.items(), strict=True):
+        assert (result.value, result.error_class, error in result.error) == (None, kind, True), (what, result)
+        json.dumps(result.model_dump(mode="json")).encode()
 
 
 def test_signals_of_the_group_end_nothing_and_prints_stand_in_no_reply(pool):
     scores = score(pool(workers=1), "kill SIGTERM", "kill SIGINT", "print", "yes")
-    assert [one.error for one in scores] == [None] * 4
+    assert [result.error for result in scores] == [None] * 4
 
 
 def test_a_rule_that_cannot_be_loaded_is_trouble_of_the_machine(pool):
     scores = score(pool(program="import sys; sys.exit(7)"), "yes", "yes")
-    assert [one.error_class for one in scores] == ["infra"] * 2
+    assert [result.error_class for result in scores] == ["infra"] * 2
     assert "status 7 before it was ready" in scores[0].error
 
 
@@ -165,6 +165,6 @@ def test_every_kind_that_runs_aside_can_be_asked_in_a_process(capfd):
     with closing(Pool(kinds, workers=1, deadline=300.0)) as mine:
         for name in kinds:
             (rule,) = rubric_of({"kind": name, "params": {"regex": {"pattern": "1"}}.get(name, {})}).parts
-            (one,) = mine.score(rule, samples("1"), lambda: None)
-            assert one.error_class not in ("infra", "timeout"), (name, one)
+            (result,) = mine.score(rule, samples("1"), lambda: None)
+            assert result.error_class not in ("infra", "timeout"), (name, result)
     assert capfd.readouterr() == ("", "")

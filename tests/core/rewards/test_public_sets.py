@@ -54,7 +54,7 @@ def drawn(solved, size):
 
 def rewards(kind, params, samples):
     with Runner(rubric_of({"kind": kind, "params": params})) as runner:
-        return [one.reward for one in runner.score(samples)]
+        return [scored.reward for scored in runner.score(samples)]
 
 
 @SIZES

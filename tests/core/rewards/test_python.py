@@ -133,8 +133,8 @@ def test_the_same_sample_gets_the_same_random_numbers(make):
 def test_order_is_kept_with_several_boxes(make):
     source = "import time\ndef verify(sample):\n    x = float(sample.completion)\n    time.sleep(x)\n    return x"
     completions = [str(0.02 * (n * 7 % 5)) for n in range(20)]
-    found = scores(make(source, limits={"workers": 4}), *completions)
-    assert [score.value for score in found] == [float(text) for text in completions]
+    results = scores(make(source, limits={"workers": 4}), *completions)
+    assert [score.value for score in results] == [float(text) for text in completions]
 
 
 def test_a_stop_is_met_while_a_verifier_loops(make):
@@ -187,10 +187,10 @@ def test_a_fault_is_told_with_its_place_in_characters(source, line, column, faul
     if fault is None:
         assert check_source(source) == []
     else:
-        found = only(source)
-        assert (found.line, found.column) == (line, column)
-        assert fault in found.message
-        assert shown in (None, found.shown)
+        refusal = only(source)
+        assert (refusal.line, refusal.column) == (line, column)
+        assert fault in refusal.message
+        assert shown in (None, refusal.shown)
 
 
 def test_a_long_line_is_shown_around_the_caret():

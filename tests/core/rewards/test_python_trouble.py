@@ -20,10 +20,10 @@ from .scoring import LOOPS, ONE, PROGRAMS, SINGLE, FailingSandbox, patient_with_
 
 def test_an_endless_loop_is_killed_at_its_deadline_and_the_next_sample_is_scored(make, monkeypatch):
     patient_with_boxes(monkeypatch, lambda completion: completion == "loop")
-    found = scores(make(LOOPS, limits={"workers": 2, "deadline_seconds": 1}), "a", "loop", "b", "loop", "c")
-    assert [score.error_class for score in found] == [None, "timeout", None, "timeout", None]
-    assert [score.value for score in found] == [1, None, 1, None, 1]
-    assert found[1].seconds >= 1
+    results = scores(make(LOOPS, limits={"workers": 2, "deadline_seconds": 1}), "a", "loop", "b", "loop", "c")
+    assert [score.error_class for score in results] == [None, "timeout", None, "timeout", None]
+    assert [score.value for score in results] == [1, None, 1, None, 1]
+    assert results[1].seconds >= 1
 
 
 @pytest.mark.parametrize(("call", "deadline"), [(0.5, 300), (300, 0.5)])
@@ -65,15 +65,15 @@ def test_what_goes_on_after_an_answer_is_ended_with_its_box(make):
 def test_memory_that_earlier_samples_took_is_not_held_against_a_later_one(make):
     """Each sample keeps 100 MiB, the box may have 512: every so often a fresh one is needed, and no sample suffers."""
     source = "kept = []\ndef verify(sample):\n    kept.append(bytearray(100 * 2**20))\n    return 1"
-    found = scores(make(source, limits=SINGLE), *"abcdefghijkl")
-    assert [score.error for score in found] == [None] * 12
-    assert sum(score.tries > 1 for score in found) >= 2
+    results = scores(make(source, limits=SINGLE), *"abcdefghijkl")
+    assert [score.error for score in results] == [None] * 12
+    assert sum(score.tries > 1 for score in results) >= 2
 
 
 def test_a_chatty_verifier_is_not_ended_for_what_it_wrote_over_many_samples(make):
     source = "os = __import__('os')\ndef verify(sample):\n    os.write(1, b'x' * 200_000)\n    return 1"
-    found = scores(make(source, limits=SINGLE), *["a"] * 30)  # 6 MB, and a box is killed after 4
-    assert [score.error for score in found] == [None] * 30
+    results = scores(make(source, limits=SINGLE), *["a"] * 30)  # 6 MB, and a box is killed after 4
+    assert [score.error for score in results] == [None] * 30
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_forged_frame_ends_the_box_and_is_no_score(make):
 def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, monkeypatch, whom):
     monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
     runner = make("import time\ndef verify(sample):\n    time.sleep(0.2)\n    return 1", limits=SINGLE)
-    requests, heard = iter(range(1, 1000)), Slot._heard
+    requests, receive = iter(range(1, 1000)), Slot._heard
 
     def in_boxes():
         """What runs in the boxes of this process: what has no children."""
@@ -145,16 +145,16 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, 
             for process in victims:
                 with suppress(psutil.NoSuchProcess):  # one that went with the one before
                     process.kill()
-        return heard(*words)
+        return receive(*words)
 
     monkeypatch.setattr(Slot, "_heard", third_killed)
-    found = scores(runner, *"abcdef")
-    assert [(score.value, score.error) for score in found] == [(1.0, None)] * 6
-    assert max(score.tries for score in found) == 2
+    results = scores(runner, *"abcdef")
+    assert [(score.value, score.error) for score in results] == [(1.0, None)] * 6
+    assert max(score.tries for score in results) == 2
 
 
 def test_a_child_that_answers_too_is_not_heard(make):
     """Both go on to the end of `verify`; the child has no channel to tell its value over."""
     source = "os = __import__('os')\ndef verify(sample):\n    return 1 if os.fork() else 5"
-    found = scores(make(source, limits=SINGLE), *"abcdef")
-    assert [(score.value, score.error) for score in found] == [(1.0, None)] * 6
+    results = scores(make(source, limits=SINGLE), *"abcdef")
+    assert [(score.value, score.error) for score in results] == [(1.0, None)] * 6

@@ -70,7 +70,7 @@ def test_a_batch_gives_what_each_text_gives_alone(home, path):
     alone = [values(opened(home, path), text)[0] for text in texts]
     for size in (1, 2, 64):
         assert values(opened(home, path, batch_size=size), *texts) == pytest.approx(alone, abs=1e-5)
-    assert len({round(one or 0, 4) for one in alone}) > (0 if path == "encoder" else 3)
+    assert len({round(value or 0, 4) for value in alone}) > (0 if path == "encoder" else 3)
 
 
 def test_it_gives_what_transformers_gives(home):

@@ -106,7 +106,7 @@ class Scripted:
 def opening(monkeypatch):
     """Puts scorers in the place of the kinds that are named, or an error to raise when one is opened."""
 
-    def install(place="sandbox", **opened):
+    def install(where="sandbox", **opened):
         def open_kind(self, params, context):
             scorer = opened[self.module]
             if isinstance(scorer, Exception):
@@ -116,7 +116,7 @@ def opening(monkeypatch):
         monkeypatch.setattr(Kind, "open", open_kind)
         monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
         for name in opened:
-            monkeypatch.setitem(KINDS, name, Kind(KINDS[name].params, place, name, "told"))
+            monkeypatch.setitem(KINDS, name, Kind(KINDS[name].params, where, name, "told"))
 
     return install
 
@@ -129,11 +129,11 @@ def test_only_samples_with_trouble_are_tried_again_and_their_tries_counted(openi
     scorer = Scripted()
     opening(exact=scorer)
     with runner("exact") as scoring:
-        scored = [one.components["exact"] for one in scoring.score(samples("0", "1", "2", "3"))]
-    assert [one.tries for one in scored] == [1, 2, 3, 3]
-    assert [one.error_class for one in scored] == [None, None, None, "infra"]
+        scored = [result.components["exact"] for result in scoring.score(samples("0", "1", "2", "3"))]
+    assert [result.tries for result in scored] == [1, 2, 3, 3]
+    assert [result.error_class for result in scored] == [None, None, None, "infra"]
     assert scorer.batches == [["0", "1", "2", "3"], ["1", "2", "3"], ["2", "3"]]
-    assert [one.detail for one in scored] == ["0", "1", "2", ""]
+    assert [result.detail for result in scored] == ["0", "1", "2", ""]
 
 
 OWN = ("verifier", "timeout", "memory", "output", "value", "sample", "budget")
@@ -212,9 +212,9 @@ def test_rules_that_run_here_and_aside_give_one_reward():
         pids = scoring._pool.processes()
     assert pids
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert [one.components["c1"].value for one in scored] == [0, 1, 0, 0]
-    assert [one.components["c0"].value for one in scored][0::2] == [1, 1]
-    assert [one.reward for one in scored][0::2] == [2, 2]
+    assert [result.components["c1"].value for result in scored] == [0, 1, 0, 0]
+    assert [result.components["c0"].value for result in scored][0::2] == [1, 1]
+    assert [result.reward for result in scored][0::2] == [2, 2]
 
 
 def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with():

@@ -93,18 +93,18 @@ def test_a_verifier_that_loops_for_ever_on_some_samples(runs_home, tmp_path, on_
     parts = python(LOOPS, workers=4, deadline_seconds=0.5)
     parts = merged(parts, {"reward": {"on_error": on_error}, "optim": {"steps": 2}, "traces": {"groups_per_step": 3}})
     assert Setting(runs_home, f"loops-{on_error}", parts).train(out) == 0
-    late = [one for one in components(out) if one["error"] is not None]
+    late = [sample for sample in components(out) if sample["error"] is not None]
     assert late
-    for one in late:
-        assert (one["error_class"], one["value"]) == ("timeout", None)
-        assert one["seconds"] >= 0.5
+    for sample in late:
+        assert (sample["error_class"], sample["value"]) == ("timeout", None)
+        assert sample["seconds"] >= 0.5
     metrics = runs.metrics_of(out)
-    assert sum(one["reward_errors/timeout"] for one in metrics) == len(late)
+    assert sum(step["reward_errors/timeout"] for step in metrics) == len(late)
     masked = len(late) if on_error == "mask" else 0
-    assert sum(one["masked/reward_error"] for one in metrics) == masked
+    assert sum(step["masked/reward_error"] for step in metrics) == masked
     totals = runs.outcome_of(out)["totals"]
     assert (totals["reward_errors_timeout"], totals["masked_reward_error"]) == (len(late), masked)
-    assert all(one["reward"] > 0 for one in metrics)
+    assert all(step["reward"] > 0 for step in metrics)
 
 
 def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(runs_home, tmp_path, monkeypatch):
@@ -116,9 +116,9 @@ def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(runs_home,
     out = tmp_path / "run"
     assert Setting(runs_home, "trouble", parts).train(out) == 0
     metrics = runs.metrics_of(out)
-    count = sum(one.get("reward_errors/infra", 0) for one in metrics)
+    count = sum(step.get("reward_errors/infra", 0) for step in metrics)
     assert count > 0
-    assert sum(one["masked/reward_error"] for one in metrics) == count  # never paid 0, whatever on_error says
+    assert sum(step["masked/reward_error"] for step in metrics) == count  # never paid 0, whatever on_error says
     assert any("trouble of the machine" in message for message in runs.warnings_of(out)), runs.warnings_of(out)
 
 
@@ -167,10 +167,10 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(runs
 
     def loops():
         try:
-            found = [one for one in below(run.pid) if one.cpu_times().user > 0.5]
+            looping = [process for process in below(run.pid) if process.cpu_times().user > 0.5]
         except psutil.Error:
             return False
-        return len([one for one in found if "python" in one.name()]) >= 2
+        return len([process for process in looping if "python" in process.name()]) >= 2
 
     wait_for(loops, "boxes that loop", run)
     started = below(run.pid)
@@ -186,8 +186,8 @@ def test_evaluating_closes_what_it_opened(runs_home, capsys):
     shared_sandbox().run("")  # its keeper lives on
     before = len(below())
     assert main(["eval", str(config), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["results"]
-    assert (found["problems"], len(below())) == (3, before)
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert (result["problems"], len(below())) == (3, before)
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ def test_each_rank_scores_its_share_in_boxes_of_its_own(runs_home, near, tmp_pat
     subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=environment, check=True)
 
     def verdicts(run):
-        return [[one["value"], one["detail"], one["passed"]] for one in components(run)][:20]
+        return [[sample["value"], sample["detail"], sample["passed"]] for sample in components(run)][:20]
 
     assert verdicts(out) == verdicts(near)
     assert len(facts_of(out)) == 2
@@ -210,12 +210,12 @@ def test_a_trainer_closes_its_runner_however_it_ends(runs_home, tmp_path, monkey
     closed: list[int] = []
     close = Runner.close
 
-    def told(self):
+    def counting(self):
         before = len(below())
         close(self)
         closed.append(before - len(below()))
 
-    monkeypatch.setattr(Runner, "close", told)
+    monkeypatch.setattr(Runner, "close", counting)
     source = NEAR if ends == "well" else NEAR.replace("near =", "near = 1 / 0 if sample.completion else")
     parts = merged(python(source), {"reward": {"on_error": "fail"}, "eval": {"before": False}, "optim": {"steps": 2}})
     config = Setting(runs_home, "closed", parts).write()
@@ -245,12 +245,12 @@ def test_a_reward_model_pays_a_run(runs_home, tmp_path):
     paid = runs.samples_of(out)
     assert len(paid) >= 6 * STEPS
     alone = RewardModel(RewardModelParams(**params), Context(base=runs_home))
-    for one in paid:
-        (score,) = scored(alone, one["completion"])
-        assert one["components"]["liked"]["value"] == pytest.approx(score.value, abs=1e-5)
-        assert one["reward"] == pytest.approx(0.5 * score.value, abs=1e-5)
-    assert len({round(one["reward"], 3) for one in paid}) > 3
-    assert any(one["advantage"] > 0.1 for one in paid)
+    for sample in paid:
+        (score,) = scored(alone, sample["completion"])
+        assert sample["components"]["liked"]["value"] == pytest.approx(score.value, abs=1e-5)
+        assert sample["reward"] == pytest.approx(0.5 * score.value, abs=1e-5)
+    assert len({round(sample["reward"], 3) for sample in paid}) > 3
+    assert any(sample["advantage"] > 0.1 for sample in paid)
     sha256 = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["reward"]["liked"]["weights"] == {"model.safetensors": sha256}
@@ -267,16 +267,16 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(runs_home, tmp_path):
     assert status == 0, printed
     paid = runs.samples_of(out)
     alone = Process(ProcessParams(**params), Context(base=runs_home))
-    for one in paid:
-        steps = one["components"]["steps"]["steps"]
-        (score,) = scored(alone, one["completion"], prompt="")
+    for sample in paid:
+        steps = sample["components"]["steps"]["steps"]
+        (score,) = scored(alone, sample["completion"], prompt="")
         assert [step["end"] for step in steps] == [step.end for step in score.steps]
         if steps:
             values = [step["value"] for step in steps]
-            assert one["components"]["steps"]["value"] == pytest.approx(sum(values) / len(values))
+            assert sample["components"]["steps"]["value"] == pytest.approx(sum(values) / len(values))
             assert all(0 < value < 1 for value in values)
-    assert sum(len(one["components"]["steps"]["steps"]) > 1 for one in paid) > 2
-    assert any(one["advantage"] > 0.1 for one in paid)
+    assert sum(len(sample["components"]["steps"]["steps"]) > 1 for sample in paid) > 2
+    assert any(sample["advantage"] > 0.1 for sample in paid)
     assert facts_of(out)[0]["steps"]["steps"] > len(paid)
 
 
@@ -298,19 +298,19 @@ def by_last_digit(seen):
 
 def test_a_judge_pays_a_run_that_dies_and_goes_on(runs_home, tmp_path, monkeypatch):
     out, logs = tmp_path / "run", [tmp_path / "first", tmp_path / "second"]
-    with apart(by_last_digit) as place:
-        for name, value in (("ALLOW", place), ("KEY", KEY), ("KEY_HOSTS", place)):
+    with apart(by_last_digit) as address:
+        for name, value in (("ALLOW", address), ("KEY", KEY), ("KEY_HOSTS", address)):
             monkeypatch.setenv(f"GRPO_JUDGE_{name}", value)
-        params = {"base_url": f"http://{place}/v1", "model": "grader"}
+        params = {"base_url": f"http://{address}/v1", "model": "grader"}
         component = {"name": "judge", "kind": "judge", "params": params}
         path = with_model(runs_home, "judged", component, reward={"limits": {"retries": 0}}).write()
         words = ["train", str(path), "--out", str(out)]
         assert runs.forked(words, fault=f"updated:{STEPS}", log=logs[0]) == KILLED, logs[0].read_text()
         assert runs.forked([*words, "--resume"], log=logs[1]) == 0, logs[1].read_text()
     paid = runs.samples_of(out)
-    assert {one["components"]["judge"]["error"] for one in paid} == {None}  # nothing was asked twice
-    for one in paid:
-        assert one["reward"] == int(last_digit(one["completion"])) / 10
+    assert {sample["components"]["judge"]["error"] for sample in paid} == {None}  # nothing was asked twice
+    for sample in paid:
+        assert sample["reward"] == int(last_digit(sample["completion"])) / 10
     assert len(runs.rows(out / "metrics.jsonl")) == STEPS
     facts = facts_of(out)[-1]["judge"]
     assert facts["models"] == ["judge-2026-01"]
@@ -326,4 +326,4 @@ def test_a_judge_pays_a_run_that_dies_and_goes_on(runs_home, tmp_path, monkeypat
     reward = {"limits": {"retries": 0}, "on_error": "zero"}
     last = with_model(runs_home, "gone", params, reward=reward, eval={"before": False, "after": False})
     status, printed = last.told(tmp_path / "gone")
-    assert (status, f"{place} cannot be reached" in printed) == (5, True)
+    assert (status, f"{address} cannot be reached" in printed) == (5, True)

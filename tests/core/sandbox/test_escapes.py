@@ -54,7 +54,7 @@ def _case(escape, *level):
 
 
 def _opened(opened):
-    return pytest.mark.parametrize("escape", [_case(one) for one in ESCAPES if one.opened == opened])
+    return pytest.mark.parametrize("escape", [_case(escape) for escape in ESCAPES if escape.opened == opened])
 
 
 def test_no_attempt_is_lost_from_the_table():

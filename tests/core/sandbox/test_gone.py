@@ -29,11 +29,11 @@ def token():
 
 def folders(processes):
     """Of boxes of Landlock, which have no /tmp of their own."""
-    found = set()
+    paths = set()
     for process in processes:
         with suppress(psutil.Error):
-            found.add(Path(process.environ().get("TMPDIR", "/")))
-    return {path for path in found if "cohort-box-" in str(path)}
+            paths.add(Path(process.environ().get("TMPDIR", "/")))
+    return {path for path in paths if "cohort-box-" in str(path)}
 
 
 def gone(left, what):

@@ -119,7 +119,7 @@ def answer(code, arch, number, *arguments):
     cases("sandbox/filter", "machine", "arch", "beside", "number", "arguments", "answer"),
 )
 def test_answers_each_call(machine, arch, beside, number, arguments, expected):
-    numbers = [seccomp.OWN_PID if one == "own" else one for one in arguments]
+    numbers = [seccomp.OWN_PID if argument == "own" else argument for argument in arguments]
     code = seccomp.program(machine, beside=bool(beside))
     assert answer(code, arch or ARCH[machine], number, *numbers) == ANSWERS[expected]
 

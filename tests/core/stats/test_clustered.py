@@ -24,31 +24,31 @@ def test_clustered_interval_by_hand():
     """The same with two pseudo-clusters of 5/3: centre 1/(5 + 10/3) = 0.12. Residual sums 1.76, −0.12, −1.24: squares
     3.0976 + 0.0144 + 1.5376 = 4.6496; pseudo 25/9·(1 + 2·0.0144) = 2.857778; √7.507378/8.333333 = 0.328793.
     t with 2 degrees 4.302653 and 2.919986."""
-    found = clustered([1.0, 1.0, 0.0, -1.0, 0.0], "aabcc")
-    assert (found.units, found.difference) == (3, 0.2)
-    assert found.centre == pytest.approx(0.12)
-    assert found.standard_error == pytest.approx(0.3287957, abs=1e-6)
-    assert (found.low, found.high) == (-1.0, 1.0)  # 0.12 ∓ 1.4147, cut
-    assert found.lower == pytest.approx(0.12 - 2.919986 * 0.3287957, abs=1e-5)
-    assert found.upper == pytest.approx(0.2 + 2.919986 * 0.3287957, abs=1e-5)
+    result = clustered([1.0, 1.0, 0.0, -1.0, 0.0], "aabcc")
+    assert (result.units, result.difference) == (3, 0.2)
+    assert result.centre == pytest.approx(0.12)
+    assert result.standard_error == pytest.approx(0.3287957, abs=1e-6)
+    assert (result.low, result.high) == (-1.0, 1.0)  # 0.12 ∓ 1.4147, cut
+    assert result.lower == pytest.approx(0.12 - 2.919986 * 0.3287957, abs=1e-5)
+    assert result.upper == pytest.approx(0.2 + 2.919986 * 0.3287957, abs=1e-5)
 
 
 @given(scores)
 def test_problems_on_their_own_give_agresti_and_mins_error(pairs):
     alone = paired([a for a, _ in pairs], [b for _, b in pairs])
-    found = clustered([b - a for a, b in pairs], None)
-    assert found.standard_error == pytest.approx(alone.standard_error, abs=1e-12)
-    assert found.centre == pytest.approx(alone.centre, abs=1e-12)
-    assert found.low <= alone.low + 1e-12  # Student's t is wider than the normal
-    assert clustered([b - a for a, b in pairs], range(len(pairs))) == found
+    result = clustered([b - a for a, b in pairs], None)
+    assert result.standard_error == pytest.approx(alone.standard_error, abs=1e-12)
+    assert result.centre == pytest.approx(alone.centre, abs=1e-12)
+    assert result.low <= alone.low + 1e-12  # Student's t is wider than the normal
+    assert clustered([b - a for a, b in pairs], range(len(pairs))) == result
 
 
 @given(scores, st.randoms(use_true_random=False))
 def test_the_order_of_problems_does_not_matter(pairs, order):
-    with_clusters = [(b - a, place % 3) for place, (a, b) in enumerate(pairs)]
+    with_clusters = [(b - a, index % 3) for index, (a, b) in enumerate(pairs)]
     shuffled = order.sample(with_clusters, len(with_clusters))
-    one, other = (clustered([d for d, _ in some], [c for _, c in some]) for some in (with_clusters, shuffled))
-    assert one == other
+    first, second = (clustered(*map(list, zip(*order, strict=True))) for order in (with_clusters, shuffled))
+    assert first == second
 
 
 def test_copies_add_nothing():
@@ -74,17 +74,17 @@ def test_the_bootstrap_of_few_problems_by_hand():
     assert bootstrap([0.1] * 3, seed=1).low == pytest.approx(0.1)
     padded = bootstrap([0.1] * 3, seed=1, padded=True)
     assert padded.low < 0 < padded.high
-    found = bootstrap([0.0, 1.0], seed=7)
-    assert (found.low, found.lower, found.upper, found.high) == (0, 0, 1, 1)
-    assert (found.resamples, found.seed) == (9999, 7)
+    result = bootstrap([0.0, 1.0], seed=7)
+    assert (result.low, result.lower, result.upper, result.high) == (0, 0, 1, 1)
+    assert (result.resamples, result.seed) == (9999, 7)
 
 
 def test_a_seed_gives_the_same_interval_everywhere():
     """Written down once: a change of these numbers would make every sealed record differ from its check."""
-    differences = [((place * 37) % 41 - 20) / 20 for place in range(41)]
-    found = bootstrap(differences, seed=20261122)
-    assert (found.low, found.high) == (-0.1792682926829357, 0.18170731707316629)
-    grouped = bootstrap(differences, [place % 7 for place in range(41)], seed=20261122, padded=True)
+    differences = [((index * 37) % 41 - 20) / 20 for index in range(41)]
+    result = bootstrap(differences, seed=20261122)
+    assert (result.low, result.high) == (-0.1792682926829357, 0.18170731707316629)
+    grouped = bootstrap(differences, [index % 7 for index in range(41)], seed=20261122, padded=True)
     assert (grouped.low, grouped.high) == (-0.23670212765957446, 0.23010899182562003)
     many = bootstrap(differences * 20, seed=20261122)
     assert (many.low, many.high) == (-0.0407911001236094, 0.04075215782984217)
@@ -95,10 +95,10 @@ def test_the_bootstrap_agrees_with_the_error_it_estimates():
     draw = random.Random(5)
     differences = [draw.choice([-1.0, -0.5, 0.0, 0.0, 0.25, 1.0]) for _ in range(400)]
     half = 1.96 * clustered_error(differences, None)
-    found = bootstrap(differences, seed=3)
-    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.04)
-    together = [place // 4 for place in range(400)]
-    correlated = [differences[place // 4] for place in range(400)]
+    result = bootstrap(differences, seed=3)
+    assert (result.high - result.low) / 2 == pytest.approx(half, rel=0.04)
+    together = [index // 4 for index in range(400)]
+    correlated = [differences[index // 4] for index in range(400)]
     wide = bootstrap(correlated, together, seed=3)
     assert (wide.high - wide.low) / 2 == pytest.approx(1.96 * clustered_error(correlated, together), rel=0.06)
     assert wide.high - wide.low > 1.8 * (bootstrap(correlated, seed=3).high - bootstrap(correlated, seed=3).low)
@@ -107,9 +107,9 @@ def test_the_bootstrap_agrees_with_the_error_it_estimates():
 def test_more_units_than_500_are_resampled_in_groups():
     draw = random.Random(6)
     differences = [draw.choice([-1.0, 0.0, 0.0, 0.5]) for _ in range(20_000)]
-    found = bootstrap(differences, seed=4)
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * clustered_error(differences, None), rel=0.1)
-    assert (found.high + found.low) / 2 == pytest.approx(math.fsum(differences) / 20_000, abs=1e-3)
+    result = bootstrap(differences, seed=4)
+    assert (result.high - result.low) / 2 == pytest.approx(1.96 * clustered_error(differences, None), rel=0.1)
+    assert (result.high + result.low) / 2 == pytest.approx(math.fsum(differences) / 20_000, abs=1e-3)
 
 
 def test_what_is_refused():

@@ -103,30 +103,30 @@ def _clustered_draw(seed, clusters, size, discordance, difference):
     draw = random.Random(f"c {seed} {clusters} {discordance}").random
 
     def change():
-        one = draw()
-        return 1.0 if one < (discordance + difference) / 2 else -1.0 if one < discordance else 0.0
+        chance = draw()
+        return 1.0 if chance < (discordance + difference) / 2 else -1.0 if chance < discordance else 0.0
 
     differences: list[float] = []
     for _ in range(clusters):
         together = change()
         differences += [together if draw() < 0.5 else change() for _ in range(size)]
-    return clustered(differences, [place // size for place in range(clusters * size)])
+    return clustered(differences, [index // size for index in range(clusters * size)])
 
 
 def test_clusters_keep_the_level_where_problems_alone_would_not():
     """250 problems in 11 languages, as MGSM has them: a fall of just the margin is called not worse in about 5 % of
     seeds; as 2,750 problems on their own it would be far more."""
-    found = [_clustered_draw(seed, 250, 11, 0.2, -MARGIN) for seed in range(400)]
-    passed = sum(non_inferiority(one, MARGIN) == "not_worse" for one in found) / len(found)
+    results = [_clustered_draw(seed, 250, 11, 0.2, -MARGIN) for seed in range(400)]
+    passed = sum(non_inferiority(result, MARGIN) == "not_worse" for result in results) / len(results)
     assert passed <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
-    covered = sum(one.low <= -MARGIN <= one.high for one in found) / len(found)
+    covered = sum(result.low <= -MARGIN <= result.high for result in results) / len(results)
     assert covered >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
     harmful = [_clustered_draw(seed, 250, 11, 0.2, -0.08) for seed in range(200)]
-    assert sum(non_inferiority(one, MARGIN) == "not_worse" for one in harmful) <= 10
+    assert sum(non_inferiority(result, MARGIN) == "not_worse" for result in harmful) <= 10
 
 
 def test_few_clusters_decide_nothing():
-    unchanged = clustered([0.0] * 100, [place // 20 for place in range(100)])
+    unchanged = clustered([0.0] * 100, [index // 20 for index in range(100)])
     assert non_inferiority(unchanged, MARGIN) == "undecided"
     assert non_inferiority(clustered([0.0] * 5000, [0] * 5000), MARGIN) == "undecided"
-    assert non_inferiority(clustered([0.0] * 5000, [place // 20 for place in range(5000)]), MARGIN) == "not_worse"
+    assert non_inferiority(clustered([0.0] * 5000, [index // 20 for index in range(5000)]), MARGIN) == "not_worse"

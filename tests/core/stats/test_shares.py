@@ -77,18 +77,18 @@ def test_benjamini_and_hochbergs_own_example():
     p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590]
     p.append(1.0)
     adjusted = benjamini_hochberg(p)
-    assert [one <= 0.05 for one in adjusted].count(True) == 4
+    assert [value <= 0.05 for value in adjusted].count(True) == 4
     assert adjusted[:4] == pytest.approx([0.0015, 0.0030, 0.0095, 0.035625])  # 15/i·p
     assert adjusted[4] == pytest.approx(0.0603)
-    assert [one <= 0.05 for one in holm(p)].count(True) == 3
+    assert [value <= 0.05 for value in holm(p)].count(True) == 3
 
 
 @given(st.lists(st.floats(0, 1), max_size=20))
 def test_adjusting_keeps_order_and_does_not_depend_on_it(p):
     for adjust in (holm, benjamini_hochberg):
         adjusted = adjust(p)
-        assert all(raw - 1e-15 <= one <= 1 for one, raw in zip(adjusted, p, strict=True))
-        assert [one for _, one in sorted(zip(p, adjusted, strict=True))] == sorted(adjusted)
+        assert all(raw - 1e-15 <= value <= 1 for value, raw in zip(adjusted, p, strict=True))
+        assert [value for _, value in sorted(zip(p, adjusted, strict=True))] == sorted(adjusted)
         assert adjust(p[::-1]) == pytest.approx(adjusted[::-1])
         with pytest.raises(ValueError, match="between 0 and 1"):
             adjust([*p, 1.5])
