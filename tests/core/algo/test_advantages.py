@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from grpo_core.algo.advantages.gae import value_loss
 from tests.tables import cases
 
-from .scores import advantages_of, token_values, values
+from .toy import advantages_of, token_values, values
 
 
 def of_case(rewards, given, algorithm):
