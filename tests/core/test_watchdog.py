@@ -16,8 +16,7 @@ from grpo_core.rewards import runner
 from grpo_core.watchdog import Watchdog, at, doing, rest, waiting
 from tests.processes import wait_for
 
-from .rewards.judge_asked import opened, values
-from .rewards.judge_server import Seen, Server, says
+from .rewards.judge_server import Seen, Server, opened, says, values
 from .runs import rows, setting
 
 Moments = dict[int, Callable[[], object]]
@@ -157,7 +156,7 @@ def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) ->
     dog = Watchdog(0.3, warn=lambda text, _: warnings.append(text), log=lambda _: None)
     with Server(answer) as server, dog:
         at("step 3", "reward judge")
-        address, judge = server.place, opened(server, monkeypatch)
+        address, judge = server.address, opened(server.url, monkeypatch, allowed=True)
         assert values(judge, "1", "2") == [1.0, 1.0]
         judge.close()
     assert any(f"waiting for the judge at {address}, step 3: 1 of 2 answers are there" in text for text in warnings)

@@ -29,8 +29,8 @@ def at(d, estimator):
     ],
 )
 def test_values_and_slopes(d, values):
-    found, slopes = zip(*(at(d, name) for name in ESTIMATORS), strict=True)
-    assert found == pytest.approx(values, abs=1e-6 * (d != 0))  # 0 exactly: the first step of a run shows 0
+    estimates, slopes = zip(*(at(d, name) for name in ESTIMATORS), strict=True)
+    assert estimates == pytest.approx(values, abs=1e-6 * (d != 0))  # 0 exactly: the first step of a run shows 0
     # With x = log π: k1' = 1, k2' = −d, k3' = 1 − e^d; k3_plus has k2's.
     assert slopes == pytest.approx((1.0, -d, 1 - math.exp(d), -d), abs=1e-12)
 
@@ -76,8 +76,8 @@ def test_nothing_is_clamped():
     ("nats", "completions", "expected"), cases("algo/kl_controller", "nats", "completions", "expected")
 )
 def test_the_controller_moves_towards_its_target(nats, completions, expected):
-    found = adapted_coef(0.1, nats, target_nats=6.0, horizon=10_000, completions=completions)
-    assert found == pytest.approx(expected, rel=1e-12)
+    coef = adapted_coef(0.1, nats, target_nats=6.0, horizon=10_000, completions=completions)
+    assert coef == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_controller_that_could_reach_0_is_refused():

@@ -8,6 +8,7 @@ from grpo_core.cli import main
 from grpo_core.records import EvalItem, EvalResult
 from grpo_core.stats import wilson
 from tests.core.tiny import config, tiny_folder
+from tests.tables import cases
 
 GSM8K = '{"question": "2 + 2?", "answer": "#### 4"}\n{"question": "3 + 3?", "answer": "#### 6"}\n'
 
@@ -16,9 +17,16 @@ GSM8K = '{"question": "2 + 2?", "answer": "#### 4"}\n{"question": "3 + 3?", "ans
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     tiny_folder(folder / "base")
-    (folder / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n', encoding="utf-8")
-    (folder / "heldout.jsonl").write_text('{"prompt": "c", "answer": "d"}\n', encoding="utf-8")
-    (folder / "test.jsonl").write_text(GSM8K, encoding="utf-8")
+    texts = {
+        "train.jsonl": '{"prompt": "a", "answer": "b"}\n',
+        "heldout.jsonl": '{"prompt": "c", "answer": "d"}\n',
+        "test.jsonl": GSM8K,
+        "broken.jsonl": '{"question": "a"}\n',
+        "nameless.jsonl": "",
+        "nameless.suite.json": '{"name": "nameless"}',
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -26,6 +34,10 @@ def ran(capsys, *words):
     status = main([str(word) for word in words])
     printed = capsys.readouterr()
     return status, printed.out, printed.err
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -40,33 +52,10 @@ def suite(home):
 
 
 def test_convert_writes_items_and_what_they_are_scored_by(suite):
-    rows = [json.loads(line) for line in suite.read_text(encoding="utf-8").splitlines()]
-    assert [(row["id"], row["prompt"], row["target"]) for row in rows] == [
-        ("gsm8k-1", "2 + 2?", "4"),
-        ("gsm8k-2", "3 + 3?", "6"),
-    ]
+    rows = [(row["id"], row["prompt"], row["target"]) for row in lines_of(suite)]
+    assert rows == [("gsm8k-1", "2 + 2?", "4"), ("gsm8k-2", "3 + 3?", "6")]
     about = json.loads((suite.parent / "sums.suite.json").read_text(encoding="utf-8"))
     assert (about["name"], about["category"], about["scorer"]["kind"]) == ("sums", "performance", "number")
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "match"),
-    [
-        (["gsm8k", "none.jsonl", "--out", "x.jsonl"], 3, "none.jsonl"),
-        (["arc", "test.jsonl", "--out", "x.jsonl"], 2, "'arc'; there are jsonl, gsm8k"),
-        (["gsm8k", "test.jsonl", "--out", "x.txt"], 2, "ends in .jsonl"),
-        (["gsm8k", "test.jsonl", "--out", "x.jsonl", "--limit", "0"], 2, "--limit"),
-        (["gsm8k", "broken.jsonl", "--out", "x.jsonl"], 3, "broken.jsonl, line 1: has no field 'answer'"),
-        (["gsm8k", "test.jsonl", "--out", "no/x.jsonl"], 3, "cannot write no/x.jsonl"),
-        (["gsm8k", "test.jsonl", "--out", "x.jsonl", "--name", "Not a name"], 2, "name"),
-    ],
-)
-def test_convert_refuses(home, capsys, monkeypatch, words, status, match):
-    monkeypatch.chdir(home)
-    (home / "broken.jsonl").write_text('{"question": "a"}\n', encoding="utf-8")
-    found, _, error = ran(capsys, "suite", "convert", *words)
-    assert (found, match in error) == (status, True), error
-    assert not (home / "x.jsonl").exists()
 
 
 def test_check_shows_what_is_in_a_file(suite, tmp_path, capsys):
@@ -88,8 +77,8 @@ def test_list_shows_each_starter_with_its_limits(capsys):
     assert status == 0
     assert "builtin:jailbreak_robustness   56 items" in out
     listed = json.loads(ran(capsys, "suite", "list", "--json")[1])
-    assert [one["path"] for one in listed][:2] == ["builtin:format", "builtin:hallucination"]
-    assert all(one["limits"].split(".")[0] in out and len(one["sha256"]) == 64 for one in listed)
+    assert [starter["path"] for starter in listed][:2] == ["builtin:format", "builtin:hallucination"]
+    assert all(starter["limits"].split(".")[0] in out and len(starter["sha256"]) == 64 for starter in listed)
 
 
 # ---------------------------------------------------------------------- grpo eval
@@ -103,8 +92,7 @@ def test_a_model_alone(home, suite, tmp_path, capsys):
     table = [line.split() for line in out.splitlines()[-3:]]
     assert table[0][:4] == ["suite", "score", "share", "95"]
     assert [row[0] for row in table[1:]] == ["multilingual", "sums"]
-    lines = (tmp_path / "out/answers.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
+    records = lines_of(tmp_path / "out/answers.jsonl")
     kinds = [record["kind"] for record in records]
     assert kinds == ["eval_item"] * 7 + ["eval_result"] + ["eval_item"] * 2 + ["eval_result"]
     EvalItem.model_validate(records[0])
@@ -134,30 +122,13 @@ def test_suites_added_to_a_config_s_own(home, suite, tmp_path, capsys):
     status, out, error = ran(capsys, "eval", path, "--suite", suite, "--out", tmp_path / "e.jsonl")
     assert status == 0, error
     assert [line.split()[0] for line in out.splitlines()[-2:]] == ["heldout", "sums"]
-    kinds = [json.loads(line)["kind"] for line in (tmp_path / "e.jsonl").read_text(encoding="utf-8").splitlines()]
+    kinds = [row["kind"] for row in lines_of(tmp_path / "e.jsonl")]
     assert kinds == ["eval_item", "eval_result", "eval_item", "eval_item", "eval_result"]
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "match"),
-    [
-        (["base"], 2, "give --suite"),
-        (["base", "--suite", "builtin:luck"], 2, "'luck'; there are format"),
-        (["base", "--suite", "none.jsonl"], 2, "none.jsonl; starter suites are builtin:format"),
-        (["base", "--suite", "heldout.jsonl"], 2, "heldout.suite.json is not there"),
-        (["base", "--suite", "sums.jsonl", "--suite", "sums.jsonl"], 2, "twice: sums"),
-        (["base", "--suite", "sums.jsonl", "--template", "x"], 2, "--template must hold {prompt}"),
-        (["base", "--suite", "sums.jsonl", "--model", "base"], 2, "--model"),
-        (["base", "--suite", "sums.jsonl", "--max-prompt-tokens", "3"], 3, "item gsm8k-1 has 6 tokens"),
-        (["base", "--suite", "sums.jsonl", "--max-tokens", "9999"], 2, "suite sums: the prompt of item gsm8k-1"),
-        (["base", "--suite", "nameless.jsonl"], 2, "nameless.suite.json"),
-        (["sums.suite.json", "--seed", "1"], 2, "--seed"),
-        (["none.yaml"], 2, "no such config file"),
-    ],
-)
-def test_eval_refuses(home, suite, capsys, monkeypatch, words, status, match):
+@pytest.mark.parametrize(("words", "status", "match"), cases("suite_commands_refused", "words", "status", "match"))
+def test_what_is_refused(home, suite, capsys, monkeypatch, words, status, match):
     monkeypatch.chdir(home)
-    (home / "nameless.jsonl").write_text("", encoding="utf-8")
-    (home / "nameless.suite.json").write_text('{"name": "nameless"}', encoding="utf-8")
-    found, _, error = ran(capsys, "eval", *words)
-    assert (found, match in error) == (status, True), error
+    ended, _, error = ran(capsys, *words)
+    assert (ended, match in error) == (status, True), error
+    assert not (home / "x.jsonl").exists()

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from grpo_core.cli import main
 from grpo_core.evaluate import scorers
 from grpo_core.evaluate.scorers import Kind
 from grpo_core.inputs import load_inputs
 from grpo_core.model.tiny import TinyShape
-from tests.core.runs import KILLED, forked, result, rows
+from tests.core.runs import KILLED, forked, result, rows, train_here, write_problems
 from tests.core.tiny import config, tiny_folder
+from tests.tables import cases
 
 SHAPE = TinyShape(hidden=32, layers=2, heads=2, feed_forward=64, context=1024)
 ITEMS = [
@@ -33,8 +33,8 @@ FORMAT = {"path": "builtin:format", "limit": 5}
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     tiny_folder(folder / "base", shape=SHAPE)
-    write(folder / "train.jsonl", [{"prompt": f"say {letter}", "answer": "k"} for letter in "abcdefghijklmnop"])
-    write(folder / "heldout.jsonl", [{"prompt": f"say {letter}", "answer": "k"} for letter in "qrst"])
+    write_problems(folder / "train.jsonl", [f"say {letter}" for letter in "abcdefghijklmnop"])
+    write_problems(folder / "heldout.jsonl", [f"say {letter}" for letter in "qrst"])
     write(folder / "mine.jsonl", ITEMS)
     return folder
 
@@ -43,28 +43,31 @@ def write(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def config_file(home, name, suites=(MINE, FORMAT), **parts):
-    """Its evaluation samples, so that seeds matter."""
-    settings = {
+def parts_of(suites=(MINE, FORMAT), **parts):
+    """Of a run whose evaluation samples, so that seeds matter."""
+    return {
         "sampling": {"group_size": 16, "prompts_per_step": 4, "max_completion_tokens": 4},
         "optim": {"steps": 2, "lr": 0.01},
         "eval": {"path": "heldout.jsonl", "temperature": 1.0, "samples_per_problem": 2, "suites": list(suites)},
         "traces": {"groups_per_step": 1},
         **parts,
     }
+
+
+def config_file(home, name, **parts):
     path = home / f"{name}.yaml"
-    path.write_text(config(**settings).to_yaml(), encoding="utf-8")
+    path.write_text(config(**parts_of(**parts)).to_yaml(), encoding="utf-8")
     return path
 
 
 def train(home, out, suites=(MINE, FORMAT), **parts):
-    return main(["train", str(config_file(home, out.name, suites, **parts)), "--out", str(out)])
+    return train_here(home, out, **parts_of(suites, **parts))
 
 
 def items(out, phase, suite):
-    found = [row for row in rows(out / "evals" / f"{phase}.jsonl") if row["suite"] == suite]
-    assert found[-1]["kind"] == "eval_result"
-    return found[:-1], found[-1]
+    records = [row for row in rows(out / "evals" / f"{phase}.jsonl") if row["suite"] == suite]
+    assert records[-1]["kind"] == "eval_result"
+    return records[:-1], records[-1]
 
 
 def untimed(lines):
@@ -82,40 +85,33 @@ def test_every_suite_is_answered_before_and_after(run):
     for phase in ("before", "after"):
         results = [row for row in rows(run / "evals" / f"{phase}.jsonl") if row["kind"] == "eval_result"]
         assert [(row["suite"], row["problems"]) for row in results] == [("heldout", 4), ("mine", 3), ("format", 5)]
-        found, measured = items(run, phase, "mine")
-        assert [(row["problem_id"], row["slice"], row["cluster"]) for row in found] == [
-            ("one", "new", "c1"),
-            ("two", "new", "c1"),
-            ("three", "trained on", ""),
-        ]
-        for row in found:
-            assert row["prompt"] in ("say z", "please say z", "say a")
+        answered, measured = items(run, phase, "mine")
+        for row, item in zip(answered, ITEMS, strict=True):
+            cluster = item.get("cluster", "")
+            assert (row["problem_id"], row["slice"], row["cluster"]) == (item["id"], item["slice"], cluster)
+            assert row["prompt"] == item["prompt"]
             assert (row["answer"], row["tokens"], row["error"]) == ("k", 1, None)
-        assert measured["correct"] == sum(row["score"] for row in found)
+        assert measured["correct"] == sum(row["score"] for row in answered)
     heldout, _ = items(run, "after", "heldout")
     assert {(row["slice"], row["cluster"]) for row in heldout} == {("", "")}
 
 
-def test_the_protocol_is_equal_and_complete(run):
-    for suite in ("heldout", "mine", "format"):
+def test_protocol_and_manifest_are_complete(run):
+    for suite, tokens in (("heldout", 4), ("mine", 1), ("format", 4)):
         before, after = (items(run, phase, suite)[1]["protocol"] for phase in ("before", "after"))
         assert before == after
         assert {"template", "temperature", "seed", "items_digest", "scorer_digest"} <= before.keys()
+        assert (before["max_completion_tokens"], before["samples_per_problem"]) == (tokens, 2)
     protocol = items(run, "before", "mine")[1]["protocol"]
     assert (protocol["suite_version"], protocol["title"], protocol["scorer"]) == (3, "My own", "exact")
-    assert (protocol["max_completion_tokens"], protocol["samples_per_problem"]) == (1, 2)
-    assert items(run, "before", "format")[1]["protocol"]["max_completion_tokens"] == 4
-
-
-def test_the_manifest_holds_suites_and_overlap(run):
     data = json.loads((run / "manifest.json").read_text())["data"]
     mine = data["suites"]["mine"]
     assert (mine["items"], mine["clusters"], mine["version"]) == (3, 2, 3)
-    assert mine["items_digest"] == items(run, "before", "mine")[1]["protocol"]["items_digest"]
+    assert mine["items_digest"] == protocol["items_digest"]
     assert mine["prompt_tokens"]["max"] == len("please say z")
     assert data["overlap"].keys() == {"heldout", "mine", "format"}
     # "say a" is trained on: the same words.
-    assert [one["id"] for one in data["overlap"]["mine"]["touched"]] == ["three"]
+    assert [item["id"] for item in data["overlap"]["mine"]["touched"]] == ["three"]
     assert data["overlap"]["heldout"]["touched"] == []
 
 
@@ -126,9 +122,9 @@ def test_options_of_a_suite_are_compared_with_the_problems_that_are_trained_on(h
     write(home / "copied.jsonl", [{"prompt": f"say {'; '.join(options[::-1])}", "answer": "k"}])
     doors = {"name": "doors", "path": "doors.jsonl", "category": "performance", "scorer": {"kind": "choice"}}
     settings = {"data": {"path": "copied.jsonl"}, "eval": {"path": "heldout.jsonl", "suites": [doors]}}
-    found = load_inputs(config(**settings), base=home, learning=False).overlap()
-    assert [(one["id"], list(one["by"])) for one in found["doors"]["touched"]] == [("d", ["options"])]
-    assert found["heldout"]["counts"]["options"] == 0
+    overlap = load_inputs(config(**settings), base=home, learning=False).overlap()
+    assert [(item["id"], list(item["by"])) for item in overlap["doors"]["touched"]] == [("d", ["options"])]
+    assert overlap["heldout"]["counts"]["options"] == 0
 
 
 def test_the_same_seed_gives_the_same_completions_and_the_log_names_each_suite(run, home, tmp_path, capsys):
@@ -173,9 +169,9 @@ def test_a_scorer_that_raises_is_counted_and_does_not_end_the_run(home, tmp_path
     assert train(home, tmp_path / "run", eval={"suites": [MINE]}) == 0
     assert json.loads((tmp_path / "run/manifest.json").read_text())["data"]["eval"] is None  # suites alone are enough
     for phase in ("before", "after"):
-        found, measured = items(tmp_path / "run", phase, "mine")
-        assert [row["error"] for row in found] == [None, "KeyError: 'no such word'", None]
-        assert found[1]["score"] == 0
+        answered, measured = items(tmp_path / "run", phase, "mine")
+        assert [row["error"] for row in answered] == [None, "KeyError: 'no such word'", None]
+        assert answered[1]["score"] == 0
         assert measured["errors"] == 1
 
 
@@ -224,27 +220,14 @@ def test_two_ranks_answer_the_same(run, home, tmp_path):
 # ---------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize(
-    ("change", "parts", "status", "match"),
-    [
-        ({"path": "none.jsonl"}, {}, 3, "suite mine: no such file"),
-        ({"path": "base"}, {}, 3, "is a folder"),
-        ({"sha256": "0" * 64}, {}, 3, "suite mine: mine.jsonl is not the file"),
-        ({"scorer": {"kind": "number"}}, {}, 3, "mine.jsonl, line 1: item 'one': 'target' is 'k'"),
-        ({"scorer": {"kind": "exact", "params": {"case": 1}}}, {}, 2, "eval.suites.0.scorer: "),
-        (
-            {},
-            {"data": {"path": "train.jsonl", "max_prompt_tokens": 10, "long_prompts": "drop"}},
-            3,
-            "suite mine: the prompt of item two has 12 tokens, over data.max_prompt_tokens = 10",
-        ),
-        ({"max_completion_tokens": 1020}, {}, 2, r"item one \(5 tokens\) .* \(1020\) need 1025 .*\b1024\b"),
-    ],
-)
+FIELDS = ("change", "parts", "status", "match")
+
+
+@pytest.mark.parametrize(FIELDS, cases("suite_runs_refused", *FIELDS))
 def test_a_suite_that_is_not_right_is_refused_before_anything_runs(
     home, tmp_path, capsys, change, parts, status, match
 ):
-    assert train(home, tmp_path / "run", [{**MINE, **change}], **parts) == status
+    assert train(home, tmp_path / "run", [{**MINE, **(change or {})}], **(parts or {})) == status
     assert re.search(match, capsys.readouterr().err, re.DOTALL)
     assert not list((tmp_path / "run").glob("evals/*"))
     assert not (tmp_path / "run/manifest.json").exists()

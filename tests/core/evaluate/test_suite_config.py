@@ -4,6 +4,7 @@ import pytest
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from tests.tables import cases
 
 MINE = {"name": "mine", "path": "mine.jsonl", "category": "performance", "scorer": {"kind": "exact"}}
 
@@ -51,23 +52,7 @@ def test_what_no_version_took_is_not_read_either(margin):
         RunConfig.from_whole(whole)
 
 
-@pytest.mark.parametrize(
-    ("suites", "path", "match"),
-    [
-        ([{**MINE, "name": "heldout"}], "eval.suites.0", "'heldout'"),
-        ([MINE, MINE], "eval", "twice: mine"),
-        ([{**MINE, "name": "My suite"}], "eval.suites.0.name", "pattern"),
-        ([{**MINE, "category": "charm"}], "eval.suites.0.category", "'performance', 'hallucination'"),
-        ([{**MINE, "scorer": {"kind": "judge"}}], "eval.suites.0.scorer.kind", "'exact', 'number'"),
-        ([{**MINE, "colour": "red"}], "eval.suites.0.colour", "name, title, version"),
-        ([{**MINE, "template": "no place"}], "eval.suites.0", "{prompt}"),
-        ([{**MINE, "sha256": "abc"}], "eval.suites.0.sha256", "pattern"),
-        ([{**MINE, "margin": 2}], "eval.suites.0.margin", "at most 0.2"),
-        ([{"path": "builtin:luck"}], "eval.suites.0", "'luck'; there are format"),
-        ([{"path": "mine.jsonl"}], "eval.suites.0.name", ""),
-        (["builtin:format"], "eval.suites.0", "builtin:format"),
-    ],
-)
+@pytest.mark.parametrize(("suites", "path", "match"), cases("config/suites_refused", "suites", "path", "match"))
 def test_a_fault_is_reported_at_its_path(suites, path, match):
     with pytest.raises(ConfigError) as caught:
         read(*suites)

@@ -21,11 +21,11 @@ def rubric_of(*components: dict[str, Any], **rest: Any) -> Rubric:
 
 
 def probed(rubric: Rubric, problems: Sequence[Problem] | None = None, **options: Any) -> ProbeReport:
-    found = problems_builtin(rubric) if problems is None else problems
+    problems_probed = problems_builtin(rubric) if problems is None else problems
     with Runner(rubric) as runner:
-        return probe_rubric(rubric, found, runner=runner, **options)
+        return probe_rubric(rubric, problems_probed, runner=runner, **options)
 
 
 def paid(report: ProbeReport) -> set[str]:
     """Names of the classes of wrong completions of which one was paid."""
-    return {one.name for one in report.classes if one.family == "false_positive" and one.paid}
+    return {result.name for result in report.classes if result.family == "false_positive" and result.paid}

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,35 +15,28 @@ from tests.tables import cases
 SOUND = {"components": [{"name": "right", "kind": "exact"}]}
 FORM = {"components": [{"name": "form", "kind": "r1_format"}]}
 TWO = ({"prompt": "2 + 2?", "answer": "4"}, {"prompt": "3 + 4?", "answer": "7"})
-Output = pytest.CaptureFixture[str]
 
 
-def file(folder: Path, content: object, name: str = "reward.yaml") -> str:
+def file(folder, content, name="reward.yaml"):
     path = folder / name
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
     return str(path)
 
 
-def problems(folder: Path, *rows: dict[str, object]) -> str:
+def problems(folder, *rows):
     return file(folder, "".join(json.dumps(row) + "\n" for row in rows), "data.jsonl")
 
 
-def test_prints_the_verdict_and_the_classes(tmp_path: Path, capsys: Output) -> None:
+def test_prints_the_verdict_and_the_classes_and_writes_a_report(tmp_path, capsys):
     assert main(["probe", file(tmp_path, SOUND)]) == 0
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("20 of 46", "verdict: clean", "forty-two"))
-
-
-def test_writes_a_report_of_a_reward_that_pays_the_form(tmp_path: Path, capsys: Output) -> None:
-    out = tmp_path / "report.json"
+    out = tmp_path / "report.json"  # of a reward that pays the form
     assert main(["probe", file(tmp_path, {"reward": FORM}), "--problems", "7", "--out", str(out)]) == 20
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("PAYS WRONG ANSWERS", "pays 7 of 7", "form_wrong"))
     report = ProbeReport.from_json(json.loads(out.read_text()))
     assert (report.problems, report.verdict) == (7, "pays_wrong")
-
-
-def test_on_a_dataset_as_json(tmp_path: Path, capsys: Output) -> None:
     assert main(["probe", file(tmp_path, SOUND), "--data", problems(tmp_path, *TWO), "--json"]) == 0
     report = ProbeReport.from_json(json.loads(capsys.readouterr().out))
     assert (report.problems_source, report.problems, report.subjects) == ("data", 2, {"number": 2})
@@ -52,7 +44,7 @@ def test_on_a_dataset_as_json(tmp_path: Path, capsys: Output) -> None:
 
 
 @pytest.mark.parametrize(("options", "source"), [([], "data"), (["--builtin"], "builtin")])
-def test_a_config_brings_its_problems(tmp_path: Path, capsys: Output, options: list[str], source: str) -> None:
+def test_a_config_brings_its_problems(tmp_path, capsys, options, source):
     problems(tmp_path, TWO[0])
     config: dict[str, Any] = {"model": {"path": "nowhere"}, "data": {"path": "data.jsonl"}, "reward": SOUND}
     config |= {"eval": {"before": False, "after": False}}
@@ -68,7 +60,7 @@ def test_a_config_brings_its_problems(tmp_path: Path, capsys: Output, options: l
         ({"kind": "numeric"}, 22),  # cannot score
     ],
 )
-def test_the_status_tells_the_verdict(tmp_path: Path, component: dict[str, Any], status: int) -> None:
+def test_the_status_tells_the_verdict(tmp_path, component, status):
     data = problems(tmp_path, *({"prompt": "?", "answer": "Oslo", "id": str(number)} for number in range(5)))
     reward = {"components": [{"name": "right", **component}]}
     assert main(["probe", file(tmp_path, reward), "--data", data]) == status
@@ -77,20 +69,18 @@ def test_the_status_tells_the_verdict(tmp_path: Path, component: dict[str, Any],
 @pytest.mark.parametrize(
     ("content", "options", "status", "words"), cases("probe/bad_input", "content", "options", "status", "words")
 )
-def test_bad_input(
-    tmp_path: Path, capsys: Output, content: object, options: list[str], status: int, words: str
-) -> None:
+def test_bad_input(tmp_path, capsys, content, options, status, words):
     path = "/nowhere/reward.yaml" if content is None else file(tmp_path, content)
     assert main(["probe", path, *options]) == status
     assert words in capsys.readouterr().err
 
 
-def test_no_problems_at_all_are_refused() -> None:
+def test_no_problems_at_all_are_refused():
     with pytest.raises(SystemExit):
         main(["probe", "reward.yaml", "--problems", "0"])
 
 
-def test_a_probe_loads_no_torch(tmp_path: Path) -> None:
+def test_a_probe_loads_no_torch(tmp_path):
     code = (
         "import sys\nfrom grpo_core.cli import main\n"
         f"status = main(['probe', {file(tmp_path, SOUND)!r}, '--problems', '3'])\n"

@@ -1,4 +1,5 @@
-"""A real HTTP server on this machine that answers as it is told: rightly, or as a judge's server goes wrong."""
+"""A real HTTP server on this machine that answers as it is told: rightly, or as a judge's server goes wrong; and judges
+that ask it."""
 
 import gzip
 import itertools
@@ -15,6 +16,18 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pytest
+
+from grpo_core.config_reward import RewardLimits
+from grpo_core.data.problem import Problem
+from grpo_core.records import ComponentScore
+from grpo_core.rewards import Unscored, judge_calls
+from grpo_core.rewards.base import Context
+from grpo_core.rewards.judge import Judge, JudgeParams
+from grpo_core.rewards.judge_where import where
+
+PROBLEM = Problem("p1", "2+2?", "4")
+KEY = "sk-test-0123456789abcdef"
 Reply = bytes | Iterable[bytes]
 _GRADED = re.compile(r"\[([0-9a-f]{12})\]\n(.*)\n\[\1\]", re.DOTALL)
 
@@ -34,13 +47,13 @@ class Seen:
         return json.loads(self.raw)
 
     @property
-    def asked(self) -> str:
+    def question(self) -> str:
         return self.body["messages"][-1]["content"]
 
     @property
     def completion(self) -> str:
         """What the usual question holds as the answer to grade."""
-        return _GRADED.search(self.asked)[2]
+        return _GRADED.search(self.question)[2]
 
 
 def http(status: str, body: bytes, *headers: str, kind: str = "application/json", length: int | None = None) -> bytes:
@@ -137,12 +150,12 @@ class Server:
         self._socket.close()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"127.0.0.1:{self._socket.getsockname()[1]}"
 
     @property
     def url(self) -> str:
-        return f"http://{self.place}/v1"
+        return f"http://{self.address}/v1"
 
     def _accept(self) -> None:
         while self._open:
@@ -192,7 +205,29 @@ def apart(answer: Callable[[Seen], Reply]) -> Iterator[str]:
         process.join()
 
 
-def _served(answer: Callable[[Seen], Reply], told: Connection) -> None:
+def _served(answer: Callable[[Seen], Reply], connection: Connection) -> None:
     with Server(answer) as server:
-        told.send(server.place)
+        connection.send(server.address)
         threading.Event().wait()
+
+
+def opened(url: str, monkeypatch: pytest.MonkeyPatch, *, allowed: bool = False, key: str = "", **params: Any) -> Judge:
+    """A judge at this address, to which its `key` may go. `limits` and `cache` are those of the run."""
+    address = where(url).place
+    context = Context(params.pop("limits", RewardLimits(retries=1, workers=1)), cache=params.pop("cache", None))
+    monkeypatch.setattr(judge_calls, "FIRST_PAUSE", 0.01)
+    if allowed:
+        monkeypatch.setenv("GRPO_JUDGE_ALLOW", address)
+    if key:
+        monkeypatch.setenv("GRPO_JUDGE_KEY", key)
+        monkeypatch.setenv("GRPO_JUDGE_KEY_HOSTS", f"judge.example, {address}")
+    made = {"base_url": url, "model": "grader", "key_env": "GRPO_JUDGE_KEY" if key else None, **params}
+    return Judge(JudgeParams(**made), context)
+
+
+def scored(judge: Judge, *completions: str, check: Callable[[], None] = lambda: None) -> list[ComponentScore]:
+    return judge.score([Unscored(PROBLEM, text) for text in completions], check)
+
+
+def values(judge: Judge, *completions: str) -> list[float | None]:
+    return [score.value for score in scored(judge, *completions)]

@@ -5,28 +5,17 @@ from functools import cache
 
 import pytest
 
-from grpo_core.config import RewardConfig
 from grpo_core.data import Problem, load_problems
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
-from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.numeric import parse_number
 from tests.needs import TEST_DATA, needs
+from tests.tables import cases
 
-# MGSM's files hold no worked solutions: the answer stands in a sentence of the problem's language.
-SENTENCES = {
-    "bn": "সুতরাং উত্তর হল {}।",
-    "de": "Die Antwort ist also {}.",
-    "en": "So the answer is {}.",
-    "es": "Entonces la respuesta es {}.",
-    "fr": "La réponse est donc {}.",
-    "ja": "したがって、答えは{}です。",
-    "ru": "Значит, ответ: {}.",
-    "sw": "Kwa hiyo jibu ni {}.",
-    "te": "కాబట్టి సమాధానం {}.",
-    "th": "ดังนั้นคำตอบคือ {}",
-    "zh": "所以答案是{}。",
-}
+from .scoring import rubric_of
+
+SENTENCES = dict(case.values for case in cases("language_sentences", "language", "sentence"))
 FORMS = {
     "last_number": "{}",
     "hashes": "{}\n#### {}",
@@ -39,7 +28,7 @@ Solved = tuple[Problem, str]
 
 
 @cache
-def gsm8k() -> list[Solved]:
+def gsm8k():
     needs("public-sets")
     problems = load_problems(TEST_DATA / "gsm8k" / "test.jsonl", "gsm8k")
     assert len(problems) == 1319
@@ -47,7 +36,7 @@ def gsm8k() -> list[Solved]:
 
 
 @cache
-def mgsm() -> list[Solved]:
+def mgsm():
     needs("public-sets")
     assert set(SENTENCES) == set(LANGUAGES) == {path.stem[-2:] for path in (TEST_DATA / "mgsm").glob("*.tsv")}
     solved = []
@@ -59,14 +48,13 @@ def mgsm() -> list[Solved]:
     return solved
 
 
-def drawn(solved: list[Solved], size: int | None) -> list[Solved]:
+def drawn(solved, size):
     return solved if size is None else random.Random(0).sample(solved, size)
 
 
-def rewards(kind: str, params: dict[str, object], samples: list[Unscored]) -> list[float | None]:
-    config = {"components": [{"name": "right", "kind": kind, "params": params}]}
-    with Runner(Rubric(RewardConfig.model_validate(config))) as runner:
-        return [one.reward for one in runner.score(samples)]
+def rewards(kind, params, samples):
+    with Runner(rubric_of({"kind": kind, "params": params})) as runner:
+        return [scored.reward for scored in runner.score(samples)]
 
 
 @SIZES
@@ -95,8 +83,7 @@ def test_every_answer_earns_its_own_problem_and_not_the_next(load, extract, size
 
 @SIZES
 def test_the_language_of_each_sentence_is_paid(size):
-    samples = []
-    for problem, _ in drawn(mgsm(), size):
-        samples.append(Unscored(problem, SENTENCES[problem.id.partition("-")[0]].format(7)))
+    problems = [problem for problem, _ in drawn(mgsm(), size)]
+    samples = [Unscored(problem, SENTENCES[problem.id.partition("-")[0]].format(7)) for problem in problems]
     paid = rewards("language", {"least_letters": 5}, samples)
     assert sum(reward == 1 for reward in paid) >= 0.996 * len(samples)

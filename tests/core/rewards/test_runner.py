@@ -1,35 +1,91 @@
-"""The runner holds open what a reward needs, closes it whatever happens, and tries again what no sample did."""
+"""A rubric pays the weighted sum of its components, refuses bad parameters early, and never hides an error. Its runner
+holds open what a reward needs, closes it whatever happens, and tries again what no sample did."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import hashlib
 
 import psutil
 import pytest
 
-from grpo_core.config_reward import RewardConfig
 from grpo_core.data import Problem
-from grpo_core.errors import RewardError
+from grpo_core.errors import ConfigError, RewardError
 from grpo_core.manifest import inputs_of
-from grpo_core.records import ComponentScore, ErrorClass, Manifest
-from grpo_core.rewards import KINDS, Rubric, Runner, Unscored
-from grpo_core.rewards.base import Context, Params
-from grpo_core.rewards.kinds import Kind, Place
+from grpo_core.records import ComponentScore, Manifest
+from grpo_core.rewards import KINDS, Runner, Unscored, exact
+from grpo_core.rewards.base import Params
+from grpo_core.rewards.kinds import Kind
 from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rules import failed
+
+from .scoring import ONE, Stop, rubric_of, samples, stop_after
+
+PROBLEM = Problem("p", "q", "82")
+
+
+def test_weighted_sum_and_components():
+    both = Runner(rubric_of({"kind": "r1_format", "weight": 0.25}, {"kind": "numeric", "weight": 2}))
+    scored = both.one(PROBLEM, "<think>a</think><answer>82</answer>")
+    assert scored.reward == 2.25
+    assert scored.components["c1"].detail == "82"
+    assert all(component.seconds > 0 for component in scored.components.values())
+    assert both.one(PROBLEM, "<answer>82</answer>").reward == 2
+    assert Runner(rubric_of({"kind": "exact", "weight": -1})).one(PROBLEM, "<answer>82</answer>").reward == -1
+
+
+def test_every_wrong_parameter_is_listed_with_its_path():
+    with pytest.raises(ConfigError) as caught:
+        rubric_of({"kind": "exact", "params": {"extract": "tag"}}, {"kind": "numeric", "params": {"tolerence": 1}})
+    paths = ["reward.components.0.params.extract", "reward.components.1.params.tolerence"]
+    assert [problem.path for problem in caught.value.problems] == paths
+    assert all(path in str(caught.value) for path in paths)
+
+
+def test_digest_names_exactly_this_reward():
+    # RFC 8785 of the reward; a decimal holds a number that no whole number may
+    canonical = '{"components":[{"kind":"exact","name":"c0","params":{},"weight":1}],"on_error":"mask"}'
+    assert rubric_of({"kind": "exact"}).digest == hashlib.sha256(canonical.encode()).hexdigest()
+    assert rubric_of({"kind": "exact", "weight": 2}).digest != rubric_of({"kind": "exact"}).digest
+    assert len(rubric_of({"kind": "numeric", "params": {"tolerance": 1e17}}).digest) == 64
+
+
+@pytest.mark.parametrize("given", [ZeroDivisionError("division by zero"), float("nan"), float("inf"), None], ids=str)
+def test_a_failed_component_decides_the_reward_and_keeps_its_reason(monkeypatch, given):
+    def score(sample, params):
+        if isinstance(given, Exception):
+            raise given
+        return ComponentScore.model_construct(value=given)
+
+    monkeypatch.setattr(exact, "score", score)
+    monkeypatch.setitem(KINDS, "exact", Kind(Params, "here", "exact", "fails"))
+    for on_error, reward in (("mask", None), ("zero", 0)):
+        both = Runner(rubric_of({"kind": "exact"}, {"kind": "r1_format"}, on_error=on_error))
+        scored = both.one(PROBLEM, "<think>a</think><answer>b</answer>")
+        assert (scored.reward, scored.components["c0"].value, scored.components["c1"].value) == (reward, None, 1)
+        assert str(given) in scored.components["c0"].error
+    with pytest.raises(RewardError, match="'c0' failed on problem p"):
+        Runner(rubric_of({"kind": "exact"}, on_error="fail")).one(PROBLEM, "x")
+
+
+def test_reward_too_large_to_average_is_an_error():
+    scored = Runner(rubric_of({"kind": "exact", "weight": 1e308})).one(PROBLEM, "<answer>82</answer>")
+    assert scored.reward is None
+    assert "1e+09" in scored.components["c0"].error
+
+
+# ---------------------------------------------------------------------- what is held open
 
 
 class Scripted:
     """A scorer that fails each sample as often as its completion says, then gives 1."""
 
-    def __init__(self, kind: ErrorClass = "infra") -> None:
-        self.kind = kind
-        self.asked: list[list[str]] = []
+    def __init__(self, kind="infra", *, stuck=False):
+        self.kind, self.stuck = kind, stuck
+        self.batches: list[list[str]] = []
         self.closed = 0
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples, check):
         check()
-        before = [one for batch in self.asked for one in batch]
-        self.asked.append([sample.completion for sample in samples])
+        before = [text for batch in self.batches for text in batch]
+        self.batches.append([sample.completion for sample in samples])
         return [
             failed(self.kind, "gone")
             if before.count(sample.completion) < int(sample.completion)
@@ -37,85 +93,74 @@ class Scripted:
             for sample in samples
         ]
 
-    def facts(self) -> dict[str, Any]:
-        return {"batches": len(self.asked)}
+    def facts(self):
+        return {"batches": len(self.batches)}
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1
+        if self.stuck:
+            raise OSError("stuck")
 
 
 @pytest.fixture
-def opening(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def opening(monkeypatch):
     """Puts scorers in the place of the kinds that are named, or an error to raise when one is opened."""
 
-    def install(place: Place = "sandbox", **opened: Scripted | Exception) -> None:
-        def open_kind(self: Kind, params: Params, context: Context) -> Scripted:
-            found = opened[self.module]
-            if isinstance(found, Exception):
-                raise found
-            return found
+    def install(where="sandbox", **opened):
+        def open_kind(self, params, context):
+            scorer = opened[self.module]
+            if isinstance(scorer, Exception):
+                raise scorer
+            return scorer
 
         monkeypatch.setattr(Kind, "open", open_kind)
         monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
         for name in opened:
-            monkeypatch.setitem(KINDS, name, Kind(KINDS[name].params, place, name, "told"))  # type: ignore[index,misc]
+            monkeypatch.setitem(KINDS, name, Kind(KINDS[name].params, where, name, "told"))
 
     return install
 
 
-def runner(*kinds: str, retries: int = 2, on_error: str = "mask") -> Runner:
-    components = [{"name": kind, "kind": kind} for kind in kinds]
-    given = {"components": components, "limits": {"retries": retries}, "on_error": on_error}
-    return Runner(Rubric(RewardConfig.model_validate(given)))
+def runner(*kinds, **rest):
+    return Runner(rubric_of(*({"name": kind, "kind": kind} for kind in kinds), **{"limits": {"retries": 2}, **rest}))
 
 
-def samples(*completions: str) -> list[Unscored]:
-    return [Unscored(Problem(f"p{n}", "q", "7"), one) for n, one in enumerate(completions)]
+def test_only_samples_with_trouble_are_tried_again_and_their_tries_counted(opening):
+    scorer = Scripted()
+    opening(exact=scorer)
+    with runner("exact") as scoring:
+        scored = [result.components["exact"] for result in scoring.score(samples("0", "1", "2", "3"))]
+    assert [result.tries for result in scored] == [1, 2, 3, 3]
+    assert [result.error_class for result in scored] == [None, None, None, "infra"]
+    assert scorer.batches == [["0", "1", "2", "3"], ["1", "2", "3"], ["2", "3"]]
+    assert [result.detail for result in scored] == ["0", "1", "2", ""]
 
 
-def test_only_samples_with_trouble_are_tried_again_and_their_tries_counted(opening: Callable[..., None]) -> None:
-    told = Scripted()
-    opening(exact=told)
-    with runner("exact", retries=2) as scoring:
-        scored = [one.components["exact"] for one in scoring.score(samples("0", "1", "2", "3"))]
-    assert [one.tries for one in scored] == [1, 2, 3, 3]
-    assert [one.error_class for one in scored] == [None, None, None, "infra"]
-    assert told.asked == [["0", "1", "2", "3"], ["1", "2", "3"], ["2", "3"]]
-    assert [one.detail for one in scored] == ["0", "1", "2", ""]
-
-
-OWN: tuple[ErrorClass, ...] = ("verifier", "timeout", "memory", "output", "value", "sample", "budget")
+OWN = ("verifier", "timeout", "memory", "output", "value", "sample", "budget")
 
 
 @pytest.mark.parametrize(
     ("kind", "place"), [*((kind, "sandbox") for kind in OWN), ("infra", "judge"), ("infra", "model")]
 )
-def test_what_is_the_samples_own_or_tried_again_by_its_scorer_is_asked_once(
-    opening: Callable[..., None], kind: ErrorClass, place: Place
-) -> None:
+def test_what_is_the_samples_own_or_tried_again_by_its_scorer_is_asked_once(opening, kind, place):
     scorer = Scripted(kind)
     opening(place, exact=scorer)
     with runner("exact") as scoring:
         assert scoring.score(samples("1"))[0].reward is None
-    assert scorer.asked == [["1"]]
+    assert scorer.batches == [["1"]]
 
 
 @pytest.mark.parametrize(
     ("kind", "on_error", "reward"),
     [("infra", "zero", None), ("infra", "mask", None), ("budget", "zero", None), ("timeout", "zero", 0.0)],
 )
-def test_trouble_that_is_not_the_samples_own_is_never_paid_0(
-    opening: Callable[..., None], kind: ErrorClass, on_error: str, reward: float | None
-) -> None:
-    """Not beside a rule that scores, and not beside trouble that is the sample's own."""
+def test_trouble_that_is_not_the_samples_own_is_never_paid_0(opening, kind, on_error, reward):
+    """Not with a rule that scores, and not with trouble that is the sample's own. Lasting trouble ends a run that is to
+    fail."""
     opening(exact=Scripted(kind), numeric=Scripted("timeout"))
-    for beside in ("r1_format", "numeric"):
-        with runner("exact", beside, on_error=on_error) as scoring:
+    for other in ("r1_format", "numeric"):
+        with runner("exact", other, on_error=on_error) as scoring:
             assert scoring.score(samples("99"))[0].reward == reward
-
-
-def test_with_fail_lasting_trouble_ends_the_run(opening: Callable[..., None]) -> None:
-    opening(exact=Scripted())
     with (
         runner("exact", on_error="fail") as scoring,
         pytest.raises(RewardError, match="'exact' failed on problem p0: gone"),
@@ -123,74 +168,56 @@ def test_with_fail_lasting_trouble_ends_the_run(opening: Callable[..., None]) ->
         scoring.score(samples("99"))
 
 
-def test_what_was_opened_is_closed_when_another_cannot_be(opening: Callable[..., None]) -> None:
+def test_what_was_opened_is_closed_once_whatever_happens(opening):
     first = Scripted()
     opening(exact=first, numeric=RewardError("no"))
     with pytest.raises(RewardError, match="no"):
         runner("exact", "numeric")
     assert first.closed == 1
-
-
-def test_all_are_closed_once_also_where_one_fails_to_close(opening: Callable[..., None]) -> None:
-    class Stuck(Scripted):
-        def close(self) -> None:
-            super().close()
-            raise OSError("stuck")
-
-    first, second, third = Scripted(), Stuck(), Scripted()
-    opening(exact=first, numeric=second, r1_format=third)
-    scoring = runner("exact", "numeric", "r1_format")
-    assert scoring.facts() == {name: {"batches": 0} for name in ("exact", "numeric", "r1_format")}
+    scorers = {"exact": Scripted(), "numeric": Scripted(stuck=True), "r1_format": Scripted()}
+    opening(**scorers)
+    scoring = runner(*scorers)
+    assert scoring.facts() == {name: {"batches": 0} for name in scorers}
     with pytest.raises(OSError, match="stuck"):
         scoring.close()
     scoring.close()
-    assert [one.closed for one in (first, second, third)] == [1, 1, 1]
+    assert [scorer.closed for scorer in scorers.values()] == [1, 1, 1]
 
 
-def test_a_wish_to_stop_is_met_while_it_waits_to_try_again() -> None:
-    looks = iter(range(3))
+def test_a_stop_is_met_while_it_waits_to_try_again():
+    tries = []
 
-    def check() -> None:
-        if next(looks, None) is None:
-            raise KeyboardInterrupt
+    def attempt(samples):
+        tries.append(len(samples))
+        return [failed("infra", "gone") for _ in samples]
 
-    def attempt(some: Sequence[Unscored]) -> list[ComponentScore]:
-        asked.append(len(some))
-        return [failed("infra", "gone") for _ in some]
-
-    asked: list[int] = []
-    with pytest.raises(KeyboardInterrupt):
-        with_retries(samples("1"), attempt, retries=50, check=check)
-    assert 1 <= len(asked) <= 4
+    with pytest.raises(Stop):
+        with_retries(samples("1"), attempt, retries=50, check=stop_after(3))
+    assert 1 <= len(tries) <= 4
 
 
-def test_no_sample_is_no_work() -> None:
-    with runner("exact") as scoring:
-        assert scoring.score([]) == []
-    component = {"name": "mine", "kind": "python", "params": {"source": "def verify(sample):\n    return 1"}}
-    with Runner(Rubric(RewardConfig.model_validate({"components": [component]}))) as scoring:
-        assert scoring.score([]) == []
+def test_no_sample_is_no_work():
+    for component in ({"kind": "exact"}, {"kind": "python", "params": {"source": ONE}}):
+        with Runner(rubric_of(component)) as scoring:
+            assert scoring.score([]) == []
 
 
-def test_rules_that_run_here_and_aside_give_one_reward() -> None:
-    """The kind math runs in processes of its own, beside exact, which does not."""
-    components = [
-        {"name": "same", "kind": "math", "weight": 2.0, "params": {"extract": "boxed"}},
-        {"name": "literal", "kind": "exact", "params": {"extract": "whole"}},
-    ]
+def test_rules_that_run_here_and_aside_give_one_reward():
+    """The kind math runs in processes of its own, exact does not."""
+    same = {"kind": "math", "weight": 2.0, "params": {"extract": "boxed"}}
     problem = Problem("p", "q", r"\frac{1}{2}")
-    with Runner(Rubric(RewardConfig.model_validate({"components": components}))) as scoring:
-        given = [r"\boxed{0.5}", r"\frac{1}{2}", r"\boxed{\frac{2}{4}}", "7"]
-        scored = scoring.score([Unscored(problem, one) for one in given])
-        beside = scoring._pool.processes()
-    assert beside
-    assert not any(psutil.pid_exists(pid) for pid in beside)
-    assert [one.components["literal"].value for one in scored] == [0, 1, 0, 0]
-    assert [one.components["same"].value for one in scored][0::2] == [1, 1]
-    assert [one.reward for one in scored][0::2] == [2, 2]
+    with Runner(rubric_of(same, {"kind": "exact", "params": {"extract": "whole"}})) as scoring:
+        texts = [r"\boxed{0.5}", r"\frac{1}{2}", r"\boxed{\frac{2}{4}}", "7"]
+        scored = scoring.score([Unscored(problem, text) for text in texts])
+        pids = scoring._pool.processes()
+    assert pids
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert [result.components["c1"].value for result in scored] == [0, 1, 0, 0]
+    assert [result.components["c0"].value for result in scored][0::2] == [1, 1]
+    assert [result.reward for result in scored][0::2] == [2, 2]
 
 
-def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with() -> None:
+def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with():
     model = {"weights_sha256": "w1", "settings_sha256": "s1", "tokenizer_sha256": "t1", "texts": 3}
     manifest = Manifest(
         **{name: {} for name in ("code", "packages", "platform", "seeds")},
@@ -199,6 +226,6 @@ def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with() -> None:
         config_digest="c",
         reward={"rm": model, "mine": {"source_sha256": "x"}},  # the latter is part of the config's digest
     )
-    found = {name: value for name, value in inputs_of(manifest).items() if "reward" in name}
-    assert sorted(found.values()) == ["s1", "t1", "w1"]
-    assert all("rm" in name for name in found)
+    inputs = {name: value for name, value in inputs_of(manifest).items() if "reward" in name}
+    assert sorted(inputs.values()) == ["s1", "t1", "w1"]
+    assert all("rm" in name for name in inputs)

@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import psutil
 import pytest
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import BoxEnded, Sandbox, cgroups
+from grpo_core.sandbox import BoxEnded, cgroups
 from tests.processes import DEADLINE, below, lives, wait_for
 
-from .conftest import PROGRAMS, Level
+from .conftest import PROGRAMS
 from .machine import processes_with
 
 ASKER = PROGRAMS["asker with boxes"]
@@ -24,24 +23,24 @@ LONG = "[sys.executable, '-I', '-S', '-c', 'import time; time.sleep(600)', sys.a
 
 
 @pytest.fixture
-def token() -> str:
+def token():
     return f"token-{os.urandom(8).hex()}"
 
 
-def folders(processes: Iterable[psutil.Process]) -> set[Path]:
+def folders(processes):
     """Of boxes of Landlock, which have no /tmp of their own."""
-    found = set()
+    paths = set()
     for process in processes:
         with suppress(psutil.Error):
-            found.add(Path(process.environ().get("TMPDIR", "/")))
-    return {path for path in found if "cohort-box-" in str(path)}
+            paths.add(Path(process.environ().get("TMPDIR", "/")))
+    return {path for path in paths if "cohort-box-" in str(path)}
 
 
-def gone(left: Callable[[], Iterable[object]], what: str) -> None:
+def gone(left, what):
     wait_for(lambda: not [*left()], f"{what} to be gone")
 
 
-def die(level: str, token: str, after: float | None) -> None:
+def die(level, token, after):
     """A process with boxes is killed `after` so many seconds, or when all of its boxes are open."""
     with (
         subprocess.Popen([sys.executable, "-c", ASKER, level, token], stdout=subprocess.PIPE, text=True) as asker,
@@ -64,22 +63,19 @@ def die(level: str, token: str, after: float | None) -> None:
     gone(lambda: [path for path in left if path.exists()], "folders")
 
 
+CHANCE = random.Random(0)
+MOMENTS = [CHANCE.uniform(0, 0.15) for _ in range(8)]
+
+
+@pytest.mark.parametrize("moments", [[None], pytest.param(MOMENTS, marks=pytest.mark.slow)], ids=["open", "any"])
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
-def test_boxes_end_with_a_parent_that_is_killed(level: str, sandboxes: Level, token: str) -> None:
+def test_boxes_end_with_a_parent_that_is_killed_at_any_moment(level, sandboxes, token, moments):
     sandboxes(level)
-    die(level, token, None)
+    for number, after in enumerate(moments):
+        die(level, f"{token}-{number}", after)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
-def test_boxes_end_with_a_parent_that_is_killed_at_any_moment(level: str, sandboxes: Level, token: str) -> None:
-    sandboxes(level)
-    moments = random.Random(0)
-    for number in range(8):
-        die(level, f"{token}-{number}", moments.uniform(0, 0.15))
-
-
-def test_boxes_end_with_a_keeper_that_is_killed(boxes: Sandbox, token: str) -> None:
+def test_boxes_end_with_a_keeper_that_is_killed(boxes, token):
     """It is trouble of ours, never the program's doing; the next box has a new keeper."""
     box = boxes.open(f"import os, sys\nos.execv(sys.executable, {LONG})", arguments=[token])
     keeper = boxes._keeping._process
@@ -92,7 +88,7 @@ def test_boxes_end_with_a_keeper_that_is_killed(boxes: Sandbox, token: str) -> N
     assert boxes.run("print(1)").stdout == b"1\n"
 
 
-def test_what_a_program_leaves_behind_is_gone_when_its_end_is_told(each: Sandbox, token: str) -> None:
+def test_what_a_program_leaves_behind_is_gone_when_its_end_is_told(each, token):
     program = f"""
 import os, sys
 for _ in range(5):
@@ -108,15 +104,14 @@ for _ in range(5):
     assert processes_with(token) == []
 
 
-def test_folders_however_deep_or_closed_are_removed(sandboxes: Level) -> None:
-    program = PROGRAMS["folders deep and closed"]
-    ran = sandboxes("landlock").run(program)
+def test_folders_however_deep_or_closed_are_removed(sandboxes):
+    ran = sandboxes("landlock").run(PROGRAMS["folders deep and closed"])
     folder = Path(ran.stdout.decode().strip()).parent
     assert folder.name.startswith("cohort-box-"), ran
     assert not folder.exists()
 
 
-def test_no_control_group_is_left(boxes: Sandbox) -> None:
+def test_no_control_group_is_left(boxes):
     parents = {parent for parent in cgroups._parents() if parent}
     if not parents:
         pytest.skip("needs a control group that this user may make others in")
@@ -126,7 +121,7 @@ def test_no_control_group_is_left(boxes: Sandbox) -> None:
     assert [folder for parent in parents for folder in parent.iterdir() if folder.name.startswith(prefix)] == []
 
 
-def test_closing_ends_every_box(boxes: Sandbox, token: str) -> None:
+def test_closing_ends_every_box(boxes, token):
     program = f"import boxed, os, sys\nif os.fork() == 0: os.execv(sys.executable, {LONG})\n"
     box = boxes.open(f"{program}boxed.send(b'up'); boxed.receive()", arguments=[token])
     assert box.receive(DEADLINE) == b"up"

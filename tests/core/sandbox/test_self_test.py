@@ -1,20 +1,25 @@
-"""What the self-test tells, and that it tells an open box from a closed one."""
+"""What the self-test tells, and that it tells an open box from a closed one. What the filter of system calls answers
+for each machine, call and argument."""
+
+import errno
+import struct
 
 import pytest
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, self_test, trials
+from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, seccomp, self_test, trials
 from tests.needs import needs
+from tests.tables import cases
 
-from .conftest import PATIENT, Level, made, unfiltered_bubblewrap
+from .conftest import PATIENT, made, unfiltered_bubblewrap
 
 
 @pytest.fixture(autouse=True)
-def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_choice(monkeypatch):
     monkeypatch.delenv(choice.CHOICE, raising=False)
 
 
-def test_bubblewrap_is_taken_and_everything_tried() -> None:
+def test_bubblewrap_is_taken_and_everything_tried():
     needs("bwrap")
     report = self_test()
     assert (report.works, report.level, report.words, report.fix) == (True, "bubblewrap", report.version, "")
@@ -22,7 +27,7 @@ def test_bubblewrap_is_taken_and_everything_tried() -> None:
     assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
-def test_without_bubblewrap_landlock_is_told_as_weaker(sandboxes: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bubblewrap_landlock_is_told_as_weaker(sandboxes, monkeypatch):
     sandboxes("landlock")
     monkeypatch.setenv("PATH", "/nonexistent")
     report = self_test()
@@ -32,7 +37,7 @@ def test_without_bubblewrap_landlock_is_told_as_weaker(sandboxes: Level, monkeyp
     assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
-def test_a_forced_choice_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forced_choice_is_never_replaced(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setenv(choice.CHOICE, "bubblewrap")
     report = self_test()
@@ -40,10 +45,7 @@ def test_a_forced_choice_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     for refused in (report, Report("landlock", "Landlock ABI 7", (), (), "", "")):
         with pytest.raises(SandboxError, match="bubblewrap"):
             find_sandbox(refused)
-
-
-def test_a_choice_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(choice.CHOICE, "none")
+    monkeypatch.setenv(choice.CHOICE, "none")  # which nobody knows
     report = self_test()
     assert (report.level, choice.CHOICE in report.fix) == ("none", True)
 
@@ -51,7 +53,7 @@ def test_a_choice_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("options", "failing"), [([], "new namespaces and system calls"), (["--share-net"], "network")]
 )
-def test_an_open_box_does_not_pass(options: list[str], failing: str) -> None:
+def test_an_open_box_does_not_pass(options, failing):
     backend = unfiltered_bubblewrap()
     where = backend._fixed.index("--unshare-all") + 1
     backend._fixed[where:where] = options
@@ -65,7 +67,7 @@ def test_an_open_box_does_not_pass(options: list[str], failing: str) -> None:
         trials.failed(checks)
 
 
-def test_reports_survive_json_and_nothing_else_is_taken() -> None:
+def test_reports_survive_json_and_nothing_else_is_taken():
     report = Report("bubblewrap", "bubblewrap 0.8.0", (Check("network", True, "closed"),), ("a",), "", "2026-01-01")
     assert Report.from_json(report.to_json()) == report
     for wrong in ({"level": "docker"}, {"checks": [{"name": "x"}]}, {"weaker": [1]}, {"version": None}):
@@ -73,21 +75,55 @@ def test_reports_survive_json_and_nothing_else_is_taken() -> None:
             Report.from_json(report.to_json() | wrong)
 
 
-@pytest.mark.parametrize(
-    ("message", "most", "apparmor", "container", "fix"),
-    [
-        ("bubblewrap is not installed", 1000, 0, False, "apt-get install bubblewrap"),
-        ("bwrap: Unknown option --disable-userns", 1000, 0, False, "0.8 or newer"),
-        ("bwrap: setting up uid map: Permission denied", 1000, 0, False, "make no namespaces"),
-        ("bwrap: setting up uid map: Permission denied", 1000, 1, False, "/etc/apparmor.d/bwrap"),
-        ("bwrap: setting up uid map: Permission denied", 1000, 0, True, "seccomp=unconfined"),
-        ("bwrap: setting up uid map: Permission denied", 0, 0, True, "max_user_namespaces"),
-    ],
-)
-def test_advice_follows_what_failed(
-    monkeypatch: pytest.MonkeyPatch, message: str, most: int, apparmor: int, container: bool, fix: str
-) -> None:
+FIELDS = ("message", "most", "apparmor", "container", "fix")
+
+
+@pytest.mark.parametrize(FIELDS, cases("sandbox/advice", *FIELDS))
+def test_advice_follows_what_failed(monkeypatch, message, most, apparmor, container, fix):
     numbers = {advice._MOST: most, advice._CLONE: 1, advice._APPARMOR: apparmor}
     monkeypatch.setattr(advice, "_number", numbers.get)
     monkeypatch.setattr(advice, "_in_container", lambda: container)
     assert fix in advice.for_bubblewrap(message)
+
+
+# ------------------------------------------------------------- the filter of system calls, run here as the kernel would
+
+
+ANSWERS = {
+    "allow": seccomp.ALLOW,
+    "kill": seccomp.KILL,
+    "perm": 0x00050000 | errno.EPERM,
+    "nosys": 0x00050000 | errno.ENOSYS,
+}
+ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+
+def answer(code, arch, number, *arguments):
+    """Classic BPF over one struct seccomp_data."""
+    data = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
+    statements = list(struct.iter_unpack("<HBBI", code))
+    at, value = 0, 0
+    while True:
+        kind, yes, no, k = statements[at]
+        at += 1
+        if kind == 0x20:
+            value = struct.unpack_from("<I", data, k)[0]
+        elif kind == 0x06:
+            return int(k)
+        else:
+            at += yes if {0x15: value == k, 0x35: value >= k, 0x45: value & k != 0}[kind] else no
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "beside", "number", "arguments", "expected"),
+    cases("sandbox/filter", "machine", "arch", "beside", "number", "arguments", "answer"),
+)
+def test_answers_each_call(machine, arch, beside, number, arguments, expected):
+    numbers = [seccomp.OWN_PID if argument == "own" else argument for argument in arguments]
+    code = seccomp.program(machine, beside=bool(beside))
+    assert answer(code, arch or ARCH[machine], number, *numbers) == ANSWERS[expected]
+
+
+def test_an_unknown_machine_has_no_filter():
+    with pytest.raises(KeyError):
+        seccomp.program("riscv64")

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from grpo_core.stats import Clustered, Paired, clustered, non_inferiority, paired, verdict
+from grpo_core.stats import clustered, non_inferiority, paired, verdict
 from tests.tables import cases
 
 MARGIN = 0.05
 
 
-def compared(*, fixed: int, broken: int, n: int) -> Paired:
+def compared(*, fixed, broken, n):
     same = n - fixed - broken
     before = [0.0] * fixed + [1.0] * broken + [1.0] * (same // 2) + [0.0] * (same - same // 2)
     after = [1.0] * fixed + [0.0] * broken + [1.0] * (same // 2) + [0.0] * (same - same // 2)
@@ -22,37 +22,33 @@ def compared(*, fixed: int, broken: int, n: int) -> Paired:
 @pytest.mark.parametrize(
     ("fixed", "broken", "n", "outcome", "words"), cases("stats/verdicts", "fixed", "broken", "n", "outcome", "words")
 )
-def test_verdicts(fixed: int, broken: int, n: int, outcome: str, words: str) -> None:
+def test_verdicts(fixed, broken, n, outcome, words):
     result = compared(fixed=fixed, broken=broken, n=n)
     assert non_inferiority(result, MARGIN) == outcome
     assert verdict(result, MARGIN) == words
 
 
-def test_a_margin_smaller_than_one_problem_cannot_be_excluded() -> None:
+def test_a_margin_smaller_than_one_problem_cannot_be_excluded():
     """A fall of 0.1 points on 900 problems is less than one of them; on 10,000 it is ten."""
     assert non_inferiority(compared(fixed=10, broken=0, n=900), 0.001) == "not_worse"  # a gain is shown
     assert non_inferiority(compared(fixed=4, broken=0, n=900), 0.001) == "undecided"
     assert non_inferiority(compared(fixed=4, broken=0, n=10_000), 0.001) == "not_worse"
 
 
-@pytest.mark.parametrize(
-    ("fixed", "broken", "better", "worse", "neutral"),
-    [
+def test_harm_is_a_rise_where_higher_is_worse():
+    for fixed, broken, better, worse, neutral in (
         (60, 10, "better", "regressed", "higher"),
         (10, 60, "regressed", "better", "lower"),
         (12, 10, "no change seen", "no change seen", "no difference shown"),
         (0, 3, "no change seen", "no change seen", "no difference shown"),
-    ],
-)
-def test_harm_is_a_rise_where_higher_is_worse(fixed: int, broken: int, better: str, worse: str, neutral: str) -> None:
-    result = compared(fixed=fixed, broken=broken, n=500)
-    assert verdict(result, MARGIN, "better") == better
-    assert verdict(result, MARGIN, "worse") == worse
-    assert verdict(result, MARGIN, "neutral") == neutral
-    assert non_inferiority(result, MARGIN, "neutral") is None
+    ):
+        result = compared(fixed=fixed, broken=broken, n=500)
+        words = [verdict(result, MARGIN, direction) for direction in ("better", "worse", "neutral")]
+        assert words == [better, worse, neutral]
+        assert non_inferiority(result, MARGIN, "neutral") is None
 
 
-def test_a_score_that_cannot_get_worse_does_not_read_as_safety() -> None:
+def test_a_score_that_cannot_get_worse_does_not_read_as_safety():
     """0 of 2000 both times: a fall is excluded because there was nothing to fall from."""
     same = compared(fixed=0, broken=0, n=2000)
     words = [*["undecided at margin 5"] * 2, *["no change seen"] * 2]
@@ -65,14 +61,14 @@ SLOW = [pytest.param(discordance, marks=pytest.mark.slow) for discordance in (0.
 
 
 @pytest.mark.parametrize("discordance", [0.10, 0.20, *SLOW])
-def test_harm_of_8_points_is_not_called_not_worse(discordance: float) -> None:
+def test_harm_of_8_points_is_not_called_not_worse(discordance):
     """250 problems, margin 5 points: 0.1 to 0.6 %. And the test is not silent either: 71 to 99 %."""
     chances = _chances(250, discordance, -0.08)
     assert chances["not_worse"] <= 0.01
     assert chances["regressed"] >= 0.7
 
 
-def _chances(n: int, discordance: float, difference: float) -> Counter[str | None]:
+def _chances(n, discordance, difference):
     """Exact probability of each outcome of `n` problems."""
     up, down, stay = (discordance + difference) / 2, (discordance - difference) / 2, 1 - discordance
     log = [math.lgamma(k + 1) for k in range(n + 1)]
@@ -90,49 +86,47 @@ def _chances(n: int, discordance: float, difference: float) -> Counter[str | Non
 
 @pytest.mark.parametrize("n", [10, 20, 50, 100])
 @pytest.mark.parametrize("discordance", [0.05, 0.06, 0.1, 0.2, 0.3, 0.5])
-def test_a_fall_of_just_the_margin_passes_in_5_percent(n: int, discordance: float) -> None:
+def test_a_fall_of_just_the_margin_passes_in_5_percent(n, discordance):
     """The worst true fall that may be called not worse is the margin itself. Nominal 5 %; the score test exceeds it by
     0.6 points at most here (Agresti and Min's bound: 11.8 % at 100 problems of which 5 % change)."""
     assert _chances(n, discordance, -MARGIN)["not_worse"] <= 0.056
 
 
 @pytest.mark.parametrize("n", [5, 20, 100])
-def test_no_change_is_rarely_called_a_regression(n: int) -> None:
+def test_no_change_is_rarely_called_a_regression(n):
     for discordance in (0.05, 0.2, 0.5):
         assert _chances(n, discordance, 0.0)["regressed"] <= 0.05
 
 
-def _clustered_draw(seed: int, clusters: int, size: int, discordance: float, difference: float) -> Clustered:
+def _clustered_draw(seed, clusters, size, discordance, difference):
     """Items of a cluster change together with probability ½, else each by itself."""
     draw = random.Random(f"c {seed} {clusters} {discordance}").random
 
-    def change() -> float:
-        one = draw()
-        return 1.0 if one < (discordance + difference) / 2 else -1.0 if one < discordance else 0.0
+    def change():
+        chance = draw()
+        return 1.0 if chance < (discordance + difference) / 2 else -1.0 if chance < discordance else 0.0
 
     differences: list[float] = []
     for _ in range(clusters):
         together = change()
         differences += [together if draw() < 0.5 else change() for _ in range(size)]
-    return clustered(differences, [place // size for place in range(clusters * size)])
+    return clustered(differences, [index // size for index in range(clusters * size)])
 
 
-def test_clusters_keep_the_level_where_problems_alone_would_not() -> None:
+def test_clusters_keep_the_level_where_problems_alone_would_not():
     """250 problems in 11 languages, as MGSM has them: a fall of just the margin is called not worse in about 5 % of
     seeds; as 2,750 problems on their own it would be far more."""
-    found = [_clustered_draw(seed, 250, 11, 0.2, -MARGIN) for seed in range(400)]
-    passed = sum(non_inferiority(one, MARGIN) == "not_worse" for one in found) / len(found)
+    results = [_clustered_draw(seed, 250, 11, 0.2, -MARGIN) for seed in range(400)]
+    passed = sum(non_inferiority(result, MARGIN) == "not_worse" for result in results) / len(results)
     assert passed <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
-    covered = sum(one.low <= -MARGIN <= one.high for one in found) / len(found)
+    covered = sum(result.low <= -MARGIN <= result.high for result in results) / len(results)
     assert covered >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
-    assert (
-        sum(non_inferiority(_clustered_draw(seed, 250, 11, 0.2, -0.08), MARGIN) == "not_worse" for seed in range(200))
-        <= 10
-    )
+    harmful = [_clustered_draw(seed, 250, 11, 0.2, -0.08) for seed in range(200)]
+    assert sum(non_inferiority(result, MARGIN) == "not_worse" for result in harmful) <= 10
 
 
-def test_few_clusters_decide_nothing() -> None:
-    unchanged = clustered([0.0] * 100, [place // 20 for place in range(100)])
+def test_few_clusters_decide_nothing():
+    unchanged = clustered([0.0] * 100, [index // 20 for index in range(100)])
     assert non_inferiority(unchanged, MARGIN) == "undecided"
     assert non_inferiority(clustered([0.0] * 5000, [0] * 5000), MARGIN) == "undecided"
-    assert non_inferiority(clustered([0.0] * 5000, [place // 20 for place in range(5000)]), MARGIN) == "not_worse"
+    assert non_inferiority(clustered([0.0] * 5000, [index // 20 for index in range(5000)]), MARGIN) == "not_worse"
