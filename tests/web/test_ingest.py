@@ -137,7 +137,7 @@ def test_what_trainers_tell_today_is_taken(attempt: Attempt) -> None:
 
 
 def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:
-    good = group(1, completions=("yes", "no"))
+    good = group(1)
     first = good.samples[0]
     for samples, code, names in (
         ((first, first), "same_index", "samples"),

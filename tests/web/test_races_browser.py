@@ -15,8 +15,7 @@ from cohort.accounts.models import Project, User
 from cohort.lab.models import LabJob
 from cohort.runs.models import Run
 from cohort.runs.views import form as form_views
-from tests.factories.estimates import measured, there
-from tests.factories.lab import format_only, probed
+from tests.factories.lab import format_only, measured, probed, there
 from tests.factories.runs import Maker, add_group, add_steps, put_in
 from tests.web.conftest import PASSWORD
 from tests.web.windows import windows
