@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -10,7 +11,6 @@ from pydantic import TypeAdapter
 
 from grpo_core import records
 from grpo_core.wire import NodeInfo
-from tests.tables import FOLDER
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NODE = NodeInfo(hostname="host", cpus=2, memory_bytes=8_000_000_000, devices=[{"kind": "cpu", "name": "cpu"}])
@@ -38,7 +38,8 @@ def step(number: int, *, seconds: float = 1.0, reward: float = 0.5) -> records.S
     return records.StepMetrics(step=number, metrics={"reward": reward}, seconds={"total": seconds})
 
 
-_RUN = yaml.safe_load((FOLDER / "worker_api" / "whole_run.yaml").read_text(encoding="utf-8"))
+# Without tests.tables, which would have the stand-in trainer load pytest.
+_RUN = yaml.safe_load((Path(__file__).parents[1] / "cases/worker_api/whole_run.yaml").read_text(encoding="utf-8"))
 WHOLE_RUN: list[records.Record] = TypeAdapter(list[records.Record]).validate_python(_RUN)
 """Every kind of record once or more, in the order of a real run: 17 of them."""
 
@@ -47,7 +48,7 @@ def manifest() -> records.Record:
     return WHOLE_RUN[1]
 
 
-def group(number: int) -> records.Record:
+def group(number: int) -> Any:
     """A group whose first completion is paid 1 and the other 0."""
     return WHOLE_RUN[8].model_copy(update={"step": number})
 

@@ -63,17 +63,9 @@ for word in sys.stdin:
 
 
 def claimed(attempt_id: int = 1, run_id: int = 1, fence: int = 1) -> ClaimReply:
-    return ClaimReply(
-        attempt_id=attempt_id,
-        fence=fence,
-        token="t",
-        run_id=run_id,
-        run_name="a run",
-        config={},
-        files=[],
-        heartbeat_seconds=1,
-        lease_seconds=60,
-    )
+    ids = {"attempt_id": attempt_id, "run_id": run_id, "fence": fence}
+    lease = {"heartbeat_seconds": 1, "lease_seconds": 60}
+    return ClaimReply.model_validate({**ids, **lease, "token": "t", "run_name": "a run", "config": {}, "files": []})
 
 
 class Life:

@@ -47,101 +47,83 @@ print(calm.reap(), calm.ran_out_of_memory())
 @pytest.mark.parametrize("killed", [[], ["trainer"], ["keeper"], ["keeper", "trainer"]], ids="-".join)
 def test_reap_leaves_nobody(life: Any, killed: list[str]) -> None:
     """With the keeper the trainer dies; the rest is given to the supervisor, which ends it."""
-    one = life()
-    assert len(one.alive()) == 5
+    family = life()
+    assert len(family.alive()) == 5
     if killed:
-        one.kill(*killed)
-        wait_for(lambda: one.ask("ended"), "the supervisor notices")
+        family.kill(*killed)
+        wait_for(lambda: family.ask("ended"), "the supervisor notices")
+    else:  # no signal that is meant for the trainer ends it, or the keeper, as a service manager sends them to all
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(family.keeper, number)
+        assert family.ask("ended") is False
+        assert family.keeper in family.alive()
     if killed == ["trainer"]:
-        assert len(one.alive()) == 4, "what it left lives on below the keeper"
-    status = one.ask("reap")
+        assert len(family.alive()) == 4, "what it left lives on below the keeper"
+    status = family.ask("reap")
     assert killed == ["keeper", "trainer"] or status == -signal.SIGKILL
-    assert one.alive() == []
+    assert family.alive() == []
 
 
 def test_a_keeper_that_is_stopped(life: Any) -> None:
-    one = life()
-    os.kill(one.keeper, signal.SIGSTOP)
-    assert one.ask("reap") == -signal.SIGKILL
-    assert one.alive() == []
+    family = life()
+    os.kill(family.keeper, signal.SIGSTOP)
+    assert family.ask("reap") == -signal.SIGKILL
+    assert family.alive() == []
 
 
 @pytest.mark.parametrize("killed", [["supervisor"], ["supervisor", "trainer"]], ids="-".join)
 def test_nobody_outlives_the_supervisor(life: Any, killed: list[str]) -> None:
-    one = life()
-    one.kill(*killed)
-    wait_for(lambda: not one.alive(), lambda: f"left: {one.alive()}")
-
-
-def test_the_trainer_does_not_outlive_supervisor_and_keeper(life: Any) -> None:
-    """What it left elsewhere then is a matter for the record on the disk (test_orphans.py)."""
-    one = life()
-    one.kill("supervisor", "keeper")
-    assert one.trainer not in one.alive()
-
-
-def test_signals_meant_for_the_trainer_do_not_end_the_keeper(life: Any) -> None:
-    """As a service manager sends them to everything at once."""
-    one = life()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        os.kill(one.keeper, number)
-    assert one.ask("ended") is False
-    assert one.keeper in one.alive()
-    assert one.ask("reap") == -signal.SIGKILL
-
-
-def test_the_status_is_the_trainer_s_own(life: Any) -> None:
-    one = life(trainer="import sys; sys.exit(7)")
-    wait_for(lambda: one.ask("ended"), "it ends")
-    assert one.ask("reap") == 7
+    family = life()
+    family.kill(*killed)
+    wait_for(lambda: not family.alive(), lambda: f"left: {family.alive()}")
 
 
 def test_zombies_that_the_trainer_leaves_are_collected(life: Any) -> None:
-    one = life(trainer=FORKS)
-    wait_for(lambda: (one.folder / "done").exists(), "they were forked")
-    left = lambda: [each for each in processes() if each.parent == one.keeper and not each.lives]  # noqa: E731
-    wait_for(lambda: not left(), lambda: str(left()))
-    assert one.ask("ended") is False
+    family = life(trainer=FORKS)
+    wait_for(lambda: (family.folder / "done").exists(), "they were forked")
+    zombies = lambda: [row for row in processes() if row.parent == family.keeper and not row.lives]  # noqa: E731
+    wait_for(lambda: not zombies(), lambda: str(zombies()))
+    assert family.ask("ended") is False
 
 
 @pytest.mark.parametrize("end", ["supervisor", "reap"])
 def test_a_control_group_holds_all_and_is_removed(life: Any, end: str) -> None:
     needs("cgroup")
-    one = life(None, "group")
-    group = Cgroup(Path(one.record.cgroup))
-    assert sorted(group.pids()) == sorted(one.members())
+    family = life("group")
+    group = Cgroup(Path(family.record.cgroup))
+    assert sorted(group.pids()) == sorted(family.members())
     if end == "reap":
-        one.ask("reap")
+        family.ask("reap")
     else:
-        one.kill("supervisor")
-        wait_for(lambda: not group.folder.exists(), lambda: f"left: {one.alive()}")
-    assert one.alive() == []
+        family.kill("supervisor")
+        wait_for(lambda: not group.folder.exists(), lambda: f"left: {family.alive()}")
+    assert family.alive() == []
     assert not group.folder.exists()
 
 
 def test_the_keeper_is_killed_and_the_group_is_what_finds_the_rest(life: Any) -> None:
     """A supervisor that adopts nobody, as one inside another program: only the control group knows them all."""
     needs("cgroup")
-    one = life(None, "group", "no reaper")
-    one.kill("keeper")
-    wait_for(lambda: one.ask("ended"), "the supervisor notices")
-    assert one.ask("reap") == -signal.SIGKILL
-    assert one.alive() == []
+    family = life("group", "no reaper")
+    family.kill("keeper")
+    wait_for(lambda: family.ask("ended"), "the supervisor notices")
+    assert family.ask("reap") == -signal.SIGKILL
+    assert family.alive() == []
 
 
 def test_a_kill_for_want_of_memory_is_counted(tmp_path: Path) -> None:
     needs("memory-cgroup")
     parent = memory_cgroup()
     assert parent is not None
-    place = parent / f"cohort-test-{tmp_path.name}"
-    place.mkdir()
+    group = parent / f"cohort-test-{tmp_path.name}"
+    group.mkdir()
     for name in ("memory.max", "memory.limit_in_bytes", "memory.swap.max", "memory.memsw.limit_in_bytes"):
-        if (place / name).exists():
-            (place / name).write_text("0" if name == "memory.swap.max" else str(64 << 20))
+        if (group / name).exists():
+            (group / name).write_text("0" if name == "memory.swap.max" else str(64 << 20))
     try:
-        words = [sys.executable, "-c", GREEDY, str(place), str(tmp_path)]
+        words = [sys.executable, "-c", GREEDY, str(group), str(tmp_path)]
         environment = clean_environment() | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     finally:
-        place.rmdir()
+        group.rmdir()
     assert done.stdout == "-9 True\n-9 False\n", done.stderr

@@ -203,13 +203,13 @@ def test_a_fetch_that_failed_makes_room_for_the_next(place: Place) -> None:
 
 def test_a_paused_run_goes_on_from_its_newest_checkpoint(site: Site, attempt: Attempting) -> None:
     first = attempt("checkpoints")
-    run_pause(run=first.run, actor=site.user)
+    run_pause(run=first.run, actor=site.actor)
     assert first.end() == ("paused", "paused")
-    run_resume(run=first.run, actor=site.user)
+    run_resume(run=first.run, actor=site.actor)
     second = attempt("checkpoints", run=first.run)
     wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
     wait_for(lambda: StepMetric.objects.filter(attempt__fence=2).count() == 3, "it trains")
-    run_pause(run=Run.objects.get(), actor=site.user)
+    run_pause(run=Run.objects.get(), actor=site.actor)
     assert second.end() == ("paused", "paused")
     steps = StepMetric.objects.order_by("step").values_list("attempt__fence", "step")
     assert list(steps) == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
@@ -217,11 +217,11 @@ def test_a_paused_run_goes_on_from_its_newest_checkpoint(site: Site, attempt: At
 
 def test_a_run_whose_checkpoints_are_gone_fails(site: Site, attempt: Attempting) -> None:
     first = attempt("checkpoints")
-    run_pause(run=first.run, actor=site.user)
+    run_pause(run=first.run, actor=site.actor)
     first.end()
     Checkpoint.objects.update(stored_at=None)
     shutil.rmtree(first.folder / "checkpoints")
-    run_resume(run=first.run, actor=site.user)
+    run_resume(run=first.run, actor=site.actor)
     second = attempt("finish", run=first.run)
     assert second.end() == ("failed", "checkpoint_missing")
     run = second.run

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from cohort import artifacts
 from cohort.catalog.models import PromptDataset
 from cohort.environment import environment
 from cohort.review.models import Group, Sample
@@ -19,8 +18,8 @@ from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import run_cancel, run_pause
 from grpo_core.wire import BeatReply
+from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
-from tests.web.conftest import PROBLEMS
 from tests.worker.conftest import Attempted, Attempting, Site
 from worker.client import AttemptLink, Refused
 from worker.node import refusal
@@ -70,11 +69,11 @@ def test_a_trainer_that_does_not_finish(
 
 
 def cancel(one: Attempted, site: Site, shutdown: threading.Event) -> None:
-    run_cancel(run=one.run, actor=site.user)
+    run_cancel(run=one.run, actor=site.actor)
 
 
 def pause(one: Attempted, site: Site, shutdown: threading.Event) -> None:
-    run_pause(run=one.run, actor=site.user)
+    run_pause(run=one.run, actor=site.actor)
 
 
 def drain(one: Attempted, site: Site, shutdown: threading.Event) -> None:
@@ -128,7 +127,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
         patch.setattr("worker.process._KILL_SECONDS", 0.3)
         patch.setattr("worker.keeper.kill", lambda one, number=0: None)
         patch.setattr("worker.cgroup.Cgroup.kill", lambda group: None)
-        run_cancel(run=one.run, actor=site.user)
+        run_cancel(run=one.run, actor=site.actor)
         assert one.end() == ("failed", "worker_error")
     assert f"process {one.pid} (state" in refusal(runs, 0, node)
     monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
@@ -151,9 +150,9 @@ def test_a_cancel_goes_before_a_pause_that_came_first(
 
     monkeypatch.setattr(AttemptLink, "beat", listened)
     one = attempt("deaf", limits={"grace": 300.0})
-    run_pause(run=one.run, actor=site.user)
+    run_pause(run=one.run, actor=site.actor)
     wait_for(lambda: "(pause)" in caplog.text, "the trainer is asked to stop")
-    run_cancel(run=one.run, actor=site.user)
+    run_cancel(run=one.run, actor=site.actor)
     wait_for(lambda: "cancel" in heard, "the cancel is heard")
     os.kill(one.pid, signal.SIGKILL)  # the end of its grace, which is as long as this test may need
     assert one.end() == ("cancelled", "cancelled")
@@ -164,7 +163,7 @@ def test_a_stale_fence_kills_at_once_and_writes_nothing(attempt: Attempting) -> 
     one = attempt("deaf")
 
     def lose() -> list[int]:
-        """As if it had not beaten for a minute; a beat may come between the two lines."""
+        """As after a minute of silence; a beat may come between the two lines."""
         Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
         return attempts_lost()
 
@@ -194,7 +193,7 @@ def not_as_announced(site: Site, run: Run, folder: Path) -> None:
 
 
 def lost(site: Site, run: Run, folder: Path) -> None:
-    artifacts.remove(site.dataset.artifact)
+    PromptDataset.objects.update(sha256="cd" * 32)  # of which there is no file
 
 
 @pytest.mark.parametrize(

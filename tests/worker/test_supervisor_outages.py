@@ -78,7 +78,7 @@ def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
     one = attempt("finish", limits={"grace": 0.5})
     wait_for(lambda: "records not sent" in caplog.text, "the records are not taken")
     if end == "cancelled":
-        run_cancel(run=one.run, actor=site.user)
+        run_cancel(run=one.run, actor=site.actor)
     else:
         one.supervisor.stop.set()
     finish = one.end()
@@ -104,7 +104,7 @@ def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
     try:
         wait_for(arrived.is_set, "a batch is on its way")
         Attempt.objects.update(heartbeat_at=None)
-        run_cancel(run=one.run, actor=site.user)
+        run_cancel(run=one.run, actor=site.actor)
         wait_for(lambda: "(cancel)" in caplog.text, "it obeys")
         assert Attempt.objects.get().heartbeat_at is not None
     finally:
@@ -118,7 +118,7 @@ def test_a_cancel_is_heard_while_files_do_not_come(
     monkeypatch.setattr("cohort.worker_api.api.attempt_inputs", fail)
     one = attempt("finish")
     wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
-    run_cancel(run=one.run, actor=site.user)
+    run_cancel(run=one.run, actor=site.actor)
     assert one.end() == ("cancelled", "cancelled")
     assert one.run.state == RunState.CANCELLED
     assert not (one.folder / "pid").exists()

@@ -32,12 +32,12 @@ def stored(run: Run) -> list[int]:
 
 
 def pause(one: Attempted, site: Site) -> None:
-    run_pause(run=one.run, actor=site.user)
+    run_pause(run=one.run, actor=site.actor)
     assert one.end() == ("paused", "paused")
 
 
 def cancel(one: Attempted, site: Site) -> None:
-    run_cancel(run=one.run, actor=site.user)
+    run_cancel(run=one.run, actor=site.actor)
     assert one.end() == ("cancelled", "cancelled")
 
 
@@ -49,7 +49,7 @@ def test_another_node_goes_on_from_what_was_sent_before_a_pause(
     pause(one, site)
     assert stored(one.run) == [3]
     assert CheckpointFile.objects.filter(run=one.run, done_at__isnull=False).count() == 2
-    run_resume(run=one.run, actor=site.user)
+    run_resume(run=one.run, actor=site.actor)
     other = attempt("checkpoints", run=one.run, runs=tmp_path / "another machine")
     wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
     fetched = other.folder.with_name("attempt-2") / "inputs" / "checkpoint-step-000003"
@@ -167,6 +167,6 @@ def test_a_run_that_moves_without_its_newest_checkpoint_says_so(
 
     monkeypatch.setattr(Uploader, "_send_file", failing)
     one = attempt("checkpoints", limits={"grace": 2.0})
-    run_pause(run=one.run, actor=site.user)
+    run_pause(run=one.run, actor=site.actor)
     one.end()
     assert "the newest checkpoint did not reach the platform" in caplog.text
