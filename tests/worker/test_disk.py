@@ -19,8 +19,8 @@ MB = 1_000_000
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """32 MB that nothing else uses."""
-    with small_disk(tmp_path / "disk", 32 * MB) as place:
-        yield place
+    with small_disk(tmp_path / "disk", 32 * MB) as folder:
+        yield folder
 
 
 def test_room_is_measured_where_the_folder_will_be(disk: Path, tmp_path: Path) -> None:
@@ -32,13 +32,7 @@ def test_room_is_measured_where_the_folder_will_be(disk: Path, tmp_path: Path) -
     (disk / "ballast").write_bytes(bytes(20 * MB))
     assert 11 * MB < free_bytes(disk) < 13 * MB
     assert str(disk) in refusal(disk / "runs", 20 * MB, "")
-
-
-@pytest.mark.parametrize(
-    ("count", "words"), [(999, "999 bytes"), (1500, "1.5 kB"), (2_340_000, "2.3 MB"), (5 * 10**9, "5.0 GB")]
-)
-def test_sizes_in_words(count: int, words: str) -> None:
-    assert size_in_words(count) == words
+    assert [size_in_words(size) for size in (999, 1500, 5 * 10**9)] == ["999 bytes", "1.5 kB", "5.0 GB"]
 
 
 def test_a_trainer_is_stopped_before_the_disk_is_full(

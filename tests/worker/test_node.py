@@ -1,14 +1,21 @@
-"""What a worker tells of its runs folder, and why it takes no run."""
+"""What a worker tells of its runs folder, and why it takes no run: an idle one is heard of whatever goes wrong."""
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from cohort.runs.models import Node
+from cohort.runs.revoke import node_revoke
 from tests.factories.worker import NODE
+from tests.processes import DEADLINE, wait_for
+from tests.worker.conftest import Site
 from tests.worker.life import claimed
-from worker import devices, node
+from worker import devices, node, presence
+from worker.environment import Environment
 from worker.node import RUNS_ID, at_present, refusal, runs_id
 from worker.orphans import Held
 from worker.process import GroupSurvives
@@ -32,14 +39,10 @@ def test_a_runs_folder_keeps_the_id_it_was_given(tmp_path: Path) -> None:
 
 def test_workers_that_begin_together_agree(tmp_path: Path) -> None:
     words = [sys.executable, "-c", _ASK, str(tmp_path / "runs")]
-    asked = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    for one in asked:  # all are at the line by now, or will find what the first made
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    told = {one.communicate()[0].strip() for one in asked}
-    assert len(told) == 1
-    assert told == {(tmp_path / "runs" / RUNS_ID).read_text()}
+    workers = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for worker in workers:  # all are at the line by now, or will find what the first made
+        print("go", file=worker.stdin, flush=True)
+    assert {worker.communicate()[0].strip() for worker in workers} == {(tmp_path / "runs" / RUNS_ID).read_text()}
 
 
 @pytest.mark.parametrize("torn", ["", "0123456789abcdef", "x" * 32, "0" * 33])
@@ -89,3 +92,34 @@ def test_a_gpu_that_counts_ended_processes_is_waited_for(tmp_path: Path, monkeyp
     assert "nvidia-smi does not answer" in refusal(tmp_path, 0, "ours")
     monkeypatch.setattr(devices, "gpu_users", lambda: {1})
     assert refusal(tmp_path, 0, "ours") == ""
+
+
+def refuses() -> str | None:
+    info = Node.objects.get().info
+    return info["refuses"] if info else None
+
+
+def test_a_runs_folder_that_breaks_and_heals(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node is here all the time and says why it takes no run; and a token that is revoked is noticed after it."""
+    monkeypatch.setattr(presence, "SECONDS", 0.05)
+    runs = tmp_path / "runs"
+    runs.symlink_to(runs)
+    stop, refused = threading.Event(), threading.Event()
+    settings = Environment(url=site.url, node_token=SecretStr(site.node_token), runs_dir=runs, min_free_bytes=0)
+    thread = presence.stay_present(settings, stop, refused.set)
+    try:
+        wait_for(lambda: "cannot be looked at" in (refuses() or ""), "it tells why it takes no run")
+        wait_for(lambda: "failed and is tried again" in caplog.text, "it has looked for the dead")
+        seen = Node.objects.get().last_seen_at
+        wait_for(lambda: Node.objects.get().last_seen_at != seen, "it is heard of again")
+        assert caplog.text.count("failed and is tried again") == 1
+        runs.unlink()
+        wait_for(lambda: refuses() == "", "it takes runs")
+        assert not refused.is_set()
+        node_revoke(node=Node.objects.get(), actor=None)
+        assert refused.wait(DEADLINE)
+    finally:
+        stop.set()
+        thread.join()
