@@ -3,9 +3,9 @@
 import subprocess
 from pathlib import Path
 
-from tests.chaos.stand import SHIM
+from tests.worker.stand_in import SHIM
 
-SOURCE = Path(__file__).resolve().parent / "shim" / "clock.c"
+SOURCE = Path(__file__).with_name("clock.c")
 
 
 class Clock:

@@ -25,11 +25,10 @@ from psycopg.rows import dict_row
 
 from cohort.embedded import spawn
 from cohort.embedded.postgres import Postgres
-from tests.chaos.brokers import Broker, FileBroker, free_port
+from tests.chaos.brokers import Broker, free_port
 from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
+from tests.worker.stand_in import ROOT, stand_in
 
-ROOT = Path(__file__).resolve().parents[2]
-PASSWORD = "correct horse battery"
 ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -112,17 +111,14 @@ class Stand:
     hand: "Hand" = field(init=False)
 
     def __post_init__(self) -> None:
-        # fmt: off
-        self.web = Part("web", [
-            sys.executable, "-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application",
-        ], self.platform_environment(), self.home)
-        self.platform = Part("platform", [
-            sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", "platform,platform.seal",
-            "--beat", "--schedule", str(self.home / "beat"), "--pool", "threads", "--concurrency", "2",
-            "--loglevel", "INFO", "--hostname", "platform@%h", *QUIET,
-        ], self.platform_environment(), self.home)
-        # fmt: on
-        self.hand = Hand(self.platform_environment(), self.home)
+        own = (self.platform_environment(), self.home)
+        web = ["-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application"]
+        self.web = Part("web", [sys.executable, *web], *own)
+        words = (
+            "--queues platform,platform.seal --pool threads --concurrency 2 --hostname platform@%h --beat --schedule"
+        )
+        self.platform = Part("platform", [*celery("cohort.celery"), *words.split(), str(self.home / "beat")], *own)
+        self.hand = Hand(*own)
 
     @property
     def url(self) -> str:
@@ -172,15 +168,9 @@ class Stand:
         words before its command, such as those that run it on another host."""
         name = f"node-{len(self.workers) + 1}"
         token = str(self.hand.do("node", name=name))
-        # fmt: off
-        words = [
-            *before, sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--hostname", f"{name}@%h",
-            "--loglevel", "INFO", *QUIET,
-        ]
-        # fmt: on
-        part = self.workers[name] = Part(
-            name, words, {**self.worker_environment(name, token), **(more or {})}, self.home
-        )
+        words = [*before, *celery("worker.celery_app"), "--hostname", f"{name}@%h"]
+        environment = {**self.worker_environment(name, token), **(more or {})}
+        part = self.workers[name] = Part(name, words, environment, self.home)
         part.start()
         return part
 
@@ -194,7 +184,7 @@ class Stand:
 
     def cancel(self, run_id: int) -> None:
         """Ask for it, and wait for its worker's word."""
-        self.hand.do("wish", run=run_id, service="cancel")
+        self.hand.do("press", run=run_id, service="cancel")
         self.wait(run_id, lambda row: row["state"] == "cancelled", "it is cancelled")
 
     def stop(self) -> None:
@@ -245,11 +235,7 @@ class Stand:
     def wait(self, run_id: int, true: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
         """The run's row once it is so."""
 
-        def found() -> dict[str, Any] | None:
-            row = self.run(run_id)
-            return row if true(row) else None
-
-        return wait_for(found, lambda: f"{what}\n{self.story(run_id)}")
+        return wait_for(lambda: true(row := self.run(run_id)) and row, lambda: f"{what}\n{self.story(run_id)}")
 
     def wait_trained(self, run_id: int) -> dict[str, Any]:
         """The run's row once it has succeeded; a run that ended otherwise fails the test."""
@@ -274,10 +260,13 @@ class Stand:
         ]
 
 
-SHIM = {"PYTHONPATH": str(Path(__file__).resolve().parent / "shim")}
-STUB = {**SHIM, "PYTHONCHAOS_TRAINER": "stub"}
-"""Variables of a worker whose trainers are stubs."""
-QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+STUB = stand_in("steps")
+"""Variables of a worker whose trainers start at once."""
+
+
+def celery(app: str) -> list[str]:
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    return [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO", *quiet]
 
 
 def kind_of(process: psutil.Process) -> str:
@@ -325,9 +314,9 @@ class Hand:
         print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         assert answer, f"the hand died at {what}:\n{tail(self.log)}"
-        told = json.loads(answer)
-        assert "failed" not in told, told.get("failed")
-        return told["answer"]
+        reply = json.loads(answer)
+        assert "failed" not in reply, reply.get("failed")
+        return reply["answer"]
 
     def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -340,7 +329,7 @@ def standing(
     *,
     model: Path,
     lease: float = 3.0,
-    broker: Callable[[Path], Broker] = FileBroker,
+    broker: Callable[[Path], Broker] = Broker,
     settings: Mapping[str, str] | None = None,
     worker_settings: Mapping[str, str] | None = None,
     database: tuple[str, ...] = (),
@@ -372,9 +361,9 @@ def standing(
     finally:
         stand.stop()
         left = belonging_to(home)
-        told = [f"{process.pid} {kind_of(process)}" for process in left]
+        words = [f"{process.pid} {kind_of(process)}" for process in left]
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)
-    assert told == [], f"left behind: {told}"
+    assert words == [], f"left behind: {words}"

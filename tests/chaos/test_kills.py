@@ -108,7 +108,7 @@ class Killing:
             sealed = 'SELECT 1 FROM governance_record WHERE run_id = %s AND "end" = %s'
             if row["state"] == "failed" and self.stand.rows(sealed, run, row["ends"]):
                 assert row["error_code"] in KILLED, self.stand.story(run)
-                self.stand.hand.do("wish", run=run, service="retry")
+                self.stand.hand.do("press", run=run, service="retry")
                 self.retried += 1
             if row["state"] == "queued" and row["not_before"] is not None:
                 # The pause before another try, up to two minutes, is not waited for.

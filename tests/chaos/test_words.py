@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from tests.chaos.chances import LEASE, most, rounds
-from tests.chaos.stand import PASSWORD, STUB, Stand, standing
+from tests.chaos.stand import STUB, Stand, standing
 from tests.chaos.test_fences import ENDLESS
 from tests.chaos.test_kills import kill_at_once
+from tests.factories.stock import PASSWORD
 from tests.processes import wait_for
 
 Say = Callable[[str], None]
@@ -48,7 +49,7 @@ def lost_shows(stand: Stand) -> float:
         wait_for(lambda: said in client.get(page).raise_for_status().text, lambda: f"lost\n{stand.story(run)}")
         took = time.monotonic() - died
     assert stand.attempts(run)[-1]["end_code"] == "worker_lost", stand.story(run)
-    stand.hand.do("wish", run=run, service="cancel")
+    stand.hand.do("press", run=run, service="cancel")
     assert stand.training_processes(worker.name) == []
     return took
 

@@ -16,6 +16,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_create, run_launch
+from cohort.runs.services.suites import ChosenSuite
 from cohort.runs.transitions import ALLOWED
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
@@ -38,9 +39,9 @@ class Maker:
         put_in(run, state)
         return run
 
-    def launched(self, name: str, **settings: Any) -> Run:
+    def launched(self, name: str, *suites: ChosenSuite, **settings: Any) -> Run:
         """By the service that the form calls, so that it waits with its message in the queue."""
-        return run_launch(**self._named(name), settings=settings)
+        return run_launch(**self._named(name), settings=settings, suites=suites)
 
     def _named(self, name: str) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ from cohort.catalog.services import base_model_register
 from cohort.environment import environment
 from cohort.runs.models import Checkpoint, Run, StepMetric
 from cohort.runs.nodes import node_create
+from cohort.runs.services.suites import ChosenSuite
 from grpo_core.broker import TRAIN_QUEUE
 from grpo_core.wire import ClaimReply, Finish
 from tests.factories.runs import Maker
@@ -41,8 +42,8 @@ class Site(Maker):
     url: str
     node_token: str
 
-    def launch(self, **settings: Any) -> Run:
-        return self.launched("a run", **{"eval": {"holdout": 4}, **settings})
+    def launch(self, *suites: ChosenSuite, **settings: Any) -> Run:
+        return self.launched("a run", *suites, **{"eval": {"holdout": 4}, **settings})
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,10 @@ from cohort.celery import app
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel
+from cohort.runs.services.suites import ChosenSuite
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from grpo_core.spool import SpoolReader
+from tests.factories.suites import add_suite
 from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.conftest import Site, celery_worker
 from tests.worker.life import lives
@@ -46,7 +49,8 @@ def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
     with celery_worker(tiny, tmp_path, COHORT_LABELS="a100, lab"):
         wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the idle worker is heard of")
         assert Node.objects.get().info["labels"] == ["a100", "lab"]
-        run = tiny.launch(**SMALL, optim={"steps": 2, "lr": 1e-3})
+        suite = ChosenSuite(add_suite(tiny.project, tiny.actor))
+        run = tiny.launch(suite, **SMALL, optim={"steps": 2, "lr": 1e-3})
         wait_ended(run)
     log = (tmp_path / "worker.log").read_text()
     assert run.state == RunState.SEALING, (run.reason, run.log_tail, log)
@@ -54,7 +58,8 @@ def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
     assert [(row.step, "reward" in row.metrics) for row in StepMetric.objects.filter(run=run)] == [(1, True), (2, True)]
     assert run.seconds_per_step is not None
     assert run.seconds_per_step > 0
-    assert EvalItem.objects.filter(run=run).count() == 8  # four held-out problems, before and after
+    # Four held-out problems and a suite of three items, before and after.
+    assert Counter(EvalItem.objects.filter(run=run).values_list("suite", flat=True)) == {"heldout": 8, "capitals": 6}
     assert set(EvalResult.objects.filter(run=run).values_list("phase", flat=True)) == {"before", "after"}
     checkpoints = Checkpoint.objects.filter(run=run).order_by("seq").values_list("step", "final")
     assert (checkpoints[0], list(checkpoints)[-2:]) == ((0, False), [(2, False), (2, True)])

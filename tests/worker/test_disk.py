@@ -39,11 +39,11 @@ def test_a_trainer_is_stopped_before_the_disk_is_full(
     disk: Path, attempt: Attempting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_BALLAST", str(20 * MB))
-    one = attempt("fill-disk", runs=disk / "runs", min_free_bytes=16 * MB, limits={"disk": 0.05})
-    assert one.end() == ("paused", "disk_full")
-    assert session_members(one.pid) == []
-    assert one.run.state == RunState.PAUSED
-    assert str(disk) in one.run.reason
+    begun = attempt("fill-disk", runs=disk / "runs", min_free_bytes=16 * MB, limits={"disk": 0.05})
+    assert begun.end() == ("paused", "disk_full")
+    assert session_members(begun.pid) == []
+    assert begun.run.state == RunState.PAUSED
+    assert str(disk) in begun.run.reason
     free = Attempt.objects.get().free_bytes
     assert free is not None
     assert free < 33 * MB
@@ -53,7 +53,7 @@ def test_a_disk_that_is_full_before_anything_could_be_written(disk: Path, attemp
     (disk / "runs").mkdir()
     subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'ballast'}", "bs=1M"], check=False, capture_output=True)
     assert free_bytes(disk) == 0
-    one = attempt("finish", runs=disk / "runs")
-    assert one.end() == ("paused", "disk_full")
-    assert one.run.state == RunState.PAUSED
+    begun = attempt("finish", runs=disk / "runs")
+    assert begun.end() == ("paused", "disk_full")
+    assert begun.run.state == RunState.PAUSED
     assert Run.objects.get().fence == 1

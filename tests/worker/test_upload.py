@@ -31,26 +31,26 @@ def stored(run: Run) -> list[int]:
     return list(found.order_by("step").values_list("step", flat=True))
 
 
-def pause(one: Attempted, site: Site) -> None:
-    run_pause(run=one.run, actor=site.actor)
-    assert one.end() == ("paused", "paused")
+def pause(begun: Attempted, site: Site) -> None:
+    run_pause(run=begun.run, actor=site.actor)
+    assert begun.end() == ("paused", "paused")
 
 
-def cancel(one: Attempted, site: Site) -> None:
-    run_cancel(run=one.run, actor=site.actor)
-    assert one.end() == ("cancelled", "cancelled")
+def cancel(begun: Attempted, site: Site) -> None:
+    run_cancel(run=begun.run, actor=site.actor)
+    assert begun.end() == ("cancelled", "cancelled")
 
 
 def test_another_node_goes_on_from_what_was_sent_before_a_pause(
     site: Site, attempt: Attempting, tmp_path: Path
 ) -> None:
-    one = attempt("checkpoints")
-    assert stored(one.run) == []  # the first goes after five minutes
-    pause(one, site)
-    assert stored(one.run) == [3]
-    assert CheckpointFile.objects.filter(run=one.run, done_at__isnull=False).count() == 2
-    run_resume(run=one.run, actor=site.actor)
-    other = attempt("checkpoints", run=one.run, runs=tmp_path / "another machine")
+    begun = attempt("checkpoints")
+    assert stored(begun.run) == []  # the first goes after five minutes
+    pause(begun, site)
+    assert stored(begun.run) == [3]
+    assert CheckpointFile.objects.filter(run=begun.run, done_at__isnull=False).count() == 2
+    run_resume(run=begun.run, actor=site.actor)
+    other = attempt("checkpoints", run=begun.run, runs=tmp_path / "another machine")
     wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
     fetched = other.folder.with_name("attempt-2") / "inputs" / "checkpoint-step-000003"
     assert verify_checkpoint(fetched).step == 3
@@ -73,16 +73,16 @@ def test_a_trainer_that_heard_of_the_shutdown_too_and_was_quicker(
         time.sleep(seconds)
 
     monkeypatch.setattr("worker.supervisor.time", SimpleNamespace(sleep=rest, monotonic=time.monotonic))
-    one = attempt("checkpoints")
+    begun = attempt("checkpoints")
     hold.set()
     assert resting.wait(DEADLINE)
-    one.supervisor.stop.set()
-    os.kill(one.pid, signal.SIGTERM)
-    wait_for(lambda: session_members(one.pid) == [], "the trainer ends")
+    begun.supervisor.stop.set()
+    os.kill(begun.pid, signal.SIGTERM)
+    wait_for(lambda: session_members(begun.pid) == [], "the trainer ends")
     over.set()
-    assert one.end() == ("preempted", "worker_shutdown")
-    assert stored(one.run) == [3]
-    assert (one.run.state, one.run.retries) == (RunState.QUEUED, 0)
+    assert begun.end() == ("preempted", "worker_shutdown")
+    assert stored(begun.run) == [3]
+    assert (begun.run.state, begun.run.retries) == (RunState.QUEUED, 0)
 
 
 @pytest.mark.parametrize(("every", "end"), [(0.0, pause), (300.0, cancel)], ids=["never", "cancelled"])
@@ -112,23 +112,23 @@ def test_an_upload_that_breaks_off_goes_on_where_it_was(
 
     monkeypatch.setattr(AttemptLink, "upload", watched)
     with Platform(cable.url, site.node_token) as platform:
-        one = attempt("checkpoints", platform=platform, upload_seconds=0.2)
+        begun = attempt("checkpoints", platform=platform, upload_seconds=0.2)
         wait_for(lambda: len(sent) == 3, "three parts have arrived")
         cable.mend()
-        wait_for(lambda: 3 in stored(one.run), "the rest arrives")
-        cancel(one, site)
+        wait_for(lambda: 3 in stored(begun.run), "the rest arrives")
+        cancel(begun, site)
     assert len(sent) == len(set(sent))
-    assert sum(tried.values()) == 4000 + 20_000 * len(stored(one.run))  # the checkpoints share the smaller file
+    assert sum(tried.values()) == 4000 + 20_000 * len(stored(begun.run))  # the checkpoints share the smaller file
 
 
 @pytest.mark.parametrize("content", [b"short", b"x" * 20_000], ids=["shrank", "changed"])
 def test_a_file_that_is_not_as_recorded_is_given_up(
     site: Site, attempt: Attempting, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
-    one = attempt("checkpoints")
-    (one.folder / "checkpoints" / "step-000003" / "weights.bin").write_bytes(content)
-    pause(one, site)
-    assert stored(one.run) == []
+    begun = attempt("checkpoints")
+    (begun.folder / "checkpoints" / "step-000003" / "weights.bin").write_bytes(content)
+    pause(begun, site)
+    assert stored(begun.run) == []
     assert "step 3" in caplog.text
 
 
@@ -144,9 +144,9 @@ def test_a_defect_of_ours_does_not_end_the_uploads(
         return send(uploader, *args)
 
     monkeypatch.setattr(Uploader, "_send_file", failing)
-    one = attempt("checkpoints")
-    pause(one, site)
-    assert stored(one.run) == [3]
+    begun = attempt("checkpoints")
+    pause(begun, site)
+    assert stored(begun.run) == [3]
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -166,7 +166,7 @@ def test_a_run_that_moves_without_its_newest_checkpoint_says_so(
         raise error
 
     monkeypatch.setattr(Uploader, "_send_file", failing)
-    one = attempt("checkpoints", limits={"grace": 2.0})
-    run_pause(run=one.run, actor=site.actor)
-    one.end()
+    begun = attempt("checkpoints", limits={"grace": 2.0})
+    run_pause(run=begun.run, actor=site.actor)
+    begun.end()
     assert "the newest checkpoint did not reach the platform" in caplog.text
