@@ -10,7 +10,6 @@ import sys
 import tomllib
 import venv
 import zipfile
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -117,28 +116,25 @@ def test_the_installed_wheel_works(wheel: Path, tmp_path: Path, open_folder: Pat
 def test_every_package_that_is_installed_is_pinned() -> None:
     """All that pyproject.toml names for development, what those need in turn, and what only an older Python adds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
     ours = ("platform", "embedded", "worker", "train", "dev", "tasks", "deepspeed")
-    words = [*project["dependencies"], *(word for name in ours for word in project["optional-dependencies"][name])]
+    left = [Requirement(word) for word in (*project["dependencies"], *(word for name in ours for word in extras[name]))]
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {canonicalize_name(line.split("==")[0]) for line in pins if "==" in line}
-    seen = {("cohort-grpo", extra) for extra in ("", *ours)}
-    wanted = [(name, extra) for word in words for name, extra in _named(word)]
-    while wanted:
-        name, extra = wanted.pop()
-        if (name, extra) in seen:
-            continue
-        seen.add((name, extra))
-        with suppress(PackageNotFoundError):  # of a Python that is not this one
-            wanted += [row for word in requires(name) or [] for row in _named(word, extra)]
-    assert sorted({name for name, _ in seen} - pinned - {"cohort-grpo"}) == []
-
-
-def _named(word: str, extra: str | None = None) -> list[tuple[str, str]]:
-    """The package of a requirement, with each of its extras; none where it does not hold, or, for what a package needs,
-    where it is pinned there, as what torch for GPUs needs besides."""
-    package = Requirement(word)
-    oldest = {"python_version": "3.11", "python_full_version": "3.11.0", "extra": extra or ""}
-    holds = package.marker is None or package.marker.evaluate(oldest)
-    if extra is not None and (not holds or str(package.specifier).startswith("==")):
-        return []
-    return [(canonicalize_name(package.name), name) for name in ("", *package.extras)]
+    seen: set[tuple[str, str]] = set()
+    while left:
+        wanted = left.pop()
+        for extra in ("", *wanted.extras):
+            known = (canonicalize_name(wanted.name), extra)
+            if known in seen or known[0] == "cohort-grpo":
+                continue
+            seen.add(known)
+            oldest = {"python_version": "3.11", "python_full_version": "3.11.0", "extra": extra}
+            try:
+                further = [Requirement(text) for text in requires(wanted.name) or []]
+            except PackageNotFoundError:
+                continue  # of a Python that is not this one
+            # What torch for GPUs needs besides, it pins itself.
+            loose = [one for one in further if not str(one.specifier).startswith("==")]
+            left += [one for one in loose if one.marker is None or one.marker.evaluate(oldest)]
+    assert sorted({name for name, _ in seen} - pinned) == []

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,9 @@ def test_the_demo_learns_and_its_card_verifies(cohort_home: Path) -> None:
     needs("make")
     # This environment is the one to be tested, so it is not made anew.
     words = ["make", "--old-file=.venv/.made-from", "demo", f"BIN={Path(sys.executable).parent}"]
-    done = subprocess.run(
-        [*words, f"COHORT_HOME={cohort_home}", "PORT=0"],
-        cwd=ROOT,
-        env=clean_environment("MAKE"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words += [f"COHORT_HOME={cohort_home}", "PORT=0"]
+    run: dict[str, Any] = {"env": clean_environment("MAKE"), "stdin": subprocess.DEVNULL, "cwd": ROOT}
+    done = subprocess.run(words, **run, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
     interval = r"^{} training +\S+ right \(\d+ of 512; 95 % interval (\S+)% to (\S+)%\)$"

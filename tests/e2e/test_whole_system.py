@@ -192,7 +192,6 @@ def train(alice: Person) -> None:
     page.locator(".badge", has_text="Training").first.wait_for(timeout=5 * MINUTES)
     first = until(page, lambda: drawn_points(page), at_least=2)
     until(page, lambda: drawn_points(page), at_least=first + 1)
-    picture(page, "run-live", whole=False)
     page.locator("#card-link").wait_for(timeout=15 * MINUTES)
     page.locator(".title .badge", has_text="Succeeded").wait_for()
     compared = page.locator("#estimated").inner_text()  # with what the run took
@@ -212,7 +211,6 @@ def train(alice: Person) -> None:
         with page.expect_navigation():
             page.locator(".tabs").get_by_role("link", name=re.compile(f"^{tab}")).click()
         page.locator(".tabs [aria-current=page]", has_text=tab).wait_for()
-        picture(page, tab.lower(), whole=False)
     page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
     page.locator("#record-seal").wait_for()
     picture(page, "record", whole=False)
@@ -258,10 +256,7 @@ def blocked_reward(alice: Person) -> None:
     page.goto(f"{address}/p/lab/rewards/new/")
     page.locator("#id_name").fill("form alone")
     page.locator("#id_component-0-kind").select_option("python")
-    source = page.locator("#id_component-0-p_source")
-    source.fill(SOURCE.replace("(sample):", "(sample)"))
-    page.locator("#source-said-0").get_by_text("line 1").wait_for()
-    source.fill(SOURCE)
+    page.locator("#id_component-0-p_source").fill(SOURCE)
     page.locator("#source-said-0").get_by_text("It parses").wait_for()
     page.locator("#id_component-0-name").fill("form")
     page.get_by_role("button", name="Save", exact=True).click()
@@ -286,7 +281,6 @@ def blocked_reward(alice: Person) -> None:
     page.locator("#sample").get_by_label("Longest completion, tokens").fill("32")
     page.get_by_role("button", name="Sample and score").click()
     page.get_by_text(re.compile(r"\d of 4 prompts carry no signal at this G")).wait_for(timeout=10 * MINUTES)
-    picture(page, "lab-sampled")
 
     # Probed, and blocked at launch.
     page.get_by_role("link", name="Back to the lab").click()
@@ -294,7 +288,6 @@ def blocked_reward(alice: Person) -> None:
     page.locator("#ask-probe").click()
     page.locator("#verdict").wait_for(timeout=10 * MINUTES)
     assert "pays wrong answers" in page.locator("#verdict").inner_text()
-    picture(page, "lab-probed")
     page.goto(f"{address}/p/lab/runs/new/?preset=demo")
     page.locator("#f-name").fill("warm-up")
     choose(page, "dataset", "additions")
@@ -304,7 +297,6 @@ def blocked_reward(alice: Person) -> None:
     page.get_by_text("every setting is valid").wait_for()
     page.get_by_role("button", name="Launch").click()
     page.locator("#override-said .error-text").wait_for()
-    picture(page, "launch-held-back")
 
     # Launched for a reason, which the record shows.
     page.get_by_label("Reason to launch all the same").fill(REASON)
@@ -315,7 +307,6 @@ def blocked_reward(alice: Person) -> None:
     page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
     page.locator("#record-seal").wait_for()
     assert REASON in page.locator("#content").inner_text()
-    picture(page, "record-overridden")
 
 
 def choose(page: Any, select: str, text: str) -> None:
@@ -331,13 +322,13 @@ def drawn_points(page: Any) -> int:
     return int(page.evaluate(chart))
 
 
-def until(page: Any, ask: Callable[[], int], *, at_least: int, minutes: int = 10) -> int:
+def until(page: Any, ask: Callable[[], int], *, at_least: int) -> int:
     """Ask again and again; the page's CSP forbids Playwright's own way of waiting for an expression."""
-    for _ in range(minutes * 300):
+    for _ in range(3000):
         if (number := ask()) >= at_least:
             return number
         page.wait_for_timeout(200)
-    raise AssertionError(f"{ask()} after {minutes} minutes, not {at_least}")
+    raise AssertionError(f"{ask()}, not {at_least}")
 
 
 def fetched(address: str) -> str:

@@ -18,6 +18,7 @@ from cohort.catalog.services import base_model_register
 from cohort.environment import environment
 from cohort.runs.models import Checkpoint, Run, StepMetric
 from cohort.runs.nodes import node_create
+from cohort.runs.services import run_cancel, run_pause
 from cohort.runs.services.suites import ChosenSuite
 from grpo_core.broker import TRAIN_QUEUE
 from grpo_core.wire import ClaimReply, Finish
@@ -172,6 +173,7 @@ def background(shutdown: threading.Event) -> Iterator[Callable[[Callable[[], Any
 class Attempted:
     """An attempt of a run that a supervisor sees through in the background."""
 
+    actor: User
     run: Run
     supervisor: Supervisor
     done: "Future[Finish | None]"
@@ -184,6 +186,12 @@ class Attempted:
     def pid(self) -> int:
         return int((self.folder / "pid").read_text())
 
+    def pause(self) -> None:
+        run_pause(run=self.run, actor=self.actor)
+
+    def cancel(self) -> None:
+        run_cancel(run=self.run, actor=self.actor)
+
     def end(self) -> tuple[str, str] | None:
         """How it ended and by which code, None when it was taken from its worker; the run is as it is then."""
         finish = self.done.result(timeout=DEADLINE)
@@ -192,10 +200,12 @@ class Attempted:
 
 
 @pytest.fixture
-def attempt(site: Site, tmp_path: Path, shutdown: threading.Event, background: Any) -> Iterator[Attempting]:
+def attempt(
+    site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event, background: Any
+) -> Iterator[Attempting]:
     """Begins an attempt with a given mode of the stand-in trainer and quick turns; one that goes on until it is asked
     to stop has stored its steps, or its checkpoints, by then."""
-    with Platform(site.url, site.node_token) as platform:
+    with Platform(cable.url, site.node_token) as platform:
 
         def begin(
             mode: str, *, run: Run | None = None, ready: bool = True, limits: Any = None, **changes: Any
@@ -205,7 +215,7 @@ def attempt(site: Site, tmp_path: Path, shutdown: threading.Event, background: A
             quick = Limits(**{"tick": 0.05, "grace": 30.0, **(limits or {})})
             supervisor = Supervisor(platform, *folders, child(mode), stop=shutdown, limits=quick)
             supervisor = replace(supervisor, **changes)
-            attempted = Attempted(run, supervisor, background(lambda: supervisor.run(run.pk)))
+            attempted = Attempted(site.actor, run, supervisor, background(lambda: supervisor.run(run.pk)))
             if ready and mode in ("obey", "deaf", "wait-for-file"):
                 wait_for(lambda: StepMetric.objects.filter(run=run).count() == 3, "three steps are stored")
             if ready and mode == "checkpoints":

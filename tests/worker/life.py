@@ -76,24 +76,23 @@ class Life:
         self.folder = folder
         words = [sys.executable, "-c", WORKER, SUPERVISOR, claim.model_dump_json(), str(folder), trainer, *also]
         environment = clean_environment() | {"PYTHONPATH": str(ROOT), "TEST_NODE": node}
-        self._worker = subprocess.Popen(
-            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.keeper: int = self._hear()
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._worker = subprocess.Popen(words, env=environment, text=True, **pipes)
+        self.keeper: int = self._read()
         self.record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
         assert self.record.pid is not None
         self.worker, self.supervisor, self.trainer = self._worker.pid, self.record.supervisor_pid, self.record.pid
         if trainer == TRAINER:
             wait_for(lambda: len(self.members()) == 4, "the family has started")
 
-    def _hear(self) -> Any:
+    def _read(self) -> Any:
         assert self._worker.stdout is not None
         return json.loads(self._worker.stdout.readline())
 
     def ask(self, word: str) -> Any:
         """Of the supervisor: whether its trainer has `ended`, or, once it was asked to `reap` it, its status."""
         print(word, file=self._worker.stdin, flush=True)
-        return self._hear()
+        return self._read()
 
     def members(self) -> list[int]:
         """The trainer and its descendants."""
@@ -129,5 +128,5 @@ class Life:
 
 
 def lives(pid: int) -> bool:
-    found = process(pid)
-    return found is not None and found.lives
+    row = process(pid)
+    return row is not None and row.lives

@@ -94,25 +94,21 @@ def test_one_that_hangs_in_the_driver_is_the_only_one(
     assert calls.read_text() == f"{hangs}\n"
 
 
-@pytest.mark.parametrize(
-    ("body", "version"), [(None, "0.32.0"), ("echo 0.31.0", "0.31.0"), ("exit 1", None), ("", None)]
-)
+ASKED = 'case "$3" in *"version(\'vllm\')"*) echo 0.31.0;; *) exit 2;; esac'
+
+
+@pytest.mark.parametrize(("body", "version"), [(None, "0.32.0"), (ASKED, "0.31.0"), ("exit 1", None), ("", None)])
 def test_the_version_of_vllm_s_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: str | None, version: str
 ) -> None:
     """A worker that names no environment for them starts servers from its own; one whose named environment is broken
     starts none: its trainer would ask that one all the same."""
+    assert "vllm-server" not in devices.node_info().versions
     monkeypatch.setattr(devices, "version", {**dict.fromkeys(devices._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
     named = shell_program(tmp_path / "python", body) if body else tmp_path / "none"
     versions = devices.node_info((), None if body is None else named).versions
     assert (versions["vllm"], versions.get("vllm-server")) == ("0.32.0", version)
     assert ("COHORT_VLLM_PYTHON" in caplog.text) == (version is None)
-
-
-def test_that_version_is_asked_of_its_interpreter(tmp_path: Path) -> None:
-    asks = 'case "$3" in *"version(\'vllm\')"*) echo 0.32.0;; *) exit 2;; esac'
-    assert devices.node_info((), shell_program(tmp_path / "python", asks)).versions["vllm-server"] == "0.32.0"
-    assert "vllm-server" not in devices.node_info().versions
 
 
 # ---------------------------------------------------------------------- before the GPU is given to another run

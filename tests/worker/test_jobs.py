@@ -6,8 +6,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,20 +39,36 @@ RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
 
 
+@dataclass
+class Lab:
+    """The platform with a worker that does jobs with quick turns, over a cable."""
+
+    site: Site
+    cable: Cable
+    platform: Platform
+    folder: Path
+    stop: threading.Event
+
+    def ask(self, **more: Any) -> LabJob:
+        job: dict[str, Any] = {"kind": "try", "options": TEXTS, "spec": RIGHT, **more}
+        return job_ask(project=self.site.project, actor=self.site.actor, **job)
+
+    def supervisor(self, **more: Any) -> JobSupervisor:
+        folders = (self.folder / "runs", environment().models_folder)
+        options = {"stop": self.stop, "limits": Limits(tick=0.05, beat=0.1, disk=0.0), **more}
+        return JobSupervisor(self.platform, *folders, **options)
+
+    def run(self, job: LabJob, **more: Any) -> JobFinish | None:
+        """The worker's last word; the job is as it is then."""
+        finish = self.supervisor(**more).run(job.pk)
+        job.refresh_from_db()
+        return finish
+
+
 @pytest.fixture
-def doing(site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event) -> Any:
+def lab(site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event) -> Iterator[Lab]:
     with Platform(cable.url, site.node_token) as platform:
-
-        def made(**more: Any) -> JobSupervisor:
-            options = {"stop": shutdown, "limits": Limits(tick=0.05, beat=0.1, disk=0.0), **more}
-            return JobSupervisor(platform, tmp_path / "runs", environment().models_folder, **options)
-
-        yield made
-
-
-def ask(site: Site, **more: Any) -> LabJob:
-    job: dict[str, Any] = {"kind": "try", "options": TEXTS, "spec": RIGHT, **more}
-    return job_ask(project=site.project, actor=site.actor, **job)
+        yield Lab(site, cable, platform, tmp_path, shutdown)
 
 
 def halted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,50 +90,43 @@ def living(folder: Path) -> list[int]:
     return found
 
 
-def ahead(monkeypatch: pytest.MonkeyPatch, seconds: float, when: Callable[[], bool]) -> None:
-    """The supervisor's clock goes so far ahead as soon as it is so."""
-    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + seconds * when())
-    monkeypatch.setattr("worker.job_supervisor.time", clock)
-
-
-def test_a_job_is_done_and_nothing_of_it_stays(site: Site, doing: Any, tmp_path: Path) -> None:
-    job = ask(site)
-    finish = doing().run(job.pk)
-    job.refresh_from_db()
-    assert (finish.end, job.state, job.error) == ("done", JobState.DONE, "")
+def test_a_job_is_done_and_nothing_of_it_stays(lab: Lab, tmp_path: Path) -> None:
+    job = lab.ask()
+    finish = lab.run(job)
+    assert (finish and finish.end, job.state, job.error) == ("done", JobState.DONE, "")
     assert job.seconds is not None
     assert job.seconds > 0
     assert list((tmp_path / "runs" / "lab").iterdir()) == []
     with pytest.raises(Refused, match="not waiting"):
-        doing().run(job.pk)
+        lab.run(job)
 
 
-def kill(folder: Path, shutdown: threading.Event, site: Site, cable: Cable) -> None:
-    for pid in living(folder):
+def kill(lab: Lab) -> None:
+    for pid in living(lab.folder):
         if pid != os.getpid() and os.getsid(pid) == pid:
             os.kill(pid, signal.SIGKILL)
 
 
-def shut_down(folder: Path, shutdown: threading.Event, site: Site, cable: Cable) -> None:
-    shutdown.set()
+def shut_down(lab: Lab) -> None:
+    lab.stop.set()
 
 
-def call_off(folder: Path, shutdown: threading.Event, site: Site, cable: Cable) -> None:
-    job_cancel(job=LabJob.objects.get(), actor=site.actor)
+def call_off(lab: Lab) -> None:
+    job_cancel(job=LabJob.objects.get(), actor=lab.site.actor)
 
 
-def give_away(folder: Path, shutdown: threading.Event, site: Site, cable: Cable) -> None:
+def give_away(lab: Lab) -> None:
     LabJob.objects.update(fence=2, token_digest="another's")
 
 
-def cut_off(folder: Path, shutdown: threading.Event, site: Site, cable: Cable) -> None:
+def cut_off(lab: Lab) -> None:
     """For longer than its lease, so that nothing of it runs when another worker has it."""
-    cable.cut()
-    (folder / "cut").touch()
+    lab.cable.cut()
+    (lab.folder / "late").touch()
 
 
-def take_too_long(folder: Path, shutdown: threading.Event, site: Site, cable: Cable) -> None:
-    (folder / "late").touch()
+def take_too_long(lab: Lab) -> None:
+    (lab.folder / "late").touch()
 
 
 @pytest.mark.parametrize(
@@ -131,32 +141,29 @@ def take_too_long(folder: Path, shutdown: threading.Event, site: Site, cable: Ca
     ],
 )
 def test_a_job_that_is_broken_off_leaves_no_process(
-    site: Site,
-    cable: Cable,
-    doing: Any,
-    tmp_path: Path,
+    lab: Lab,
     monkeypatch: pytest.MonkeyPatch,
     background: Any,
-    shutdown: threading.Event,
-    happens: Callable[..., None],
-    end: str | None,
-    state: JobState,
+    happens: Any,
+    end: Any,
+    state: Any,
     code: str,
     fence: int,
 ) -> None:
     monkeypatch.setattr(calls, "DEADLINE", timedelta(minutes=30))
-    late, cut = (tmp_path / "late").exists, (tmp_path / "cut").exists
-    ahead(monkeypatch, 1801 if happens is take_too_long else 61, lambda: late() or cut())
+    late, seconds = (lab.folder / "late").exists, 1801 if happens is take_too_long else 61
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + seconds * late())
+    monkeypatch.setattr("worker.job_supervisor.time", clock)
     halted(monkeypatch)
-    job = ask(site)
-    future = background(lambda: doing().run(job.pk))
-    wait_for(begun(tmp_path), "it has begun")
-    happens(tmp_path, shutdown, site, cable)
+    job = lab.ask()
+    future = background(lambda: lab.supervisor().run(job.pk))
+    wait_for(begun(lab.folder), "it has begun")
+    happens(lab)
     finish = future.result(timeout=DEADLINE)
     job.refresh_from_db()
     assert (finish and finish.end, job.state, job.error_code, job.fence) == (end, state, code, fence)
     assert end != "failed" or "begun" in job.log_tail
-    assert living(tmp_path) == []
+    assert living(lab.folder) == []
 
 
 def too_large(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,20 +182,18 @@ def without_dataset(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
     ("spoil", "code"),
     [(too_large, "result_too_large"), (of_another_reward, "bad_result"), (without_dataset, "not_prepared")],
 )
-def test_a_job_that_cannot_be_done(
-    site: Site, doing: Any, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., None], code: str
-) -> None:
-    job = ask(site, **({"options": {"rows": 3}, "dataset": site.dataset} if spoil is without_dataset else {}))
+def test_a_job_that_cannot_be_done(lab: Lab, monkeypatch: pytest.MonkeyPatch, spoil: Any, code: str) -> None:
+    rows = {"options": {"rows": 3}, "dataset": lab.site.dataset}
+    job = lab.ask(**(rows if spoil is without_dataset else {}))
     spoil(job, monkeypatch)
-    doing().run(job.pk)
-    job.refresh_from_db()
+    lab.run(job)
     assert (job.state, job.error_code, job.result) == (JobState.FAILED, code, None)
     assert job.error
 
 
-def test_a_full_disk_takes_no_job(site: Site, doing: Any) -> None:
+def test_a_full_disk_takes_no_job(lab: Lab) -> None:
     with pytest.raises(Refused, match="takes no job now"):
-        doing(min_free_bytes=2**60).run(ask(site).pk)
+        lab.run(lab.ask(), min_free_bytes=2**60)
 
 
 def test_what_a_killed_worker_left_is_removed_and_what_lives_is_not(tmp_path: Path) -> None:
@@ -204,23 +209,20 @@ def test_what_a_killed_worker_left_is_removed_and_what_lives_is_not(tmp_path: Pa
     assert not held.path.exists()
 
 
-def test_a_job_runs_where_the_operator_says_and_knows_no_token(
-    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_runs_where_the_operator_says_and_knows_no_token(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     least = min(19, os.nice(0) + 10)
     nicer = f"for turn in $(seq 600); do test $(nice) -ge {least} && break; sleep 0.1; done"
     code = f"{nicer}; env > ../env.txt; cat job.json > ../job.txt; nice > ../nice.txt; exit 3"
     monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", code])
     monkeypatch.setenv("COHORT_NODE_TOKEN", "t-secret")
     monkeypatch.setenv("GRPO_JUDGE_KEY", "k-judge")
-    job = ask(site)
-    doing(device="cuda").run(job.pk)
-    lab = tmp_path / "runs" / "lab"
-    assert json.loads((lab / "job.txt").read_text())["device"] == "cuda"
-    seen = (lab / "env.txt").read_text()
+    lab.run(lab.ask(), device="cuda")
+    folder = lab.folder / "runs" / "lab"
+    assert json.loads((folder / "job.txt").read_text())["device"] == "cuda"
+    seen = (folder / "env.txt").read_text()
     assert "t-secret" not in seen
     assert "GRPO_JUDGE_KEY=k-judge" in seen
-    assert int((lab / "nice.txt").read_text()) >= least
+    assert int((folder / "nice.txt").read_text()) >= least
 
 
 def test_a_supervisor_is_handed_what_was_found() -> None:
@@ -255,15 +257,15 @@ def test_the_real_sandbox_of_this_machine_is_told(site: Site) -> None:
     assert shown.works or shown.fix
 
 
-def test_a_last_word_is_not_too_long_for_the_platform(site: Site, doing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_word_is_not_too_long_for_the_platform(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import json, os; os.mkdir('out'); error = {'code': 'c' * 90, 'message': 'm\\ud800' * 50_000}; "
         "open('out/error.json', 'w').write(json.dumps(error)); raise SystemExit(1)"
     )
     command = [sys.executable, "-c", code]
     monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: command)
-    job = ask(site)
-    finish: JobFinish = doing().run(job.pk)
-    job.refresh_from_db()
+    job = lab.ask()
+    finish = lab.run(job)
     assert (job.state, len(job.error_code), len(job.error)) == (JobState.FAILED, 40, 20_000)
+    assert finish is not None
     assert finish.code == job.error_code

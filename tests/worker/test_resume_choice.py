@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from cohort.runs.models import Checkpoint, Run, RunState
-from cohort.runs.services import run_pause, run_resume
+from cohort.runs.services import run_resume
 from grpo_core.checkpoint_files import file_entries, verify_checkpoint, write_manifest
 from grpo_core.errors import DiskFullError
 from grpo_core.records import CheckpointManifest
 from grpo_core.wire import CheckpointOffer, InputFile, Refusal
-from tests.worker.conftest import Attempting, Site
+from tests.worker.conftest import Attempting
 from tests.worker.life import claimed
 from worker.client import BadFile, Refused, Unreachable
 from worker.resume import NoCheckpoint, choose
@@ -194,13 +194,13 @@ def test_a_fetch_that_failed_makes_room_for_the_next(disk: Disk) -> None:
     assert fetched(disk) == ["attempt-3/inputs/checkpoint-step-000002"]
 
 
-def test_a_run_whose_checkpoints_are_gone_fails(site: Site, attempt: Attempting) -> None:
+def test_a_run_whose_checkpoints_are_gone_fails(attempt: Attempting) -> None:
     first = attempt("checkpoints")
-    run_pause(run=first.run, actor=site.actor)
+    first.pause()
     first.end()
     Checkpoint.objects.update(stored_at=None)
     shutil.rmtree(first.folder / "checkpoints")
-    run_resume(run=first.run, actor=site.actor)
+    run_resume(run=first.run, actor=first.actor)
     assert attempt("finish", run=first.run).end() == ("failed", "checkpoint_missing")
     run = Run.objects.get()
     assert (run.state, run.error_code, run.retries) == (RunState.FAILED, "checkpoint_missing", 0)

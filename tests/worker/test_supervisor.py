@@ -20,14 +20,13 @@ from cohort.environment import environment
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
-from cohort.runs.services import run_cancel, run_pause
 from cohort.worker_api import records
 from grpo_core.wire import BeatReply
 from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Attempted, Attempting, Site
-from worker.client import AttemptLink, Platform, Refused
+from worker.client import AttemptLink, Refused
 from worker.node import refusal
 from worker.orphans import sweep
 
@@ -78,61 +77,41 @@ def test_a_trainer_that_does_not_finish(
         assert (StepMetric.objects.count(), begun.run.log_tail) == (steps, log), "nothing that was shipped is lost"
 
 
-def cancel(begun: Attempted, site: Site, shutdown: threading.Event) -> None:
-    run_cancel(run=begun.run, actor=site.actor)
-
-
-def pause(begun: Attempted, site: Site, shutdown: threading.Event) -> None:
-    run_pause(run=begun.run, actor=site.actor)
-
-
-def drain(begun: Attempted, site: Site, shutdown: threading.Event) -> None:
+def drain(begun: Attempted) -> None:
     Node.objects.update(draining="move")
 
 
-def shut_down(begun: Attempted, site: Site, shutdown: threading.Event) -> None:
-    shutdown.set()
+def shut_down(begun: Attempted) -> None:
+    begun.supervisor.stop.set()
 
 
 @pytest.mark.parametrize(
     ("ask", "mode", "end", "code", "state"),
     [
-        (cancel, "obey", "cancelled", "cancelled", RunState.CANCELLED),
-        (cancel, "deaf", "cancelled", "cancelled", RunState.CANCELLED),
-        (pause, "obey", "paused", "paused", RunState.PAUSED),
+        (Attempted.cancel, "obey", "cancelled", "cancelled", RunState.CANCELLED),
+        (Attempted.cancel, "deaf", "cancelled", "cancelled", RunState.CANCELLED),
+        (Attempted.pause, "obey", "paused", "paused", RunState.PAUSED),
         (drain, "obey", "preempted", "drained", RunState.QUEUED),
         (shut_down, "obey", "preempted", "worker_shutdown", RunState.QUEUED),
     ],
 )
 def test_a_trainer_is_stopped_and_leaves_no_process(
-    site: Site,
-    attempt: Attempting,
-    shutdown: threading.Event,
-    ask: Callable[..., None],
-    mode: str,
-    end: str,
-    code: str,
-    state: RunState,
+    attempt: Attempting, ask: Callable[[Attempted], None], mode: str, end: str, code: str, state: RunState
 ) -> None:
     begun = attempt(mode, limits={"grace": 0.5} if mode == "deaf" else None)
     assert begun.pid in session_members(begun.pid)
-    ask(begun, site, shutdown)
+    ask(begun)
     assert begun.end() == (end, code)
     finish = begun.done.result()
     assert finish is not None
-    if mode == "deaf":
-        assert finish.signal == signal.SIGKILL
+    assert mode == "obey" or finish.signal == signal.SIGKILL
     assert session_members(begun.pid) == []
-    assert (begun.run.state, begun.run.retries, begun.run.log_tail) == (
-        state,
-        0,
-        f"mode {mode}\nthree steps done",
-    )
+    assert (begun.run.state, begun.run.retries, begun.run.log_tail) == (state, 0, f"mode {mode}\nthree steps done")
     assert (Attempt.objects.get().state, Attempt.objects.get().end_code) == (end, code)
 
 
 def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
     begun = attempt("deaf", limits={"grace": 0.5})
@@ -141,7 +120,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
         patch.setattr("worker.process._KILL_SECONDS", 0.3)
         patch.setattr("worker.keeper.kill", lambda process, number=0: None)
         patch.setattr("worker.cgroup.Cgroup.kill", lambda group: None)
-        run_cancel(run=begun.run, actor=site.actor)
+        begun.cancel()
         assert begun.end() == ("failed", "worker_error")
     assert f"process {begun.pid} (state" in refusal(runs, 0, node)
     monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
@@ -151,7 +130,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
 
 
 def test_a_cancel_goes_before_a_pause_that_came_first(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     heard: list[str] = []
@@ -164,9 +143,9 @@ def test_a_cancel_goes_before_a_pause_that_came_first(
 
     monkeypatch.setattr(AttemptLink, "beat", listened)
     begun = attempt("deaf", limits={"grace": 300.0})
-    run_pause(run=begun.run, actor=site.actor)
+    begun.pause()
     wait_for(lambda: "(pause)" in caplog.text, "the trainer is asked to stop")
-    run_cancel(run=begun.run, actor=site.actor)
+    begun.cancel()
     wait_for(lambda: "cancel" in heard, "the cancel is heard")
     os.kill(begun.pid, signal.SIGKILL)  # the end of its grace, which is as long as this test may need
     assert begun.end() == ("cancelled", "cancelled")
@@ -192,21 +171,21 @@ def test_a_stale_fence_kills_at_once_and_writes_nothing(attempt: Attempting) -> 
 # ---------------------------------------------------------------------- what cannot be prepared
 
 
-def of_another_database(site: Site, run: Run, folder: Path) -> None:
+def of_another_database(run: Run, folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text("somebody else's")
 
 
-def of_a_newer_platform(site: Site, run: Run, folder: Path) -> None:
+def of_a_newer_platform(run: Run, folder: Path) -> None:
     Run.objects.update(config={**run.config, "from_the_future": 1})
 
 
-def not_as_announced(site: Site, run: Run, folder: Path) -> None:
+def not_as_announced(run: Run, folder: Path) -> None:
     PromptDataset.objects.update(size=len(PROBLEMS), sha256="ab" * 32)
     (environment().home_folder / "artifacts" / "datasets" / ("ab" * 32)).write_bytes(PROBLEMS)
 
 
-def lost(site: Site, run: Run, folder: Path) -> None:
+def lost(run: Run, folder: Path) -> None:
     PromptDataset.objects.update(sha256="cd" * 32)  # of which there is no file
 
 
@@ -220,17 +199,11 @@ def lost(site: Site, run: Run, folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_prepared_starts_no_trainer(
-    site: Site,
-    attempt: Attempting,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[..., None],
-    code: str,
-    named: str,
+    site: Site, attempt: Attempting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, code: str, named: str
 ) -> None:
     monkeypatch.setattr("worker.client._ANEW_AFTER", (0.01, 0.01))
     run = site.launch()
-    spoil(site, run, tmp_path / "runs" / f"run-{run.pk}" / "attempt-1")
+    spoil(run, tmp_path / "runs" / f"run-{run.pk}" / "attempt-1")
     begun = attempt("finish", run=run)
     begun.end()
     assert (begun.run.state, begun.run.error_code, begun.run.log_tail) == (RunState.FAILED, code, "")
@@ -245,26 +218,23 @@ def fail(*_: object, **__: object) -> None:
     raise ZeroDivisionError
 
 
-def test_an_outage_loses_nothing(
-    site: Site, attempt: Attempting, cable: Cable, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outage_loses_nothing(attempt: Attempting, cable: Cable, caplog: pytest.LogCaptureFixture) -> None:
     """The trainer goes on and even ends while the platform cannot be reached; all of it arrives afterwards."""
-    with Platform(cable.url, site.node_token) as platform:
-        begun = attempt("wait-for-file", platform=platform)
-        cable.cut()
-        wait_for(lambda: "no beat" in caplog.text, "the worker notices")
-        (begun.folder / "go").touch()
-        wait_for(lambda: session_members(begun.pid) == [], "the trainer ends by itself")
-        wait_for(lambda: "records not sent" in caplog.text, "the worker tries to ship")
-        assert not begun.done.done()
-        cable.mend()
-        assert begun.end() == ("finished", "ok")
+    begun = attempt("wait-for-file")
+    cable.cut()
+    wait_for(lambda: "no beat" in caplog.text, "the worker notices")
+    (begun.folder / "go").touch()
+    wait_for(lambda: session_members(begun.pid) == [], "the trainer ends by itself")
+    wait_for(lambda: "records not sent" in caplog.text, "the worker tries to ship")
+    assert not begun.done.done()
+    cable.mend()
+    assert begun.end() == ("finished", "ok")
     assert begun.run.state == RunState.SEALING
     assert Attempt.objects.get().outcome is not None
 
 
 def test_a_worker_cut_off_for_too_long_stops_its_trainer(
-    site: Site, attempt: Attempting, cable: Cable, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempting, cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut = float("inf")
 
@@ -273,11 +243,10 @@ def test_a_worker_cut_off_for_too_long_stops_its_trainer(
         return time.monotonic() + 1000 * max(0.0, time.monotonic() - cut)
 
     monkeypatch.setattr("worker.supervisor.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
-    with Platform(cable.url, site.node_token) as platform:
-        begun = attempt("obey", platform=platform, limits={"grace": 1e9})
-        cable.cut()
-        cut = time.monotonic()
-        assert begun.end() is None
+    begun = attempt("obey", limits={"grace": 1e9})
+    cable.cut()
+    cut = time.monotonic()
+    assert begun.end() is None
     assert session_members(begun.pid) == []
     assert '"stopped"' in (begun.folder / "outcome.json").read_text()  # asked, not killed
     assert list((begun.folder / "spool").glob("*.log"))  # what was not shipped is still there
@@ -297,24 +266,24 @@ def test_records_that_are_never_taken_end_the_attempt(attempt: Attempting, monke
     )
 
 
-@pytest.mark.parametrize(("end", "state"), [("cancelled", RunState.CANCELLED), ("preempted", RunState.QUEUED)])
+@pytest.mark.parametrize(
+    ("ask", "end", "state"),
+    [(Attempted.cancel, "cancelled", RunState.CANCELLED), (shut_down, "preempted", RunState.QUEUED)],
+)
 def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: Any, end: str, state: RunState
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: Any, ask: Any, end: str, state: RunState
 ) -> None:
     monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
     begun = attempt("finish", limits={"grace": 0.5})
     wait_for(lambda: "records not sent" in caplog.text, "the records are not taken")
-    if end == "cancelled":
-        run_cancel(run=begun.run, actor=site.actor)
-    else:
-        begun.supervisor.stop.set()
+    ask(begun)
     finish = begun.end()
     assert finish is not None
     assert (finish[0], begun.run.state) == (end, state)
 
 
 def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here the platform takes its time; on a slow line it is the batch itself that does."""
     caplog.set_level("INFO")
@@ -331,7 +300,7 @@ def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
     try:
         wait_for(arrived.is_set, "a batch is on its way")
         Attempt.objects.update(heartbeat_at=None)
-        run_cancel(run=begun.run, actor=site.actor)
+        begun.cancel()
         wait_for(lambda: "(cancel)" in caplog.text, "it obeys")
         assert Attempt.objects.get().heartbeat_at is not None
     finally:
@@ -339,13 +308,11 @@ def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
     assert begun.end() == ("cancelled", "cancelled")
 
 
-def test_a_cancel_is_heard_while_files_do_not_come(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancel_is_heard_while_files_do_not_come(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cohort.worker_api.api.attempt_inputs", fail)
     begun = attempt("finish")
     wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
-    run_cancel(run=begun.run, actor=site.actor)
+    begun.cancel()
     assert begun.end() == ("cancelled", "cancelled")
     assert begun.run.state == RunState.CANCELLED
     assert not (begun.folder / "pid").exists()
