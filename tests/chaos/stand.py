@@ -53,18 +53,9 @@ class Part:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                spawn.command(self.words, death_signal=signal.SIGKILL),
-                env=dict(self.environment),
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
-
-    def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+            words = spawn.command(self.words, death_signal=signal.SIGKILL)
+            files: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "process_group": 0}
+            self.process = subprocess.Popen(words, env=dict(self.environment), cwd=ROOT, **files)
 
     def stop(self, *, patience: float = 120.0) -> None:
         """SIGTERM to the first process alone; SIGKILL to its whole group when it takes too long."""
@@ -216,15 +207,13 @@ class Stand:
         return next(iter(row.values()))
 
     def run(self, run_id: int) -> dict[str, Any]:
-        (row,) = self.rows("SELECT * FROM runs_run WHERE id = %s", run_id)
-        return row
+        return self.rows("SELECT * FROM runs_run WHERE id = %s", run_id)[0]
 
     def attempts(self, run_id: int) -> list[dict[str, Any]]:
         return self.rows("SELECT * FROM runs_attempt WHERE run_id = %s ORDER BY fence", run_id)
 
     def live_attempt(self, run_id: int) -> dict[str, Any] | None:
-        rows = self.rows("SELECT * FROM runs_attempt WHERE run_id = %s AND state = 'running'", run_id)
-        return rows[0] if rows else None
+        return next((row for row in self.attempts(run_id) if row["state"] == "running"), None)
 
     def story(self, run_id: int) -> str:
         """The run's events, for a test that failed."""
@@ -252,12 +241,9 @@ class Stand:
     def training_processes(self, worker: str = "") -> list[psutil.Process]:
         """Every live process that came of a worker, but not Celery's own; whoever its parent is by now."""
         folder = self.runs(worker) if worker else self.home / "runs"
-        mains = {part.pid for part in self.workers.values() if part.alive()}
-        return [
-            process
-            for process in belonging_to(folder)
-            if process.pid not in mains and kind_of(process) not in ("celery", "gone")
-        ]
+        mains = {part.process.pid for part in self.workers.values() if part.process}
+        others = [process for process in belonging_to(folder) if process.pid not in mains]
+        return [process for process in others if kind_of(process) not in ("celery", "gone")]
 
 
 STUB = stand_in("steps")
@@ -300,15 +286,9 @@ class Hand:
         """The answer. Raises AssertionError with the traceback when it failed."""
         if self._process is None or self._process.poll() is not None:
             with self.log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    spawn.command([sys.executable, "-m", "tests.chaos.hand"]),
-                    env=dict(self._environment),
-                    cwd=ROOT,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                )
+                words = spawn.command([sys.executable, "-m", "tests.chaos.hand"])
+                files: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+                self._process = subprocess.Popen(words, env=dict(self._environment), cwd=ROOT, text=True, **files)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,13 +21,13 @@ import pytest
 from cohort.embedded.postgres import Postgres
 from tests.chaos.brokers import Broker, RabbitBroker, RedisBroker
 from tests.chaos.chances import FULL, cases_of, most
-from tests.chaos.clock import Clock
 from tests.chaos.ledger import Ledger
 from tests.chaos.stand import Stand, standing
 from tests.chaos.test_kills import settings
 from tests.disks import small_disk
 from tests.needs import needs
 from tests.processes import wait_for
+from tests.worker.stand_in import SHIM
 
 STEPS = 40 if FULL else 20
 RECOVERY = most(60.0)
@@ -210,6 +211,27 @@ def test_the_disk_is_full(watched: Watched, how: str, leave: int, say: Say, tmp_
 
 
 # ---------------------------------------------------------------------- clocks
+
+
+class Clock:
+    """A wall clock that can be moved for some processes of a machine, in the middle of their work. Give `settings` to a
+    process; whatever it starts that passes on Python's variables follows, the trainer too."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "shift"
+        self._library = folder / "clock.so"
+        self.move(0)
+        source = str(Path(__file__).with_name("clock.c"))
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(self._library), source], check=True)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {**SHIM, "PYTHONCHAOS_PRELOAD": str(self._library), "PYTHONCHAOS_CLOCK": str(self._file)}
+
+    def move(self, seconds: int) -> None:
+        """From now on the clock is so far ahead of the machine's (negative: behind)."""
+        with self._file.open("r+b" if self._file.exists() else "wb") as handle:
+            handle.write(seconds.to_bytes(8, "little", signed=True))
 
 
 @pytest.mark.chaos

@@ -8,8 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.chaos.test_kills import kill_at_once
-from tests.processes import DEADLINE, Started, answers, belonging_to, cohort, people, shell, up, wait_for
+from tests.processes import DEADLINE, Started, answers, belonging_to, cohort, kill_at_once, people, shell, up, wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -44,7 +43,8 @@ def test_nothing_is_left_and_it_starts_again(cohort_home: Path, everything: bool
     """The kernel tells the parts that `cohort up` is gone; the next start finds its way."""
     with up(cohort_home) as (started, _):
         cohort("user", "ann", "--project", "adders", "--home", str(cohort_home))
-        kill_at_once(belonging_to(cohort_home) if everything else [psutil.Process(started.process.pid)])
+        parts = [process.pid for process in belonging_to(cohort_home)]
+        kill_at_once(parts if everything else [started.process.pid])
         started.process.wait()
         wait_for(lambda: not belonging_to(cohort_home), lambda: str(belonging_to(cohort_home)))
     with up(cohort_home) as (_, address):
@@ -69,9 +69,9 @@ def test_a_demo_whose_worker_is_killed_goes_on_by_itself(demo_home: Path) -> Non
     words = ["demo", "--home", str(demo_home), "--port", "0", "--steps", str(STEPS)]
     started = Started(words, demo_home.with_name("printed.txt"))
     started.find(rf"\] step ([3-9]|[1-4]\d) of {STEPS}")
-    parts = {process: " ".join(process.cmdline()) for process in belonging_to(demo_home)}
+    parts = {process.pid: " ".join(process.cmdline()) for process in belonging_to(demo_home)}
     marks = ("grpo_core.cli train", "worker.celery_app", "worker.supervise", "keeper.py")
-    kill_at_once([process for process in parts if any(mark in parts[process] for mark in marks)])
+    kill_at_once([pid for pid, words in parts.items() if any(mark in words for mark in marks)])
     wait_for(lambda: started.process.poll() is not None, lambda: started.printed)
     assert started.process.returncode == 0, started.printed
     assert "Started it again." in started.printed

@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from tests.chaos.chances import LEASE, most, rounds
 from tests.chaos.stand import STUB, Stand, standing
 from tests.chaos.test_fences import ENDLESS
-from tests.chaos.test_kills import kill_at_once
 from tests.factories.stock import PASSWORD
-from tests.processes import wait_for
+from tests.processes import kill_at_once, wait_for
 
 Say = Callable[[str], None]
 
@@ -42,7 +40,7 @@ def lost_shows(stand: Stand) -> float:
     with browser(stand) as client:
         page = f"/p/ours/runs/{run}/"
         assert "last heard of" not in client.get(page).raise_for_status().text
-        kill_at_once([psutil.Process(worker.pid), *stand.training_processes(worker.name)])
+        kill_at_once([worker.pid, *(process.pid for process in stand.training_processes(worker.name))])
         worker.stop()
         died = time.monotonic()
         said = f"{worker.name} was last heard of"

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.processes import belonging_to, clean_environment, cohort, shell, wait_for
+from tests.needs import needs
+from tests.processes import COHORT, belonging_to, clean_environment, cohort, shell, wait_for
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -38,9 +41,8 @@ def test_it_works_twice_and_builds_nothing_again(demo_home: Path) -> None:
     for when in ("before", "after"):
         assert re.search(accuracy.format(when), out, re.MULTILINE), out
     assert re.search("^succeeded ", out, re.MULTILINE)
-    assert shell(home, STATES).split() == [
-        *("queued", "starting", "evaluating", "training", "evaluating", "sealing", "succeeded")
-    ]
+    states = "queued starting evaluating training evaluating sealing succeeded"
+    assert shell(home, STATES).strip() == states
     assert re.search(r"cohort verify +accepted", out)
     assert re.search(r"verify\.pyz +accepted", out)
     assert re.search(r"page +http://127\.0\.0\.1:\d+/p/demo/runs/\d+/", out)
@@ -77,13 +79,8 @@ def made_once(home: Path) -> dict[Path, int]:
 def demo_on_a_terminal(home: Path) -> str:
     """What a demo on a terminal shows: it draws a bar, serves on when it is done, and ends well at Ctrl-C."""
     terminal, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "cohort.cli", "demo", "--home", str(home), "--port", "0", "--steps", "2"],
-        env=clean_environment(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    words = [*COHORT, "demo", "--home", str(home), "--port", "0", "--steps", "2"]
+    process = subprocess.Popen(words, env=clean_environment(), stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.set_blocking(terminal, False)
     shown = bytearray()
@@ -114,3 +111,23 @@ def test_a_run_that_fails_ends_the_demo_with_its_reason(demo_home: Path) -> None
     assert "the run is failed:" in done.stderr
     assert "tokenizer" in done.stderr
     assert "Traceback" not in done.stderr.split("\n  | ")[0]
+
+
+def test_the_demo_learns_and_its_card_verifies(cohort_home: Path) -> None:
+    """`make demo`, whole and with its defaults: accuracy after training is above accuracy before, and the intervals do
+    not overlap."""
+    needs("make")
+    # This environment is the one to be tested, so it is not made anew.
+    words = ["make", "--old-file=.venv/.made-from", "demo", f"BIN={Path(sys.executable).parent}"]
+    words += [f"COHORT_HOME={cohort_home}", "PORT=0"]
+    run: dict[str, Any] = {"env": clean_environment("MAKE"), "stdin": subprocess.DEVNULL, "cwd": ROOT}
+    done = subprocess.run(words, **run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    interval = r"^{} training +\S+ right \(\d+ of 512; 95 % interval (\S+)% to (\S+)%\)$"
+    before, after = (re.search(interval.format(when), done.stdout, re.MULTILINE) for when in ("before", "after"))
+    assert before, done.stdout
+    assert after, done.stdout
+    assert float(after[1]) > float(before[2])
+    checked = cohort("verify", str(card_in(done.stdout)))
+    assert checked.returncode == 0, checked.stdout + checked.stderr

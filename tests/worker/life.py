@@ -1,16 +1,13 @@
 """A worker with all that is below it while it trains, to be killed in part."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from grpo_core.wire import ClaimReply
-from tests.processes import clean_environment, wait_for
+from tests.processes import clean_environment, kill_at_once, wait_for
 from tests.worker.stand_in import ROOT
 from worker.cgroup import Cgroup
 from worker.keeper import process, processes
@@ -110,18 +107,12 @@ class Life:
     def kill(self, *names: str) -> None:
         """The supervisor, its worker and its keeper, or who is named. With its keeper the trainer dies."""
         pids = [getattr(self, name) for name in names or ("worker", "supervisor", "keeper")]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)  # so that none of them can react to another's end
-        for pid in pids:
-            with suppress(ProcessLookupError):  # a keeper that is not named kills the trainer as soon as it may
-                os.kill(pid, signal.SIGKILL)
+        kill_at_once(pids)
         dead = [*pids, self.trainer] if self.keeper in pids else pids
         wait_for(lambda: not any(map(lives, dead)), lambda: f"still alive: {dead}")
 
     def end(self) -> None:
-        for pid in [self.worker, self.supervisor, *self.alive()]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_at_once([self.worker, self.supervisor, *self.alive()])
         self._worker.communicate()
         if self.record.cgroup is not None:
             Cgroup(Path(self.record.cgroup)).remove()

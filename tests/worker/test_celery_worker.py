@@ -17,16 +17,14 @@ import pytest
 
 from cohort.celery import app
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
-from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel
 from cohort.runs.services.suites import ChosenSuite
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from grpo_core.spool import SpoolReader
 from tests.factories.suites import add_suite
-from tests.processes import DEADLINE, clean_environment, wait_for
+from tests.processes import DEADLINE, clean_environment, kill_at_once, wait_for
 from tests.worker.conftest import Site, celery_worker
 from tests.worker.life import lives
-from tests.worker.queues import take_all
 from tests.worker.stand_in import stand_in
 from worker.keeper import below, process, processes
 from worker.orphans import RECORD, ProcessRecord
@@ -107,27 +105,11 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
     assert numbers == list(range(1, run.step + 1))
 
 
-@pytest.mark.slow
-def test_a_worker_whose_node_is_revoked_leaves_messages_to_others(site: Site, tmp_path: Path) -> None:
-    with celery_worker(site, tmp_path) as process:
-        wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the worker is heard of")
-        node_revoke(node=Node.objects.get(), actor=None)
-        assert process.wait(DEADLINE) == os.EX_NOPERM, (tmp_path / "worker.log").read_text()
-        run = site.launch()
-    assert take_all(TRAIN_QUEUE) == [[run.pk]]
-
-
 def newest_record(folder: Path) -> ProcessRecord | None:
     """Of a trainer that was started and has not ended."""
     files = folder.glob(f"runs/run-*/attempt-1/{RECORD}")
     records = [ProcessRecord.model_validate_json(file.read_bytes()) for file in files]
     return next((record for record in records if record.pid is not None), None)
-
-
-def kill(*pids: int) -> None:
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none can react to another's end
-        for pid in pids:
-            os.kill(pid, number)
 
 
 def state(run: Run) -> tuple[str, str]:
@@ -182,7 +164,7 @@ def test_what_survives_sigkill_is_not_forgotten(site: Site, tmp_path: Path) -> N
         assert trainer is not None
         family = [child.pid for child in below(worker.pid, processes())]
         dying = (record.supervisor_pid, trainer.parent, worker.pid)
-        kill(*dying)
+        kill_at_once(dying)
         worker.wait()
         wait_for(lambda: not any(map(lives, (*dying, trainer.pid))), "the trainer dies with its keeper")
         left = [pid for pid in family if lives(pid)]

@@ -1,12 +1,12 @@
 """A real Celery worker process of the queue `lab` takes real messages and does jobs with real programs."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.db import transaction
 from django.db.models.functions import Now
@@ -18,10 +18,9 @@ from cohort.runs.models import Node
 from cohort.runs.revoke import node_revoke
 from grpo_core.broker import LAB_QUEUE
 from grpo_core.lab.result import LabResult
-from tests.processes import DEADLINE, wait_for
+from tests.processes import DEADLINE, belonging_to, wait_for
 from tests.worker.conftest import Site, celery_worker
 from tests.worker.queues import take_all
-from worker.keeper import processes
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": text} for text in ("it is 2", "it is 3")]}
@@ -61,17 +60,9 @@ def expired() -> list[int]:
     return jobs_expire()
 
 
-def words_of(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []  # it has ended meanwhile
-
-
-def left_of(folder: Path) -> list[list[str]]:
-    """Command lines of living processes of jobs below this folder."""
-    living = [words_of(row.pid) for row in processes() if row.lives]
-    return [words for words in living if any(str(folder / "runs" / "lab") in word for word in words)]
+def left_of(folder: Path) -> list[psutil.Process]:
+    """Living processes of jobs below this folder."""
+    return belonging_to(folder / "runs" / "lab")
 
 
 def nothing_left(folder: Path) -> bool:
@@ -122,9 +113,9 @@ def test_jobs_of_each_kind_are_done_until_the_node_is_revoked(lab: Site, tmp_pat
 def test_a_supervisor_that_is_killed_loses_its_job_to_another(sampling: Any, tmp_path: Path, settings: Any) -> None:
     settings.COHORT_LEASE_SECONDS = 3600
     process, job = sampling
-    supervisors = [row.pid for row in processes() if row.parent == process.pid]
-    [supervisor] = [pid for pid in supervisors if "worker.supervise_job" in words_of(pid)]
-    os.kill(supervisor, signal.SIGKILL)
+    started = psutil.Process(process.pid).children()
+    [supervisor] = [child for child in started if "worker.supervise_job" in child.cmdline()]
+    supervisor.kill()
     wait_for(lambda: not left_of(tmp_path), "its keeper ends all of it", process)
     assert jobs_expire() == [], "its lease is not over yet"
     with transaction.atomic():  # until it is looked at, no worker hears that it waits

@@ -173,15 +173,6 @@ def test_the_first_process_is_never_touched(held: Held) -> None:
     assert 1 not in [row.pid for row in orphans._living(record, None)]
 
 
-def test_a_record_that_cannot_be_read_is_named_and_left(
-    held: Held, runs: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    held.release()
-    (folder_of(runs) / RECORD).write_text('{"run_id": ')
-    assert sweep(runs) == {}
-    assert str(folder_of(runs)) in caplog.text
-
-
 def test_an_attempt_that_ended_leaves_no_record(held: Held, runs: Path) -> None:
     assert json.loads((folder_of(runs) / RECORD).read_text())["boot_id"] == held.record.boot_id
     assert sweep(runs) == {}  # held by this very process
@@ -253,14 +244,16 @@ def test_what_could_not_be_killed_is_known_by_id_and_start(
     assert not lives(bystander.pid)
 
 
-@pytest.mark.parametrize("broken", [LOCK, RECORD, "run-1/attempt-1", "run-1"])
+@pytest.mark.parametrize("broken", ["torn", LOCK, RECORD, "run-1/attempt-1", "run-1"])
 def test_one_folder_that_cannot_be_looked_at_hides_no_other(
     held: Held, hold: Callable[..., Held], runs: Path, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     bad = folder_of(runs)
     held.release()
     hold(2).release()
-    if broken in (LOCK, RECORD):
+    if broken == "torn":
+        (bad / RECORD).write_text('{"run_id": ')
+    elif broken in (LOCK, RECORD):
         (bad / broken).unlink()
         (bad / broken).mkdir()
     else:

@@ -16,7 +16,7 @@ from worker import sandboxed
 from worker.leftovers import Leftovers
 from worker.pins import PruningNow, write_pinned
 from worker.run_folder import log_tail, progress, trainer_command, trainer_environment
-from worker.verdict import ENDS, StopCause, verdict
+from worker.verdict import verdict
 
 
 def test_the_trainer_sees_no_secret() -> None:
@@ -41,45 +41,21 @@ def outcome(status: str, code: str = "ok", message: str = "said so") -> str:
 
 
 @pytest.mark.parametrize(
-    ("written", "status", "stopped_for", "end", "code"),
-    cases("worker/verdicts", "outcome", "status", "stopped_for", "end", "code"),
+    ("written", "status", "stopped_for", "out_of_memory", "end", "code"),
+    cases("worker/verdicts", "outcome", "status", "stopped_for", "out_of_memory", "end", "code"),
 )
 def test_verdicts(
-    tmp_path: Path, written: list[str] | None, status: int, stopped_for: Any, end: str, code: str
+    tmp_path: Path, written: Any, status: int | None, stopped_for: Any, out_of_memory: Any, end: str, code: str
 ) -> None:
     if written is not None:
         (tmp_path / "outcome.json").write_text(written[0] if written[0].startswith("{") else outcome(*written))
     (tmp_path / "log.txt").write_text("last words\n")
-    finish = verdict(folder=tmp_path, status=status, stopped_for=stopped_for, last_seq=5, fence=1)
+    words = {"stopped_for": stopped_for, "out_of_memory": bool(out_of_memory), "last_seq": 5, "fence": 1}
+    finish = verdict(folder=tmp_path, status=status, **words)
     assert (finish.end, finish.code, finish.last_seq) == (end, code, 5)
-    assert (finish.exit_status, finish.signal) == ((status, None) if status >= 0 else (None, -status))
-    assert finish.log_tail == "last words"
-
-
-@pytest.mark.parametrize("stopped_for", ["cancel", "pause", "drain", "shutdown", "disk"])
-def test_a_trainer_that_was_never_started(tmp_path: Path, stopped_for: StopCause) -> None:
-    finish = verdict(folder=tmp_path, status=None, stopped_for=stopped_for, last_seq=0, fence=1)
-    assert (finish.end, finish.code) == ENDS[stopped_for]
-    assert (finish.exit_status, finish.signal) == (None, None)
+    assert (finish.exit_status, finish.signal) == ((status, None) if status is None or status >= 0 else (None, -status))
     assert finish.message
-
-
-@pytest.mark.parametrize(
-    ("written", "status", "out_of_memory", "code"),
-    [
-        (None, -9, True, "out_of_memory"),
-        (None, -11, True, "trainer_crashed"),
-        (("failed", "nccl_error"), 8, True, "out_of_memory"),  # of another process, whose silence the trainer met
-        (("failed", "nccl_error"), 8, False, "nccl_error"),
-    ],
-)
-def test_out_of_memory_is_told_apart_from_a_kill(
-    tmp_path: Path, written: tuple[str, str] | None, status: int, out_of_memory: bool, code: str
-) -> None:
-    if written is not None:
-        (tmp_path / "outcome.json").write_text(outcome(*written))
-    finish = verdict(folder=tmp_path, status=status, stopped_for=None, last_seq=0, fence=1, out_of_memory=out_of_memory)
-    assert (finish.end, finish.code) == ("failed", code)
+    assert finish.log_tail == "last words"
 
 
 def test_a_full_disk_says_which(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Found by every interpreter whose PYTHONPATH names this folder, before its program begins (tests/worker/stand_in.py).
 
-PYTHONCHAOS_PRELOAD=LIBRARY begins the program again with the library loaded first (tests/chaos/clock.py). The loader's
+PYTHONCHAOS_PRELOAD=LIBRARY begins the program again with the library loaded first (tests/chaos/clock.c). The loader's
 own variable would not reach the trainer, which is passed few, and Python's among them.
 PYTHONCHAOS_TRAINER=MODE puts that mode of tests/worker/child.py in the place of `grpo train`, which needs seconds to
 start.
