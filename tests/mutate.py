@@ -101,8 +101,8 @@ def candidates(tree: Path, source: str) -> Iterator[tuple[str, str, MutationSpec
 def sample(tree: Path, name: str, group: dict[str, Any]) -> Iterator[tuple[dict[str, Any], MutationSpec]]:
     """One mutant each of the lines drawn; any line that can be mutated is as likely as another."""
     drawn = set[str]()
-    found = [row for source in matching(tree, group["sources"]) for row in candidates(tree, source)]
-    for line, key, spec in sorted(found, key=lambda row: row[:2]):
+    rows = [row for source in matching(tree, group["sources"]) for row in candidates(tree, source)]
+    for line, key, spec in sorted(rows, key=lambda row: row[:2]):
         text = (tree / spec.module_path).read_text(encoding="utf-8")
         if line not in drawn and len(drawn) < group["mutants"] and (after := changed_line(text, spec)):
             drawn.add(line)

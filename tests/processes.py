@@ -94,24 +94,24 @@ def up(home: Path, *words: str) -> Iterator[tuple[Started, str]]:
 
 def belonging_to(home: Path) -> list[psutil.Process]:
     """Every live process whose command line or environment names the home."""
-    found = []
+    living = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             words = [*process.cmdline(), *process.environ().values()]
             if process.pid != os.getpid() and any(str(home) in word for word in words):
-                found.append(process)
-    return found
+                living.append(process)
+    return living
 
 
 def below(pid: int | None = None, *, deep: bool = True) -> list[psutil.Process]:
     """What this process or that of `pid` has started, and if `deep` what that has; without the tests' database, whose
     own processes come and go."""
-    found = []
+    living = []
     for process in psutil.Process(pid).children(recursive=deep):
         with suppress(psutil.NoSuchProcess):
             if process.name() != "postgres":
-                found.append(process)
-    return found
+                living.append(process)
+    return living
 
 
 def lives(process: psutil.Process) -> bool:

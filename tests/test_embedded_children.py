@@ -23,9 +23,9 @@ for _ in range({FORKS}):
     time.sleep(0.002)
 sys.stdin.readline()
 time.sleep(0.5)
-print(sum(one.poll() is not None for one in started), len(started), flush=True)
-for one in started:
-    one.kill()
+print(sum(child.poll() is not None for child in started), len(started), flush=True)
+for child in started:
+    child.kill()
 """
 RACE = f"""
 import psutil, subprocess, sys
@@ -106,7 +106,7 @@ lab.start()
 while lab in up.children:
     lab.process.wait()
     up.watch()
-print("left", [one.name for one in up.children], web.process.poll())
+print("left", [part.name for part in up.children], web.process.poll())
 up.stop()
 """
 

@@ -135,6 +135,6 @@ def test_every_package_that_is_installed_is_pinned() -> None:
             except PackageNotFoundError:
                 continue  # of a Python that is not this one
             # What torch for GPUs needs besides, it pins itself.
-            loose = [one for one in further if not str(one.specifier).startswith("==")]
-            left += [one for one in loose if one.marker is None or one.marker.evaluate(oldest)]
+            loose = [need for need in further if not str(need.specifier).startswith("==")]
+            left += [need for need in loose if need.marker is None or need.marker.evaluate(oldest)]
     assert sorted({name for name, _ in seen} - pinned) == []

@@ -97,11 +97,11 @@ class Ledger:
         return self.stand.runs(node) / f"run-{attempt['run_id']}" / f"attempt-{attempt['fence']}"
 
     def _rows(self, attempt_id: int) -> dict[int, dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
+        rows: dict[int, dict[str, Any]] = {}
         for table in sorted(set(TABLES.values())):
             query = f"SELECT * FROM {table} WHERE attempt_id = %s AND seq IS NOT NULL"
-            found |= {row["seq"]: {**row, "kind": table} for row in self.stand.rows(query, attempt_id)}
-        return found
+            rows |= {row["seq"]: {**row, "kind": table} for row in self.stand.rows(query, attempt_id)}
+        return rows
 
 
 def written(folder: Path) -> list[dict[str, Any]]:

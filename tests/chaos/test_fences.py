@@ -54,11 +54,11 @@ def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
 def recording(stand: Stand, run: int, *, after: int = 0) -> dict[str, Any]:
     """The run's live attempt, later than that of fence `after`, once it has recorded something."""
 
-    def found() -> dict[str, Any] | None:
+    def recorded() -> dict[str, Any] | None:
         live = stand.live_attempt(run)
         return live if live and live["fence"] > after and live["acked_seq"] > 0 else None
 
-    return wait_for(found, lambda: f"a worker takes it and records\n{stand.story(run)}")
+    return wait_for(recorded, lambda: f"a worker takes it and records\n{stand.story(run)}")
 
 
 def everything_of(stand: Stand, attempt: int) -> Counter[str]:
@@ -94,10 +94,10 @@ def test_a_message_that_comes_ten_times_starts_one_trainer(
         stand.wait(run, lambda row: row["ended_at"] is not None or row["state"] == "sealing", "it ends")
     for worker in workers:
         worker.stop()
-    found = stand.rows("SELECT run_id, end_code FROM runs_attempt WHERE run_id = ANY(%s)", runs)
-    attempts = Counter(row["run_id"] for row in found)
+    rows = stand.rows("SELECT run_id, end_code FROM runs_attempt WHERE run_id = ANY(%s)", runs)
+    attempts = Counter(row["run_id"] for row in rows)
     # A machine busy enough can miss so short a lease: the run then rightly goes on in another attempt.
-    lost = Counter(row["run_id"] for row in found if row["end_code"] == "worker_lost")
+    lost = Counter(row["run_id"] for row in rows if row["end_code"] == "worker_lost")
     trainers = Counter(
         int(folder.parent.name.removeprefix("run-"))
         for worker in workers

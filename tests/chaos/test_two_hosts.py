@@ -64,12 +64,12 @@ def printed(home: Path) -> str:
 
 def ranks(folder: Path) -> dict[int, psutil.Process]:
     """Live trainers whose command or environment names the folder, by rank."""
-    found = {}
+    trainers = {}
     for process in belonging_to(folder):
         with suppress(psutil.NoSuchProcess):
             if "grpo_core.cli" in process.cmdline() and (rank := process.environ().get("RANK")):
-                found[int(rank)] = process
-    return found
+                trainers[int(rank)] = process
+    return trainers
 
 
 def network(process: psutil.Process) -> str:
@@ -122,7 +122,7 @@ def test_a_worker_trains_one_run_over_both_hosts(pair: list[Host], stand: Stand,
     worker = stand.add_worker(more, before=first.words([]))
     run = stand.launch({**OVER_BOTH, "optim": {"steps": 40}})
     folder = stand.runs(worker.name)
-    both = wait_for(lambda: len(found := ranks(folder)) == 2 and found, lambda: stand.story(run))
+    both = wait_for(lambda: len(trainers := ranks(folder)) == 2 and trainers, lambda: stand.story(run))
     networks = {network(trainer) for trainer in both.values()}
     stand.wait_trained(run)
     assert len({*networks, os.readlink("/proc/self/ns/net")}) == 3, "each rank on a host of its own"

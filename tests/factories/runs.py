@@ -154,9 +154,9 @@ def add_group(
 
 
 def _score(value: float | None, detail: str) -> dict[str, Any]:
-    found = {"value": value, "passed": value == 1, "error": None}
+    scored = {"value": value, "passed": value == 1, "error": None}
     failed = {"value": None, "passed": None, "error": "ValueError: no number"}
-    return {**(failed if value is None else found), "detail": detail, "seconds": 0.0}
+    return {**(failed if value is None else scored), "detail": detail, "seconds": 0.0}
 
 
 def add_checkpoint(

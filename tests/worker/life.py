@@ -102,7 +102,7 @@ class Life:
     def alive(self) -> list[int]:
         """Whoever lives below the supervisor."""
         known = {self.keeper, self.trainer, *self.members()}
-        return sorted(one.pid for one in processes() if one.pid in known and one.lives)
+        return sorted(row.pid for row in processes() if row.pid in known and row.lives)
 
     def kill(self, *names: str) -> None:
         """The supervisor, its worker and its keeper, or who is named. With its keeper the trainer dies."""

@@ -82,12 +82,12 @@ def begun(folder: Path) -> Callable[[], bool]:
 
 def living(folder: Path) -> list[int]:
     """Processes whose current folder is below this one."""
-    found = []
+    pids = []
     for row in processes():
         with suppress(OSError):
             if row.lives and str(folder) in os.readlink(f"/proc/{row.pid}/cwd"):
-                found.append(row.pid)
-    return found
+                pids.append(row.pid)
+    return pids
 
 
 def test_a_job_is_done_and_nothing_of_it_stays(lab: Lab, tmp_path: Path) -> None:

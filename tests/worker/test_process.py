@@ -234,7 +234,7 @@ while len(left) != 1:  # on a busy machine what is killed may need longer to end
         child.reap()
         break
     except process.GroupSurvives as error:
-        left = [one.pid for one in error.left]
+        left = [row.pid for row in error.left]
 print(*left, flush=True)
 os._exit(0)
 """

@@ -133,12 +133,12 @@ def test_a_cancel_goes_before_a_pause_that_came_first(
     attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    heard: list[str] = []
+    desired: list[str] = []
     beat = AttemptLink.beat
 
     def listened(link: AttemptLink, **values: Any) -> BeatReply:
         reply = beat(link, **values)
-        heard.append(reply.desired)
+        desired.append(reply.desired)
         return reply
 
     monkeypatch.setattr(AttemptLink, "beat", listened)
@@ -146,7 +146,7 @@ def test_a_cancel_goes_before_a_pause_that_came_first(
     begun.pause()
     wait_for(lambda: "(pause)" in caplog.text, "the trainer is asked to stop")
     begun.cancel()
-    wait_for(lambda: "cancel" in heard, "the cancel is heard")
+    wait_for(lambda: "cancel" in desired, "the cancel is heard")
     os.kill(begun.pid, signal.SIGKILL)  # the end of its grace, which is as long as this test may need
     assert begun.end() == ("cancelled", "cancelled")
     assert begun.run.state == RunState.CANCELLED
