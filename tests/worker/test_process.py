@@ -100,7 +100,7 @@ def test_a_control_group_holds_all_and_is_removed(life: Any, end: str) -> None:
         family.ask("reap")
     else:
         family.kill("supervisor")
-        wait_for(lambda: not group.folder.exists(), lambda: f"left: {family.alive()}")
+        wait_for(lambda: not family.alive(), lambda: f"left: {family.alive()}")
     assert family.alive() == []
     assert not group.folder.exists()
 
