@@ -194,6 +194,7 @@ def train(alice: Person) -> None:
     until(page, lambda: drawn_points(page), at_least=first + 1)
     page.locator("#card-link").wait_for(timeout=15 * MINUTES)
     page.locator(".title .badge", has_text="Succeeded").wait_for()
+    page.reload()
     compared = page.locator("#estimated").inner_text()  # with what the run took
     for quantity in ("Time per step", "Peak memory"):
         assert re.search(rf"{quantity}.*[+\N{{MINUS SIGN}}]\d+ %", compared, re.DOTALL)
