@@ -28,16 +28,8 @@ def chromium() -> Iterator["Browser"]:
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"),
-                args=[
-                    "--headless",
-                    "--no-sandbox",
-                    "--disable-gpu",
-                    "--disable-background-networking",
-                    "--disable-quic",
-                ],
-            )
+            words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic"]
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=words)
             yield browser
             browser.close()
     finally:

@@ -32,7 +32,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("cohort", hypothesis.settings.get_profile("search"), derandomize=True)
 hypothesis.settings.load_profile("cohort")
 
-LONGEST = ("tests/e2e/", "tests/web/test_journeys.py", "tests/worker/test_supervise.py")
+LONGEST = ("tests/e2e/", "tests/web/test_journeys.py", "tests/worker/test_celery_worker.py")
 GOLDEN = Path(__file__).with_name("golden")
 _SCRATCH = Path(tempfile.mkdtemp(prefix="cohort-tests-"))
 _GIVEN_URL = os.environ.get("COHORT_TEST_DATABASE_URL")

@@ -101,16 +101,14 @@ def candidates(tree: Path, source: str) -> Iterator[tuple[str, str, MutationSpec
 def sample(tree: Path, name: str, group: dict[str, Any]) -> Iterator[tuple[dict[str, Any], MutationSpec]]:
     """One mutant each of the lines drawn; any line that can be mutated is as likely as another."""
     drawn = set[str]()
-    for line, key, spec in sorted(
-        (one for source in matching(tree, group["sources"]) for one in candidates(tree, source)),
-        key=lambda one: one[:2],
-    ):
+    rows = [row for source in matching(tree, group["sources"]) for row in candidates(tree, source)]
+    for line, key, spec in sorted(rows, key=lambda row: row[:2]):
         text = (tree / spec.module_path).read_text(encoding="utf-8")
         if line not in drawn and len(drawn) < group["mutants"] and (after := changed_line(text, spec)):
             drawn.add(line)
-            place = {"id": key, "group": name, "file": str(spec.module_path), "line": spec.start_pos[0]}
+            mutant = {"id": key, "group": name, "file": str(spec.module_path), "line": spec.start_pos[0]}
             before = text.split("\n")[spec.start_pos[0] - 1].strip()
-            yield {**place, "operator": spec.operator_name[5:], "before": before, "after": after}, spec
+            yield {**mutant, "operator": spec.operator_name[5:], "before": before, "after": after}, spec
 
 
 @contextlib.contextmanager
@@ -199,7 +197,10 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     table = yaml.safe_load((ROOT / "tests" / "mutate.yaml").read_text(encoding="utf-8"))
-    results, earlier = options.json.resolve(), json.loads(options.compare.read_text()) if options.compare else None
+    results, earlier = (
+        options.json.resolve(),
+        json.loads(options.compare.read_text()) if options.compare else {"mutants": []},
+    )
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.RLIM_INFINITY))
     done: list[dict[str, Any]] = []
     broken = 0
@@ -222,11 +223,8 @@ def main() -> int:
                     results.write_text(json.dumps({"seed": SEED, "commit": commit, "mutants": done}, indent=1) + "\n")
     if done:
         print("", summary(done), *(described(mutant) for mutant in done if mutant["outcome"] != "killed"), sep="\n")
-    lost = (
-        compare([one for one in earlier["mutants"] if one["group"] in (options.groups or table)], done)
-        if earlier
-        else 0
-    )
+    before = [mutant for mutant in earlier.get("mutants", []) if mutant["group"] in (options.groups or table)]
+    lost = compare(before, done) if options.compare else 0
     return 1 if broken or lost else 0
 
 

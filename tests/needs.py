@@ -4,10 +4,11 @@ COHORT_REQUIRE=name,name turns each such skip into a failure, so that a check ca
 A database or broker that is given by COHORT_TEST_… and does not answer fails the tests in any case.
 """
 
-import importlib.util
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,10 @@ def memory_cgroup() -> Path | None:
     from worker.cgroup import own_group
 
     for controller, limit in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
-        place = own_group(controller)
-        if place is None or not os.access(place, os.W_OK):
+        group = own_group(controller)
+        if group is None or not os.access(group, os.W_OK):
             continue
-        trial = place / f"cohort-trial-{os.getpid()}"
+        trial = group / f"cohort-trial-{os.getpid()}"
         try:
             trial.mkdir()
         except OSError:
@@ -41,7 +42,7 @@ def memory_cgroup() -> Path | None:
         limited = (trial / limit).exists()
         trial.rmdir()
         if limited:
-            return place
+            return group
     return None
 
 
@@ -60,47 +61,44 @@ def _namespaces() -> bool:
     return allowed()
 
 
+def _program(name: str, package: str, *, title: str = "") -> tuple[Callable[[], bool], str]:
+    return lambda: shutil.which(name) is not None, f"{title or package} (Debian: apt-get install {package})"
+
+
+def _folders(*names: str) -> bool:
+    return all((TEST_DATA / name).is_dir() for name in names)
+
+
+def _broker(start: str) -> Callable[[], bool]:
+    return lambda: os.environ.get("COHORT_TEST_BROKER_URL", "filesystem://").startswith(start)
+
+
+# fmt: off
 _KNOWN = {
-    "chromium": (lambda: shutil.which("chromium") is not None, "Chromium (Debian: apt-get install chromium)"),
-    "bwrap": (lambda: shutil.which("bwrap") is not None, "bubblewrap (Debian: apt-get install bubblewrap)"),
-    "node": (lambda: shutil.which("node") is not None, "Node.js 20 or newer (Debian: apt-get install nodejs)"),
-    "make": (lambda: shutil.which("make") is not None, "make (Debian: apt-get install make)"),
+    "chromium": _program("chromium", "chromium"),
+    "bwrap": _program("bwrap", "bubblewrap"),
+    "node": _program("node", "nodejs", title="Node.js 20 or newer"),
+    "make": _program("make", "make"),
+    "cc": _program("cc", "gcc", title="a C compiler"),
+    "c++": _program("g++", "g++", title="a C++ compiler"),
     "gsm8k": (GSM8K.is_file, "GSM8K's train.jsonl under gsm8k/ in the folder that COHORT_TEST_DATA names"),
     "public-sets": (
-        lambda: all((TEST_DATA / name).is_dir() for name in ("gsm8k", "mgsm", "xstest")),
-        "gsm8k/, mgsm/ and xstest/ in the folder that COHORT_TEST_DATA names",
+        lambda: _folders("gsm8k", "mgsm", "xstest"), "gsm8k/, mgsm/ and xstest/ in the folder of COHORT_TEST_DATA"
     ),
-    "file-broker": (
-        lambda: "COHORT_TEST_BROKER_URL" not in os.environ,
-        "messages in files: unset COHORT_TEST_BROKER_URL",
-    ),
-    "redis": (
-        lambda: os.environ.get("COHORT_TEST_BROKER_URL", "").startswith("redis"),
-        "messages on Redis: COHORT_TEST_BROKER_URL=redis://…",
-    ),
+    "file-broker": (_broker("filesystem"), "messages in files: unset COHORT_TEST_BROKER_URL"),
+    "redis": (_broker("redis"), "messages on Redis: COHORT_TEST_BROKER_URL=redis://…"),
     "cgroup": (_cgroup, "a control group that this user may make others in (root, or a delegated one)"),
     "memory-cgroup": (lambda: memory_cgroup() is not None, "a control group that others with a memory limit fit in"),
     "root": (lambda: os.geteuid() == 0, "root, to mount a small disk"),
     "namespaces": (_namespaces, "root, iproute2 and a kernel that lets it make network namespaces and join them"),
-    "c++": (
-        lambda: shutil.which("g++") is not None,
-        "a C++ compiler (Debian: apt-get install g++)",
-    ),
-    "cc": (
-        lambda: shutil.which("cc") is not None,
-        "a C compiler (Debian: apt-get install gcc)",
-    ),
     "reasoning-gym": (
-        lambda: importlib.util.find_spec("reasoning_gym") is not None,
-        "reasoning-gym: pip install 'cohort-grpo[tasks]' where a C compiler is",
+        lambda: find_spec("reasoning_gym") is not None, "reasoning-gym: pip install 'cohort-grpo[tasks]'"
     ),
     "vllm": (VLLM_PYTHON.with_name("grpo").is_file, "vLLM in an environment of its own: make vllm-env"),
-    "deepspeed": (
-        DEEPSPEED_PYTHON.with_name("deepspeed").is_file,
-        "DeepSpeed in an environment of its own: make deepspeed-env",
-    ),
+    "deepspeed": (DEEPSPEED_PYTHON.with_name("deepspeed").is_file, "DeepSpeed in one of its own: make deepspeed-env"),
     "no-gpu": (_no_gpu, "a machine without a GPU"),
 }
+# fmt: on
 
 
 @cache

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from worker.keeper import processes
 
 DEADLINE = 300.0
 """Seconds for what comes at once on a quiet machine; starting Celery and torch takes long on a busy one."""
+COHORT = [sys.executable, "-P", "-u", "-m", "cohort.cli"]
 Found = TypeVar("Found")
 
 
@@ -45,14 +46,8 @@ def wait_for(
 
 def cohort(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "cohort.cli", *words],
-        env=clean_environment() | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run: dict[str, Any] = {"env": clean_environment() | environment, "stdin": subprocess.DEVNULL, "check": False}
+    return subprocess.run([*COHORT, *words], capture_output=True, text=True, **run)
 
 
 def grpo(*words: str) -> None:
@@ -66,13 +61,8 @@ class Started:
     def __init__(self, words: Sequence[str], printed: Path) -> None:
         self._printed = printed
         with open(printed, "wb") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "cohort.cli", *words],
-                env=clean_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+            files: Any = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            self.process = subprocess.Popen([*COHORT, *words], env=clean_environment(), **files)
 
     @property
     def printed(self) -> str:
@@ -104,24 +94,24 @@ def up(home: Path, *words: str) -> Iterator[tuple[Started, str]]:
 
 def belonging_to(home: Path) -> list[psutil.Process]:
     """Every live process whose command line or environment names the home."""
-    found = []
+    living = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            told = [*process.cmdline(), *process.environ().values()]
-            if process.pid != os.getpid() and any(str(home) in word for word in told):
-                found.append(process)
-    return found
+            words = [*process.cmdline(), *process.environ().values()]
+            if process.pid != os.getpid() and any(str(home) in word for word in words):
+                living.append(process)
+    return living
 
 
 def below(pid: int | None = None, *, deep: bool = True) -> list[psutil.Process]:
     """What this process or that of `pid` has started, and if `deep` what that has; without the tests' database, whose
     own processes come and go."""
-    found = []
-    for one in psutil.Process(pid).children(recursive=deep):
+    living = []
+    for process in psutil.Process(pid).children(recursive=deep):
         with suppress(psutil.NoSuchProcess):
-            if one.name() != "postgres":
-                found.append(one)
-    return found
+            if process.name() != "postgres":
+                living.append(process)
+    return living
 
 
 def lives(process: psutil.Process) -> bool:
@@ -132,15 +122,21 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
+def kill_at_once(pids: Iterable[int]) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none can react to another's end
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
 def session_members(session: int) -> list[int]:
     """Process ids of the session that are not zombies."""
-    return [one.pid for one in processes() if one.session == session and one.lives]
+    return [row.pid for row in processes() if row.session == session and row.lives]
 
 
 def people(home: Path) -> int:
     """How many people the home's database knows, asked through Django's own command."""
-    code = "from cohort.accounts.models import User; print(User.objects.count())"
-    return int(shell(home, code))
+    return int(shell(home, "from cohort.accounts.models import User; print(User.objects.count())"))
 
 
 def answers(address: str) -> bool:

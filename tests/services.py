@@ -8,10 +8,8 @@ import sys
 import psycopg
 from kombu import Connection
 
-DATABASES = [
-    f"postgresql://{user}@127.0.0.1:5432/{name}"
-    for user, name in (("postgres", "postgres"), ("root", "root"), ("root", "test"), ("test", "test"))
-]
+ACCOUNTS = ("postgres@/postgres", "root@/root", "root@/test", "test@/test")
+DATABASES = [f"postgresql://{account.replace('/', '127.0.0.1:5432/')}" for account in ACCOUNTS]
 BROKERS = ("amqp://guest:guest@127.0.0.1:5672//", "redis://127.0.0.1:6379/0")
 
 
@@ -38,9 +36,8 @@ def run(tests: str, *options: str, require: str = "", **variables: str) -> bool:
     """Whether the tests pass with these variables."""
     required = ",".join(filter(None, (os.environ.get("COHORT_REQUIRE", ""), require)))
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *tests.split()]
-    return (
-        subprocess.run(words, env={**os.environ, "COHORT_REQUIRE": required, **variables}, check=False).returncode == 0
-    )
+    environment = {**os.environ, "COHORT_REQUIRE": required, **variables}
+    return subprocess.run(words, env=environment, check=False).returncode == 0
 
 
 def main() -> int:

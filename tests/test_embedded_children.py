@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from cohort.celery import app
 from cohort.embedded import up
 from cohort.embedded.children import RESTARTS, TAIL_BYTES, Child
 from cohort.embedded.home import Home
-from grpo_core.broker import LAB_QUEUE
+from cohort.runs.dispatch import SEAL_QUEUE
+from grpo_core.broker import LAB_QUEUE, PLATFORM_QUEUE
 
 FORKS = 100
 FORKER = f"""
@@ -21,9 +23,9 @@ for _ in range({FORKS}):
     time.sleep(0.002)
 sys.stdin.readline()
 time.sleep(0.5)
-print(sum(one.poll() is not None for one in started), len(started), flush=True)
-for one in started:
-    one.kill()
+print(sum(child.poll() is not None for child in started), len(started), flush=True)
+for child in started:
+    child.kill()
 """
 RACE = f"""
 import psutil, subprocess, sys
@@ -104,7 +106,7 @@ lab.start()
 while lab in up.children:
     lab.process.wait()
     up.watch()
-print("left", [one.name for one in up.children], web.process.poll())
+print("left", [part.name for part in up.children], web.process.poll())
 up.stop()
 """
 
@@ -122,9 +124,9 @@ def test_what_a_part_that_is_kept_starts_meanwhile_is_spared(tmp_path: Path) -> 
 
 def test_a_supervisor_whose_worker_died_is_left_to_cut_its_checkpoint(tmp_path: Path) -> None:
     """While the worker is started again, and when everything is stopped before it has ended."""
-    said = script(UP, tmp_path)
-    assert "left 1\n" in said
-    assert said.endswith("checkpoint whole\n")
+    output = script(UP, tmp_path)
+    assert "left 1\n" in output
+    assert output.endswith("checkpoint whole\n")
 
 
 @pytest.mark.parametrize(("status", "starts"), [(3, RESTARTS), (77, 0)], ids=["fails", "node revoked"])
@@ -136,13 +138,19 @@ def test_a_lab_worker_that_cannot_run_is_left_out_and_takes_nothing_along(
     assert "left ['web'] None" in output
 
 
-def test_the_lab_worker_takes_jobs_of_the_lab_alone(tmp_path: Path) -> None:
+def test_each_worker_takes_its_own_queue(tmp_path: Path) -> None:
+    """Were records made where leases are looked at, a lost worker would be found only once a record is made, or has
+    used up the process's memory."""
     home = Home(tmp_path)
+    platform, seal = up._platform_worker(home, {}), up._seal_worker(home, {})
     lab, trainer = up._lab_worker(home, "http://here"), up._trainer_worker(home, "http://here")
-    assert lab.words[lab.words.index("--queues") + 1] == LAB_QUEUE
+    parts = (platform, seal, lab)
+    assert [part.words[part.words.index("--queues") + 1] for part in parts] == [PLATFORM_QUEUE, SEAL_QUEUE, LAB_QUEUE]
     assert "--queues" not in trainer.words
+    assert ["--beat" in part.words for part in parts] == [True, False, False]
+    assert app.conf.task_default_queue == PLATFORM_QUEUE, "what beat calls goes there"
     assert lab.environment == trainer.environment, "no database and no key either"
-    assert lab.log != trainer.log
+    assert len({(part.name, part.log) for part in (*parts, trainer)}) == 4
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """The embedded database server: starts anywhere, after anything, and never outlives its owner."""
 
-import os
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,8 +15,6 @@ from cohort.embedded.home import HomeError
 from cohort.embedded.postgres import Postgres
 from tests.processes import wait_for
 
-QUICK = ("--fsync=off",)
-
 
 @pytest.fixture
 def folder(open_folder: Path) -> Path:
@@ -26,7 +22,7 @@ def folder(open_folder: Path) -> Path:
 
 
 def server(folder: Path) -> Postgres:
-    return Postgres(folder / "pg", folder / "pg.log", options=QUICK)
+    return Postgres(folder / "pg", folder / "pg.log", options=("--fsync=off",))
 
 
 def answer(postgres: Postgres, query: str) -> object:
@@ -37,11 +33,8 @@ def answer(postgres: Postgres, query: str) -> object:
 
 
 def servers_of(folder: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter(["pid", "cmdline"]):
-        if str(folder / "pg") in (process.info["cmdline"] or []):
-            found.append(process.info["pid"])
-    return found
+    rows = [process.info for process in psutil.process_iter(["pid", "cmdline"])]
+    return [row["pid"] for row in rows if str(folder / "pg") in (row["cmdline"] or [])]
 
 
 def wait_until_gone(folder: Path) -> None:
@@ -98,36 +91,21 @@ OWNER = textwrap.dedent(
 )
 
 
-@pytest.fixture
-def owner(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process that started a server, and the server's process id."""
-    process = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    pid = int(process.stdout.readline())
-    yield process, pid
-    process.kill()
-    process.wait()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
-def test_the_server_ends_when_its_owner_is_killed(folder: Path, owner: tuple[subprocess.Popen[str], int]) -> None:
-    owner[0].kill()
+@pytest.mark.parametrize("everything", [False, True], ids=["owner", "everything"])
+def test_the_server_ends_with_its_owner_and_recovers(folder: Path, everything: bool) -> None:
+    """Of an owner that is killed the kernel tells it; killed with it, it leaves a stale file."""
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        if everything:
+            owner.send_signal(signal.SIGSTOP)  # so that it cannot notice
+            for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):  # those that die with the first
+                    process.kill()
+        owner.kill()
     wait_until_gone(folder)
-    postgres = server(folder)
-    postgres.start()
-    postgres.stop()
-
-
-def test_it_recovers_when_owner_and_server_are_killed(folder: Path, owner: tuple[subprocess.Popen[str], int]) -> None:
-    process, pid = owner
-    everything = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    process.send_signal(signal.SIGSTOP)  # so that it cannot notice
-    for each in everything:
-        with suppress(ProcessLookupError):  # those that die with the first
-            os.kill(each.pid, signal.SIGKILL)
-    process.kill()
-    wait_until_gone(folder)
-    assert (folder / "pg" / "postmaster.pid").exists(), "the stale file this test is about"
+    assert (folder / "pg" / "postmaster.pid").exists() == everything
     postgres = server(folder)
     postgres.start()
     assert answer(postgres, "SELECT 1") == 1

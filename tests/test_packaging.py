@@ -74,7 +74,7 @@ call_command("makemigrations", check=True, dry_run=True, verbosity=0)
 call_command("collectstatic", interactive=False, verbosity=0)
 reply = Client(SERVER_NAME="127.0.0.1").get("/login/")
 print(json.dumps({
-    "places": [package.__file__ for package in (cohort, grpo_core, migrations, worker)],
+    "files": [package.__file__ for package in (cohort, grpo_core, migrations, worker)],
     "tables": connection.introspection.table_names(),
     "status": reply.status_code,
     "page": reply.content.decode(),
@@ -104,7 +104,7 @@ def test_the_installed_wheel_works(wheel: Path, tmp_path: Path, open_folder: Pat
         seen = json.loads(_run(python, "-c", _LOOK, **settings).splitlines()[-1])
     finally:
         server.stop()
-    assert [place for place in seen["places"] if str(packages) not in place] == []
+    assert [file for file in seen["files"] if str(packages) not in file] == []
     assert {"runs_run", "catalog_basemodel", "governance_record", "accounts_user"} <= set(seen["tables"])
     assert seen["status"] == 200
     sheets = re.findall(r'href="(/static/[^"]+\.css)"', seen["page"])
@@ -135,6 +135,6 @@ def test_every_package_that_is_installed_is_pinned() -> None:
             except PackageNotFoundError:
                 continue  # of a Python that is not this one
             # What torch for GPUs needs besides, it pins itself.
-            loose = [one for one in further if not str(one.specifier).startswith("==")]
-            left += [one for one in loose if one.marker is None or one.marker.evaluate(oldest)]
+            loose = [need for need in further if not str(need.specifier).startswith("==")]
+            left += [need for need in loose if need.marker is None or need.marker.evaluate(oldest)]
     assert sorted({name for name, _ in seen} - pinned) == []

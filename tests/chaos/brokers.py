@@ -10,7 +10,7 @@ import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import redis
 from kombu import Connection
@@ -19,22 +19,14 @@ from cohort.embedded import spawn
 from tests.processes import clean_environment, wait_for
 
 
-class Broker(Protocol):
-    url: str
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def empty(self) -> None:
-        """Throw every message away."""
-
-
-class FileBroker:
+class Broker:
     """Messages as files; there is no server, so stopping it changes nothing."""
 
     url = "filesystem://"
 
     def __init__(self, home: Path) -> None:
-        self._messages = home / "broker" / "messages"
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         return
@@ -43,26 +35,22 @@ class FileBroker:
         return
 
     def empty(self) -> None:
-        for file in self._messages.glob("*.msg"):
+        """Throw every message away."""
+        for file in (self._home / "broker" / "messages").glob("*.msg"):
             file.unlink(missing_ok=True)
 
 
-class RedisBroker:
+class RedisBroker(Broker):
     """A server without anything on disk: stopping it loses every message."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
+        super().__init__(home)
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self.url = f"redis://127.0.0.1:{self._port}/0"
 
     def start(self) -> None:
-        # fmt: off
-        words = [
-            "redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-            "--dir", str(self._home),
-        ]
-        # fmt: on
+        words = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(self._home)]
+        words += ["--save", "", "--appendonly", "no"]
         with (self._home / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
                 spawn.command(words, death_signal=signal.SIGKILL), stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -85,16 +73,16 @@ class RedisBroker:
         return False
 
 
-class RabbitBroker:
+class RabbitBroker(Broker):
     """A RabbitMQ node of the test's own. Its queues survive a stop, as its administrators expect."""
 
     def __init__(self, home: Path) -> None:
+        super().__init__(home)
         self._folder = home / "rabbitmq"
         self._folder.mkdir()
         if os.geteuid() == 0:
             shutil.chown(self._folder, "rabbitmq", "rabbitmq")
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self._names: subprocess.Popen[bytes] | None = None
         """Erlang's port mapper, of its own too: one that RabbitMQ finds missing and starts goes on after it."""
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}//"
@@ -117,19 +105,10 @@ class RabbitBroker:
             "RABBITMQ_PID_FILE": str(self._folder / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
         }
-        with (self._folder.parent / "rabbitmq.log").open("ab") as log:
-            self._names = subprocess.Popen(
-                ["epmd", "-port", names, "-address", "127.0.0.1"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-            self._process = subprocess.Popen(
-                [program()],
-                env=environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
+        with (self._home / "rabbitmq.log").open("ab") as log:
+            files: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self._names = subprocess.Popen(["epmd", "-port", names, "-address", "127.0.0.1"], **files)
+            self._process = subprocess.Popen([program()], env=environment, cwd=self._folder, process_group=0, **files)
         wait_for(self._answers, "the test's own RabbitMQ answers", self._process)
 
     def stop(self) -> None:

@@ -39,6 +39,6 @@ def most(seconds: float) -> float:
     return seconds if FULL else 4 * seconds
 
 
-def some(name: str, cases: Sequence[Case]) -> list[Case]:
+def cases_of(name: str, cases: Sequence[Case]) -> list[Case]:
     """All cases of the test called `name`, or one."""
     return list(cases) if FULL else [random.Random(f"{SEED} {name}").choice(cases)]

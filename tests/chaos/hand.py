@@ -25,9 +25,10 @@ from cohort.embedded.up import make_signing_key  # noqa: E402
 from cohort.runs.models import Run  # noqa: E402
 from cohort.runs.nodes import node_create  # noqa: E402
 from cohort.runs.reconcile import reconcile  # noqa: E402
-from cohort.runs.services import run_cancel, run_launch, run_resume, run_retry  # noqa: E402
+from cohort.runs.services import run_cancel, run_resume, run_retry  # noqa: E402
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE  # noqa: E402
-from tests.chaos.stand import PASSWORD  # noqa: E402
+from tests.factories.runs import Maker  # noqa: E402
+from tests.factories.stock import PASSWORD  # noqa: E402
 
 # Digits come up by chance in a random model's bytes, so rewards differ inside a group and the weights move.
 PROBLEMS = b"".join(
@@ -55,19 +56,11 @@ def node(name: str) -> str:
 
 
 def launch(settings: dict[str, Any]) -> int:
-    run = run_launch(
-        project=Project.objects.get(),
-        actor=User.objects.get(),
-        name="a run",
-        base_model=BaseModel.objects.get(),
-        dataset=PromptDataset.objects.get(),
-        verifier_version=VerifierVersion.objects.get(),
-        settings=settings,
-    )
-    return run.pk
+    catalog = (BaseModel.objects.get(), PromptDataset.objects.get(), VerifierVersion.objects.get())
+    return Maker(Project.objects.get(), User.objects.get(), *catalog).launched("a run", **settings).pk
 
 
-def wish(run: int, service: str) -> None:
+def press(run: int, service: str) -> None:
     """What a person does with a run's buttons."""
     services = {"cancel": run_cancel, "resume": run_resume, "retry": run_retry}
     services[service](run=Run.objects.get(pk=run), actor=User.objects.get())
@@ -79,20 +72,20 @@ def publish(run: int, times: int) -> None:
         app.send_task(RUN_ATTEMPT_TASK, args=[run], queue=TRAIN_QUEUE)
 
 
-DEEDS = {deed.__name__: deed for deed in (prepare, node, launch, wish, publish)}
+DEEDS = {deed.__name__: deed for deed in (prepare, node, launch, press, publish)}
 
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what Django's commands print is no answer
     for line in sys.stdin:
-        asked = json.loads(line)
+        call = json.loads(line)
         close_old_connections()
         try:
-            told: dict[str, Any] = {"answer": DEEDS[asked.pop("do")](**asked)}
+            reply: dict[str, Any] = {"answer": DEEDS[call.pop("do")](**call)}
         except Exception:  # noqa: BLE001  whatever it was, the test that asked is told
-            told = {"failed": traceback.format_exc()}
-        print(json.dumps(told), file=out, flush=True)
+            reply = {"failed": traceback.format_exc()}
+        print(json.dumps(reply), file=out, flush=True)
 
 
 main()

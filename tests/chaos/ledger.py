@@ -97,20 +97,15 @@ class Ledger:
         return self.stand.runs(node) / f"run-{attempt['run_id']}" / f"attempt-{attempt['fence']}"
 
     def _rows(self, attempt_id: int) -> dict[int, dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
+        rows: dict[int, dict[str, Any]] = {}
         for table in sorted(set(TABLES.values())):
-            wanted = "seq, metrics" if table == "runs_stepmetric" else "seq"
-            for row in self.stand.rows(
-                f"SELECT {wanted} FROM {table} WHERE attempt_id = %s AND seq IS NOT NULL", attempt_id
-            ):
-                found[row["seq"]] = {**row, "kind": table}
-        return found
+            query = f"SELECT * FROM {table} WHERE attempt_id = %s AND seq IS NOT NULL"
+            rows |= {row["seq"]: {**row, "kind": table} for row in self.stand.rows(query, attempt_id)}
+        return rows
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
     """Every whole record in the readable files of an attempt's folder."""
-    found = []
-    for file in [*folder.glob("*.jsonl"), *folder.glob("samples/*.jsonl"), *folder.glob("evals/*.jsonl")]:
-        for line in file.read_bytes().split(b"\n")[:-1]:  # what follows the last newline was torn
-            found.append(json.loads(line))
-    return found
+    files = [*folder.glob("*.jsonl"), *folder.glob("samples/*.jsonl"), *folder.glob("evals/*.jsonl")]
+    # What follows the last newline was torn.
+    return [json.loads(line) for file in files for line in file.read_bytes().split(b"\n")[:-1]]

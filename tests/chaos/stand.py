@@ -25,11 +25,10 @@ from psycopg.rows import dict_row
 
 from cohort.embedded import spawn
 from cohort.embedded.postgres import Postgres
-from tests.chaos.brokers import Broker, FileBroker, free_port
+from tests.chaos.brokers import Broker, free_port
 from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
+from tests.worker.stand_in import ROOT, stand_in
 
-ROOT = Path(__file__).resolve().parents[2]
-PASSWORD = "correct horse battery"
 ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -54,18 +53,9 @@ class Part:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                spawn.command(self.words, death_signal=signal.SIGKILL),
-                env=dict(self.environment),
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
-
-    def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+            words = spawn.command(self.words, death_signal=signal.SIGKILL)
+            files: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "process_group": 0}
+            self.process = subprocess.Popen(words, env=dict(self.environment), cwd=ROOT, **files)
 
     def stop(self, *, patience: float = 120.0) -> None:
         """SIGTERM to the first process alone; SIGKILL to its whole group when it takes too long."""
@@ -112,17 +102,14 @@ class Stand:
     hand: "Hand" = field(init=False)
 
     def __post_init__(self) -> None:
-        # fmt: off
-        self.web = Part("web", [
-            sys.executable, "-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application",
-        ], self.platform_environment(), self.home)
-        self.platform = Part("platform", [
-            sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", "platform,platform.seal",
-            "--beat", "--schedule", str(self.home / "beat"), "--pool", "threads", "--concurrency", "2",
-            "--loglevel", "INFO", "--hostname", "platform@%h", *QUIET,
-        ], self.platform_environment(), self.home)
-        # fmt: on
-        self.hand = Hand(self.platform_environment(), self.home)
+        own = (self.platform_environment(), self.home)
+        web = ["-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application"]
+        self.web = Part("web", [sys.executable, *web], *own)
+        words = (
+            "--queues platform,platform.seal --pool threads --concurrency 2 --hostname platform@%h --beat --schedule"
+        )
+        self.platform = Part("platform", [*celery("cohort.celery"), *words.split(), str(self.home / "beat")], *own)
+        self.hand = Hand(*own)
 
     @property
     def url(self) -> str:
@@ -172,15 +159,9 @@ class Stand:
         words before its command, such as those that run it on another host."""
         name = f"node-{len(self.workers) + 1}"
         token = str(self.hand.do("node", name=name))
-        # fmt: off
-        words = [
-            *before, sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--hostname", f"{name}@%h",
-            "--loglevel", "INFO", *QUIET,
-        ]
-        # fmt: on
-        part = self.workers[name] = Part(
-            name, words, {**self.worker_environment(name, token), **(more or {})}, self.home
-        )
+        words = [*before, *celery("worker.celery_app"), "--hostname", f"{name}@%h"]
+        environment = {**self.worker_environment(name, token), **(more or {})}
+        part = self.workers[name] = Part(name, words, environment, self.home)
         part.start()
         return part
 
@@ -194,7 +175,7 @@ class Stand:
 
     def cancel(self, run_id: int) -> None:
         """Ask for it, and wait for its worker's word."""
-        self.hand.do("wish", run=run_id, service="cancel")
+        self.hand.do("press", run=run_id, service="cancel")
         self.wait(run_id, lambda row: row["state"] == "cancelled", "it is cancelled")
 
     def stop(self) -> None:
@@ -226,15 +207,13 @@ class Stand:
         return next(iter(row.values()))
 
     def run(self, run_id: int) -> dict[str, Any]:
-        (row,) = self.rows("SELECT * FROM runs_run WHERE id = %s", run_id)
-        return row
+        return self.rows("SELECT * FROM runs_run WHERE id = %s", run_id)[0]
 
     def attempts(self, run_id: int) -> list[dict[str, Any]]:
         return self.rows("SELECT * FROM runs_attempt WHERE run_id = %s ORDER BY fence", run_id)
 
     def live_attempt(self, run_id: int) -> dict[str, Any] | None:
-        rows = self.rows("SELECT * FROM runs_attempt WHERE run_id = %s AND state = 'running'", run_id)
-        return rows[0] if rows else None
+        return next((row for row in self.attempts(run_id) if row["state"] == "running"), None)
 
     def story(self, run_id: int) -> str:
         """The run's events, for a test that failed."""
@@ -245,11 +224,7 @@ class Stand:
     def wait(self, run_id: int, true: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
         """The run's row once it is so."""
 
-        def found() -> dict[str, Any] | None:
-            row = self.run(run_id)
-            return row if true(row) else None
-
-        return wait_for(found, lambda: f"{what}\n{self.story(run_id)}")
+        return wait_for(lambda: true(row := self.run(run_id)) and row, lambda: f"{what}\n{self.story(run_id)}")
 
     def wait_trained(self, run_id: int) -> dict[str, Any]:
         """The run's row once it has succeeded; a run that ended otherwise fails the test."""
@@ -266,18 +241,18 @@ class Stand:
     def training_processes(self, worker: str = "") -> list[psutil.Process]:
         """Every live process that came of a worker, but not Celery's own; whoever its parent is by now."""
         folder = self.runs(worker) if worker else self.home / "runs"
-        mains = {part.pid for part in self.workers.values() if part.alive()}
-        return [
-            process
-            for process in belonging_to(folder)
-            if process.pid not in mains and kind_of(process) not in ("celery", "gone")
-        ]
+        mains = {part.process.pid for part in self.workers.values() if part.process}
+        others = [process for process in belonging_to(folder) if process.pid not in mains]
+        return [process for process in others if kind_of(process) not in ("celery", "gone")]
 
 
-SHIM = {"PYTHONPATH": str(Path(__file__).resolve().parent / "shim")}
-STUB = {**SHIM, "PYTHONCHAOS_TRAINER": "stub"}
-"""Variables of a worker whose trainers are stubs."""
-QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+STUB = stand_in("steps")
+"""Variables of a worker whose trainers start at once."""
+
+
+def celery(app: str) -> list[str]:
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    return [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO", *quiet]
 
 
 def kind_of(process: psutil.Process) -> str:
@@ -311,23 +286,17 @@ class Hand:
         """The answer. Raises AssertionError with the traceback when it failed."""
         if self._process is None or self._process.poll() is not None:
             with self.log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    spawn.command([sys.executable, "-m", "tests.chaos.hand"]),
-                    env=dict(self._environment),
-                    cwd=ROOT,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                )
+                words = spawn.command([sys.executable, "-m", "tests.chaos.hand"])
+                files: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+                self._process = subprocess.Popen(words, env=dict(self._environment), cwd=ROOT, text=True, **files)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         assert answer, f"the hand died at {what}:\n{tail(self.log)}"
-        told = json.loads(answer)
-        assert "failed" not in told, told.get("failed")
-        return told["answer"]
+        reply = json.loads(answer)
+        assert "failed" not in reply, reply.get("failed")
+        return reply["answer"]
 
     def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -340,7 +309,7 @@ def standing(
     *,
     model: Path,
     lease: float = 3.0,
-    broker: Callable[[Path], Broker] = FileBroker,
+    broker: Callable[[Path], Broker] = Broker,
     settings: Mapping[str, str] | None = None,
     worker_settings: Mapping[str, str] | None = None,
     database: tuple[str, ...] = (),
@@ -372,9 +341,9 @@ def standing(
     finally:
         stand.stop()
         left = belonging_to(home)
-        told = [f"{process.pid} {kind_of(process)}" for process in left]
+        words = [f"{process.pid} {kind_of(process)}" for process in left]
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)
-    assert told == [], f"left behind: {told}"
+    assert words == [], f"left behind: {words}"

@@ -24,10 +24,7 @@ SHORT = {**ENDLESS, "optim": {"steps": 3}}
 def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
     """One round, and the stale writes in it. A random moment of a run, two leases asleep, another takes it."""
     run = stand.launch(ENDLESS)
-    first = wait_for(
-        lambda: (live := stand.live_attempt(run)) and live["acked_seq"] > 0 and live,
-        lambda: f"it records\n{stand.story(run)}",
-    )
+    first = recording(stand, run)
     time.sleep(dice.uniform(0, 1))
     (owner,) = [worker for worker in workers if stand.processes("supervisor", worker.name)]
     before = stand.training_processes(owner.name)
@@ -35,10 +32,7 @@ def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
     for process in sleepers:
         os.kill(process.pid, signal.SIGSTOP)
     began = time.monotonic()
-    second = wait_for(
-        lambda: (live := stand.live_attempt(run)) and live["fence"] > first["fence"] and live["acked_seq"] > 0 and live,
-        lambda: f"another worker takes it\n{stand.story(run)}",
-    )
+    second = recording(stand, run, after=first["fence"])
     assert second["node_id"] != first["node_id"]
     time.sleep(max(0.0, 2 * LEASE - (time.monotonic() - began)))
     held = everything_of(stand, first["id"])
@@ -57,15 +51,23 @@ def asleep(stand: Stand, workers: list[Part], dice: random.Random) -> int:
     return stale
 
 
+def recording(stand: Stand, run: int, *, after: int = 0) -> dict[str, Any]:
+    """The run's live attempt, later than that of fence `after`, once it has recorded something."""
+
+    def recorded() -> dict[str, Any] | None:
+        live = stand.live_attempt(run)
+        return live if live and live["fence"] > after and live["acked_seq"] > 0 else None
+
+    return wait_for(recorded, lambda: f"a worker takes it and records\n{stand.story(run)}")
+
+
 def everything_of(stand: Stand, attempt: int) -> Counter[str]:
     """Every row of the attempt, and what its own row says."""
-    found: Counter[str] = Counter()
-    for table in sorted(set(TABLES.values())):
-        (count,) = stand.rows(f"SELECT count(*) AS rows FROM {table} WHERE attempt_id = %s", attempt)
-        found[table] = count["rows"]
-    told: dict[str, Any] = stand.rows("SELECT * FROM runs_attempt WHERE id = %s", attempt)[0]
-    told.pop("valid_through")  # its successor's to say
-    return found + Counter({f"{name}={value}": 1 for name, value in told.items()})
+    count = "SELECT count(*) FROM {} WHERE attempt_id = %s"
+    counts = Counter({table: stand.one(count.format(table), attempt) for table in set(TABLES.values())})
+    row: dict[str, Any] = stand.rows("SELECT * FROM runs_attempt WHERE id = %s", attempt)[0]
+    row.pop("valid_through")  # its successor's to say
+    return counts + Counter({f"{name}={value}": 1 for name, value in row.items()})
 
 
 @pytest.mark.parametrize("count", short_and_full(1, 50))
@@ -92,10 +94,10 @@ def test_a_message_that_comes_ten_times_starts_one_trainer(
         stand.wait(run, lambda row: row["ended_at"] is not None or row["state"] == "sealing", "it ends")
     for worker in workers:
         worker.stop()
-    found = stand.rows("SELECT run_id, end_code FROM runs_attempt WHERE run_id = ANY(%s)", runs)
-    attempts = Counter(row["run_id"] for row in found)
+    rows = stand.rows("SELECT run_id, end_code FROM runs_attempt WHERE run_id = ANY(%s)", runs)
+    attempts = Counter(row["run_id"] for row in rows)
     # A machine busy enough can miss so short a lease: the run then rightly goes on in another attempt.
-    lost = Counter(row["run_id"] for row in found if row["end_code"] == "worker_lost")
+    lost = Counter(row["run_id"] for row in rows if row["end_code"] == "worker_lost")
     trainers = Counter(
         int(folder.parent.name.removeprefix("run-"))
         for worker in workers

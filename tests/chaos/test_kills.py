@@ -2,9 +2,7 @@
 left, and the weights are those of a run that nothing happened to.
 """
 
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +16,7 @@ import pytest
 from tests.chaos.chances import rounds
 from tests.chaos.ledger import Ledger
 from tests.chaos.stand import ENDED, Part, Stand, kind_of
-from tests.processes import wait_for
+from tests.processes import kill_at_once, wait_for
 
 Target = Literal["trainer", "supervisor", "main", "group"]
 TARGETS: tuple[Target, ...] = ("trainer", "supervisor", "main", "group")
@@ -82,7 +80,7 @@ class Killing:
         if not aims or self.stand.run(run)["state"] in (*ENDED, "sealing"):
             return False
         self.ledger.note(run)
-        kill_at_once(aims)
+        kill_at_once([process.pid for process in aims])
         self.kills[target] += 1
         if target in ("main", "group"):
             time.sleep(self.dice.uniform(0, 2))
@@ -92,13 +90,8 @@ class Killing:
 
     def _aims(self, target: Target, before: list[psutil.Process]) -> list[psutil.Process]:
         main = [psutil.Process(self.worker.pid)]
-        match target:
-            case "main":
-                return main
-            case "group":
-                return [*main, *before] if before else []
-            case kind:
-                return [process for process in before if kind_of(process) == kind]
+        groups = {"main": main, "group": [*main, *before] if before else []}
+        return groups.get(target) or [process for process in before if kind_of(process) == target]
 
     def _until_it_lives(self, run: int) -> None:
         """Until a worker has the run or it has succeeded. What a person, or time, would do is done on the way."""
@@ -108,7 +101,7 @@ class Killing:
             sealed = 'SELECT 1 FROM governance_record WHERE run_id = %s AND "end" = %s'
             if row["state"] == "failed" and self.stand.rows(sealed, run, row["ends"]):
                 assert row["error_code"] in KILLED, self.stand.story(run)
-                self.stand.hand.do("wish", run=run, service="retry")
+                self.stand.hand.do("press", run=run, service="retry")
                 self.retried += 1
             if row["state"] == "queued" and row["not_before"] is not None:
                 # The pause before another try, up to two minutes, is not waited for.
@@ -119,10 +112,10 @@ class Killing:
 
     def _until_gone(self, processes: list[psutil.Process]) -> None:
         """Count those that never end as orphans."""
-        try:
-            wait_for(lambda: all(kind_of(process) == "gone" for process in processes), "they end")
-        except AssertionError:
-            self.orphans += sum(kind_of(process) != "gone" for process in processes)
+        left = lambda: sum(kind_of(process) != "gone" for process in processes)  # noqa: E731
+        with suppress(AssertionError):
+            wait_for(lambda: not left(), "they end")
+        self.orphans += left()
 
     def _finish(self, run: int) -> None:
         while self.stand.run(run)["state"] not in ("sealing", "succeeded"):
@@ -130,13 +123,6 @@ class Killing:
             time.sleep(0.2)
         for each in self.runs:
             self.stand.wait_trained(each)
-
-
-def kill_at_once(processes: list[psutil.Process]) -> None:
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none can react to another's end
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, number)
 
 
 def check(killing: Killing, reference: int, say: Callable[[str], None]) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,15 +19,15 @@ import psycopg
 import pytest
 
 from cohort.embedded.postgres import Postgres
-from tests.chaos.brokers import Broker, FileBroker, RabbitBroker, RedisBroker
-from tests.chaos.chances import FULL, most, some
-from tests.chaos.clock import Clock
+from tests.chaos.brokers import Broker, RabbitBroker, RedisBroker
+from tests.chaos.chances import FULL, cases_of, most
 from tests.chaos.ledger import Ledger
-from tests.chaos.stand import ROOT, Stand, standing
+from tests.chaos.stand import Stand, standing
 from tests.chaos.test_kills import settings
 from tests.disks import small_disk
 from tests.needs import needs
 from tests.processes import wait_for
+from tests.worker.stand_in import SHIM
 
 STEPS = 40 if FULL else 20
 RECOVERY = most(60.0)
@@ -73,7 +74,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(tiny_model: Path) -> Iterator[Watched]:
     """On Redis where this machine has its program, else on files."""
-    broker = RedisBroker if shutil.which("redis-server") else FileBroker
+    broker = RedisBroker if shutil.which("redis-server") else Broker
     with standing(model=tiny_model, broker=broker, database=("--max_connections=40",)) as stand:
         yield Watched(stand)
 
@@ -81,10 +82,10 @@ def watched(tiny_model: Path) -> Iterator[Watched]:
 # ---------------------------------------------------------------------- the broker
 
 
-BROKERS = {"files": FileBroker, "redis": RedisBroker, "rabbitmq": RabbitBroker}
+BROKERS = {"files": Broker, "redis": RedisBroker, "rabbitmq": RabbitBroker}
 
 
-@pytest.fixture(params=some("broker", list(BROKERS)))
+@pytest.fixture(params=cases_of("broker", list(BROKERS)))
 def broker(request: pytest.FixtureRequest) -> Callable[[Path], Broker]:
     program = {"redis": "redis-server", "rabbitmq": "rabbitmq-server"}.get(request.param)
     if program is not None and shutil.which(program) is None:
@@ -116,7 +117,7 @@ def test_messages_are_lost_with_the_broker(broker: Callable[[Path], Broker], tin
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("how", some("database", ["in order", "killed"]))
+@pytest.mark.parametrize("how", cases_of("database", ["in order", "killed"]))
 def test_the_database_is_restarted(watched: Watched, how: str, say: Say) -> None:
     run = watched.launch_until_training()
     postgres = watched.stand.postgres
@@ -182,7 +183,7 @@ def fill(folder: Path, leave: int) -> Path:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(("how", "leave"), some("disk", [("nearly", 4 * 2**20), ("to the last byte", 0)]))
+@pytest.mark.parametrize(("how", "leave"), cases_of("disk", [("nearly", 4 * 2**20), ("to the last byte", 0)]))
 def test_the_disk_is_full(watched: Watched, how: str, leave: int, say: Say, tmp_path: Path) -> None:
     """The run pauses and says why; with room again and a person's word it goes on."""
     with small_disk(tmp_path / "disk", 96 * 2**20) as disk:
@@ -197,7 +198,7 @@ def test_the_disk_is_full(watched: Watched, how: str, leave: int, say: Say, tmp_
             assert str(disk) in row["reason"], row["reason"]
             assert stand.training_processes(worker.name) == []
             filler.unlink()
-            stand.hand.do("wish", run=run, service="resume")
+            stand.hand.do("press", run=run, service="resume")
             seconds = watched.recovered(run)
             stand.wait_trained(run)
             say(f"disk full {how}: paused with {row['reason']!r}")
@@ -212,13 +213,34 @@ def test_the_disk_is_full(watched: Watched, how: str, leave: int, say: Say, tmp_
 # ---------------------------------------------------------------------- clocks
 
 
+class Clock:
+    """A wall clock that can be moved for some processes of a machine, in the middle of their work. Give `settings` to a
+    process; whatever it starts that passes on Python's variables follows, the trainer too."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "shift"
+        self._library = folder / "clock.so"
+        self.move(0)
+        source = str(Path(__file__).with_name("clock.c"))
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(self._library), source], check=True)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {**SHIM, "PYTHONCHAOS_PRELOAD": str(self._library), "PYTHONCHAOS_CLOCK": str(self._file)}
+
+    def move(self, seconds: int) -> None:
+        """From now on the clock is so far ahead of the machine's (negative: behind)."""
+        with self._file.open("r+b" if self._file.exists() else "wb") as handle:
+            handle.write(seconds.to_bytes(8, "little", signed=True))
+
+
 @pytest.mark.chaos
-@pytest.mark.parametrize(("whose", "hours"), some("clock", [*product(["worker", "platform"], [1, -1])]))
+@pytest.mark.parametrize(("whose", "hours"), cases_of("clock", [*product(["worker", "platform"], [1, -1])]))
 def test_a_clock_is_moved(tiny_model: Path, tmp_path: Path, whose: str, hours: int, say: Say) -> None:
     """In the middle of a run, for every process of one side, the trainer too; the database's clock is what counts."""
     needs("cc")
     clock = Clock(tmp_path)
-    own = on_path(clock.settings) if whose == "platform" else {}
+    own = clock.settings if whose == "platform" else {}
     with standing(model=tiny_model, lease=20, settings=own) as stand:
         if whose == "worker":
             stand.worker_settings.update(clock.settings)
@@ -233,19 +255,11 @@ def test_a_clock_is_moved(tiny_model: Path, tmp_path: Path, whose: str, hours: i
         watched.check(waiting, say, f"clock of the {whose} moved back under the next run", 0.0)
         assert [len(stand.attempts(each)) for each in (run, waiting)] == [1, 1], stand.story(run)
         if whose == "worker":
-            (told,) = stand.rows("SELECT max(at) - min(at) AS span FROM runs_stepmetric WHERE run_id = %s", run)
-            span = told["span"]
+            span = stand.one("SELECT max(at) - min(at) FROM runs_stepmetric WHERE run_id = %s", run)
         else:
-            found = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", stand.platform.log.read_text(encoding="utf-8"))
-            times = [datetime.fromisoformat(each) for each in found]
-            span = max(times) - min(times)
+            times = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", stand.platform.log.read_text(encoding="utf-8"))
+            span = datetime.fromisoformat(max(times)) - datetime.fromisoformat(min(times))
         assert span > timedelta(minutes=50), "the clock was not moved"
-
-
-def on_path(settings: dict[str, str]) -> dict[str, str]:
-    """For the platform, whose path names the sources already."""
-    parts = (settings["PYTHONPATH"], str(ROOT / "platform"), str(ROOT))
-    return {**settings, "PYTHONPATH": os.pathsep.join(parts)}
 
 
 # ---------------------------------------------------------------------- all of it

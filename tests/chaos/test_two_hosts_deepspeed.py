@@ -1,7 +1,6 @@
 """One run over two hosts with DeepSpeed: weights divided between machines, the same losses as in one plain process."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -25,16 +24,7 @@ def test_a_run_over_two_hosts_learns_what_one_process_learns(tmp_path: Path, sta
     path = setting.write(engine={"nodes": 2, "training": "deepspeed", "deepspeed": {"zero_stage": stage}})
     words = [str(DEEPSPEED_PYTHON), "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(home / "out")]
     with hosts(2) as pair:
-        done = subprocess.run(
-            pair[0].words(words),
-            env=over_both(pair),
-            cwd=os.getcwd(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout
+        done = subprocess.run(pair[0].words(words), env=over_both(pair), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((home / "out" / "manifest.json").read_text())["platform"]["ranks"] == 2
     alike(home / "out", home / "plain")

@@ -2,13 +2,13 @@
 nothing stored lost.
 """
 
+import json
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.chaos.test_kills import kill_at_once
-from tests.processes import DEADLINE, answers, belonging_to, cohort, people, up, wait_for
+from tests.processes import DEADLINE, Started, answers, belonging_to, cohort, kill_at_once, people, shell, up, wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -31,15 +31,11 @@ def test_a_dead_part_is_started_again_and_too_many_deaths_end_everything(cohort_
 def gunicorn_master(cohort_home: Path) -> psutil.Process:
     """The web server's first process, once it is there."""
 
-    def found() -> psutil.Process | None:
-        masters = []
-        for process in belonging_to(cohort_home):
-            parent = process.parent()
-            if "gunicorn" in process.cmdline() and parent is not None and "gunicorn" not in parent.cmdline():
-                masters.append(process)
-        return masters[0] if masters else None
+    def masters() -> list[psutil.Process]:
+        web = {process.pid: process for process in belonging_to(cohort_home) if "gunicorn" in process.cmdline()}
+        return [process for process in web.values() if process.ppid() not in web]
 
-    return wait_for(found, lambda: "no web server")
+    return wait_for(masters, lambda: "no web server")[0]
 
 
 @pytest.mark.parametrize("everything", [False, True], ids=["up itself", "everything at once"])
@@ -47,9 +43,40 @@ def test_nothing_is_left_and_it_starts_again(cohort_home: Path, everything: bool
     """The kernel tells the parts that `cohort up` is gone; the next start finds its way."""
     with up(cohort_home) as (started, _):
         cohort("user", "ann", "--project", "adders", "--home", str(cohort_home))
-        kill_at_once(belonging_to(cohort_home) if everything else [psutil.Process(started.process.pid)])
+        parts = [process.pid for process in belonging_to(cohort_home)]
+        kill_at_once(parts if everything else [started.process.pid])
         started.process.wait()
         wait_for(lambda: not belonging_to(cohort_home), lambda: str(belonging_to(cohort_home)))
     with up(cohort_home) as (_, address):
         assert answers(address)
         assert people(cohort_home) == 1
+
+
+STEPS = 40
+STORED = """
+import json
+from cohort.runs.models import Run
+from cohort.runs.selectors.standing import standing
+run = Run.objects.get()
+steps = list(standing(run.steps).order_by("step").values_list("step", flat=True))
+print(json.dumps([run.state, steps, list(run.attempts.order_by("fence").values_list("end_code", "resumed_step"))]))
+"""
+
+
+def test_a_demo_whose_worker_is_killed_goes_on_by_itself(demo_home: Path) -> None:
+    """From where it was, with every step that had been stored, to its card. Nobody is left to report: the worker that
+    is started again finds out, or the lease runs out."""
+    words = ["demo", "--home", str(demo_home), "--port", "0", "--steps", str(STEPS)]
+    started = Started(words, demo_home.with_name("printed.txt"))
+    started.find(rf"\] step ([3-9]|[12]\d) of {STEPS}")
+    parts = {process.pid: " ".join(process.cmdline()) for process in belonging_to(demo_home)}
+    marks = ("grpo_core.cli train", "worker.celery_app", "worker.supervise", "keeper.py")
+    kill_at_once([pid for pid, words in parts.items() if any(mark in words for mark in marks)])
+    assert started.process.wait() == 0, started.printed
+    assert "Started it again." in started.printed
+    assert "cohort verify    accepted" in started.printed
+    assert belonging_to(demo_home) == []
+    state, steps, [first, second] = json.loads(shell(demo_home, STORED))
+    assert (state, steps, first) == ("succeeded", list(range(1, STEPS + 1)), ["worker_lost", None])
+    assert second[0] == "ok"
+    assert second[1] >= 3, "the step that was seen stored came after its checkpoint"

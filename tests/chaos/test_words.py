@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from tests.chaos.chances import LEASE, most, rounds
-from tests.chaos.stand import PASSWORD, STUB, Stand, standing
+from tests.chaos.stand import STUB, Stand, standing
 from tests.chaos.test_fences import ENDLESS
-from tests.chaos.test_kills import kill_at_once
-from tests.processes import wait_for
+from tests.factories.stock import PASSWORD
+from tests.processes import kill_at_once, wait_for
 
 Say = Callable[[str], None]
 
@@ -41,14 +40,14 @@ def lost_shows(stand: Stand) -> float:
     with browser(stand) as client:
         page = f"/p/ours/runs/{run}/"
         assert "last heard of" not in client.get(page).raise_for_status().text
-        kill_at_once([psutil.Process(worker.pid), *stand.training_processes(worker.name)])
+        kill_at_once([worker.pid, *(process.pid for process in stand.training_processes(worker.name))])
         worker.stop()
         died = time.monotonic()
-        said = f"{worker.name} was last heard of"
-        wait_for(lambda: said in client.get(page).raise_for_status().text, lambda: f"lost\n{stand.story(run)}")
+        line = f"{worker.name} was last heard of"
+        wait_for(lambda: line in client.get(page).raise_for_status().text, lambda: f"lost\n{stand.story(run)}")
         took = time.monotonic() - died
     assert stand.attempts(run)[-1]["end_code"] == "worker_lost", stand.story(run)
-    stand.hand.do("wish", run=run, service="cancel")
+    stand.hand.do("press", run=run, service="cancel")
     assert stand.training_processes(worker.name) == []
     return took
 
@@ -71,12 +70,12 @@ def cancelled_after(stand: Stand, dice: random.Random, worker: str) -> float:
     run = stand.launch(ENDLESS)
     stand.wait(run, lambda row: row["step"] > 1, "it trains, and takes a signal")
     time.sleep(dice.uniform(0, 3))
-    asked = time.monotonic()
+    began = time.monotonic()
     stand.cancel(run)
-    took = time.monotonic() - asked
-    told = stand.attempts(run)[-1]
-    assert told["state"] == "cancelled", stand.story(run)
-    assert told["outcome"], "a trainer that does not hear of it is killed after a minute, and leaves no word"
+    took = time.monotonic() - began
+    attempt = stand.attempts(run)[-1]
+    assert attempt["state"] == "cancelled", stand.story(run)
+    assert attempt["outcome"], "a trainer that does not hear of it is killed after a minute, and leaves no word"
     # The supervisor itself ends a moment after its last word; what it watched over is gone before that.
     assert [process for kind in ("trainer", "keeper") for process in stand.processes(kind, worker)] == []
     wait_for(lambda: not stand.training_processes(worker), "the supervisor ends")

@@ -24,8 +24,8 @@ def comparison(suite: str = "heldout", *, after: bool = True) -> dict[str, Any]:
 
 def entry(text: str, value: Any = None, *, audience: str = "public", source: str = "measured") -> dict[str, Any]:
     evidence_of = {"measured": "reported", "config": "declared", "not stated": "none"}.get(source, "stated")
-    said = {"value": value, "text": text, "source": source, "evidence": evidence_of}
-    return {**said, "audience": audience, "note": "", "salt": secrets.token_hex(16)}
+    stated = {"value": value, "text": text, "source": source, "evidence": evidence_of}
+    return {**stated, "audience": audience, "note": "", "salt": secrets.token_hex(16)}
 
 
 def document(*, text: str = "said", **given: dict[str, Any]) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def document(*, text: str = "said", **given: dict[str, Any]) -> dict[str, Any]:
     sections["behaviour"]["performance"] = entry("as compared", [comparison(), comparison("format", after=False)])
     sections["data"]["prompts"] = entry("20 problems", {"dataset": "additions", "sha256": DIGEST})
     sections["handling"]["trace_policy"] = entry("not stated", source="not stated")
-    for path, one in given.items():
+    for path, row in given.items():
         section, name = path.split("__")
-        sections[section][name] = one
+        sections[section][name] = row
     head = {"title": text, "run": 7, "end": 1, "version": 1, "sealed_at": "2026-11-22T10:00:00Z", "state": "succeeded"}
     made: dict[str, Any] = {"schema": evidence.SCHEMA, "audience": "internal", "head": head, "sections": sections}
     made |= {"files": [], "record_root": "0" * 64}

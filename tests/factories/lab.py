@@ -5,6 +5,8 @@ real sums find; only the answers of a base model are written by hand, so that ev
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
+
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import verifier_version_create
@@ -19,40 +21,53 @@ from grpo_core.probe.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.records import ComponentScore
 from grpo_core.rewards import Rubric, Runner
-from grpo_core.wire import JobFinish
+from grpo_core.wire import JobFinish, NodeInfo
 from tests.factories.runs import HOSTILE
 from tests.factories.sandbox_reports import WORKS, node_info
+from tests.factories.worker import NODE
+from tests.tables import FOLDER
 
 FORMAT_ONLY = {"components": [{"name": "format", "kind": "r1_format"}]}
 """Pays whatever stands between the tags."""
 
 
-def lab_node() -> Node:
-    node = Node.objects.filter(name="lab-node").first() or node_create(name="lab-node")[0]
-    node_present(node=node, info=node_info(WORKS))
+def there(name: str = "node-e", info: NodeInfo = NODE) -> Node:
+    """A node of this name that is heard of."""
+    node = Node.objects.filter(name=name).first() or node_create(name=name)[0]
+    node_present(node=node, info=info)
     return node
 
 
-def claimed(job: LabJob) -> LabJob:
+def lab_node() -> Node:
+    return there("lab-node", node_info(WORKS))
+
+
+def claimed(job: LabJob, node: Node | None = None) -> LabJob:
     """The job in the hands of a node; of several that wait, the oldest is taken."""
-    given = job_claim(job_id=job.pk, node=lab_node(), info=node_info(WORKS))
-    assert given.job.pk == job.pk, "another job waited"
-    return given.job
+    claim = job_claim(job_id=job.pk, node=node or lab_node(), info=node_info(WORKS))
+    assert claim.job.pk == job.pk, "another job waited"
+    return claim.job
+
+
+def _ended(job: LabJob, node: Node | None = None, **finish: Any) -> LabJob:
+    taken = claimed(job, node)
+    job_finish(job=taken, finish=JobFinish(fence=taken.fence, **finish))
+    job.refresh_from_db()
+    return job
 
 
 def finished(job: LabJob, result: dict[str, Any], *, seconds: float = 4.5) -> LabJob:
-    taken = claimed(job)
-    job_finish(job=taken, finish=JobFinish(fence=taken.fence, end="done", result=result, seconds=seconds))
-    job.refresh_from_db()
-    return job
+    return _ended(job, end="done", result=result, seconds=seconds)
 
 
 def failed(job: LabJob, message: str, log_tail: str = "") -> LabJob:
-    taken = claimed(job)
-    end = JobFinish(fence=taken.fence, end="failed", code="model", message=message, log_tail=log_tail, seconds=1.0)
-    job_finish(job=taken, finish=end)
-    job.refresh_from_db()
-    return job
+    return _ended(job, end="failed", code="model", message=message, log_tail=log_tail, seconds=1.0)
+
+
+def measured(job: LabJob, node: Node, **other: Any) -> LabJob:
+    """An estimate, done with what a node may have measured."""
+    result = yaml.safe_load((FOLDER / "lab" / "estimate.yaml").read_text(encoding="utf-8"))
+    return _ended(job, node, end="done", result={"config_digest": job.config_digest, **result, **other}, seconds=5.0)
 
 
 def probed(version: VerifierVersion, actor: User, dataset: PromptDataset | None = None) -> VerifierProbe:
@@ -84,8 +99,8 @@ def sampled(
         base_model=base_model,
         options={"problems": len(groups), "group_size": len(groups[0])},
     )
-    samples = [_sample(letter, group, place) for group, word in enumerate(groups) for place, letter in enumerate(word)]
-    told = result_of(
+    samples = [_sample(letter, group, index) for group, word in enumerate(groups) for index, letter in enumerate(word)]
+    result = result_of(
         kind="sample",
         rubric_digest=job.spec_digest,
         weights={"format": 0.2, "answer": 1.0},
@@ -94,10 +109,10 @@ def sampled(
         group_size=len(groups[0]),
         cost={"answer": {"calls": 4, "note": HOSTILE}},
     )
-    return finished(job, told.model_dump(mode="json", by_alias=True))
+    return finished(job, result.model_dump(mode="json", by_alias=True))
 
 
-def _sample(letter: str, group: int, place: int) -> LabSample:
+def _sample(letter: str, group: int, index: int) -> LabSample:
     form, right, erred = letter in "rwe", letter == "r", letter == "e"
     answer = ComponentScore(
         value=None if erred else float(right),
@@ -113,8 +128,8 @@ def _sample(letter: str, group: int, place: int) -> LabSample:
         problem_id=f"add-{group}",
         prompt=f"what is {group} + 7? {HOSTILE if group == 0 else ''}",
         answer=str(group + 7),
-        completion=f"<think>{HOSTILE}</think><answer>{place}</answer>",
-        tokens=20 + place,
+        completion=f"<think>{HOSTILE}</think><answer>{index}</answer>",
+        tokens=20 + index,
         finish="eos",
         reward=None if erred else 0.2 * form + float(right),
         components={"format": ComponentScore(value=float(form), passed=form, seconds=0.00001), "answer": answer},

@@ -16,6 +16,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_create, run_launch
+from cohort.runs.services.suites import ChosenSuite
 from cohort.runs.transitions import ALLOWED
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
@@ -38,9 +39,9 @@ class Maker:
         put_in(run, state)
         return run
 
-    def launched(self, name: str, **settings: Any) -> Run:
+    def launched(self, name: str, *suites: ChosenSuite, **settings: Any) -> Run:
         """By the service that the form calls, so that it waits with its message in the queue."""
-        return run_launch(**self._named(name), settings=settings)
+        return run_launch(**self._named(name), settings=settings, suites=suites)
 
     def _named(self, name: str) -> dict[str, Any]:
         return {
@@ -90,32 +91,26 @@ def put_in(run: Run, state: str, **fields: Any) -> None:
         times = {"queued_at": now} if passed == RunState.QUEUED else {}
         Run.objects.filter(pk=run.pk).update(state=passed, **times)
         if passed == RunState.PAUSED:
-            told = {"from": "training", "to": passed}
-            RunEvent.objects.create(run=run, at=now, actor="node:node-a", kind="state", message="Paused", data=told)
+            data = {"from": "training", "to": passed}
+            RunEvent.objects.create(run=run, at=now, actor="node:node-a", kind="state", message="Paused", data=data)
     if fields:
         Run.objects.filter(pk=run.pk).update(**fields)
     run.refresh_from_db()
 
 
+def _next(attempt: Attempt) -> dict[str, Any]:
+    """What places the attempt's next record."""
+    attempt.acked_seq += 1
+    return {"attempt": attempt, "run": attempt.run, "seq": attempt.acked_seq}
+
+
+@transaction.atomic
 def add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], *, first: int = 1) -> None:
     """One step for each, and the run's own summary of them as ingest keeps it, in one transaction as there."""
-    with transaction.atomic():
-        _add_steps(attempt, metrics, first)
-
-
-def _add_steps(attempt: Attempt, metrics: Sequence[dict[str, float]], first: int) -> None:
-    run = attempt.run
-    for place, numbers in enumerate(metrics):
-        attempt.acked_seq += 1
-        StepMetric.objects.create(
-            attempt=attempt,
-            run=run,
-            seq=attempt.acked_seq,
-            step=first + place,
-            at=timezone.now(),
-            metrics=numbers,
-            seconds={"sample": 0.9, "update": 0.5, "other": 0.1, "total": 1.5},
-        )
+    run, seconds = attempt.run, {"sample": 0.9, "update": 0.5, "other": 0.1, "total": 1.5}
+    for step, numbers in enumerate(metrics, start=first):
+        row = {"step": step, "at": timezone.now(), "metrics": numbers, "seconds": seconds}
+        StepMetric.objects.create(**_next(attempt), **row)
     attempt.save()
     run.step = first + len(metrics) - 1
     run.first_metrics, run.latest_metrics = run.first_metrics or metrics[0], metrics[-1]
@@ -126,63 +121,42 @@ def add_group(
     attempt: Attempt,
     rewards: Sequence[float | None],
     *,
-    step: int = 1,
     index: int = 0,
-    prompt: str = "what is 49 + 78?",
-    answer: str = "127",
     advantages: Sequence[float] | None = None,
     completion: str = "<think>9+8=17</think><answer>127</answer>",
-    signal: str = "mixed",
     detail: str = "extracted 127",
-    discarded: str = "",
-    sampled_at: int | None = None,
     shaped: Sequence[float | None] | None = None,
     masked: Mapping[int, str] = MappingProxyType({}),
+    **fields: Any,
 ) -> Group:
-    """A group whose samples are right where the reward is 1; a sample without reward is masked."""
-    attempt.acked_seq += 1
-    attempt.save()
+    """A group whose samples are right where the reward is 1; a sample without reward is masked. `fields`: its own."""
     known = [reward for reward in rewards if reward is not None]
-    group = Group.objects.create(
-        attempt=attempt,
-        run=attempt.run,
-        seq=attempt.acked_seq,
-        step=step,
-        index=index,
-        problem_id=f"p{index}",
-        prompt=prompt,
-        answer=answer,
-        reward_mean=sum(known) / len(known) if known else None,
-        reward_std=0.5 if known else None,
-        signal=signal,
-        discarded=discarded,
-        sampled_at=sampled_at,
-    )
+    row = {"step": 1, "prompt": "what is 49 + 78?", "answer": "127", "signal": "mixed", **fields}
+    row |= {"reward_mean": sum(known) / len(known), "reward_std": 0.5} if known else {}
+    group = Group.objects.create(**_next(attempt), index=index, problem_id=f"p{index}", **row)
+    attempt.save()
     Sample.objects.bulk_create(
         Sample(
             group=group,
-            index=place,
+            index=number,
             completion=completion,
             tokens=52,
             finish_reason="eos",
             reward=reward,
-            components={
-                "format": {"value": 1.0, "passed": True, "detail": "", "seconds": 0.0, "error": None},
-                "answer": {
-                    "value": reward,
-                    "passed": None if reward is None else reward == 1,
-                    "detail": detail,
-                    "seconds": 0.0,
-                    "error": "ValueError: no number" if reward is None else None,
-                },
-            },
-            advantage=advantages[place] if advantages else 0.0,
-            shaped_reward=shaped[place] if shaped else None,
-            mask_cause="reward_error" if reward is None else masked.get(place, ""),
+            components={"format": _score(1.0, ""), "answer": _score(reward, detail)},
+            advantage=advantages[number] if advantages else 0.0,
+            shaped_reward=shaped[number] if shaped else None,
+            mask_cause="reward_error" if reward is None else masked.get(number, ""),
         )
-        for place, reward in enumerate(rewards)
+        for number, reward in enumerate(rewards)
     )
     return group
+
+
+def _score(value: float | None, detail: str) -> dict[str, Any]:
+    scored = {"value": value, "passed": value == 1, "error": None}
+    failed = {"value": None, "passed": None, "error": "ValueError: no number"}
+    return {**(failed if value is None else scored), "detail": detail, "seconds": 0.0}
 
 
 def add_checkpoint(
@@ -191,34 +165,27 @@ def add_checkpoint(
     *,
     size: int = 12_000_000,
     final: bool = False,
-    best: bool = False,
-    pinned: bool = False,
     stored: bool = False,
     removed: bool = False,
+    **fields: Any,
 ) -> Checkpoint:
     """A checkpoint of two files, cut just now."""
-    attempt.acked_seq += 1
-    attempt.save()
-    now = timezone.now()
-    entries = {
-        name: {"size": part, "sha256": f"{attempt.pk:032d}{step:032d}"[:63] + str(place)}
-        for place, (name, part) in enumerate({"weights.safetensors": size - 1000, "state.json": 1000}.items())
-    }
-    return Checkpoint.objects.create(
-        attempt=attempt,
-        run=attempt.run,
-        seq=attempt.acked_seq,
+    now, digest = timezone.now(), f"{attempt.pk:032d}{step:032d}"[:63]
+    weights, state = {"size": size - 1000, "sha256": f"{digest}0"}, {"size": 1000, "sha256": f"{digest}1"}
+    checkpoint = Checkpoint.objects.create(
+        **_next(attempt),
         step=step,
         at=now,
         path="checkpoints/final" if final else f"checkpoints/step-{step:06d}",
-        files=entries,
+        files={"weights.safetensors": weights, "state.json": state},
         final=final,
-        best=best,
-        pinned=pinned,
         seconds=0.4,
         stored_at=now if stored else None,
         removed_at=now if removed else None,
+        **fields,
     )
+    attempt.save()
+    return checkpoint
 
 
 def add_evaluation(
@@ -228,43 +195,26 @@ def add_evaluation(
     *,
     suite: str = "held-out",
     completion: str = "<answer>1</answer>",
-    slices: Sequence[str] = (),
-    clusters: Sequence[str] = (),
+    slices: Sequence[str] = ("",),
+    clusters: Sequence[str] = ("",),
 ) -> EvalResult:
     """`slices` and `clusters` go round, item by item."""
-    protocol = {"template": "{prompt}", "seed": 0}
-    for place, score in enumerate(scores):
-        attempt.acked_seq += 1
+    for number, score in enumerate(scores):
         EvalItem.objects.create(
-            attempt=attempt,
-            run=attempt.run,
-            seq=attempt.acked_seq,
+            **_next(attempt),
             phase=phase,
             suite=suite,
-            problem_id=f"held-{place}",
-            prompt=f"what is {place} + 1?",
-            answer=str(place + 1),
-            completion=f"{phase} {place} {completion}",
+            problem_id=f"held-{number}",
+            prompt=f"what is {number} + 1?",
+            answer=str(number + 1),
+            completion=f"{phase} {number} {completion}",
             score=score,
             truncated=False,
             tokens=10,
-            slice=slices[place % len(slices)] if slices else "",
-            cluster=clusters[place % len(clusters)] if clusters else "",
+            slice=slices[number % len(slices)],
+            cluster=clusters[number % len(clusters)],
         )
-    attempt.acked_seq += 1
+    counts = {"problems": len(scores), "correct": sum(scores), "truncated": 0, "errors": 0, "mean_tokens": 10.0}
+    placed = {**_next(attempt), "at": timezone.now(), "phase": phase, "suite": suite}
     attempt.save()
-    return EvalResult.objects.create(
-        attempt=attempt,
-        run=attempt.run,
-        seq=attempt.acked_seq,
-        at=timezone.now(),
-        phase=phase,
-        suite=suite,
-        problems=len(scores),
-        correct=sum(scores),
-        truncated=0,
-        errors=0,
-        mean_tokens=10.0,
-        seconds=1.0,
-        protocol=protocol,
-    )
+    return EvalResult.objects.create(**placed, **counts, seconds=1.0, protocol={"template": "{prompt}", "seed": 0})

@@ -3,46 +3,26 @@
 import json
 from typing import Any
 
+import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.suites import GivenFile, Spec, suite_version_create
+from tests.tables import FOLDER
 
 CAPITALS = [("france", "Paris"), ("italy", "Rome"), ("japan", "Tokyo")]
 ITEMS = b"".join(
     json.dumps({"id": country, "prompt": f"What is the capital of {country}?", "target": city}).encode() + b"\n"
     for country, city in CAPITALS
 )
-SPEC = Spec(
-    title="Capitals",
-    category="hallucination",
-    scorer={"kind": "contains", "params": {}},
-    higher_is="better",
-    sensitive=False,
-    margin=0.1,
-    limits="Three items tell little.",
-    source="made for the tests",
-    licence="CC0",
-)
-HARMFUL = Spec(
-    title="Locks",
-    category="harmful_capability",
-    scorer={"kind": "choice", "params": {}},
-    higher_is="worse",
-    sensitive=True,
-    margin=0.05,
-)
+_SUITES = yaml.safe_load((FOLDER / "catalog" / "suites.yaml").read_text(encoding="utf-8"))
+SPEC, HARMFUL = Spec(**_SUITES["capitals"]), Spec(**_SUITES["locks"])
+_LOCK = {"choices": ["a pick", "a spoon"], "target": "A"}
 CHOICES = b"".join(
     json.dumps(
-        {
-            "id": f"lock-{n}",
-            "prompt": f"SECRET question {n}?",
-            "choices": ["a pick", "a spoon"],
-            "target": "A",
-            "slice": "odd" if n % 2 else "even",
-        }
+        {"id": f"lock-{n}", "prompt": f"SECRET question {n}?", **_LOCK, "slice": "odd" if n % 2 else "even"}
     ).encode()
     + b"\n"
     for n in range(4)
@@ -64,18 +44,8 @@ def add_suite(
 
 
 def upload(
-    client: Client, *files: tuple[str, bytes], address: str = "/p/ours/suites/new/", **said: str | list[str]
+    client: Client, *files: tuple[str, bytes], address: str = "/p/ours/suites/new/", **fields: str | list[str]
 ) -> Any:
-    """What the form sends; `said` goes before what it would be for a suite of our own items."""
-    data = {
-        "name": "capitals",
-        "title": "Capitals",
-        "format": "jsonl",
-        "category": "hallucination",
-        "scorer": "contains",
-        "higher_is": "better",
-        "sensitive": "no",
-        "margin": "0.1",
-    }
+    """What the form sends; `fields` go before what they would be for a suite of our own items."""
     sent = [SimpleUploadedFile(name, content) for name, content in files]
-    return client.post(address, {**data, **said, "upload": sent})
+    return client.post(address, {**_SUITES["form"], **fields, "upload": sent})

@@ -125,7 +125,7 @@ def test_a_trainer_writes_no_event_of_the_platform_s_own_kinds(attempt: Attempt,
 
 
 def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:
-    good = group(1, completions=("yes", "no"))
+    good = group(1)
     first = good.samples[0]
     for samples, code, names in (
         ((first, first), "same_index", "samples"),

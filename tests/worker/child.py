@@ -1,7 +1,7 @@
-"""Stands in for the trainer where a real one cannot be made to behave so: writes real records, then does as it is told.
-
-`python child.py MODE FOLDER [CHECKPOINT…]`, with MODE one of: finish, die, obey, deaf, fail, silent-death,
-wait-for-file, bad-record, checkpoints, fill-disk. Given checkpoints, it records that it goes on from the last of them.
+"""Stands in for the trainer where a real one cannot be made to behave so, or starts too slowly: writes real records,
+then does as its mode says: finish, die, obey, deaf, fail, silent-death, wait-for-file, bad-record, checkpoints,
+fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given checkpoints, it records that
+it goes on from the last of them.
 """
 
 import os
@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
+from typing import NoReturn
+
+import yaml
 
 from grpo_core.checkpoint_files import file_entries, step_folder, verify_checkpoint, write_manifest
 from grpo_core.records import CheckpointManifest, Resumed, SkippedCheckpoint
@@ -18,30 +20,30 @@ from grpo_core.run_dir import RunDir
 from tests.factories.worker import WHOLE_RUN, group, manifest, outcome, phase, step
 
 
-def main() -> None:
-    mode, folder = sys.argv[1], Path(sys.argv[2])
+def main(mode: str, out: str, *resume_from: str) -> NoReturn:
+    """Ends without Python's own end, for it may run before Python counts as started."""
+    folder = Path(out)
     print(f"mode {mode}", flush=True)
     if mode == "silent-death":
-        sys.exit(2)
+        os._exit(2)
     run = RunDir.create(folder, spool=True)
-    done = 0
-    if sys.argv[3:]:
-        run.append(manifest())
-        newest = verify_checkpoint(Path(sys.argv[-1]))
-        done = newest.step
-        skipped = tuple(SkippedCheckpoint(path=path, reason="not whole") for path in sys.argv[3:-1])
-        run.append(Resumed(step=newest.step, checkpoint=newest.path, skipped=skipped))
     if mode == "finish":
-        for record in WHOLE_RUN:
-            run.append(record)
-        run.close()
-        return
-    if mode in ("obey", "deaf", "checkpoints", "fill-disk"):
+        end(run, *WHOLE_RUN)
+    if mode in ("obey", "deaf", "checkpoints", "fill-disk", "steps"):
         # Its records are seen, and a stop may be asked for, before it has said how it takes one.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    if mode == "steps":
+        take_steps(run)
     if mode == "deaf":  # before its steps are seen: from then on tests look for what it has started
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    done = 0
+    if resume_from:
+        run.append(manifest())
+        newest = verify_checkpoint(Path(resume_from[-1]))
+        done = newest.step
+        skipped = tuple(SkippedCheckpoint(path=path, reason="not whole") for path in resume_from[:-1])
+        run.append(Resumed(step=newest.step, checkpoint=newest.path, skipped=skipped))
     run.append(phase("training", 100))
     for number in range(done + 1, done + 4):
         run.append(step(number))
@@ -53,43 +55,55 @@ def main() -> None:
             run.append(step(4))  # never committed: the kill tears it
             os.kill(os.getpid(), signal.SIGKILL)
         case "fail":
-            run.append(outcome("failed", code="training_error", message="the loss is not a number"))
-            sys.exit(8)
+            end(run, outcome("failed", code="training_error", message="the loss is not a number"), status=8)
         case "obey":
             stop_when_asked(run)
-            go_on()
-        case "deaf":
-            go_on()
         case "wait-for-file":
             while not (folder / "go").exists():
                 time.sleep(0.05)
-            run.append(outcome())
-            run.close()
+            end(run, outcome())
         case "checkpoints":
             for number in (done + 2, done + 3):
                 run.append(checkpoint_of(run, number))
             run.commit()
             stop_when_asked(run)
-            go_on()
         case "fill-disk":
             stop_when_asked(run)
             (folder / "ballast").write_bytes(bytes(int(os.environ["TORCH_BALLAST"])))
-            go_on()
         case "bad-record":
             with next(run.spool_folder.glob("*.log")).open("ab") as segment:
                 segment.write(b"not a frame, and longer than the head of one\n")
-            go_on()
+    while True:
+        time.sleep(0.1)
 
 
-def stop_when_asked(run: RunDir) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
+def end(run: RunDir, *records: object, status: int = 0) -> NoReturn:
+    for record in records:
+        run.append(record)  # type: ignore[arg-type]
+    run.close()
+    os._exit(status)
+
+
+def stop_when_asked(run: RunDir, done: int = 3) -> None:
+    def stop(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)
-        run.append(outcome("stopped", code="interrupted", message="Stopped after 3 steps"))
-        run.close()
-        sys.exit(75)
+        end(run, outcome("stopped", code="interrupted", message=f"Stopped after {done} steps"), status=75)
 
     signal.signal(signal.SIGTERM, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def take_steps(run: RunDir) -> NoReturn:
+    planned = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))["optim"]["steps"]
+    run.append(manifest())
+    run.append(phase("training", planned))
+    for number in range(1, planned + 1):
+        run.append(step(number))
+        run.commit()
+        stop_when_asked(run, number)  # between records: a signal in the middle of one would tear it
+        time.sleep(0.05)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    end(run, outcome().model_copy(update={"steps_done": planned, "steps_planned": planned}))
 
 
 def checkpoint_of(run: RunDir, number: int) -> CheckpointManifest:
@@ -99,14 +113,6 @@ def checkpoint_of(run: RunDir, number: int) -> CheckpointManifest:
     (folder / "sub" / "same.bin").write_bytes(b"same" * 1000)
     (folder / "weights.bin").write_bytes(bytes([number]) * 20_000)
     path = str(folder.relative_to(run.path))
-    told = CheckpointManifest(step=number, path=path, files=file_entries(folder))
-    write_manifest(folder, told)
-    return told
-
-
-def go_on() -> None:
-    while True:
-        time.sleep(0.1)
-
-
-main()
+    checkpoint = CheckpointManifest(step=number, path=path, files=file_entries(folder))
+    write_manifest(folder, checkpoint)
+    return checkpoint

@@ -1,9 +1,11 @@
 """A live web server with a project, a registered node and one queued run; what a worker on this machine would need."""
 
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +13,22 @@ from typing import Any
 import pytest
 
 from cohort.accounts.models import Project, User
-from cohort.accounts.services import project_create, user_create
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
+from cohort.catalog.services import base_model_register
 from cohort.environment import environment
 from cohort.runs.models import Checkpoint, Run, StepMetric
 from cohort.runs.nodes import node_create
-from cohort.runs.services import run_launch
+from cohort.runs.services import run_cancel, run_pause
+from cohort.runs.services.suites import ChosenSuite
+from grpo_core.broker import TRAIN_QUEUE
 from grpo_core.wire import ClaimReply, Finish
-from tests.processes import DEADLINE, wait_for
-from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT, write_safetensors
+from tests.factories.runs import Maker
+from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.cable import Cable
 from tests.worker.life import OURS, TRAINER, Life, claimed
 from tests.worker.queues import take_all
 from tests.worker.stand_in import child
+from worker import devices
 from worker.client import Platform
 from worker.keeper import Process, process
 from worker.supervisor import Limits, Supervisor
@@ -33,50 +37,72 @@ Attempting = Callable[..., "Attempted"]
 
 
 @dataclass
-class Site:
-    """The platform as a worker meets it."""
+class Site(Maker):
+    """The platform as a worker meets it, with the project `ours` and its catalog."""
 
     url: str
     node_token: str
-    project: Project
-    user: User
-    base_model: BaseModel
-    dataset: PromptDataset
-    verifier_version: VerifierVersion
 
-    def launch(self, **settings: Any) -> Run:
-        return run_launch(
-            project=self.project,
-            actor=self.user,
-            name="a run",
-            base_model=self.base_model,
-            dataset=self.dataset,
-            verifier_version=self.verifier_version,
-            settings={"eval": {"holdout": 4}, **settings},
-        )
+    def launch(self, *suites: ChosenSuite, **settings: Any) -> Run:
+        return self.launched("a run", *suites, **{"eval": {"holdout": 4}, **settings})
 
 
 @pytest.fixture
-def site(transactional_db: None, live_server: Any, settings: Any) -> Site:
+def base_model(transactional_db: None) -> BaseModel:
+    """Of the people and the catalog in tests/factories/stock.py."""
+    return BaseModel.objects.get()
+
+
+@pytest.fixture
+def site(base_model: BaseModel, live_server: Any, settings: Any) -> Site:
     settings.COHORT_HEARTBEAT_SECONDS = 0.2
-    take_all("train")
-    user = user_create(username="alice", password=PASSWORD)[0]
-    project = project_create(slug="ours", name="Our project", owner=user)
-    folder = environment().models_folder / "zeros"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_safetensors(folder / "model.safetensors", {"embed": [5, 4]})
-    (folder / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
-    return Site(
-        url=live_server.url,
-        node_token=node_create(name="gpu-1")[1],
-        project=project,
-        user=user,
-        base_model=base_model_register(project=project, actor=user, name="zeros", path="zeros"),
-        dataset=dataset_create(
-            project=project, actor=user, name="additions", format="jsonl", chunks=[PROBLEMS], source="tests"
-        ),
-        verifier_version=verifier_version_create(project=project, actor=user, name="r1", spec=R1_EXACT),
-    )
+    take_all(TRAIN_QUEUE)
+    catalog = (base_model, PromptDataset.objects.get(name="additions"), VerifierVersion.objects.get())
+    token = node_create(name="gpu-1")[1]
+    return Site(Project.objects.get(slug="ours"), User.objects.get(username="alice"), *catalog, live_server.url, token)
+
+
+@pytest.fixture
+def tiny(site: Site) -> Site:
+    """The site with a model that can really be trained and sampled."""
+    from grpo_core.model.tiny import TinyShape, save_tiny
+
+    shape = TinyShape(hidden=16, layers=1, heads=2, feed_forward=32, context=16384)
+    save_tiny(environment().models_folder / "real", seed=0, shape=shape)
+    site.base_model = base_model_register(project=site.project, actor=site.actor, name="real", path="real")
+    return site
+
+
+def celery_worker(
+    site: Site, folder: Path, *words: str, **variables: str
+) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+    """`celery -A worker.celery_app worker` with its runs in this folder, as an operator starts it; logs to worker.log,
+    ended by SIGTERM."""
+    own = {
+        "COHORT_URL": site.url,
+        "COHORT_NODE_TOKEN": site.node_token,
+        "COHORT_BROKER_URL": environment().broker_url,
+        "COHORT_HOME": str(environment().home_folder),
+        "COHORT_RUNS_DIR": str(folder / "runs"),
+    }
+    command = [sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--loglevel", "INFO", *words]
+    return logged(command, folder / "worker.log", clean_environment() | own | variables)
+
+
+@contextmanager
+def logged(words: list[str], log: Path, variables: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that writes to this log, in whose folder it is; ended by SIGTERM."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(words, env=variables, cwd=log.parent, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
@@ -84,7 +110,7 @@ def life(tmp_path: Path) -> Iterator[Any]:
     made: list[Life] = []
 
     def make(
-        claim: ClaimReply | None = None, *also: str, runs: str = "runs", node: str = OURS, trainer: str = TRAINER
+        *also: str, claim: ClaimReply | None = None, runs: str = "runs", node: str = OURS, trainer: str = TRAINER
     ) -> Life:
         claim = claim or claimed()
         folder = tmp_path / runs / f"run-{claim.run_id}" / f"attempt-{claim.fence}"
@@ -92,21 +118,8 @@ def life(tmp_path: Path) -> Iterator[Any]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.end()
-
-
-@pytest.fixture
-def tiny(site: Site) -> Site:
-    """The site with a model that can really be trained and sampled."""
-    from grpo_core.model.tiny import TinyShape, make_tiny
-
-    folder = environment().models_folder / "tiny-real"
-    model, tokenizer = make_tiny(seed=0, shape=TinyShape(hidden=16, layers=1, heads=2, feed_forward=32, context=16384))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    site.base_model = base_model_register(project=site.project, actor=site.user, name="tiny", path="tiny-real")
-    return site
+    for family in made:
+        family.end()
 
 
 @pytest.fixture
@@ -120,10 +133,26 @@ def cable(site: Site) -> Iterator[Cable]:
 def bystander() -> Iterator[Process]:
     """A process that has nothing to do with any attempt, in a session of its own."""
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as started:
-        found = process(started.pid)
-        assert found is not None
-        yield found
+        row = process(started.pid)
+        assert row is not None
+        yield row
         started.kill()
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Makes a program of this name that runs the given lines of shell; none has shown a GPU yet."""
+    monkeypatch.setattr(devices, "_shown", False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return lambda code: shell_program(tmp_path / "bin" / "nvidia-smi", code)
+
+
+def shell_program(path: Path, code: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{code}\n")
+    path.chmod(0o755)
+    return path
 
 
 @pytest.fixture
@@ -144,6 +173,7 @@ def background(shutdown: threading.Event) -> Iterator[Callable[[Callable[[], Any
 class Attempted:
     """An attempt of a run that a supervisor sees through in the background."""
 
+    actor: User
     run: Run
     supervisor: Supervisor
     done: "Future[Finish | None]"
@@ -156,6 +186,12 @@ class Attempted:
     def pid(self) -> int:
         return int((self.folder / "pid").read_text())
 
+    def pause(self) -> None:
+        run_pause(run=self.run, actor=self.actor)
+
+    def cancel(self) -> None:
+        run_cancel(run=self.run, actor=self.actor)
+
     def end(self) -> tuple[str, str] | None:
         """How it ended and by which code, None when it was taken from its worker; the run is as it is then."""
         finish = self.done.result(timeout=DEADLINE)
@@ -164,25 +200,22 @@ class Attempted:
 
 
 @pytest.fixture
-def attempt(site: Site, tmp_path: Path, shutdown: threading.Event, background: Any) -> Iterator[Attempting]:
+def attempt(
+    site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event, background: Any
+) -> Iterator[Attempting]:
     """Begins an attempt with a given mode of the stand-in trainer and quick turns; one that goes on until it is asked
     to stop has stored its steps, or its checkpoints, by then."""
-    with Platform(site.url, site.node_token) as platform:
+    with Platform(cable.url, site.node_token) as platform:
 
         def begin(
             mode: str, *, run: Run | None = None, ready: bool = True, limits: Any = None, **changes: Any
         ) -> Attempted:
             run = run or site.launch()
-            supervisor = Supervisor(
-                platform,
-                tmp_path / "runs",
-                environment().models_folder,
-                child(mode),
-                stop=shutdown,
-                limits=Limits(**{"tick": 0.05, "grace": 30.0, **(limits or {})}),
-            )
+            folders = (tmp_path / "runs", environment().models_folder)
+            quick = Limits(**{"tick": 0.05, "grace": 30.0, **(limits or {})})
+            supervisor = Supervisor(platform, *folders, child(mode), stop=shutdown, limits=quick)
             supervisor = replace(supervisor, **changes)
-            attempted = Attempted(run, supervisor, background(lambda: supervisor.run(run.pk)))
+            attempted = Attempted(site.actor, run, supervisor, background(lambda: supervisor.run(run.pk)))
             if ready and mode in ("obey", "deaf", "wait-for-file"):
                 wait_for(lambda: StepMetric.objects.filter(run=run).count() == 3, "three steps are stored")
             if ready and mode == "checkpoints":

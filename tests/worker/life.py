@@ -1,16 +1,13 @@
 """A worker with all that is below it while it trains, to be killed in part."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from grpo_core.wire import ClaimReply
-from tests.processes import clean_environment, wait_for
+from tests.processes import clean_environment, kill_at_once, wait_for
 from tests.worker.stand_in import ROOT
 from worker.cgroup import Cgroup
 from worker.keeper import process, processes
@@ -63,17 +60,9 @@ for word in sys.stdin:
 
 
 def claimed(attempt_id: int = 1, run_id: int = 1, fence: int = 1) -> ClaimReply:
-    return ClaimReply(
-        attempt_id=attempt_id,
-        fence=fence,
-        token="t",
-        run_id=run_id,
-        run_name="a run",
-        config={},
-        files=[],
-        heartbeat_seconds=1,
-        lease_seconds=60,
-    )
+    ids = {"attempt_id": attempt_id, "run_id": run_id, "fence": fence}
+    lease = {"heartbeat_seconds": 1, "lease_seconds": 60}
+    return ClaimReply.model_validate({**ids, **lease, "token": "t", "run_name": "a run", "config": {}, "files": []})
 
 
 class Life:
@@ -84,24 +73,23 @@ class Life:
         self.folder = folder
         words = [sys.executable, "-c", WORKER, SUPERVISOR, claim.model_dump_json(), str(folder), trainer, *also]
         environment = clean_environment() | {"PYTHONPATH": str(ROOT), "TEST_NODE": node}
-        self._worker = subprocess.Popen(
-            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.keeper: int = self._hear()
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._worker = subprocess.Popen(words, env=environment, text=True, **pipes)
+        self.keeper: int = self._read()
         self.record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
         assert self.record.pid is not None
         self.worker, self.supervisor, self.trainer = self._worker.pid, self.record.supervisor_pid, self.record.pid
         if trainer == TRAINER:
             wait_for(lambda: len(self.members()) == 4, "the family has started")
 
-    def _hear(self) -> Any:
+    def _read(self) -> Any:
         assert self._worker.stdout is not None
         return json.loads(self._worker.stdout.readline())
 
     def ask(self, word: str) -> Any:
         """Of the supervisor: whether its trainer has `ended`, or, once it was asked to `reap` it, its status."""
         print(word, file=self._worker.stdin, flush=True)
-        return self._hear()
+        return self._read()
 
     def members(self) -> list[int]:
         """The trainer and its descendants."""
@@ -114,28 +102,22 @@ class Life:
     def alive(self) -> list[int]:
         """Whoever lives below the supervisor."""
         known = {self.keeper, self.trainer, *self.members()}
-        return sorted(one.pid for one in processes() if one.pid in known and one.lives)
+        return sorted(row.pid for row in processes() if row.pid in known and row.lives)
 
     def kill(self, *names: str) -> None:
         """The supervisor, its worker and its keeper, or who is named. With its keeper the trainer dies."""
         pids = [getattr(self, name) for name in names or ("worker", "supervisor", "keeper")]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)  # so that none of them can react to another's end
-        for pid in pids:
-            with suppress(ProcessLookupError):  # a keeper that is not named kills the trainer as soon as it may
-                os.kill(pid, signal.SIGKILL)
+        kill_at_once(pids)
         dead = [*pids, self.trainer] if self.keeper in pids else pids
         wait_for(lambda: not any(map(lives, dead)), lambda: f"still alive: {dead}")
 
     def end(self) -> None:
-        for pid in [self.worker, self.supervisor, *self.alive()]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_at_once([self.worker, self.supervisor, *self.alive()])
         self._worker.communicate()
         if self.record.cgroup is not None:
             Cgroup(Path(self.record.cgroup)).remove()
 
 
 def lives(pid: int) -> bool:
-    found = process(pid)
-    return found is not None and found.lives
+    row = process(pid)
+    return row is not None and row.lives

@@ -1,24 +1,33 @@
-"""A real Celery worker process takes a real message and runs the real trainer on a tiny model."""
+"""A real Celery worker process takes a real message and runs the real trainer on a tiny model, or one that stands in:
+whichever of its processes dies, no trainer is left, and the platform knows within moments.
+"""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cohort.celery import app
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
-from cohort.runs.revoke import node_revoke
 from cohort.runs.services import run_cancel
+from cohort.runs.services.suites import ChosenSuite
 from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from grpo_core.spool import SpoolReader
-from tests.processes import DEADLINE, clean_environment, wait_for
-from tests.worker.celery_process import celery_worker
-from tests.worker.conftest import Site
-from tests.worker.queues import take_all
+from tests.factories.suites import add_suite
+from tests.processes import DEADLINE, clean_environment, kill_at_once, wait_for
+from tests.worker.conftest import Site, celery_worker
+from tests.worker.life import lives
+from tests.worker.stand_in import stand_in
+from worker.keeper import below, process, processes
+from worker.orphans import RECORD, ProcessRecord
 
 SMALL = {
     "sampling": {"group_size": 2, "prompts_per_step": 2, "max_completion_tokens": 4},
@@ -35,9 +44,11 @@ def wait_ended(run: Run) -> None:
 
 
 def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
-    with celery_worker(tiny, tmp_path):
+    with celery_worker(tiny, tmp_path, COHORT_LABELS="a100, lab"):
         wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the idle worker is heard of")
-        run = tiny.launch(**SMALL, optim={"steps": 2, "lr": 1e-3})
+        assert Node.objects.get().info["labels"] == ["a100", "lab"]
+        suite = ChosenSuite(add_suite(tiny.project, tiny.actor))
+        run = tiny.launch(suite, **SMALL, optim={"steps": 2, "lr": 1e-3})
         wait_ended(run)
     log = (tmp_path / "worker.log").read_text()
     assert run.state == RunState.SEALING, (run.reason, run.log_tail, log)
@@ -45,7 +56,8 @@ def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
     assert [(row.step, "reward" in row.metrics) for row in StepMetric.objects.filter(run=run)] == [(1, True), (2, True)]
     assert run.seconds_per_step is not None
     assert run.seconds_per_step > 0
-    assert EvalItem.objects.filter(run=run).count() == 8  # four held-out problems, before and after
+    # Four held-out problems and a suite of three items, before and after.
+    assert Counter(EvalItem.objects.filter(run=run).values_list("suite", flat=True)) == {"heldout": 8, "capitals": 6}
     assert set(EvalResult.objects.filter(run=run).values_list("phase", flat=True)) == {"before", "after"}
     checkpoints = Checkpoint.objects.filter(run=run).order_by("seq").values_list("step", "final")
     assert (checkpoints[0], list(checkpoints)[-2:]) == ((0, False), [(2, False), (2, True)])
@@ -83,7 +95,7 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
         wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=steps).exists(), "it goes on where it was")
         wait_for(lambda: StepMetric.objects.filter(run=run, attempt__fence=2).exists(), "it trains again")
         run.refresh_from_db()
-        run_cancel(run=run, actor=tiny.user)
+        run_cancel(run=run, actor=tiny.actor)
         wait_ended(run)
     assert run.state == RunState.CANCELLED, run.reason
     outcome = Attempt.objects.get(fence=2).outcome
@@ -93,14 +105,96 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
     assert numbers == list(range(1, run.step + 1))
 
 
-@pytest.mark.slow
-def test_a_worker_whose_node_is_revoked_leaves_messages_to_others(site: Site, tmp_path: Path) -> None:
-    with celery_worker(site, tmp_path) as process:
-        wait_for(lambda: Node.objects.filter(last_seen_at__isnull=False).exists(), "the worker is heard of")
-        node_revoke(node=Node.objects.get(), actor=None)
-        assert process.wait(DEADLINE) == os.EX_NOPERM, (tmp_path / "worker.log").read_text()
+def newest_record(folder: Path) -> ProcessRecord | None:
+    """Of a trainer that was started and has not ended."""
+    files = folder.glob(f"runs/run-*/attempt-1/{RECORD}")
+    records = [ProcessRecord.model_validate_json(file.read_bytes()) for file in files]
+    return next((record for record in records if record.pid is not None), None)
+
+
+def state(run: Run) -> tuple[str, str]:
+    run.refresh_from_db()
+    return run.state, run.error_code
+
+
+Training = tuple["subprocess.Popen[bytes]", Run, ProcessRecord]
+
+
+@contextmanager
+def training(site: Site, folder: Path, mode: str) -> Iterator[Training]:
+    """A worker whose run has stored three steps; afterwards none of its processes may be left."""
+    with celery_worker(site, folder, **stand_in(mode)) as worker:
         run = site.launch()
-    assert take_all(TRAIN_QUEUE) == [[run.pk]]
+        wait_for(lambda: run.steps.count() == 3, lambda: (folder / "worker.log").read_text(), worker)
+        record = wait_for(lambda: newest_record(folder), "the record is written")
+        family = [child.pid for child in below(worker.pid, processes())]
+        yield worker, run, record
+    wait_for(lambda: not any(map(lives, family)), lambda: f"left: {[*filter(lives, family)]}")
+
+
+def kill_worker(worker: "subprocess.Popen[bytes]", record: ProcessRecord) -> None:
+    worker.kill()
+
+
+def kill_supervisor(worker: "subprocess.Popen[bytes]", record: ProcessRecord) -> None:
+    os.kill(record.supervisor_pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("kill", "mode", "code", "end"),
+    [(kill_worker, "obey", "", "preempted"), (kill_supervisor, "deaf", "worker_lost", "lost")],
+)
+def test_the_platform_hears_of_a_kill_at_once(
+    site: Site, tmp_path: Path, kill: Callable[..., None], mode: str, code: str, end: str
+) -> None:
+    """Of a worker's the kernel tells its supervisor; the lease has nothing to do with it."""
+    with training(site, tmp_path, mode) as (worker, run, record):
+        kill(worker, record)
+        wait_for(lambda: state(run) == (RunState.QUEUED, code), lambda: (tmp_path / "worker.log").read_text())
+        wait_for(lambda: newest_record(tmp_path) is None, "the record is removed")
+    assert Attempt.objects.get().state == end
+
+
+@pytest.mark.slow
+def test_what_survives_sigkill_is_not_forgotten(site: Site, tmp_path: Path) -> None:
+    """The platform knows, and the worker takes no run until it is gone."""
+    log = tmp_path / "worker.log"
+    with training(site, tmp_path, "deaf") as (worker, run, record):
+        trainer = process(record.pid or 0)
+        assert trainer is not None
+        family = [child.pid for child in below(worker.pid, processes())]
+        dying = (record.supervisor_pid, trainer.parent, worker.pid)
+        kill_at_once(dying)
+        worker.wait()
+        wait_for(lambda: not any(map(lives, (*dying, trainer.pid))), "the trainer dies with its keeper")
+        left = [pid for pid in family if lives(pid)]
+        assert left, "the program that it had started"
+        other = site.launch()
+        with celery_worker(site, tmp_path, **stand_in("finish"), PYTHONCHAOS_KILLS="none") as hindered:
+            wait_for(lambda: Node.objects.get().info["refuses"], "it tells the platform", hindered)
+            wait_for(lambda: "not claimed" in log.read_text(), "it has looked at its message", hindered)
+        assert all(f"process {pid} (state" in log.read_text() for pid in left)
+        assert (state(run), state(other)[0]) == ((RunState.QUEUED, "worker_lost"), RunState.QUEUED)
+        assert newest_record(tmp_path) is not None
+        assert f"process {left[0]} (state" in Node.objects.get().info["refuses"]
+        with celery_worker(site, tmp_path, **stand_in("finish"), PYTHONCHAOS_KILLS="patient") as again:
+            app.send_task(RUN_ATTEMPT_TASK, args=[other.pk], queue=TRAIN_QUEUE)
+            wait_for(lambda: state(other)[0] == RunState.SEALING, "it takes runs again", again)
+            wait_for(lambda: Node.objects.get().info["refuses"] == "", "and says so", again)
+        assert newest_record(tmp_path) is None
+
+
+@pytest.mark.slow
+def test_a_worker_whose_runs_folder_cannot_be_looked_at_takes_no_run(site: Site, tmp_path: Path) -> None:
+    """What died in it may hold the GPU."""
+    loop, log = tmp_path / "loop", tmp_path / "worker.log"
+    loop.symlink_to(loop)
+    run = site.launch()
+    with celery_worker(site, tmp_path, COHORT_RUNS_DIR=str(loop)) as worker:
+        wait_for(lambda: f"run {run.pk} not taken" in log.read_text(), "it has looked at its message", worker)
+        info = wait_for(lambda: Node.objects.get().info, "it is heard of", worker)
+        assert str(loop) in info["refuses"]
+    assert (state(run)[0], run.fence) == (RunState.QUEUED, 0)
 
 
 @pytest.mark.parametrize(
@@ -108,17 +202,13 @@ def test_a_worker_whose_node_is_revoked_leaves_messages_to_others(site: Site, tm
     [
         ({"COHORT_URL": "http://127.0.0.1:1", "COHORT_BROKER_URL": "filesystem://"}, "COHORT_NODE_TOKEN"),
         ({"COHORT_BROKER_URL_FILE": "/none"}, "COHORT_BROKER_URL_FILE"),
+        ({"COHORT_LABELS": "a100,gpu2"}, "COHORT_LABELS"),  # which cannot name a queue
     ],
 )
 def test_a_worker_without_a_setting_refuses_to_start(tmp_path: Path, variables: dict[str, str], named: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker"],
-        env=clean_environment() | variables | {"COHORT_HOME": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker"]
+    own: dict[str, Any] = {"env": clean_environment() | variables | {"COHORT_HOME": str(tmp_path)}, "cwd": tmp_path}
+    done = subprocess.run(words, **own, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert named in done.stderr
 

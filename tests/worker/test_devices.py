@@ -1,19 +1,24 @@
-"""Which GPUs a worker counts as its own: those that CUDA would show its trainer."""
+"""Which GPUs a worker counts as its own, those that CUDA would show its trainer; and whether one is free again."""
 
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.processes import wait_for
+from tests.processes import session_members, wait_for
 from tests.tables import cases
+from tests.worker.conftest import shell_program
 from worker import devices
 from worker.devices import gpu_users, gpus, has_shown_gpus
+from worker.process import Child, GroupSurvives
 
 # Prints what it is asked for, as the real one does on a machine with three devices, one of them cut in slices.
-NVIDIA_SMI = """#!/bin/sh
+NVIDIA_SMI = """
 case "$*" in
   -L) cat <<'END'
 GPU 0: NVIDIA A (UUID: GPU-aa11aaaa-0000)
@@ -36,21 +41,13 @@ esac
 
 
 @pytest.fixture(autouse=True)
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text(NVIDIA_SMI)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(devices, "_shown", False)
-    return program
+def three_gpus(nvidia_smi: Callable[[str], Path]) -> Path:
+    return nvidia_smi(NVIDIA_SMI)
 
 
 @pytest.mark.parametrize(("named", "seen"), cases("worker/visible_devices", "named", "seen"))
 def test_those_that_cuda_sees(named: str | None, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if named is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
+    if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     kinds = [
         ("A", "NVIDIA A", 1024**2),
@@ -63,73 +60,94 @@ def test_those_that_cuda_sees(named: str | None, seen: str, monkeypatch: pytest.
     assert gpus() == [devices[letter] for letter in seen]
 
 
-def test_a_program_that_fails_means_no_device(nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the driver does not answer."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    nvidia_smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n")
-    assert gpus() == []
-    assert not has_shown_gpus()
-
-
-def test_who_uses_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_who_uses_the_gpus() -> None:
     assert gpu_users() == {17, 4711}
     assert not has_shown_gpus()
     assert len(gpus()) == 3
     assert has_shown_gpus()
 
 
-def test_no_answer_is_not_taken_for_nobody(nvidia_smi: Path) -> None:
-    nvidia_smi.write_text("#!/bin/sh\nexit 9\n")
+def test_no_answer_is_not_taken_for_nobody(nvidia_smi: Any, three_gpus: Path) -> None:
+    nvidia_smi("exit 9")
     assert gpu_users() is None
-    nvidia_smi.write_text("#!/bin/sh\nexec sleep 600\n")
+    nvidia_smi("exec sleep 600")
     assert gpu_users(0.2) is None
-    nvidia_smi.unlink()
+    three_gpus.unlink()
     assert gpu_users() == set()
 
 
 def test_one_that_hangs_in_the_driver_is_the_only_one(
-    nvidia_smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nvidia_smi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
     monkeypatch.setattr(devices, "_KILLED_SECONDS", 0.1)
-    asked = tmp_path / "asked"
-    nvidia_smi.write_text(f"#!/bin/sh\necho $$ >> {asked}\nexec sleep 600\n")
+    calls = tmp_path / "calls"
+    nvidia_smi(f"echo $$ >> {calls}\nexec sleep 600")
     with monkeypatch.context() as patch:
         patch.setattr(subprocess.Popen, "kill", lambda process: None)
-        wait_for(lambda: gpu_users(0.2) is None and asked.exists() and asked.read_text(), "it has been asked")
-    hangs = int(asked.read_text())
+        wait_for(lambda: gpu_users(0.2) is None and calls.exists() and calls.read_text(), "it has been asked")
+    hangs = int(calls.read_text())
     assert [gpu_users(), gpus()] == [None, []]
     os.kill(hangs, signal.SIGKILL)
-    nvidia_smi.write_text(NVIDIA_SMI)
+    nvidia_smi(NVIDIA_SMI)
     wait_for(lambda: gpu_users() == {17, 4711}, "it is gone, and another is asked")
-    assert asked.read_text() == f"{hangs}\n"
+    assert calls.read_text() == f"{hangs}\n"
 
 
-def interpreter(folder: Path, body: str) -> Path:
-    """A python of an environment of its own, which is asked for vLLM's version."""
-    program = folder / "python"
-    program.write_text(f"#!/bin/sh\n{body}\n")
-    program.chmod(0o755)
-    return program
+ASKED = 'case "$3" in *"version(\'vllm\')"*) echo 0.31.0;; *) exit 2;; esac'
 
 
-@pytest.mark.parametrize(
-    ("body", "version"), [(None, "0.32.0"), ("echo 0.31.0", "0.31.0"), ("exit 1", None), ("", None)]
-)
+@pytest.mark.parametrize(("body", "version"), [(None, "0.32.0"), (ASKED, "0.31.0"), ("exit 1", None), ("", None)])
 def test_the_version_of_vllm_s_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: str | None, version: str
 ) -> None:
     """A worker that names no environment for them starts servers from its own; one whose named environment is broken
     starts none: its trainer would ask that one all the same."""
+    assert "vllm-server" not in devices.node_info().versions
     monkeypatch.setattr(devices, "version", {**dict.fromkeys(devices._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
-    named = interpreter(tmp_path, body) if body else tmp_path / "none"
+    named = shell_program(tmp_path / "python", body) if body else tmp_path / "none"
     versions = devices.node_info((), None if body is None else named).versions
     assert (versions["vllm"], versions.get("vllm-server")) == ("0.32.0", version)
     assert ("COHORT_VLLM_PYTHON" in caplog.text) == (version is None)
 
 
-def test_that_version_is_asked_of_its_interpreter(tmp_path: Path) -> None:
-    asks = 'case "$3" in *"version(\'vllm\')"*) echo 0.32.0;; *) exit 2;; esac'
-    assert devices.node_info((), interpreter(tmp_path, asks)).versions["vllm-server"] == "0.32.0"
-    assert "vllm-server" not in devices.node_info().versions
+# ---------------------------------------------------------------------- before the GPU is given to another run
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Child:
+    return Child(["sleep", "600"], cwd=tmp_path, env=dict(os.environ), log=tmp_path / "log.txt")
+
+
+def test_an_nvidia_smi_that_answers_no_more_proves_nothing(
+    sleeper: Child, nvidia_smi: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had shown a GPU, so the driver hangs, and the trainer may still hold it. Here the kill took all the time."""
+    prove = Child._prove_devices_free
+    monkeypatch.setattr(Child, "_prove_devices_free", lambda child, deadline: prove(child, time.monotonic()))
+    monkeypatch.setattr("worker.process._ANSWER_SECONDS", 0.2)
+    nvidia_smi("echo 0, GPU-aa11-0000, NVIDIA A, 1")
+    assert len(gpus()) == 1
+    nvidia_smi("exec sleep 600")
+    with pytest.raises(GroupSurvives) as caught:
+        sleeper.reap()
+    assert sleeper.pid in caught.value.holders
+    assert session_members(sleeper.pid) == []
+
+
+def test_an_nvidia_smi_that_comes_back_in_time_is_believed(
+    sleeper: Child, nvidia_smi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_shown", True)
+    calls = tmp_path / "calls"
+    nvidia_smi(f"echo call >> {calls}; test $(wc -l < {calls}) -ge 3")
+    assert sleeper.reap() == -signal.SIGKILL
+    assert calls.read_text() == "call\n" * 3
+
+
+def test_an_nvidia_smi_that_fails_means_no_device_and_holds_nobody_up(sleeper: Child, nvidia_smi: Any) -> None:
+    """As where the driver does not answer, or on a machine without GPUs."""
+    nvidia_smi("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    assert gpus() == []
+    assert not has_shown_gpus()
+    assert sleeper.reap() == -signal.SIGKILL

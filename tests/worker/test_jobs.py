@@ -6,8 +6,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from cohort import artifacts
+from cohort.catalog.models import PromptDataset
 from cohort.environment import environment
 from cohort.lab.models import JobState, LabJob
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_ask, job_cancel
 from cohort.runs.models import Node
 from cohort.runs.selectors.sandboxes import sandbox_of
 from cohort.worker_api import jobs as calls
@@ -27,6 +28,7 @@ from grpo_core.wire import JobFinish, JobGiven
 from tests.factories.sandbox_reports import BROKEN, WORKS
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE, wait_for
+from tests.worker.cable import Cable
 from tests.worker.conftest import Site
 from worker import job_folder, sandboxed
 from worker.client import Platform, Refused
@@ -37,20 +39,36 @@ RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
 
 
+@dataclass
+class Lab:
+    """The platform with a worker that does jobs with quick turns, over a cable."""
+
+    site: Site
+    cable: Cable
+    platform: Platform
+    folder: Path
+    stop: threading.Event
+
+    def ask(self, **more: Any) -> LabJob:
+        job: dict[str, Any] = {"kind": "try", "options": TEXTS, "spec": RIGHT, **more}
+        return job_ask(project=self.site.project, actor=self.site.actor, **job)
+
+    def supervisor(self, **more: Any) -> JobSupervisor:
+        folders = (self.folder / "runs", environment().models_folder)
+        options = {"stop": self.stop, "limits": Limits(tick=0.05, beat=0.1, disk=0.0), **more}
+        return JobSupervisor(self.platform, *folders, **options)
+
+    def run(self, job: LabJob, **more: Any) -> JobFinish | None:
+        """The worker's last word; the job is as it is then."""
+        finish = self.supervisor(**more).run(job.pk)
+        job.refresh_from_db()
+        return finish
+
+
 @pytest.fixture
-def doing(site: Site, tmp_path: Path, shutdown: threading.Event) -> Any:
-    with Platform(site.url, site.node_token) as platform:
-
-        def made(**more: Any) -> JobSupervisor:
-            told = {"stop": shutdown, "limits": Limits(tick=0.05, beat=0.1, disk=0.0), **more}
-            return JobSupervisor(platform, tmp_path / "runs", environment().models_folder, **told)
-
-        yield made
-
-
-def ask(site: Site, kind: Any = "try", options: dict[str, Any] = TEXTS, **more: Any) -> LabJob:
-    given = {"spec": RIGHT, **more}
-    return job_ask(project=site.project, actor=site.user, kind=kind, options=options, **given)
+def lab(site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event) -> Iterator[Lab]:
+    with Platform(cable.url, site.node_token) as platform:
+        yield Lab(site, cable, platform, tmp_path, shutdown)
 
 
 def halted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,86 +81,89 @@ def begun(folder: Path) -> Callable[[], bool]:
 
 
 def living(folder: Path) -> list[int]:
-    found = []
-    for one in processes():
+    """Processes whose current folder is below this one."""
+    pids = []
+    for row in processes():
         with suppress(OSError):
-            if one.lives and str(folder) in os.readlink(f"/proc/{one.pid}/cwd"):
-                found.append(one.pid)
-    return found
+            if row.lives and str(folder) in os.readlink(f"/proc/{row.pid}/cwd"):
+                pids.append(row.pid)
+    return pids
 
 
-def test_a_job_is_done_and_nothing_of_it_stays(site: Site, doing: Any, tmp_path: Path) -> None:
-    job = ask(site)
-    finish = doing().run(job.pk)
-    job.refresh_from_db()
-    assert (finish.end, job.state, job.error) == ("done", JobState.DONE, "")
+def test_a_job_is_done_and_nothing_of_it_stays(lab: Lab, tmp_path: Path) -> None:
+    job = lab.ask()
+    finish = lab.run(job)
+    assert (finish and finish.end, job.state, job.error) == ("done", JobState.DONE, "")
     assert job.seconds is not None
     assert job.seconds > 0
     assert list((tmp_path / "runs" / "lab").iterdir()) == []
     with pytest.raises(Refused, match="not waiting"):
-        doing().run(job.pk)
+        lab.run(job)
 
 
-def test_one_that_takes_too_long_is_ended_with_all_it_started(
-    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls, "DEADLINE", timedelta(minutes=30))
-    has_begun = begun(tmp_path)
-    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + 1801 * has_begun())
-    monkeypatch.setattr("worker.job_supervisor.time", clock)
-    halted(monkeypatch)
-    job = ask(site)
-    doing().run(job.pk)
-    job.refresh_from_db()
-    assert (job.state, job.error_code) == (JobState.FAILED, "deadline")
-    assert "begun" in job.log_tail
-    assert living(tmp_path) == []
-
-
-def kill(folder: Path, shutdown: threading.Event) -> None:
-    for pid in living(folder):
+def kill(lab: Lab) -> None:
+    for pid in living(lab.folder):
         if pid != os.getpid() and os.getsid(pid) == pid:
             os.kill(pid, signal.SIGKILL)
 
 
-def shut_down(folder: Path, shutdown: threading.Event) -> None:
-    shutdown.set()
+def shut_down(lab: Lab) -> None:
+    lab.stop.set()
 
 
-def give_away(folder: Path, shutdown: threading.Event) -> None:
+def call_off(lab: Lab) -> None:
+    job_cancel(job=LabJob.objects.get(), actor=lab.site.actor)
+
+
+def give_away(lab: Lab) -> None:
     LabJob.objects.update(fence=2, token_digest="another's")
+
+
+def cut_off(lab: Lab) -> None:
+    """For longer than its lease, so that nothing of it runs when another worker has it."""
+    lab.cable.cut()
+    (lab.folder / "late").touch()
+
+
+def take_too_long(lab: Lab) -> None:
+    (lab.folder / "late").touch()
 
 
 @pytest.mark.parametrize(
     ("happens", "end", "state", "code", "fence"),
     [
         (kill, "failed", JobState.FAILED, "job_died", 1),
+        (take_too_long, "failed", JobState.FAILED, "deadline", 1),
         (shut_down, "released", JobState.WAITING, "", 1),
+        (call_off, "cancelled", JobState.CANCELLED, "", 1),
         (give_away, None, JobState.RUNNING, "", 2),  # its new owner's word alone counts
+        (cut_off, None, JobState.RUNNING, "", 1),
     ],
 )
 def test_a_job_that_is_broken_off_leaves_no_process(
-    site: Site,
-    doing: Any,
-    tmp_path: Path,
+    lab: Lab,
     monkeypatch: pytest.MonkeyPatch,
     background: Any,
-    shutdown: threading.Event,
-    happens: Callable[..., None],
-    end: str | None,
-    state: JobState,
+    happens: Any,
+    end: Any,
+    state: Any,
     code: str,
     fence: int,
 ) -> None:
+    monkeypatch.setattr(calls, "DEADLINE", timedelta(minutes=30))
+    late, seconds = (lab.folder / "late").exists, 1801 if happens is take_too_long else 61
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + seconds * late())
+    monkeypatch.setattr("worker.job_supervisor.time", clock)
     halted(monkeypatch)
-    job = ask(site)
-    future = background(lambda: doing().run(job.pk))
-    wait_for(begun(tmp_path), "it has begun")
-    happens(tmp_path, shutdown)
+    job = lab.ask()
+    future = background(lambda: lab.supervisor().run(job.pk))
+    wait_for(begun(lab.folder), "it has begun")
+    happens(lab)
     finish = future.result(timeout=DEADLINE)
     job.refresh_from_db()
     assert (finish and finish.end, job.state, job.error_code, job.fence) == (end, state, code, fence)
-    assert living(tmp_path) == []
+    assert end != "failed" or "begun" in job.log_tail
+    assert living(lab.folder) == []
 
 
 def too_large(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,70 +175,62 @@ def of_another_reward(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_dataset(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert job.dataset is not None
-    artifacts.remove(job.dataset.artifact)
+    PromptDataset.objects.update(sha256="cd" * 32)  # of which there is no file
 
 
 @pytest.mark.parametrize(
     ("spoil", "code"),
     [(too_large, "result_too_large"), (of_another_reward, "bad_result"), (without_dataset, "not_prepared")],
 )
-def test_a_job_that_cannot_be_done(
-    site: Site, doing: Any, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., None], code: str
-) -> None:
-    job = ask(site, options={"rows": 3}, dataset=site.dataset) if spoil is without_dataset else ask(site)
+def test_a_job_that_cannot_be_done(lab: Lab, monkeypatch: pytest.MonkeyPatch, spoil: Any, code: str) -> None:
+    rows = {"options": {"rows": 3}, "dataset": lab.site.dataset}
+    job = lab.ask(**(rows if spoil is without_dataset else {}))
     spoil(job, monkeypatch)
-    doing().run(job.pk)
-    job.refresh_from_db()
+    lab.run(job)
     assert (job.state, job.error_code, job.result) == (JobState.FAILED, code, None)
     assert job.error
 
 
-def test_a_full_disk_takes_no_job(site: Site, doing: Any) -> None:
+def test_a_full_disk_takes_no_job(lab: Lab) -> None:
     with pytest.raises(Refused, match="takes no job now"):
-        doing(min_free_bytes=2**60).run(ask(site).pk)
+        lab.run(lab.ask(), min_free_bytes=2**60)
 
 
-def test_what_a_killed_worker_left_is_removed_and_what_lives_is_not(site: Site, doing: Any, tmp_path: Path) -> None:
+def test_what_a_killed_worker_left_is_removed_and_what_lives_is_not(tmp_path: Path) -> None:
     left = tmp_path / "runs" / "lab" / "job-7-1-00000000"
     left.mkdir(parents=True)
     (left / "job.json").write_text("{}")
-    given = JobGiven(
-        job_id=8, fence=1, token="t", job={}, files=[], heartbeat_seconds=1, lease_seconds=1, deadline_seconds=1
-    )
-    with job_folder.JobFolder(tmp_path / "runs", given) as held:
+    times = {"heartbeat_seconds": 1, "lease_seconds": 1, "deadline_seconds": 1}
+    job = JobGiven.model_validate({"job_id": 8, "fence": 1, "token": "t", "job": {}, "files": [], **times})
+    with job_folder.JobFolder(tmp_path / "runs", job) as held:
         job_folder.sweep(tmp_path / "runs")
         assert not left.exists()
         assert held.path.exists()
     assert not held.path.exists()
 
 
-def test_a_job_runs_where_the_operator_says_and_knows_no_token(
-    site: Site, doing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_runs_where_the_operator_says_and_knows_no_token(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     least = min(19, os.nice(0) + 10)
     nicer = f"for turn in $(seq 600); do test $(nice) -ge {least} && break; sleep 0.1; done"
-    told = f"{nicer}; env > ../env.txt; cat job.json > ../job.txt; nice > ../nice.txt; exit 3"
-    monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", told])
+    code = f"{nicer}; env > ../env.txt; cat job.json > ../job.txt; nice > ../nice.txt; exit 3"
+    monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", code])
     monkeypatch.setenv("COHORT_NODE_TOKEN", "t-secret")
     monkeypatch.setenv("GRPO_JUDGE_KEY", "k-judge")
-    job = ask(site)
-    doing(device="cuda").run(job.pk)
-    lab = tmp_path / "runs" / "lab"
-    assert json.loads((lab / "job.txt").read_text())["device"] == "cuda"
-    seen = (lab / "env.txt").read_text()
+    lab.run(lab.ask(), device="cuda")
+    folder = lab.folder / "runs" / "lab"
+    assert json.loads((folder / "job.txt").read_text())["device"] == "cuda"
+    seen = (folder / "env.txt").read_text()
     assert "t-secret" not in seen
     assert "GRPO_JUDGE_KEY=k-judge" in seen
-    assert int((lab / "nice.txt").read_text()) >= least
+    assert int((folder / "nice.txt").read_text()) >= least
 
 
 def test_a_supervisor_is_handed_what_was_found() -> None:
     report = Report.from_json(WORKS)
-    handed = sandboxed.handed_on(report)
-    assert sandboxed.carried(handed) == report
+    assert sandboxed.carried(sandboxed.handed_on(report)) == report
     assert sandboxed.carried({}) is None
-    told = sandboxed.known(NODE, report)
-    assert (told.sandbox, told.sandbox_report) == ("bubblewrap 0.8.0", WORKS)
+    info = sandboxed.known(NODE, report)
+    assert (info.sandbox, info.sandbox_report) == ("bubblewrap 0.8.0", WORKS)
     assert sandboxed.known(NODE, None).sandbox_report is None
     assert sandboxed.CARRIED not in sandboxed.handed_on(None)
 
@@ -226,36 +239,33 @@ def test_the_sandbox_is_tried_once_and_again_while_it_does_not_work(monkeypatch:
     answers = [BROKEN, BROKEN, WORKS]
     monkeypatch.setattr(sandboxed, "_found", None)
     monkeypatch.setattr(sandboxed, "self_test", lambda: Report.from_json(answers.pop(0)))
-    assert sandboxed.report() == Report.from_json(BROKEN)
-    assert sandboxed.report() == Report.from_json(BROKEN)
+    assert [sandboxed.report(), sandboxed.report()] == [Report.from_json(BROKEN)] * 2
     assert len(answers) == 2
     monkeypatch.setattr(sandboxed, "_AGAIN", 0.0)
-    assert not sandboxed.report().works  # type: ignore[union-attr]
-    assert sandboxed.report().works  # type: ignore[union-attr]
-    assert sandboxed.report().works  # type: ignore[union-attr]
+    assert [report.works for _ in range(3) if (report := sandboxed.report())] == [False, True, True]
     assert answers == []
 
 
 def test_the_real_sandbox_of_this_machine_is_told(site: Site) -> None:
     """Whatever it is: the platform understands what a worker here would say."""
-    found = sandboxed.report()
-    assert found is not None
+    report = sandboxed.report()
+    assert report is not None
     with Platform(site.url, site.node_token) as platform:
-        platform.present(sandboxed.known(NODE, found))
-    told = sandbox_of(Node.objects.get())
-    assert (told.report, told.works) == (found, found.works)
-    assert told.works or told.fix
+        platform.present(sandboxed.known(NODE, report))
+    shown = sandbox_of(Node.objects.get())
+    assert (shown.report, shown.works) == (report, report.works)
+    assert shown.works or shown.fix
 
 
-def test_a_last_word_is_not_too_long_for_the_platform(site: Site, doing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_word_is_not_too_long_for_the_platform(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import json, os; os.mkdir('out'); told = {'code': 'c' * 90, 'message': 'm\\ud800' * 50_000}; "
-        "open('out/error.json', 'w').write(json.dumps(told)); raise SystemExit(1)"
+        "import json, os; os.mkdir('out'); error = {'code': 'c' * 90, 'message': 'm\\ud800' * 50_000}; "
+        "open('out/error.json', 'w').write(json.dumps(error)); raise SystemExit(1)"
     )
     command = [sys.executable, "-c", code]
     monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: command)
-    job = ask(site)
-    finish: JobFinish = doing().run(job.pk)
-    job.refresh_from_db()
+    job = lab.ask()
+    finish = lab.run(job)
     assert (job.state, len(job.error_code), len(job.error)) == (JobState.FAILED, 40, 20_000)
+    assert finish is not None
     assert finish.code == job.error_code

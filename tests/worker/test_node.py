@@ -1,14 +1,24 @@
-"""What a worker tells of its runs folder, and why it takes no run."""
+"""What a worker tells of its runs folder, and why it takes no run: an idle one is heard of whatever goes wrong."""
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from cohort.runs.models import Attempt, Node, Run, RunState
+from cohort.runs.revoke import node_revoke
+from tests.disks import small_disk
 from tests.factories.worker import NODE
+from tests.processes import DEADLINE, session_members, wait_for
+from tests.worker.conftest import Attempting, Site
 from tests.worker.life import claimed
-from worker import devices, node
+from worker import devices, node, presence
+from worker.disk import free_bytes, least_free, size_in_words
+from worker.environment import Environment
 from worker.node import RUNS_ID, at_present, refusal, runs_id
 from worker.orphans import Held
 from worker.process import GroupSurvives
@@ -32,14 +42,10 @@ def test_a_runs_folder_keeps_the_id_it_was_given(tmp_path: Path) -> None:
 
 def test_workers_that_begin_together_agree(tmp_path: Path) -> None:
     words = [sys.executable, "-c", _ASK, str(tmp_path / "runs")]
-    asked = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    for one in asked:  # all are at the line by now, or will find what the first made
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    told = {one.communicate()[0].strip() for one in asked}
-    assert len(told) == 1
-    assert told == {(tmp_path / "runs" / RUNS_ID).read_text()}
+    workers = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for worker in workers:  # all are at the line by now, or will find what the first made
+        print("go", file=worker.stdin, flush=True)
+    assert {worker.communicate()[0].strip() for worker in workers} == {(tmp_path / "runs" / RUNS_ID).read_text()}
 
 
 @pytest.mark.parametrize("torn", ["", "0123456789abcdef", "x" * 32, "0" * 33])
@@ -89,3 +95,82 @@ def test_a_gpu_that_counts_ended_processes_is_waited_for(tmp_path: Path, monkeyp
     assert "nvidia-smi does not answer" in refusal(tmp_path, 0, "ours")
     monkeypatch.setattr(devices, "gpu_users", lambda: {1})
     assert refusal(tmp_path, 0, "ours") == ""
+
+
+def refuses() -> str | None:
+    info = Node.objects.get().info
+    return info["refuses"] if info else None
+
+
+def test_a_runs_folder_that_breaks_and_heals(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node is here all the time and says why it takes no run; and a token that is revoked is noticed after it."""
+    monkeypatch.setattr(presence, "SECONDS", 0.05)
+    runs = tmp_path / "runs"
+    runs.symlink_to(runs)
+    stop, refused = threading.Event(), threading.Event()
+    settings = Environment(url=site.url, node_token=SecretStr(site.node_token), runs_dir=runs, min_free_bytes=0)
+    thread = presence.stay_present(settings, stop, refused.set)
+    try:
+        wait_for(lambda: "cannot be looked at" in (refuses() or ""), "it tells why it takes no run")
+        wait_for(lambda: "failed and is tried again" in caplog.text, "it has looked for the dead")
+        seen = Node.objects.get().last_seen_at
+        wait_for(lambda: Node.objects.get().last_seen_at != seen, "it is heard of again")
+        assert caplog.text.count("failed and is tried again") == 1
+        runs.unlink()
+        wait_for(lambda: refuses() == "", "it takes runs")
+        assert not refused.is_set()
+        node_revoke(node=Node.objects.get(), actor=None)
+        assert refused.wait(DEADLINE)
+    finally:
+        stop.set()
+        thread.join()
+
+
+# ---------------------------------------------------------------------- a disk that runs full
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """32 MB that nothing else uses."""
+    with small_disk(tmp_path / "disk", 32 * MB) as folder:
+        yield folder
+
+
+def test_room_is_measured_where_the_folder_will_be(disk: Path, tmp_path: Path) -> None:
+    assert least_free(disk / "runs", None) == pytest.approx(32 * MB / 20, rel=0.01)
+    assert least_free(disk / "runs", 7) == 7
+    assert least_free(tmp_path, None) <= 2 * 1024**3
+    assert 31 * MB < free_bytes(disk / "runs" / "not" / "there" / "yet") <= 33 * MB
+    assert refusal(disk / "runs", 20 * MB, "") == ""
+    (disk / "ballast").write_bytes(bytes(20 * MB))
+    assert 11 * MB < free_bytes(disk) < 13 * MB
+    assert str(disk) in refusal(disk / "runs", 20 * MB, "")
+    assert [size_in_words(size) for size in (999, 1500, 5 * 10**9)] == ["999 bytes", "1.5 kB", "5.0 GB"]
+
+
+def test_a_trainer_is_stopped_before_the_disk_is_full(
+    disk: Path, attempt: Attempting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_BALLAST", str(20 * MB))
+    begun = attempt("fill-disk", runs=disk / "runs", min_free_bytes=16 * MB, limits={"disk": 0.05})
+    assert begun.end() == ("paused", "disk_full")
+    assert session_members(begun.pid) == []
+    assert begun.run.state == RunState.PAUSED
+    assert str(disk) in begun.run.reason
+    free = Attempt.objects.get().free_bytes
+    assert free is not None
+    assert free < 33 * MB
+
+
+def test_a_disk_that_is_full_before_anything_could_be_written(disk: Path, attempt: Attempting) -> None:
+    (disk / "runs").mkdir()
+    subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'ballast'}", "bs=1M"], check=False, capture_output=True)
+    assert free_bytes(disk) == 0
+    begun = attempt("finish", runs=disk / "runs")
+    assert begun.end() == ("paused", "disk_full")
+    assert begun.run.state == RunState.PAUSED
+    assert Run.objects.get().fence == 1

@@ -1,7 +1,12 @@
-"""What a worker's earlier life left is ended by its own record, and by nothing else; the platform hears of it."""
+"""What a worker's earlier life left is ended by its own record, and by nothing else; the platform hears of it. A runs
+folder may be shared by several workers, or a part of it not be looked at: no dead attempt is forgotten.
+"""
 
 import json
+import os
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +14,7 @@ from typing import Any
 import pytest
 
 from cohort.runs.models import Attempt, Run, RunState
+from cohort.runs.nodes import node_create
 from tests.factories.worker import NODE
 from tests.needs import needs
 from tests.processes import wait_for
@@ -17,15 +23,34 @@ from tests.worker.life import OURS, claimed, lives
 from worker import keeper, orphans
 from worker.client import Platform, Unreachable
 from worker.keeper import Process, process
-from worker.orphans import LOCK, MARK, RECORD, Held, ProcessRecord, settle, still_leaving, sweep
+from worker.orphans import LOCK, MARK, RECORD, Held, ProcessRecord, settle, still_leaving, survivors, sweep
+from worker.process import GroupSurvives
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Held:
-    """The record of an attempt whose trainer was not started."""
-    folder = tmp_path / "runs" / "run-1" / "attempt-1"
-    folder.mkdir(parents=True)
-    return Held(folder, claimed(), OURS)
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def hold(runs: Path) -> Callable[..., Held]:
+    """The record of an attempt whose trainer was not started, in its folder, held by this process."""
+
+    def make(run_id: int = 1, node: str = OURS) -> Held:
+        folder = runs / f"run-{run_id}" / "attempt-1"
+        folder.mkdir(parents=True)
+        return Held(folder, claimed(run_id=run_id), node)
+
+    return make
+
+
+@pytest.fixture
+def held(hold: Callable[..., Held]) -> Held:
+    return hold()
+
+
+def folder_of(runs: Path, run_id: int = 1) -> Path:
+    return runs / f"run-{run_id}" / "attempt-1"
 
 
 def write(folder: Path, record: ProcessRecord, **changes: Any) -> None:
@@ -33,77 +58,75 @@ def write(folder: Path, record: ProcessRecord, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("by", ["mark", "group"])
-def test_what_outlived_everyone_is_found_by_the_record(life: Any, tmp_path: Path, by: str) -> None:
+def test_what_outlived_everyone_is_found_by_the_record(life: Any, runs: Path, by: str) -> None:
     if by == "group":
         needs("cgroup")
-    one = life(None, *(["group"] if by == "group" else []))
-    one.kill()
-    assert one.left()
+    family = life(*(["group"] if by == "group" else []))
+    family.kill()
+    assert family.left()
     if by == "group":
-        write(one.folder, one.record, mark="0" * 32)  # as of a program that has cleared its environment
-    assert list(sweep(tmp_path / "runs")) == [one.folder]
-    assert one.left() == []
-    assert one.record.cgroup is None or not Path(one.record.cgroup).exists()
+        write(family.folder, family.record, mark="0" * 32)  # as of a program that has cleared its environment
+    assert list(sweep(runs)) == [family.folder]
+    assert family.left() == []
+    assert family.record.cgroup is None or not Path(family.record.cgroup).exists()
 
 
-def test_one_that_is_ending_is_waited_for(life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_ending_is_waited_for(life: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel takes a killed process's environment, and the mark with it, before it has freed all that it held."""
-    one = life()
-    one.kill()
+    family = life()
+    family.kill()
     dying: list[Process] = []
     marked, living = orphans._marked, orphans._living
 
     def slowly(record: ProcessRecord, group: Any) -> Any:
         """They die only once they were found again, without their mark."""
-        found = living(record, group)
-        for one in found if dying else []:
-            keeper.kill(one)
-        return found
+        rows = living(record, group)
+        for row in rows if dying else []:
+            keeper.kill(row)
+        return rows
 
     monkeypatch.setattr(orphans, "_marked", lambda pid, mark: not dying and marked(pid, mark))
     monkeypatch.setattr(orphans, "_living", slowly)
     monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=dying.append))
-    (left,) = sweep(tmp_path / "runs").values()
-    assert one.left() == []
-    assert not left.survives
+    (record,) = sweep(runs).values()
+    assert family.left() == []
+    assert not record.survives
 
 
-def test_one_that_never_ends_is_known_without_its_mark(
-    life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = life()
-    one.kill()
+def test_one_that_never_ends_is_known_without_its_mark(life: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = life()
+    family.kill()
     monkeypatch.setattr(orphans, "_KILL_SECONDS", 0.5)
-    monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=lambda found: None))
-    sweep(tmp_path / "runs")
-    kept = ProcessRecord.model_validate_json((one.folder / RECORD).read_bytes())
+    monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=lambda row: None))
+    sweep(runs)
+    kept = ProcessRecord.model_validate_json((family.folder / RECORD).read_bytes())
     assert kept.survives
-    assert sorted(pid for pid, _ in kept.left) == sorted(one.left())
+    assert sorted(pid for pid, _ in kept.left) == sorted(family.left())
     monkeypatch.setattr(orphans, "_marked", lambda pid, mark: False)
     monkeypatch.setattr(orphans, "_KILL_AGAIN_SECONDS", 60.0)
     monkeypatch.setattr(orphans, "keeper", keeper)
-    sweep(tmp_path / "runs")
-    assert one.left() == []
+    sweep(runs)
+    assert family.left() == []
 
 
-def test_a_live_supervisor_is_left_alone_and_waited_for(life: Any, tmp_path: Path) -> None:
-    one, runs = life(), tmp_path / "runs"
+def test_a_live_supervisor_is_left_alone_and_waited_for(life: Any, runs: Path) -> None:
+    family = life()
     assert sweep(runs) == {}
-    assert lives(one.trainer)
-    assert one.left()
+    assert lives(family.trainer)
+    assert family.left()
     assert still_leaving(runs, OURS) == []
-    one.kill("worker")
+    family.kill("worker")
     assert still_leaving(runs, OURS) == [1], "it outlives its worker"
     assert still_leaving(runs, "theirs") == [], "another node's is not waited for"
     assert sweep(runs) == {}
-    one.kill("supervisor")
+    family.kill("supervisor")
     assert still_leaving(runs, OURS) == []
 
 
 def test_another_worker_s_runs_folder_is_not_looked_into(life: Any, tmp_path: Path) -> None:
     theirs = life(runs="theirs")
     theirs.kill()
-    mine = life(claimed(run_id=2), runs="mine")
+    mine = life(claim=claimed(run_id=2), runs="mine")
     mine.kill()
     assert list(sweep(tmp_path / "mine")) == [mine.folder]
     assert theirs.left()
@@ -119,25 +142,26 @@ def test_another_worker_s_runs_folder_is_not_looked_into(life: Any, tmp_path: Pa
     ],
 )
 def test_ids_of_another_place_or_time_are_never_used(
-    held: Held, bystander: Process, tmp_path: Path, changes: dict[str, str], swept: bool
+    held: Held, bystander: Process, runs: Path, changes: dict[str, str], swept: bool
 ) -> None:
     ids = {"pid": bystander.pid, "session": bystander.pid, "start_ticks": bystander.ticks}
-    write(tmp_path / "runs" / "run-1" / "attempt-1", held.record, **ids, **changes)
+    write(folder_of(runs), held.record, **ids, **changes)
     held.release()
-    assert bool(sweep(tmp_path / "runs")) == swept
+    (folder_of(runs) / LOCK).unlink()
+    assert bool(sweep(runs)) == swept
+    assert (folder_of(runs) / LOCK).exists() == swept, "another machine's may be one that this user must not open"
     assert lives(bystander.pid)
 
 
-def test_an_id_that_is_somebody_else_s_by_now_is_left_alone(held: Held, bystander: Process, tmp_path: Path) -> None:
+def test_an_id_that_is_somebody_else_s_by_now_is_left_alone(held: Held, bystander: Process, runs: Path) -> None:
     """The record's process id belongs to a process that began at another time, with a session of its own."""
-    ids = {"pid": bystander.pid, "session": bystander.pid}
-    folder = tmp_path / "runs" / "run-1" / "attempt-1"
+    ids, folder = {"pid": bystander.pid, "session": bystander.pid}, folder_of(runs)
     write(folder, held.record, **ids, start_ticks=bystander.ticks - 1)
     held.release()
-    assert list(sweep(tmp_path / "runs")) == [folder]
+    assert list(sweep(runs)) == [folder]
     assert lives(bystander.pid)
     write(folder, held.record, **ids, start_ticks=bystander.ticks)  # with its own time it is the one
-    sweep(tmp_path / "runs")
+    sweep(runs)
     assert not lives(bystander.pid)
 
 
@@ -146,23 +170,14 @@ def test_the_first_process_is_never_touched(held: Held) -> None:
     assert first is not None
     record = held.record.model_copy(update={"pid": 1, "session": first.session, "start_ticks": first.ticks})
     held.release()
-    assert 1 not in [one.pid for one in orphans._living(record, None)]
+    assert 1 not in [row.pid for row in orphans._living(record, None)]
 
 
-def test_a_record_that_cannot_be_read_is_named_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "runs" / "run-1" / "attempt-1"
-    folder.mkdir(parents=True)
-    (folder / RECORD).write_text('{"run_id": ')
-    assert sweep(tmp_path / "runs") == {}
-    assert str(folder) in caplog.text
-
-
-def test_an_attempt_that_ended_leaves_no_record(held: Held, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "run-1" / "attempt-1"
-    assert json.loads((folder / RECORD).read_text())["boot_id"] == held.record.boot_id
-    assert sweep(tmp_path / "runs") == {}  # held by this very process
+def test_an_attempt_that_ended_leaves_no_record(held: Held, runs: Path) -> None:
+    assert json.loads((folder_of(runs) / RECORD).read_text())["boot_id"] == held.record.boot_id
+    assert sweep(runs) == {}  # held by this very process
     held.ended()
-    assert sorted(path.name for path in folder.iterdir()) == [LOCK]
+    assert sorted(path.name for path in folder_of(runs).iterdir()) == [LOCK]
 
 
 def test_the_mark_is_no_part_of_a_word() -> None:
@@ -175,20 +190,102 @@ def test_the_mark_is_no_part_of_a_word() -> None:
             longer.kill()
 
 
-def test_the_platform_hears_of_it_and_the_run_goes_back_at_once(life: Any, site: Site, tmp_path: Path) -> None:
-    run, runs = site.launch(), tmp_path / "runs"
-    with Platform(site.url, site.node_token) as platform:
-        one = life(platform.claim(run.pk, NODE), node=platform.node)
-        settle(runs, platform)
+def test_the_platform_hears_of_it_from_its_node_and_the_run_goes_back_at_once(
+    life: Any, site: Site, runs: Path
+) -> None:
+    """Another node on the same folder kills what is left, and leaves it to the dead one's own to tell."""
+    run = site.launch()
+    with Platform(site.url, site.node_token) as theirs, Platform(site.url, node_create(name="gpu-2")[1]) as mine:
+        assert theirs.node != mine.node
+        family = life(claim=theirs.claim(run.pk, NODE), node=theirs.node)
+        settle(runs, theirs)
         assert Run.objects.get().state == RunState.STARTING
-        one.kill()
+        family.kill()
+        settle(runs, mine)
+        assert family.left() == []
         with Platform("http://127.0.0.1:9", site.node_token) as nobody, pytest.raises(Unreachable):
             settle(runs, nobody)
-        assert one.left() == []
-        settle(runs, platform)  # one that did not hear it hears it later
+        assert (family.folder / RECORD).exists()
+        assert Run.objects.get().state == RunState.STARTING
+        settle(runs, theirs)  # one that did not hear it hears it later
         run.refresh_from_db()
         assert (run.state, run.error_code) == (RunState.QUEUED, "worker_lost")
         assert Attempt.objects.get().state == "lost"
-        assert not (one.folder / RECORD).exists()
-        settle(runs, platform)
+        assert not (family.folder / RECORD).exists()
+        settle(runs, theirs)
         assert Run.objects.get().state == RunState.QUEUED
+
+
+def test_another_node_s_survivor_keeps_no_run_away(bystander: Process, hold: Callable[..., Held], runs: Path) -> None:
+    hold(node="theirs").survived(GroupSurvives("hangs", left=[bystander]))
+    assert f"process {bystander.pid} (state" in survivors(runs, "theirs")
+    assert survivors(runs, OURS) == ""
+
+
+def test_a_record_of_an_older_worker_is_everybody_s_own(held: Held, runs: Path) -> None:
+    (folder_of(runs) / RECORD).write_text(held.record.model_dump_json(exclude={"node", "left"}))
+    held.release()
+    assert {folder: record.is_of("anybody") for folder, record in sweep(runs).items()} == {folder_of(runs): True}
+
+
+def test_what_could_not_be_killed_is_known_by_id_and_start(
+    bystander: Process, held: Held, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another user's process, whose environment cannot be read and which is in no session of the trainer's."""
+    monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
+    folder = folder_of(runs)
+    held.survived(GroupSurvives("not allowed", left=[bystander]))
+    record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
+    assert record.left == ((bystander.pid, bystander.ticks),)
+    write(folder, record, left=((bystander.pid, bystander.ticks - 1),))
+    assert survivors(runs, OURS) == "", "another process that has its id"
+    write(folder, record)
+    assert [record.survives for record in sweep(runs).values()] == [False]
+    assert not lives(bystander.pid)
+
+
+@pytest.mark.parametrize("broken", ["torn", LOCK, RECORD, "run-1/attempt-1", "run-1"])
+def test_one_folder_that_cannot_be_looked_at_hides_no_other(
+    held: Held, hold: Callable[..., Held], runs: Path, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    bad = folder_of(runs)
+    held.release()
+    hold(2).release()
+    if broken == "torn":
+        (bad / RECORD).write_text('{"run_id": ')
+    elif broken in (LOCK, RECORD):
+        (bad / broken).unlink()
+        (bad / broken).mkdir()
+    else:
+        bad = runs / broken
+        shutil.rmtree(bad)
+        bad.symlink_to(bad)
+    assert list(sweep(runs)) == [folder_of(runs, 2)]
+    assert still_leaving(runs, OURS) == []
+    assert survivors(runs, OURS) == ""
+    assert str(bad) in caplog.text
+
+
+def test_a_folder_that_goes_meanwhile_is_passed_over(
+    hold: Callable[..., Held], runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its record and the look at its lock."""
+    gone = folder_of(runs)
+    hold(1).release()
+    hold(2).release()
+    real = os.open
+
+    def remove_first(path: Any, *rest: Any, **named: Any) -> int:
+        if path == gone / LOCK:
+            shutil.rmtree(gone)
+        return real(path, *rest, **named)
+
+    monkeypatch.setattr("worker.orphans.os.open", remove_first)
+    assert list(sweep(runs)) == [folder_of(runs, 2)]
+
+
+def test_a_runs_folder_that_cannot_be_listed_is_no_empty_one(runs: Path) -> None:
+    assert sweep(runs / "not there yet") == {}
+    runs.symlink_to(runs)
+    with pytest.raises(OSError, match="symbolic links"):
+        sweep(runs)

@@ -14,52 +14,31 @@ from django.db.models.functions import Now
 from psycopg.conninfo import make_conninfo
 
 from cohort.celery import app
-from cohort.embedded import up
-from cohort.embedded.home import Home
 from cohort.environment import environment
 from cohort.runs.attempts import attempt_claim
-from cohort.runs.dispatch import SEAL_QUEUE
 from cohort.runs.models import Attempt, Node, RunState, ServiceBeat
 from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
 from tests.factories.worker import NODE
-from tests.processes import DEADLINE, wait_for
-from tests.worker.conftest import Site
+from tests.processes import wait_for
+from tests.worker.conftest import Site, logged
 from tests.worker.queues import take_all
 
 
-def test_what_beat_calls_exists() -> None:
+def test_what_beat_calls_exists_and_no_outage_of_a_broker_ends_a_worker() -> None:
+    """How long it is away, or a channel that it closes alone."""
     app.loader.import_default_modules()
     assert {entry["task"] for entry in app.conf.beat_schedule.values()} <= set(app.tasks)
-
-
-def test_no_process_of_one_machine_reconciles_and_makes_records_too(tmp_path: Path) -> None:
-    """Else a lost worker is found only once a record is made, or has used up the process's memory."""
-    home = Home(tmp_path)
-    parts = [up._platform_worker(home, {}), up._seal_worker(home, {})]
-    takes = [(part.words[part.words.index("--queues") + 1], "--beat" in part.words) for part in parts]
-    assert takes == [(PLATFORM_QUEUE, True), (SEAL_QUEUE, False)]
-    assert app.conf.task_default_queue == PLATFORM_QUEUE, "what beat calls goes there"
-    assert len({(part.name, part.log) for part in parts}) == 2
+    assert (app.conf.broker_connection_max_retries, app.conf.broker_channel_error_retry) == (None, True)
 
 
 @contextmanager
 def platform_worker(folder: Path, *words: str, **variables: str) -> Iterator["subprocess.Popen[bytes]"]:
     database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
     own = {"COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
-    celery = [sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", PLATFORM_QUEUE, *words]
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [*celery, "--pool", "threads", "--concurrency", "2", "--loglevel", "INFO"],
-            env=os.environ | own | variables,
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
+    pool = ["--pool", "threads", "--concurrency", "2", "--loglevel", "INFO"]
+    celery = [sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", PLATFORM_QUEUE, *pool]
+    with logged([*celery, *words], folder / "log", os.environ | own | variables) as process:
         yield process
-    finally:
-        process.terminate()
-        process.wait(timeout=DEADLINE)
     assert "Traceback" not in (folder / "log").read_text()
 
 
@@ -79,11 +58,6 @@ def test_a_lost_worker_is_found_without_any_broker(site: Site, tmp_path: Path, a
         wait_for(lambda: Attempt.objects.get().state == "lost", "the lease that is over ends its attempt", process)
         lost.refresh_from_db()
         assert lost.state == RunState.QUEUED
-
-
-def test_no_outage_of_a_broker_ends_a_worker() -> None:
-    """How long it is away, or a channel that it closes alone."""
-    assert (app.conf.broker_connection_max_retries, app.conf.broker_channel_error_retry) == (None, True)
 
 
 @pytest.mark.slow

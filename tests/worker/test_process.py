@@ -1,5 +1,5 @@
-"""A child and everything it starts end together, also where the kernel or a driver does not help. The kills themselves:
-test_keeper.py.
+"""A child and everything it starts end together, also what left its session and its parent, where the kernel or a
+driver does not help, and when keeper, supervisor and trainer are killed in whatever order.
 """
 
 import errno
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,123 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.needs import needs
+from tests.needs import memory_cgroup, needs
 from tests.processes import clean_environment, session_members, wait_for
 from tests.worker.stand_in import ROOT
-from worker import devices
-from worker.keeper import Process, kill, process
-from worker.process import Child, GroupSurvives
+from worker.cgroup import Cgroup
+from worker.keeper import Process, kill, process, processes
+from worker.process import Child
+
+# A trainer of which many die as orphans: none may pile up below the keeper.
+FORKS = """
+import os, time
+for _ in range(30):
+    if os.fork() == 0:
+        if os.fork() == 0: time.sleep(0.05)
+        os._exit(0)
+    os.wait()
+open("done", "w").close()
+time.sleep(600)
+"""
+
+# A supervisor in a group with little memory, whose trainer asks for much; then one whose trainer does not.
+GREEDY = """
+import os, sys
+from pathlib import Path
+Path(sys.argv[1], "cgroup.procs").write_text("0")
+from worker.process import Child
+here = Path(sys.argv[2])
+child = Child([sys.executable, "-c", "b = bytearray(512 << 20)"], cwd=here, env=dict(os.environ), log=here / "log.txt")
+while not child.ended(): pass
+print(child.reap(), child.ran_out_of_memory())
+calm = Child([sys.executable, "-c", "import time; time.sleep(600)"], cwd=here, env={}, log=here / "log.txt")
+print(calm.reap(), calm.ran_out_of_memory())
+"""
+
+
+@pytest.mark.parametrize("killed", [[], ["trainer"], ["keeper"], ["keeper", "trainer"]], ids="-".join)
+def test_reap_leaves_nobody(life: Any, killed: list[str]) -> None:
+    """With the keeper the trainer dies; the rest is given to the supervisor, which ends it."""
+    family = life()
+    assert len(family.alive()) == 5
+    if killed:
+        family.kill(*killed)
+        wait_for(lambda: family.ask("ended"), "the supervisor notices")
+    else:  # no signal that is meant for the trainer ends it, or the keeper, as a service manager sends them to all
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(family.keeper, number)
+        assert family.ask("ended") is False
+        assert family.keeper in family.alive()
+    if killed == ["trainer"]:
+        assert len(family.alive()) == 4, "what it left lives on below the keeper"
+    status = family.ask("reap")
+    assert killed == ["keeper", "trainer"] or status == -signal.SIGKILL
+    assert family.alive() == []
+
+
+def test_a_keeper_that_is_stopped(life: Any) -> None:
+    family = life()
+    os.kill(family.keeper, signal.SIGSTOP)
+    assert family.ask("reap") == -signal.SIGKILL
+    assert family.alive() == []
+
+
+@pytest.mark.parametrize("killed", [["supervisor"], ["supervisor", "trainer"]], ids="-".join)
+def test_nobody_outlives_the_supervisor(life: Any, killed: list[str]) -> None:
+    family = life()
+    family.kill(*killed)
+    wait_for(lambda: not family.alive(), lambda: f"left: {family.alive()}")
+
+
+def test_zombies_that_the_trainer_leaves_are_collected(life: Any) -> None:
+    family = life(trainer=FORKS)
+    wait_for(lambda: (family.folder / "done").exists(), "they were forked")
+    zombies = lambda: [row for row in processes() if row.parent == family.keeper and not row.lives]  # noqa: E731
+    wait_for(lambda: not zombies(), lambda: str(zombies()))
+    assert family.ask("ended") is False
+
+
+@pytest.mark.parametrize("end", ["supervisor", "reap"])
+def test_a_control_group_holds_all_and_is_removed(life: Any, end: str) -> None:
+    needs("cgroup")
+    family = life("group")
+    group = Cgroup(Path(family.record.cgroup))
+    assert sorted(group.pids()) == sorted(family.members())
+    if end == "reap":
+        family.ask("reap")
+    else:
+        family.kill("supervisor")
+        wait_for(lambda: not family.alive(), lambda: f"left: {family.alive()}")
+    assert family.alive() == []
+    assert not group.folder.exists()
+
+
+def test_the_keeper_is_killed_and_the_group_is_what_finds_the_rest(life: Any) -> None:
+    """A supervisor that adopts nobody, as one inside another program: only the control group knows them all."""
+    needs("cgroup")
+    family = life("group", "no reaper")
+    family.kill("keeper")
+    wait_for(lambda: family.ask("ended"), "the supervisor notices")
+    assert family.ask("reap") == -signal.SIGKILL
+    assert family.alive() == []
+
+
+def test_a_kill_for_want_of_memory_is_counted(tmp_path: Path) -> None:
+    needs("memory-cgroup")
+    parent = memory_cgroup()
+    assert parent is not None
+    group = parent / f"cohort-test-{tmp_path.name}"
+    group.mkdir()
+    for name in ("memory.max", "memory.limit_in_bytes", "memory.swap.max", "memory.memsw.limit_in_bytes"):
+        if (group / name).exists():
+            (group / name).write_text("0" if name == "memory.swap.max" else str(64 << 20))
+    try:
+        words = [sys.executable, "-c", GREEDY, str(group), str(tmp_path)]
+        environment = clean_environment() | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        group.rmdir()
+    assert done.stdout == "-9 True\n-9 False\n", done.stderr
 
 
 @pytest.fixture
@@ -28,26 +138,21 @@ def start(tmp_path: Path) -> Callable[..., Child]:
     return lambda *words: Child([*words], cwd=tmp_path, env=dict(os.environ), log=tmp_path / "log.txt")
 
 
-def test_status_and_output(start: Any, tmp_path: Path) -> None:
-    child = start(sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+@pytest.mark.parametrize(
+    ("words", "status", "logged"),
+    [
+        (("sh", "-c", "echo out; echo err >&2; exit 3"), 3, "out\nerr\n"),
+        (("sh", "-c", "echo up; exec sleep 600"), -signal.SIGTERM, "up\n"),
+        (("no-such-program",), 127, "no-such-program"),
+    ],
+)
+def test_status_and_output(start: Any, tmp_path: Path, words: tuple[str, ...], status: int, logged: str) -> None:
+    child = start(*words)
+    wait_for(lambda: logged in (tmp_path / "log.txt").read_text(), "it is up")
+    if status < 0:
+        child.terminate()
     wait_for(child.ended, "the child ends")
-    assert [child.reap(), child.reap()] == [3, 3]
-    assert sorted((tmp_path / "log.txt").read_text().split()) == ["err", "out"]
-
-
-def test_terminate_reaches_the_child(start: Any, tmp_path: Path) -> None:
-    child = start("sh", "-c", "echo up; exec sleep 600")
-    wait_for(lambda: (tmp_path / "log.txt").read_text(), "the child is up")
-    child.terminate()
-    wait_for(child.ended, "the child ends")
-    assert child.reap() == -signal.SIGTERM
-
-
-def test_a_program_that_does_not_exist(start: Any, tmp_path: Path) -> None:
-    child = start("no-such-program")
-    wait_for(child.ended, "the keeper says so")
-    assert child.reap() == 127
-    assert "no-such-program" in (tmp_path / "log.txt").read_text()
+    assert [child.reap(), child.reap()] == [status, status]
 
 
 def test_members_are_read_past_any_process_name(start: Any, tmp_path: Path) -> None:
@@ -72,55 +177,6 @@ def test_a_process_that_may_not_be_looked_at_is_passed_over(start: Any, monkeypa
     monkeypatch.setattr("worker.keeper.open", hidden, raising=False)
     assert session_members(child.pid) == [child.pid]
     assert child.reap() == -signal.SIGKILL
-
-
-@pytest.fixture
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes a program of this name that runs the given line of shell; none has shown a GPU yet."""
-    monkeypatch.setattr(devices, "_shown", False)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-
-    def make(code: str) -> None:
-        program.write_text(f"#!/bin/sh\n{code}\n")
-        program.chmod(0o755)
-
-    return make
-
-
-def test_an_nvidia_smi_that_answers_no_more_proves_nothing(
-    start: Any, nvidia_smi: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It had shown a GPU, so the driver hangs, and the trainer may still hold it. Here the kill took all the time."""
-    prove = Child._prove_devices_free
-    monkeypatch.setattr(Child, "_prove_devices_free", lambda child, deadline: prove(child, time.monotonic()))
-    monkeypatch.setattr("worker.process._ANSWER_SECONDS", 0.2)
-    nvidia_smi("echo 0, GPU-aa11-0000, NVIDIA A, 1")
-    assert len(devices.gpus()) == 1
-    nvidia_smi("exec sleep 600")
-    child = start("sleep", "600")
-    with pytest.raises(GroupSurvives) as caught:
-        child.reap()
-    assert child.pid in caught.value.holders
-    assert session_members(child.pid) == []
-
-
-def test_an_nvidia_smi_that_comes_back_in_time_is_believed(
-    start: Any, nvidia_smi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(devices, "_shown", True)
-    calls = tmp_path / "calls"
-    nvidia_smi(f"echo call >> {calls}; test $(wc -l < {calls}) -ge 3")
-    assert start("sleep", "600").reap() == -signal.SIGKILL
-    assert calls.read_text() == "call\n" * 3
-
-
-def test_an_nvidia_smi_on_a_machine_without_gpus_holds_nobody_up(start: Any, nvidia_smi: Any) -> None:
-    nvidia_smi("exit 9")
-    assert devices.gpus() == []
-    assert start("sleep", "600").reap() == -signal.SIGKILL
 
 
 def killed_by_nobody(seen: Process) -> int:
@@ -178,7 +234,7 @@ while len(left) != 1:  # on a busy machine what is killed may need longer to end
         child.reap()
         break
     except process.GroupSurvives as error:
-        left = [one.pid for one in error.left]
+        left = [row.pid for row in error.left]
 print(*left, flush=True)
 os._exit(0)
 """

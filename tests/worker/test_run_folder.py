@@ -1,4 +1,6 @@
-"""What a trainer may see, and what its end means."""
+"""What a trainer may see, what its end means, and which earlier attempts' checkpoints leave the disk: those that the
+platform names, and nothing else.
+"""
 
 import json
 import socket
@@ -8,11 +10,13 @@ from typing import Any
 import pytest
 
 from grpo_core.checkpoint_files import pruning
+from grpo_core.wire import OldCheckpoint
 from tests.tables import cases
 from worker import sandboxed
+from worker.leftovers import Leftovers
 from worker.pins import PruningNow, write_pinned
 from worker.run_folder import log_tail, progress, trainer_command, trainer_environment
-from worker.verdict import ENDS, StopCause, verdict
+from worker.verdict import verdict
 
 
 def test_the_trainer_sees_no_secret() -> None:
@@ -25,11 +29,8 @@ def test_the_trainer_sees_no_secret() -> None:
     own = {"GRPO_MODELS": "/models", "PYTHONUNBUFFERED": "1"}
     assert trainer_environment(outer, Path("/models")) == dict.fromkeys(seen | judges, "x") | own
     more = trainer_environment({}, Path("/m"), hosts="a,b", remote_shell="ssh -tt", vllm_python=Path("/v/bin/python"))
-    assert {name: more[name] for name in ("GRPO_HOSTS", "GRPO_REMOTE_SHELL", "GRPO_VLLM_PYTHON")} == {
-        "GRPO_HOSTS": "a,b",
-        "GRPO_REMOTE_SHELL": "ssh -tt",
-        "GRPO_VLLM_PYTHON": "/v/bin/python",
-    }
+    hosts = {"GRPO_HOSTS": "a,b", "GRPO_REMOTE_SHELL": "ssh -tt", "GRPO_VLLM_PYTHON": "/v/bin/python"}
+    assert more == hosts | own | {"GRPO_MODELS": "/m"}
 
 
 def outcome(status: str, code: str = "ok", message: str = "said so") -> str:
@@ -40,44 +41,21 @@ def outcome(status: str, code: str = "ok", message: str = "said so") -> str:
 
 
 @pytest.mark.parametrize(
-    ("told", "status", "stopped_for", "end", "code"),
-    cases("worker/verdicts", "outcome", "status", "stopped_for", "end", "code"),
+    ("written", "status", "stopped_for", "out_of_memory", "end", "code"),
+    cases("worker/verdicts", "outcome", "status", "stopped_for", "out_of_memory", "end", "code"),
 )
-def test_verdicts(tmp_path: Path, told: list[str] | None, status: int, stopped_for: Any, end: str, code: str) -> None:
-    if told is not None:
-        (tmp_path / "outcome.json").write_text(told[0] if told[0].startswith("{") else outcome(*told))
-    (tmp_path / "log.txt").write_text("last words\n")
-    finish = verdict(folder=tmp_path, status=status, stopped_for=stopped_for, last_seq=5, fence=1)
-    assert (finish.end, finish.code, finish.last_seq) == (end, code, 5)
-    assert (finish.exit_status, finish.signal) == ((status, None) if status >= 0 else (None, -status))
-    assert finish.log_tail == "last words"
-
-
-@pytest.mark.parametrize("stopped_for", ["cancel", "pause", "drain", "shutdown", "disk"])
-def test_a_trainer_that_was_never_started(tmp_path: Path, stopped_for: StopCause) -> None:
-    finish = verdict(folder=tmp_path, status=None, stopped_for=stopped_for, last_seq=0, fence=1)
-    assert (finish.end, finish.code) == ENDS[stopped_for]
-    assert (finish.exit_status, finish.signal) == (None, None)
-    assert finish.message
-
-
-@pytest.mark.parametrize(
-    ("told", "status", "out_of_memory", "code"),
-    [
-        (None, -9, True, "out_of_memory"),
-        (None, -11, True, "trainer_crashed"),
-        (("failed", "nccl_error"), 8, True, "out_of_memory"),  # of another process, whose silence the trainer met
-        (("failed", "nccl_error"), 8, False, "nccl_error"),
-    ],
-)
-def test_out_of_memory_is_told_apart_from_a_kill(
-    tmp_path: Path, told: tuple[str, str] | None, status: int, out_of_memory: bool, code: str
+def test_verdicts(
+    tmp_path: Path, written: Any, status: int | None, stopped_for: Any, out_of_memory: Any, end: str, code: str
 ) -> None:
-    if told is not None:
-        (tmp_path / "outcome.json").write_text(outcome(*told))
-    finish = verdict(folder=tmp_path, status=status, stopped_for=None, last_seq=0, fence=1, out_of_memory=out_of_memory)
-    assert (finish.end, finish.code) == ("failed", code)
-    assert ("memory ran out" in finish.message) == (code == "out_of_memory")
+    if written is not None:
+        (tmp_path / "outcome.json").write_text(written[0] if written[0].startswith("{") else outcome(*written))
+    (tmp_path / "log.txt").write_text("last words\n")
+    words = {"stopped_for": stopped_for, "out_of_memory": bool(out_of_memory), "last_seq": 5, "fence": 1}
+    finish = verdict(folder=tmp_path, status=status, **words)
+    assert (finish.end, finish.code, finish.last_seq) == (end, code, 5)
+    assert (finish.exit_status, finish.signal) == ((status, None) if status is None or status >= 0 else (None, -status))
+    assert finish.message
+    assert finish.log_tail == "last words"
 
 
 def test_a_full_disk_says_which(tmp_path: Path) -> None:
@@ -95,9 +73,9 @@ def test_the_trainer_is_told_where_to_go_on_from() -> None:
 def test_progress_is_read_as_the_trainer_wrote_it(tmp_path: Path) -> None:
     assert progress(tmp_path) is None
     (tmp_path / "progress.json").write_text('{"phase": "evaluating", "done": 3, "total": 8, "at": "x"}')
-    told = progress(tmp_path)
-    assert told is not None
-    assert (told.phase, told.done, told.total) == ("evaluating", 3, 8)
+    read = progress(tmp_path)
+    assert read is not None
+    assert (read.phase, read.done, read.total) == ("evaluating", 3, 8)
     (tmp_path / "progress.json").write_text('{"phase": ')
     assert progress(tmp_path) is None
 
@@ -126,3 +104,51 @@ def test_the_tail_is_the_last_lines_and_small(tmp_path: Path) -> None:
     assert log_tail(tmp_path) == "�" * 32_768
     (tmp_path / "log.txt").unlink()
     assert log_tail(tmp_path) == ""
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    for name in ("step-000004", "step-000005", "final"):
+        folder = tmp_path / "attempt-1" / "checkpoints" / name
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text("{}")
+    (tmp_path / "attempt-1/inputs/checkpoint-step-000002").mkdir(parents=True)
+    (tmp_path / "attempt-1/inputs/problems.jsonl").write_text("{}")
+    return tmp_path
+
+
+def old(path: str, fence: int = 1) -> OldCheckpoint:
+    return OldCheckpoint(fence=fence, path=path)
+
+
+def test_old_checkpoints_go_one_at_a_time_and_each_is_told(run_folder: Path) -> None:
+    leftovers = Leftovers(run_folder)
+    both = [old("checkpoints/step-000004"), old("checkpoints/step-000005")]
+    leftovers.clear(both)
+    assert leftovers.removed == both[:1]
+    assert not (run_folder / "attempt-1/inputs/checkpoint-step-000002").exists(), "a fetched copy is needed no longer"
+    leftovers.clear(both)
+    assert leftovers.removed == both
+    gone = old("checkpoints/step-000001")
+    leftovers.clear([gone])
+    assert leftovers.removed == [*both, gone], "one that is gone already is told too"
+    left = sorted(str(path.relative_to(run_folder)) for path in run_folder.rglob("*") if path.is_file())
+    assert left == ["attempt-1/checkpoints/final/state.json", "attempt-1/inputs/problems.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fence"),
+    [
+        ("checkpoints/step-000004", 2),
+        ("../attempt-1/checkpoints/step-000004", 1),
+        ("checkpoints/final", 1),
+        ("inputs", 1),
+        ("checkpoints", 1),
+    ],
+)
+def test_what_is_not_here_or_no_checkpoint_is_neither_removed_nor_told(run_folder: Path, path: str, fence: int) -> None:
+    before = sorted(run_folder.rglob("*"))
+    leftovers = Leftovers(run_folder)
+    leftovers.clear([old(path, fence)])
+    assert leftovers.removed == []
+    assert sorted(run_folder.rglob("*")) == before

@@ -1,26 +1,30 @@
-"""One attempt against the real platform, with a real child process that ends in every way a trainer can."""
+"""One attempt against the real platform, with a real child process that ends in every way a trainer can; also where the
+platform cannot be reached, cannot prepare it, or does not take what it is sent.
+"""
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 
-from cohort import artifacts
 from cohort.catalog.models import PromptDataset
 from cohort.environment import environment
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
-from cohort.runs.services import run_cancel, run_pause
+from cohort.worker_api import records
 from grpo_core.wire import BeatReply
+from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
-from tests.web.conftest import PROBLEMS
+from tests.worker.cable import Cable
 from tests.worker.conftest import Attempted, Attempting, Site
 from worker.client import AttemptLink, Refused
 from worker.node import refusal
@@ -28,8 +32,8 @@ from worker.orphans import sweep
 
 
 def test_a_whole_run(site: Site, attempt: Attempting) -> None:
-    one = attempt("finish")
-    finish = one.done.result(timeout=DEADLINE)
+    begun = attempt("finish")
+    finish = begun.done.result(timeout=DEADLINE)
     assert finish is not None
     assert (finish.end, finish.exit_status, finish.last_seq) == ("finished", 0, 17)
     run = Run.objects.get()
@@ -38,9 +42,9 @@ def test_a_whole_run(site: Site, attempt: Attempting) -> None:
     stored = Attempt.objects.get()
     assert (stored.state, stored.acked_seq) == ("finished", 17)
     assert stored.heartbeat_at is not None
-    assert (one.folder / "inputs" / f"{site.dataset.sha256}.jsonl").read_bytes() == PROBLEMS
-    assert "a run" in (one.folder / "config.yaml").read_text()
-    assert (one.folder / "log.txt").read_text() == "mode finish\n"
+    assert (begun.folder / "inputs" / f"{site.dataset.sha256}.jsonl").read_bytes() == PROBLEMS
+    assert "a run" in (begun.folder / "config.yaml").read_text()
+    assert (begun.folder / "log.txt").read_text() == "mode finish\n"
     assert run.log_tail == "mode finish"
     with pytest.raises(Refused) as caught:  # as a second message finds it
         attempt("finish", run=run).end()
@@ -60,141 +64,129 @@ def test_a_whole_run(site: Site, attempt: Attempting) -> None:
 def test_a_trainer_that_does_not_finish(
     attempt: Attempting, mode: str, state: RunState, code: str, steps: int | None, log: str | None
 ) -> None:
-    one = attempt(mode)
-    assert one.end() == ("failed", code)
-    assert (one.run.state, one.run.error_code, one.run.retries) == (state, code, int(state == RunState.QUEUED))
-    assert one.run.reason
-    assert session_members(one.pid) == []
+    begun = attempt(mode)
+    assert begun.end() == ("failed", code)
+    assert (begun.run.state, begun.run.error_code, begun.run.retries) == (
+        state,
+        code,
+        int(state == RunState.QUEUED),
+    )
+    assert begun.run.reason
+    assert session_members(begun.pid) == []
     if log is not None:
-        assert (StepMetric.objects.count(), one.run.log_tail) == (steps, log), "nothing that was shipped is lost"
+        assert (StepMetric.objects.count(), begun.run.log_tail) == (steps, log), "nothing that was shipped is lost"
 
 
-def cancel(one: Attempted, site: Site, shutdown: threading.Event) -> None:
-    run_cancel(run=one.run, actor=site.user)
-
-
-def pause(one: Attempted, site: Site, shutdown: threading.Event) -> None:
-    run_pause(run=one.run, actor=site.user)
-
-
-def drain(one: Attempted, site: Site, shutdown: threading.Event) -> None:
+def drain(begun: Attempted) -> None:
     Node.objects.update(draining="move")
 
 
-def shut_down(one: Attempted, site: Site, shutdown: threading.Event) -> None:
-    shutdown.set()
+def shut_down(begun: Attempted) -> None:
+    begun.supervisor.stop.set()
 
 
 @pytest.mark.parametrize(
     ("ask", "mode", "end", "code", "state"),
     [
-        (cancel, "obey", "cancelled", "cancelled", RunState.CANCELLED),
-        (cancel, "deaf", "cancelled", "cancelled", RunState.CANCELLED),
-        (pause, "obey", "paused", "paused", RunState.PAUSED),
+        (Attempted.cancel, "obey", "cancelled", "cancelled", RunState.CANCELLED),
+        (Attempted.cancel, "deaf", "cancelled", "cancelled", RunState.CANCELLED),
+        (Attempted.pause, "obey", "paused", "paused", RunState.PAUSED),
         (drain, "obey", "preempted", "drained", RunState.QUEUED),
         (shut_down, "obey", "preempted", "worker_shutdown", RunState.QUEUED),
     ],
 )
 def test_a_trainer_is_stopped_and_leaves_no_process(
-    site: Site,
-    attempt: Attempting,
-    shutdown: threading.Event,
-    ask: Callable[..., None],
-    mode: str,
-    end: str,
-    code: str,
-    state: RunState,
+    attempt: Attempting, ask: Callable[[Attempted], None], mode: str, end: str, code: str, state: RunState
 ) -> None:
-    one = attempt(mode, limits={"grace": 0.5} if mode == "deaf" else None)
-    assert one.pid in session_members(one.pid)
-    ask(one, site, shutdown)
-    assert one.end() == (end, code)
-    finish = one.done.result()
+    begun = attempt(mode, limits={"grace": 0.5} if mode == "deaf" else None)
+    assert begun.pid in session_members(begun.pid)
+    ask(begun)
+    assert begun.end() == (end, code)
+    finish = begun.done.result()
     assert finish is not None
-    if mode == "deaf":
-        assert finish.signal == signal.SIGKILL
-    assert session_members(one.pid) == []
-    assert (one.run.state, one.run.retries, one.run.log_tail) == (state, 0, f"mode {mode}\nthree steps done")
+    assert mode == "obey" or finish.signal == signal.SIGKILL
+    assert session_members(begun.pid) == []
+    assert (begun.run.state, begun.run.retries, begun.run.log_tail) == (state, 0, f"mode {mode}\nthree steps done")
     assert (Attempt.objects.get().state, Attempt.objects.get().end_code) == (end, code)
 
 
 def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
-    one = attempt("deaf", limits={"grace": 0.5})
-    runs, node = one.supervisor.runs, one.supervisor.platform.node
+    begun = attempt("deaf", limits={"grace": 0.5})
+    runs, node = begun.supervisor.runs, begun.supervisor.platform.node
     with monkeypatch.context() as patch:
         patch.setattr("worker.process._KILL_SECONDS", 0.3)
-        patch.setattr("worker.keeper.kill", lambda one, number=0: None)
+        patch.setattr("worker.keeper.kill", lambda process, number=0: None)
         patch.setattr("worker.cgroup.Cgroup.kill", lambda group: None)
-        run_cancel(run=one.run, actor=site.user)
-        assert one.end() == ("failed", "worker_error")
-    assert f"process {one.pid} (state" in refusal(runs, 0, node)
+        begun.cancel()
+        assert begun.end() == ("failed", "worker_error")
+    assert f"process {begun.pid} (state" in refusal(runs, 0, node)
     monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
     assert [record.survives for record in sweep(runs).values()] == [False]
-    assert session_members(one.pid) == []
+    assert session_members(begun.pid) == []
     assert refusal(runs, 0, node) == ""
 
 
 def test_a_cancel_goes_before_a_pause_that_came_first(
-    site: Site, attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    heard: list[str] = []
+    desired: list[str] = []
     beat = AttemptLink.beat
 
     def listened(link: AttemptLink, **values: Any) -> BeatReply:
         reply = beat(link, **values)
-        heard.append(reply.desired)
+        desired.append(reply.desired)
         return reply
 
     monkeypatch.setattr(AttemptLink, "beat", listened)
-    one = attempt("deaf", limits={"grace": 300.0})
-    run_pause(run=one.run, actor=site.user)
+    begun = attempt("deaf", limits={"grace": 300.0})
+    begun.pause()
     wait_for(lambda: "(pause)" in caplog.text, "the trainer is asked to stop")
-    run_cancel(run=one.run, actor=site.user)
-    wait_for(lambda: "cancel" in heard, "the cancel is heard")
-    os.kill(one.pid, signal.SIGKILL)  # the end of its grace, which is as long as this test may need
-    assert one.end() == ("cancelled", "cancelled")
-    assert one.run.state == RunState.CANCELLED
+    begun.cancel()
+    wait_for(lambda: "cancel" in desired, "the cancel is heard")
+    os.kill(begun.pid, signal.SIGKILL)  # the end of its grace, which is as long as this test may need
+    assert begun.end() == ("cancelled", "cancelled")
+    assert begun.run.state == RunState.CANCELLED
 
 
 def test_a_stale_fence_kills_at_once_and_writes_nothing(attempt: Attempting) -> None:
-    one = attempt("deaf")
+    begun = attempt("deaf")
 
     def lose() -> list[int]:
-        """As if it had not beaten for a minute; a beat may come between the two lines."""
+        """As after a minute of silence; a beat may come between the two lines."""
         Attempt.objects.update(lease_until=Now() - timedelta(seconds=1))
         return attempts_lost()
 
     wait_for(lose, "the attempt is lost")
-    assert one.end() is None
-    assert session_members(one.pid) == []
-    assert (one.run.state, one.run.error_code) == (RunState.QUEUED, "worker_lost")
+    assert begun.end() is None
+    assert session_members(begun.pid) == []
+    assert (begun.run.state, begun.run.error_code) == (RunState.QUEUED, "worker_lost")
     assert Attempt.objects.get().state == "lost"
-    assert Group.objects.filter(run=one.run).count() == 3
+    assert Group.objects.filter(run=begun.run).count() == 3
 
 
 # ---------------------------------------------------------------------- what cannot be prepared
 
 
-def of_another_database(site: Site, run: Run, folder: Path) -> None:
+def of_another_database(run: Run, folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text("somebody else's")
 
 
-def of_a_newer_platform(site: Site, run: Run, folder: Path) -> None:
+def of_a_newer_platform(run: Run, folder: Path) -> None:
     Run.objects.update(config={**run.config, "from_the_future": 1})
 
 
-def not_as_announced(site: Site, run: Run, folder: Path) -> None:
+def not_as_announced(run: Run, folder: Path) -> None:
     PromptDataset.objects.update(size=len(PROBLEMS), sha256="ab" * 32)
     (environment().home_folder / "artifacts" / "datasets" / ("ab" * 32)).write_bytes(PROBLEMS)
 
 
-def lost(site: Site, run: Run, folder: Path) -> None:
-    artifacts.remove(site.dataset.artifact)
+def lost(run: Run, folder: Path) -> None:
+    PromptDataset.objects.update(sha256="cd" * 32)  # of which there is no file
 
 
 @pytest.mark.parametrize(
@@ -207,19 +199,141 @@ def lost(site: Site, run: Run, folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_prepared_starts_no_trainer(
-    site: Site,
-    attempt: Attempting,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[..., None],
-    code: str,
-    named: str,
+    site: Site, attempt: Attempting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, code: str, named: str
 ) -> None:
     monkeypatch.setattr("worker.client._ANEW_AFTER", (0.01, 0.01))
     run = site.launch()
-    spoil(site, run, tmp_path / "runs" / f"run-{run.pk}" / "attempt-1")
-    one = attempt("finish", run=run)
-    one.end()
-    assert (one.run.state, one.run.error_code, one.run.log_tail) == (RunState.FAILED, code, "")
-    assert named in one.run.reason
-    assert not (one.folder / "pid").exists()
+    spoil(run, tmp_path / "runs" / f"run-{run.pk}" / "attempt-1")
+    begun = attempt("finish", run=run)
+    begun.end()
+    assert (begun.run.state, begun.run.error_code, begun.run.log_tail) == (RunState.FAILED, code, "")
+    assert named in begun.run.reason
+    assert not (begun.folder / "pid").exists()
+
+
+# ---------------------------------------------------------------------- outages
+
+
+def fail(*_: object, **__: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_outage_loses_nothing(attempt: Attempting, cable: Cable, caplog: pytest.LogCaptureFixture) -> None:
+    """The trainer goes on and even ends while the platform cannot be reached; all of it arrives afterwards."""
+    begun = attempt("wait-for-file")
+    cable.cut()
+    wait_for(lambda: "no beat" in caplog.text, "the worker notices")
+    (begun.folder / "go").touch()
+    wait_for(lambda: session_members(begun.pid) == [], "the trainer ends by itself")
+    wait_for(lambda: "records not sent" in caplog.text, "the worker tries to ship")
+    assert not begun.done.done()
+    cable.mend()
+    assert begun.end() == ("finished", "ok")
+    assert begun.run.state == RunState.SEALING
+    assert Attempt.objects.get().outcome is not None
+
+
+def test_a_worker_cut_off_for_too_long_stops_its_trainer(
+    attempt: Attempting, cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = float("inf")
+
+    def monotonic() -> float:
+        """A thousand times as fast after the cut."""
+        return time.monotonic() + 1000 * max(0.0, time.monotonic() - cut)
+
+    monkeypatch.setattr("worker.supervisor.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
+    begun = attempt("obey", limits={"grace": 1e9})
+    cable.cut()
+    cut = time.monotonic()
+    assert begun.end() is None
+    assert session_members(begun.pid) == []
+    assert '"stopped"' in (begun.folder / "outcome.json").read_text()  # asked, not killed
+    assert list((begun.folder / "spool").glob("*.log"))  # what was not shipped is still there
+    Attempt.objects.update(lease_until=Now())
+    assert attempts_lost() == [begun.run.pk]
+
+
+def test_records_that_are_never_taken_end_the_attempt(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The platform hears every beat and stores no record, as with a proxy or a database that refuses large bodies."""
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
+    begun = attempt("finish", limits={"silence": 1.0})
+    assert begun.end() == ("failed", "not_answered")
+    assert (begun.run.state, begun.run.error_code, begun.run.log_tail) == (
+        RunState.QUEUED,
+        "not_answered",
+        "mode finish",
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "end", "state"),
+    [(Attempted.cancel, "cancelled", RunState.CANCELLED), (shut_down, "preempted", RunState.QUEUED)],
+)
+def test_who_waits_for_the_end_need_not_wait_for_the_last_records(
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: Any, ask: Any, end: str, state: RunState
+) -> None:
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
+    begun = attempt("finish", limits={"grace": 0.5})
+    wait_for(lambda: "records not sent" in caplog.text, "the records are not taken")
+    ask(begun)
+    finish = begun.end()
+    assert finish is not None
+    assert (finish[0], begun.run.state) == (end, state)
+
+
+def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here the platform takes its time; on a slow line it is the batch itself that does."""
+    caplog.set_level("INFO")
+    arrived, answer = threading.Event(), threading.Event()
+    ingest = records.batch_ingest
+
+    def slow(**batch: Any) -> int:
+        arrived.set()
+        answer.wait()
+        return ingest(**batch)
+
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", slow)
+    begun = attempt("obey", ready=False)
+    try:
+        wait_for(arrived.is_set, "a batch is on its way")
+        Attempt.objects.update(heartbeat_at=None)
+        begun.cancel()
+        wait_for(lambda: "(cancel)" in caplog.text, "it obeys")
+        assert Attempt.objects.get().heartbeat_at is not None
+    finally:
+        answer.set()
+    assert begun.end() == ("cancelled", "cancelled")
+
+
+def test_a_cancel_is_heard_while_files_do_not_come(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cohort.worker_api.api.attempt_inputs", fail)
+    begun = attempt("finish")
+    wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
+    begun.cancel()
+    assert begun.end() == ("cancelled", "cancelled")
+    assert begun.run.state == RunState.CANCELLED
+    assert not (begun.folder / "pid").exists()
+
+
+def test_a_finish_that_is_not_taken_keeps_the_attempt_alive(
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cohort.worker_api.api.attempt_finish", fail)
+    begun = attempt("finish")
+    wait_for(lambda: Attempt.objects.filter(acked_seq=17).exists(), "all records are stored")
+    Attempt.objects.update(heartbeat_at=None)
+    wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
+    monkeypatch.undo()
+    assert begun.end() == ("finished", "ok")
+
+
+def test_a_worker_that_leaves_records_behind_is_refused(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells how many records there are, not how many it sent; here it does not wait for the rest, as by a fault."""
+    monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
+    monkeypatch.setattr("worker.supervisor._Attempt._ship_rest", lambda attempt: attempt._ship(attempt._beat))
+    begun = attempt("finish")
+    begun.end()
+    assert (begun.run.state, begun.run.error_code) == (RunState.FAILED, "platform_refused")

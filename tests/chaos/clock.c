@@ -1,5 +1,5 @@
 /* Moves the wall clock of one process by the seconds that stand in a file, as they change; built and loaded by
-   tests/chaos/clock.py. The kernel has no such clock: a time namespace moves only the monotonic ones. */
+   tests/chaos/test_outages.py. The kernel has no such clock: a time namespace moves only the monotonic ones. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>
