@@ -17,7 +17,7 @@ from grpo_core.records import StepMetrics
 from tests.factories import sealed_run
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.web.control import fresh, waited_for_its_record
-from tests.web.windows import GIVEN_UP, windows
+from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 OpenPage = Callable[..., Page]
 POINTS = "(document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.x?.length ?? 0)"
@@ -202,9 +202,41 @@ def test_by_keyboard_alone(open_page: OpenPage, run: Run, alice: User) -> None:
     assert (run.state, run.resume_from.step) == ("queued", 2)
 
 
-def test_the_menu_folds_on_a_phone(open_page: OpenPage) -> None:
+def test_main_pages_fit_a_phone(open_page: OpenPage, run: Run, live_server: LiveServer) -> None:
+    group = f"runs/{run.pk}/groups/{run.groups.get().pk}/"
     page = open_page("runs/", width=360)
     link = page.get_by_role("link", name="Rewards")
     expect(link).to_be_hidden()
     page.get_by_text("Menu", exact=True).click()
     expect(link).to_be_visible()
+    for path in ("runs/", "runs/new/", f"runs/{run.pk}/evaluations/", group, "queue/", "nodes/", f"runs/{run.pk}/"):
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+    page.wait_for_function(f"() => {POINTS} === 6")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360, "with its charts"
+    wider = "all => all.filter(tile => tile.scrollWidth > tile.clientWidth).map(tile => tile.innerText)"
+    assert page.locator("#live-tiles .tile").evaluate_all(wider) == []
+
+
+def test_the_theme_is_remembered_and_charts_follow_it(open_page: OpenPage, run: Run, live_server: LiveServer) -> None:
+    page = open_page(f"runs/{run.pk}/")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    colour = "document.querySelector('[data-chart=entropy] .plot')?.data?.[0]?.line?.color"
+    page.wait_for_function(f"() => {colour} === '#3a58d6'")
+    assert page.evaluate(ground) == "rgb(247, 247, 245)"
+    page.get_by_role("button", name="Dark theme").click()
+    page.wait_for_function(f"() => {colour} === '#91a7ff'")
+    page.goto(f"{live_server.url}/p/ours/models/")
+    assert page.evaluate(ground) == "rgb(19, 20, 21)"
+    page.get_by_role("button", name="Light theme").click()
+    assert page.evaluate(ground) == "rgb(247, 247, 245)"
+
+
+def test_axe_finds_nothing_serious_on_the_main_pages(open_page: OpenPage, run: Run, live_server: LiveServer) -> None:
+    page, faults = open_page("runs/"), []
+    for path in ("runs/", "runs/new/", f"runs/{run.pk}/groups/{run.groups.get().pk}/?sample=2", f"runs/{run.pk}/"):
+        page.goto(f"{live_server.url}/p/ours/{path}")
+        if path == f"runs/{run.pk}/":
+            page.wait_for_function(f"() => {POINTS} === 6")
+        faults += serious_faults(page, path)
+    assert faults == []
