@@ -103,7 +103,7 @@ STOCKS: dict[str, tuple[str, Callable[[], None]]] = {
 """By name: the stock that it adds to (the empty name: migrated tables without rows), and what adds it."""
 PEOPLE = {"alice", "bob", "rita", "oscar", "charlie", "ours"}
 CATALOG = {"base_model", "dataset", "heldout", "verifier_version", "world"}
-SEALED = {"sealed", "site"}
+SEALED = {"sealed", "sealed_site"}
 
 
 def stock_of(fixtures: Collection[str]) -> str:

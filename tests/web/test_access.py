@@ -51,7 +51,7 @@ QUERIES = (
     ("variant", "preset", "tab", "show", "state", "q", "v"),
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("base_model")]  # so with a catalog, as `site` has it
+pytestmark = pytest.mark.django_db
 
 
 def routes(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
@@ -161,7 +161,7 @@ def rolled_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def site(django_db_setup: Databases, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+def sealed_site(django_db_setup: Databases, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
     """Made once; each test and each request is rolled back to it."""
     with django_db_blocker.unblock():
         django_db_setup.shared("sealed")
@@ -183,47 +183,47 @@ def test_every_address_is_in_a_table() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']} {case['url']}")
-def test_who_gets_which_answer(site: World, case: dict[str, Any]) -> None:
-    address, answers = site.address(case["url"], **case["kwargs"] or {}), {}
+def test_who_gets_which_answer(sealed_site: World, case: dict[str, Any]) -> None:
+    address, answers = sealed_site.address(case["url"], **case["kwargs"] or {}), {}
     for role in ROLES:
-        answers[role], content = answer(site.client(role), case["method"], address, case["data"])
+        answers[role], content = answer(sealed_site.client(role), case["method"], address, case["data"])
         if role in ("stranger", "anonymous") and not case["url"].startswith("c/"):
             assert not any(secret in content for secret in SECRETS)
     assert answers == {role: case[role] for role in ROLES}
 
 
-def test_methods_that_are_in_no_table_are_closed(site: World) -> None:
+def test_methods_that_are_in_no_table_are_closed(sealed_site: World) -> None:
     wrong = []
     for route in ALL:
         listed = [case for case in CASES if case["url"] == route]
         shut = "login" if all(case["anonymous"] == "login" for case in listed) else 405
         taken = {"put"} if route == "login/" else set()  # Django's form views take it as POST
         for method in sorted(METHODS - taken - {case["method"] for case in listed}):
-            code, _ = answer(site.client("anonymous"), method, site.address(route))
+            code, _ = answer(sealed_site.client("anonymous"), method, sealed_site.address(route))
             if code != shut:
                 wrong.append((method, route, code))
             if route in OF_A_PROJECT:
-                code, _ = answer(site.client("stranger"), method, site.address(route))
+                code, _ = answer(sealed_site.client("stranger"), method, sealed_site.address(route))
                 if code not in (404, 405):
                     wrong.append((method, route, code))
     assert wrong == []
 
 
-def test_every_form_needs_its_token(site: World) -> None:
-    client, taken = site.client("admin", enforce_csrf_checks=True), []
+def test_every_form_needs_its_token(sealed_site: World) -> None:
+    client, taken = sealed_site.client("admin", enforce_csrf_checks=True), []
     for case in CASES:
         if case["method"] == "post" and not case["url"].startswith("api/"):
-            status, _ = answer(client, "post", site.address(case["url"], **case["kwargs"] or {}), case["data"])
+            status, _ = answer(client, "post", sealed_site.address(case["url"], **case["kwargs"] or {}), case["data"])
             taken += [] if status == 403 else [(case["url"], status)]
     assert taken == []
 
 
-def test_no_text_runs_wherever_it_is_shown(site: World) -> None:
-    client, ran, shown = site.client("viewer"), [], set()
+def test_no_text_runs_wherever_it_is_shown(sealed_site: World) -> None:
+    client, ran, shown = sealed_site.client("viewer"), [], set()
     for route in OF_A_PROJECT:
-        pk = site.hostile.get(route.split("/")[2])
-        other = site.hostile | ({"pk": pk} if pk else {})
-        _, content = answer(client, "get", site.address(route, **other))
+        pk = sealed_site.hostile.get(route.split("/")[2])
+        other = sealed_site.hostile | ({"pk": pk} if pk else {})
+        _, content = answer(client, "get", sealed_site.address(route, **other))
         page = content.decode(errors="replace")
         if page.lstrip().startswith("<"):
             ran += [(route, raw) for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in page]
@@ -234,22 +234,22 @@ def test_no_text_runs_wherever_it_is_shown(site: World) -> None:
     assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown
 
 
-def test_nothing_is_reached_through_another_project(site: World) -> None:
-    client, wrong = site.client("stranger"), []
+def test_nothing_is_reached_through_another_project(sealed_site: World) -> None:
+    client, wrong = sealed_site.client("stranger"), []
     for route in OF_A_PROJECT:
         for method in ("get", "post") if route in WITH_IDS else ("get",):
-            status, content = answer(client, method, site.address(route, slug="theirs"))
+            status, content = answer(client, method, sealed_site.address(route, slug="theirs"))
             reached = route in WITH_IDS and "/nodes/" not in route and status not in (404, 405)
             if reached or any(secret in content for secret in SECRETS):
                 wrong.append((method, route, status))
     assert wrong == []
 
 
-def test_an_id_beyond_any_column_is_404(site: World) -> None:
-    client, wrong = site.client("admin"), []
+def test_an_id_beyond_any_column_is_404(sealed_site: World) -> None:
+    client, wrong = sealed_site.client("admin"), []
     for route in WITH_IDS:
         for changed in sorted(set(PARAMETER.findall(route)) - {"slug", "audience"}):
-            address = site.address(route, **{changed: HUGE})
+            address = sealed_site.address(route, **{changed: HUGE})
             codes = {answer(client, method, address)[0] for method in ("get", "post")}
             if not {404} <= codes <= {404, 405}:
                 wrong.append((route, changed, codes))
@@ -264,11 +264,11 @@ def test_an_id_beyond_any_column_is_404(site: World) -> None:
     ],
     ids=range(len(ODD) + 1),
 )
-def test_no_query_string_is_an_error_of_ours(site: World, values: tuple[str, ...], routes: list[str]) -> None:
-    client, wrong = site.client("admin"), []
+def test_no_query_string_is_an_error_of_ours(sealed_site: World, values: tuple[str, ...], routes: list[str]) -> None:
+    client, wrong = sealed_site.client("admin"), []
     for route in routes:
         for names, value in zip(QUERIES, values, strict=True):
-            status, _ = answer(client, "get", site.address(route), dict.fromkeys(names, value))
+            status, _ = answer(client, "get", sealed_site.address(route), dict.fromkeys(names, value))
             if not isinstance(status, int) or status >= 500:
                 wrong.append((route, names, value))
     assert wrong == []
