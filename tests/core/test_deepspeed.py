@@ -77,8 +77,13 @@ def plain(home, tmp_path_factory):
 # ---------------------------------------------------------------------- the same losses and weights
 
 
+def case_id(case):
+    """The model or the kill's point, and the engine's settings: full-2."""
+    return "-".join(map(str, [case.get("name") or case["point"], *case["engine"].values()]))
+
+
 @real
-@pytest.mark.parametrize("case", TABLE["learns"], ids=str)
+@pytest.mark.parametrize("case", TABLE["learns"], ids=case_id)
 def test_it_learns_what_one_plain_process_learns(home, plain, tmp_path, case):
     name, parts = case["name"], engine(**case["engine"])
     done = train(work(home, name), tmp_path / "run", **parts)
@@ -154,7 +159,7 @@ def test_a_checkpoint_goes_from_engine_to_engine(home, plain, tmp_path):
 
 
 @real
-@pytest.mark.parametrize("case", TABLE["kills"], ids=str)
+@pytest.mark.parametrize("case", TABLE["kills"], ids=case_id)
 def test_a_killed_rank_costs_the_step_in_hand(home, plain, tmp_path, case):
     out, run, parts = tmp_path / "run", work(home, "resumed"), engine(**case["engine"])
     assert train(run, out, fault=case["point"], **parts).ended() == KILLED
