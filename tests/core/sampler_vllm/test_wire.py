@@ -135,8 +135,8 @@ from grpo_core.rollout.vllm.shared import incoming
 for line in sys.stdin:
     place, entries = json.loads(line)
     got = incoming(place, entries)
-    told = {name: [str(one.dtype), list(one.shape), one.double().sum().item()] for name, one in got.items()}
-    print(json.dumps(told), flush=True)
+    arrived = {name: [str(one.dtype), list(one.shape), one.double().sum().item()] for name, one in got.items()}
+    print(json.dumps(arrived), flush=True)
 """
 
 

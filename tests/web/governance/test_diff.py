@@ -34,9 +34,9 @@ def with_entry(whole: dict[str, Any], path: str, **changed: Any) -> dict[str, An
     return {**made, "seal": "f" * 64}
 
 
-def of(found: Diff, path: str) -> FieldDiff:
+def of(difference: Diff, path: str) -> FieldDiff:
     section, _, name = path.partition(".")
-    return next(one for part in found.sections if part.name == section for one in part.fields if one.name == name)
+    return next(one for part in difference.sections if part.name == section for one in part.fields if one.name == name)
 
 
 @pytest.fixture
@@ -45,19 +45,19 @@ def first() -> dict[str, Any]:
 
 
 def test_a_record_differs_not_from_itself(first: dict[str, Any]) -> None:
-    found = diff(first, first)
-    assert found.identical
+    difference = diff(first, first)
+    assert difference.identical
     equal = sum(len(part) for part in first["sections"].values())
-    assert {kind: count for kind, count in found.counts.items() if count} == {Kind.EQUAL: equal}
-    assert (found.head, found.differing_files) == ((), ())
+    assert {kind: count for kind, count in difference.counts.items() if count} == {Kind.EQUAL: equal}
+    assert (difference.head, difference.differing_files) == ((), ())
     salted = diff(document(text="said"), document(text="said"))
     assert (salted.counts[Kind.CHANGED], salted.identical) == (0, False), "salts differ, so the seals do"
 
 
 @pytest.mark.parametrize(("before", "after", "wanted"), cases("governance/value_changes", "before", "after", "changes"))
 def test_values_by_dotted_path(before: Any, after: Any, wanted: list[Any]) -> None:
-    found = [[change.path, change.kind.value, change.before, change.after] for change in changes(before, after)]
-    assert (found, str(found)) == (wanted, str(wanted)), "1 is not true"
+    difference = [[change.path, change.kind.value, change.before, change.after] for change in changes(before, after)]
+    assert (difference, str(difference)) == (wanted, str(wanted)), "1 is not true"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_numbers_have_a_difference(before: Any, after: Any, wanted: float | None
 
 def test_a_changed_added_or_removed_field(first: dict[str, Any]) -> None:
     second = with_entry(first, "method.config", value={"optim": {"steps": 5, "lr": 0.1}, "extra": 1})
-    found = of(diff(first, second), "method.config")
-    assert [(change.path, change.kind) for change in found.values] == [
+    difference = of(diff(first, second), "method.config")
+    assert [(change.path, change.kind) for change in difference.values] == [
         *(("optim.steps", Kind.CHANGED), ("seed", Kind.REMOVED), ("extra", Kind.ADDED))
     ]
-    assert (found.kind, found.words_differ) == (Kind.CHANGED, False)
+    assert (difference.kind, difference.words_differ) == (Kind.CHANGED, False)
     digest = with_entry(first, "method.config", value={"sha256": "b" * 64}, text="config.yaml, sha256 bbbb")
     configs = {"optim": {"steps": 3}, "seed": 0}, {"optim": {"steps": 5}, "seed": 0}
     assert of(diff(first, digest, configs), "method.config").values == (Change("optim.steps", Kind.CHANGED, 3, 5),)
@@ -105,8 +105,8 @@ def test_suites_and_files_row_by_row(first: dict[str, Any]) -> None:
         return [{"path": path, "sha256": d * 64, "size": 1, "audience": "public"} for path, d in digests.items()]
 
     before = {**first, "files": files(config="a", gone="b", same="c")}
-    found = diff(before, {**second, "files": files(config="d", new="b", same="c")})
-    by_name = {suite.suite: suite for part in found.sections if part.name == "behaviour" for suite in part.suites}
+    difference = diff(before, {**second, "files": files(config="d", new="b", same="c")})
+    by_name = {suite.suite: suite for part in difference.sections if part.name == "behaviour" for suite in part.suites}
     kinds = {"heldout": Kind.CHANGED, "new suite": Kind.ADDED, "format": Kind.REMOVED}
     assert {name: suite.kind for name, suite in by_name.items()} == kinds
     cells = {cell.name: (cell.before, cell.after, cell.difference) for cell in by_name["heldout"].cells}
@@ -114,7 +114,7 @@ def test_suites_and_files_row_by_row(first: dict[str, Any]) -> None:
     assert cells["verdict"] == ("better", "regressed", None)
     assert cells["problems"] == (100, 100, 0)
     assert [change.path for change in by_name["heldout"].others] == ["after.correct"]
-    file_kinds = {file.path: file.kind.value for file in found.files}
+    file_kinds = {file.path: file.kind.value for file in difference.files}
     assert file_kinds == {"config": "changed", "gone": "removed", "new": "added", "same": "equal"}
 
 
@@ -123,10 +123,10 @@ def test_a_record_of_the_first_schema_against_one_of_today(first: dict[str, Any]
     head = {"title": "said", "sealed_at": "2026-11-01T10:00:00Z", "state": "failed", "data_files_digest": "0" * 64}
     whole = {**head, "data": {"prompts": prompts}, "budget": {"superseded": None}}
     old = {"schema": "cohort-record/1", "record": whole, "record_digest": "0" * 64, "files": [], "seal": "1" * 64}
-    found = diff(old, with_entry(first, "data.prompts", value=1, text="said"))
-    assert of(found, "data.prompts").kind == Kind.EQUAL, "it named no audience, which is no change of it"
-    assert of(found, "budget.superseded").kind == Kind.ADDED
-    assert [change.path for change in found.head] == ["sealed_at", "state", "run", "end", "version"]
+    difference = diff(old, with_entry(first, "data.prompts", value=1, text="said"))
+    assert of(difference, "data.prompts").kind == Kind.EQUAL, "it named no audience, which is no change of it"
+    assert of(difference, "budget.superseded").kind == Kind.ADDED
+    assert [change.path for change in difference.head] == ["sealed_at", "state", "run", "end", "version"]
     with pytest.raises(NotARecord):
         diff({"schema": "cohort-record/3"}, {})
 
@@ -157,11 +157,11 @@ def test_files_to_keep(first: dict[str, Any], golden: Callable[[str, Any], None]
     hostile = HOSTILE.replace("\ud800", "")
     second = with_entry(first, "method.config", value={"optim": {"steps": 1, "lr": 0.1}, "seed": 0}, text="another")
     second = with_entry(second, "data.prompts", text=hostile, note=hostile)
-    found = json.loads(to_json(diff(first, second)))
-    assert (found["before"]["seal"], found["after"]["seal"]) == (first["seal"], "f" * 64)
-    values = found["sections"]["method"]["fields"]["config"]["values"]
+    difference = json.loads(to_json(diff(first, second)))
+    assert (difference["before"]["seal"], difference["after"]["seal"]) == (first["seal"], "f" * 64)
+    values = difference["sections"]["method"]["fields"]["config"]["values"]
     assert values == [{"path": "optim.steps", "kind": "changed", "before": 3, "after": 1, "difference": -2}]
-    assert "loss" in found["sections"]["method"]["equal"]
+    assert "loss" in difference["sections"]["method"]["equal"]
     text = to_markdown(diff(first, second))
     golden("records/diff.md", stripped(text))
     for harmful in ("<script>", "[x](", "\u202e", "\x1b"):
@@ -224,8 +224,8 @@ def test_sealed_configs_are_read_from_the_cards(sealed: Record, world: World) ->
     """The record holds only the config's digest."""
     settings = {**sealed_run.SETTINGS, "optim": {"steps": 3, "lr": 0.5}}
     second, client = sealed_run.sealed(world.launch(name="faster", settings=settings)), world.client("bob")
-    found = client.get(address(sealed, second, format="json")).json()
-    values = found["sections"]["method"]["fields"]["config"]["values"]
+    difference = client.get(address(sealed, second, format="json")).json()
+    values = difference["sections"]["method"]["fields"]["config"]["values"]
     assert [(change["path"], change["after"]) for change in values] == [("name", "faster"), ("optim.lr", 0.5)]
     unread = b"could not be read"
     assert unread not in client.get(address(sealed, second)).content

@@ -76,13 +76,13 @@ def facts_of(document: dict[str, Any]) -> dict[str, Any]:
 def differing(document: dict[str, Any]) -> dict[str, Any]:
     """What is other than in the record of a run that simply finished."""
     usual = json.loads((GOLDEN / "records" / "finished.json").read_text(encoding="utf-8"))
-    found = {}
+    unusual = {}
     for path, facts in facts_of(document).items():
         if path == "files" and facts != usual[path]:
-            found[path] = facts
+            unusual[path] = facts
         elif facts != usual[path]:
-            found[path] = {name: one for name, one in facts.items() if one != usual[path][name]}
-    return found
+            unusual[path] = {name: one for name, one in facts.items() if one != usual[path][name]}
+    return unusual
 
 
 def fits_the_schema(document: dict[str, Any]) -> None:
@@ -109,10 +109,10 @@ def test_a_record_says_what_happened(world: World, golden: Golden, tmp_path: Pat
     fits_the_schema(document)
     for scenario, field, path, value in NUMBERS:
         if scenario == name:
-            found = Document.model_validate(document).entry(field).value
+            actual = Document.model_validate(document).entry(field).value
             for step in path.split("."):
-                found = found[int(step) if step.isdigit() else step]
-            assert found == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), (field, path)
+                actual = actual[int(step) if step.isdigit() else step]
+            assert actual == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), (field, path)
     golden(f"records/{SAME.get(name, name)}.json", facts_of(document) if name == "finished" else differing(document))
     if name in CARDS:
         text = markdown.card_markdown(Reading(document, contents.series, contents.weights)).decode()

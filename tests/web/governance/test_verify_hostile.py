@@ -65,9 +65,9 @@ def rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...
 
 
 def layout_fault(content: bytes | io.BytesIO) -> str:
-    found = faults(check_zip(content))
-    assert list(found) == ["layout"]
-    return found["layout"]
+    problems = faults(check_zip(content))
+    assert list(problems) == ["layout"]
+    return problems["layout"]
 
 
 # ---------------------------------------------------------------------- the zip
@@ -169,15 +169,15 @@ def test_what_is_more_or_larger_than_its_kind_is_refused_unread(files: dict[str,
 def measured(content: bytes) -> tuple[dict[str, str], int]:
     """(faults of the card, most bytes of memory that checking it took)."""
     tracemalloc.start()
-    found = faults(check_zip(content))
+    problems = faults(check_zip(content))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return found, most
+    return problems, most
 
 
 def test_a_bomb_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    found, most = measured(packed({**files, "record.json": bytes(LARGE)}))
-    assert list(found) == ["layout"]
+    problems, most = measured(packed({**files, "record.json": bytes(LARGE)}))
+    assert list(problems) == ["layout"]
     assert most < 4 * 1024**2
     monkeypatch.setattr("cohort.evidence.card_reader.MAX_CARD_BYTES", 1000)
     assert "it would unpack to more than 1,000 bytes" in layout_fault(packed(files))
@@ -191,8 +191,8 @@ def test_a_line_without_end_costs_no_memory(
     log: Log, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, name: str, step: str
 ) -> None:
     monkeypatch.setattr("cohort.evidence.card_reader.MAX_LINE_BYTES", 2 * 1024**2)
-    found, most = measured(packed(reissued(log, files, lambda inside: inside.update({name: bytes(LARGE)}))))
-    assert found == {step: f"{name}, line 1: longer than 2,097,152 bytes"}
+    problems, most = measured(packed(reissued(log, files, lambda inside: inside.update({name: bytes(LARGE)}))))
+    assert problems == {step: f"{name}, line 1: longer than 2,097,152 bytes"}
     assert most < 12 * 1024**2
 
 

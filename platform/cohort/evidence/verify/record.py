@@ -22,8 +22,8 @@ _UNSEALED = frozenset({RECORD, *OUTSIDE})
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of record.json, of the version that this release checks."""
-    found: dict[str, Any] = json.loads((resources.files("cohort.evidence") / "record.schema.json").read_bytes())
-    return found
+    document: dict[str, Any] = json.loads((resources.files("cohort.evidence") / "record.schema.json").read_bytes())
+    return document
 
 
 def read(card: OpenCard) -> str:
