@@ -1,7 +1,7 @@
 """Training speed, memory and arithmetic on a GPU beside TRL's GRPOTrainer with transformers' generation. Prints one
 table, then a line per target. Where PyTorch sees no GPU it says so and ends well.
 
-    .venv/bin/python benchmarks/gpu.py [--steps 2] [--prompts 4] [--trl-micro-batch 8]
+    .venv/bin/python benchmarks/gpu.py [--steps 2] [--prompts 4] [--max-tokens 2048] [--trl-micro-batch 8]
     .venv/bin/python benchmarks/gpu.py --tiny        (a tiny shape on the CPU, to see that it runs)
 
 The work: a Qwen2 with the geometry of 0.5 B (hidden 896, 24 layers, 14 heads, 2 of keys, feed-forward 4,864, vocabulary
@@ -56,6 +56,7 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=1)
     options.add_argument("--steps", type=int, default=2, help="measured in each round, after one to warm up")
     options.add_argument("--prompts", type=int, default=WORK.prompts_per_step, help="per step")
+    options.add_argument("--max-tokens", type=int, default=WORK.max_tokens, help="longest completion")
     options.add_argument("--trl-micro-batch", type=int, default=WORK.micro_batch)
     options.add_argument("--micro-batch-tokens", type=int, default=16384, help="Cohort's")
     options.add_argument("--tiny", action="store_true", help="a tiny shape on the CPU")
@@ -64,7 +65,7 @@ def main() -> int:
     options.add_argument("--trl-python", type=Path, default=PYTHONS[TRL])
     chosen = options.parse_args()
     work = replace(
-        WORK, prompts_per_step=chosen.prompts, micro_batch=chosen.trl_micro_batch,
+        WORK, prompts_per_step=chosen.prompts, max_tokens=chosen.max_tokens, micro_batch=chosen.trl_micro_batch,
         engine={"micro_batch_tokens": chosen.micro_batch_tokens},
     )  # fmt: skip
     if chosen.tiny:
@@ -91,7 +92,9 @@ def main() -> int:
             for side, python in pythons.items():
                 told = beside.run(side, folder, replace(work, seed=number), chosen.steps, python=python)
                 sides[side].rounds.append(told)
-                print(f"round {number + 1} {side}: {sides[side].seconds:.1f} s", file=sys.stderr, flush=True)
+                parts = [f"{part} {statistics.median(sides[side].all(part)):.1f}" for part in ("sample", "update")]
+                print(f"round {number + 1} {side}: {sides[side].seconds:.1f} s a step, {', '.join(parts)}",
+                      file=sys.stderr, flush=True)  # fmt: skip
     print("\n".join(report(work, sides, float(rate), card)))
     return 0
 

@@ -2,11 +2,9 @@
 only to a node that does; and runs of before a run knew how many GPUs it needs.
 """
 
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -157,15 +155,3 @@ def test_code_is_refused_with_each_nodes_fix_until_a_sandbox_works(coder: Maker,
     Node.objects.update(revoked_at=None, last_seen_at=None)
     run_submit(run=run, actor=alice)
     assert fresh(run).state == RunState.QUEUED, "a silent one's does"
-
-
-@pytest.mark.parametrize(("engine", "before", "after"), cases("runs/gpus_of_earlier", "engine", "before", "after"))
-def test_an_earlier_run_needs_its_config_s_gpus(
-    maker: Maker, engine: dict[str, object], before: int, after: int
-) -> None:
-    run = maker.run(state="failed")
-    Run.objects.filter(pk=run.pk).update(config=run.config | {"engine": engine}, gpus=before)
-    with connection.cursor() as cursor:
-        cursor.execute(import_module("migrations.runs.0007_gpus_of_earlier_runs").BACKFILL)
-    assert (fresh(run).gpus, run.state) == (after, "failed")
-    assert run.gpus == gpus_needed(RunConfig.from_whole(run.config)), "as a run that is made now"

@@ -1,10 +1,14 @@
-"""The database's own guards of a run: which state follows which, fences that only rise, ended attempts that stay ended,
-events that stay as they were written.
+"""The database's own guards of runs: which state follows which, fences that only rise, ended attempts that stay ended,
+events and imported results that are only added.
 
-The pairs stand in a table of their own and not in a model's, so that a test's cleaning of tables leaves them.
+The pairs of states are no model: they change by a migration alone, which first says ALTER TABLE runs_transition DISABLE
+TRIGGER runs_guard_pairs, and ENABLE after it. None of this holds against who owns the tables: that role can disable
+every trigger.
 """
 
 from django.db import migrations
+
+from migrations.append_only import append_only
 
 PAIRS = """
     ('draft', 'queued'), ('draft', 'cancelled'),
@@ -67,9 +71,29 @@ BEGIN
 END $$;
 CREATE TRIGGER runs_guard_event BEFORE UPDATE OR DELETE ON runs_runevent
     FOR EACH ROW EXECUTE FUNCTION runs_guard_event();
+
+CREATE FUNCTION runs_guard_events() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'events are only added: the table is not emptied'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'events_are_only_added';
+END $$;
+CREATE TRIGGER runs_guard_events BEFORE TRUNCATE ON runs_runevent
+    FOR EACH STATEMENT EXECUTE FUNCTION runs_guard_events();
+
+CREATE FUNCTION runs_guard_pairs() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'which state may follow which changes by a migration alone'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'pairs_are_fixed';
+END $$;
+CREATE TRIGGER runs_guard_pairs BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON runs_transition
+    FOR EACH STATEMENT EXECUTE FUNCTION runs_guard_pairs();
 """
 
 BACKWARD = """
+DROP TRIGGER runs_guard_pairs ON runs_transition;
+DROP FUNCTION runs_guard_pairs;
+DROP TRIGGER runs_guard_events ON runs_runevent;
+DROP FUNCTION runs_guard_events;
 DROP TRIGGER runs_guard_event ON runs_runevent;
 DROP FUNCTION runs_guard_event;
 DROP TRIGGER runs_guard_attempt ON runs_attempt;
@@ -81,6 +105,6 @@ DROP TABLE runs_transition;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0002_run_control")]
+    dependencies = [("runs", "0001_initial")]
 
-    operations = [migrations.RunSQL(FORWARD, BACKWARD)]
+    operations = [migrations.RunSQL(FORWARD, BACKWARD), *append_only("runs_importedresult")]

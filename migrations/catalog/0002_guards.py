@@ -8,5 +8,5 @@ from migrations.append_only import append_only
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("catalog", "0002_suites")]
+    dependencies: ClassVar = [("catalog", "0001_initial")]
     operations: ClassVar = append_only("catalog_evalsuiteversion")
