@@ -38,19 +38,20 @@ demo: setup  ## Start everything, train a small model, check its card (stop with
 PYTEST := $(BIN)/python -m pytest
 SHARED := -n 2 --dist worksteal
 ENGINES := not chaos and not vllm and not deepspeed
+ALONE = $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # SlipCover counts lines for a fifth of what a tracer costs on Python 3.11.
 COVERAGE := build/coverage.json
 COVERED := $(BIN)/python -m slipcover --json --out $(COVERAGE) --source grpo_core,worker,platform/cohort -m pytest
 test: setup  ## Run the tests that guard every change, on databases of their own
 	@mkdir -p $(dir $(COVERAGE))
 	@$(COVERED) $(SHARED) -m 'not alone and not slow and $(ENGINES)' --durations=10
-	@$(PYTEST) -m 'alone and not slow and $(ENGINES)'
+	@$(PYTEST) -m 'alone and not slow and $(ENGINES)' $(ALONE)
 	@$(BIN)/python -m tests.coverage_table $(COVERAGE)
 
 # What takes minutes too, every engine in its environment, and the services that run on this machine.
 test-all: setup vllm-env deepspeed-env  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
 	$(PYTEST) $(SHARED) -m 'not alone and $(ENGINES)'
-	$(PYTEST) -m 'alone and $(ENGINES)'
+	$(PYTEST) -m 'alone and $(ENGINES)' $(ALONE)
 	$(PYTEST) -m vllm
 	$(PYTEST) -m deepspeed
 	$(MAKE) test-services

@@ -48,7 +48,7 @@ def caught(changed: io.BytesIO, document: dict[str, Any] | None = None) -> bool:
     return False
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_byte_of_every_other_file_matters(files: dict[str, bytes], every: int) -> None:
     packer, document = Packer(files), json.loads(files["record.json"])
     for name, content in files.items():
@@ -59,7 +59,7 @@ def test_every_byte_of_every_other_file_matters(files: dict[str, bytes], every: 
     assert not caught(packer.zip("CARD.md", files["CARD.md"]), document)
 
 
-@pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_byte_of_the_record_matters(files: dict[str, bytes], every: int) -> None:
     packer = Packer(files)
     for place, changed in enumerate(flips(files["record.json"])):
@@ -83,7 +83,7 @@ def test_what_the_proofs_of_powers_of_2_hold_is_checked_with_an_older_card() -> 
 
     assert against(newer["consistency.json"]).accepted
     for place, changed in enumerate(flips(newer["consistency.json"])):
-        if place % 3 == 0:
+        if place % 11 == 0:
             assert against(changed).exit_status in (1, 2), place
 
 
