@@ -88,7 +88,8 @@ def test_stopped_half_way_leaves_nothing_that_looks_finished(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("point", ["replace:aside", pytest.param("replace:renamed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["replace:aside", "replace:renamed"])
 def test_killed_while_it_replaces_a_model_the_next_start_has_a_model(tmp_path, point):
     """The old one as long as the new one has no name, then the new one; and what was left aside is in nobody's way."""
     arguments = ["cold-start", "--out", str(tmp_path / "base"), "--batch", "2", "--threads", "1", "--steps"]

@@ -40,6 +40,7 @@ from .runs import (
 ALL = {**SETTINGS, **ENGINES}
 AHEAD = [name for name in ENGINES if name.startswith("ahead")]
 TENSORS = ("policy", "policy-optimizer")
+QUICK_KILLS = ("plain", "ahead")
 QUICK_CUTS = ("checkpoint:filled", "checkpoint:renamed", "prune:renamed")
 slow = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def assert_worth_comparing(name: str, run: Result) -> None:
         assert all(age >= 1 for age in ages[1:])
 
 
-@pytest.mark.parametrize("name", KILLS)
+@pytest.mark.parametrize("name", [name if name in QUICK_KILLS else pytest.param(name, marks=slow) for name in KILLS])
 def test_killed_and_resumed(runs_home: Path, tmp_path: Path, whole, name: str) -> None:
     setting(runs_home, name).through(tmp_path / "run", KILLS[name])
     assert_worth_comparing(name, whole(name))

@@ -110,6 +110,7 @@ def test_jobs_of_each_kind_are_done_until_the_node_is_revoked(lab: Site, tmp_pat
     assert "Traceback" not in (tmp_path / "worker.log").read_text(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_killed_loses_its_job_to_another(sampling: Any, tmp_path: Path, settings: Any) -> None:
     settings.COHORT_LEASE_SECONDS = 3600
     process, job = sampling
