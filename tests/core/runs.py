@@ -89,7 +89,7 @@ class Setting:
         """Exit status of `grpo train`, or minus the signal that ended it."""
         return forked(["train", str(self.write(**more)), "--out", str(out), *arguments], fault=fault)
 
-    def told(self, out: Path, *arguments: str, log: Path | None = None, **more: object) -> tuple[int, str]:
+    def train_captured(self, out: Path, *arguments: str, log: Path | None = None, **more: object) -> tuple[int, str]:
         """The same, with what it printed (by way of `log`)."""
         log = log or out.with_name(f"{out.name}.printed")
         status = forked(["train", str(self.write(**more)), "--out", str(out), *arguments], log=log)

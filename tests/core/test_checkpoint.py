@@ -208,7 +208,7 @@ class Watching:
     def look(self) -> None:
         self.seen += self.reader.read_new(limit=10**6, max_bytes=10**9)
 
-    def told(self) -> list[tuple[int, str]]:
+    def messages(self) -> list[tuple[int, str]]:
         self.look()
         return [(line.seq, json.loads(line.body)["record"]["kind"]) for line in self.seen]
 
@@ -241,7 +241,7 @@ def test_a_reader_never_sees_two_records_under_one_seq(disk, monkeypatch, append
         (disk / "ballast").unlink()
     run.append(OUTCOME)
     run.close()
-    assert watching.told() == list(enumerate(kept, start=1))
+    assert watching.messages() == list(enumerate(kept, start=1))
     assert kinds(run.spool_folder) == kept
     if freed:
         assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
@@ -254,7 +254,7 @@ def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) ->
     out, run = disk / "run", setting(runs_home, "plain")
     (disk / "ballast").write_bytes(bytes(2 * MIB))
     log = disk.parent / "said"
-    status, printed = run.told(out, log=log)
+    status, printed = run.train_captured(out, log=log)
     assert status == 10
     assert "left and the checkpoint step-000001 needs" in printed
     outcome = json.loads((out / "outcome.json").read_text())

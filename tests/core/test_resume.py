@@ -158,7 +158,7 @@ def test_one_flipped_byte_in_any_file_is_seen(stopped: Path, tmp_path: Path, all
 def test_a_bad_checkpoint_is_passed_over_and_named(runs_home: Path, stopped: Path, tmp_path: Path, whole) -> None:
     out = shutil.copytree(stopped, tmp_path / "run")
     flip(out / "checkpoints/step-000003/policy.safetensors", -1)
-    status, printed = setting(runs_home, "plain").told(out, "--resume")
+    status, printed = setting(runs_home, "plain").train_captured(out, "--resume")
     assert status == 0
     assert "passed over checkpoints/step-000003" in printed
     (resumed,) = [row for row in rows(out / "events.jsonl") if row["kind"] == "resumed"]

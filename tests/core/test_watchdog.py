@@ -110,10 +110,10 @@ class Board:
     """Of four ranks: the second tells what it does, the third told it once, the fourth nothing."""
 
     def __init__(self) -> None:
-        self.beat, self.told = 0, list[dict[str, object]]()
+        self.beat, self.messages = 0, list[dict[str, object]]()
 
     def tell(self, words: dict[str, object]) -> None:
-        self.told.append(words)
+        self.messages.append(words)
 
     def heard(self) -> dict[str, dict[str, object] | None]:
         self.beat += 1
@@ -134,14 +134,14 @@ def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent(monkeypa
     assert "rank 1 of 4, still for 40 s: reward answer, step 3: sample 2 of 8" in text
     assert "rank 2 of 4 has not been heard of for 17 s" in text
     assert "rank 3 of 4 has not been heard of yet" in text
-    assert board.told[-1]["doing"] == "waiting for the other ranks"
+    assert board.messages[-1]["doing"] == "waiting for the other ranks"
 
 
 def test_a_rank_tells_the_others_of_itself_before_it_begins() -> None:
     """Else one that is stopped in its first moments could not be named: it told nothing."""
     board = Board()
     with Watchdog(1800, warn=lambda *_: None, log=lambda _: None, board=board):
-        assert board.told[0]["doing"] == "starting"
+        assert board.messages[0]["doing"] == "starting"
 
 
 def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def sample_content(line: dict[str, Any], at: int) -> dict[str, Any]:
 
 def commitments() -> bytes:
     """Three steps of two groups; step 2 was begun by the first attempt and done again by the second."""
-    found = []
+    rows = []
     for attempt, step, superseded in ((1, 1, False), (1, 2, True), (2, 2, False), (2, 3, False)):
         leaves = [
             leaf(bytes.fromhex(line["samples"][at]["salt"]), sample_content(line, at))
@@ -160,10 +160,10 @@ def commitments() -> bytes:
             for at in range(2)
         ]
         packed = base64.b64encode(b"".join(leaves)).decode()
-        found.append(
+        rows.append(
             {"attempt": attempt, "step": step, "superseded": superseded, "count": len(leaves), "leaves": packed}
         )
-    return lines(found)
+    return lines(rows)
 
 
 def data_files() -> dict[str, tuple[str, bytes]]:
@@ -198,12 +198,12 @@ def sections(files: dict[str, tuple[str, bytes]]) -> dict[str, dict[str, Any]]:
     """Every field of the schema; those that a check reads are filled."""
     parsed = [by_suite(map(json.loads, files[f"evals/{phase}.jsonl"][1].splitlines())) for phase in ("before", "after")]
     values = {**VALUES, "behaviour.performance": compare_all([compared(*parsed)])}
-    found: dict[str, dict[str, Any]] = {}
+    filled: dict[str, dict[str, Any]] = {}
     for section, part in schema()["properties"]["sections"]["properties"].items():
         for name in part["required"]:
             path = f"{section}.{name}"
             value = copy.deepcopy(values.get(path))
-            found.setdefault(section, {})[name] = {
+            filled.setdefault(section, {})[name] = {
                 "value": value,
                 "text": "not stated" if value is None else "in words −",
                 "source": "not stated" if value is None else "measured",
@@ -212,7 +212,7 @@ def sections(files: dict[str, tuple[str, bytes]]) -> dict[str, dict[str, Any]]:
                 "note": "",
                 "salt": salt(path),
             }
-    return found
+    return filled
 
 
 # ---------------------------------------------------------------------- the card

@@ -104,7 +104,7 @@ class Lease(RuleBasedStateMachine):
         self.runs = {run_id: Expected() for run_id in self.world.runs}
         self.tries: list[Try] = []
         self.last_event = RunEvent.objects.order_by("-id").values_list("id", flat=True)[0]
-        self.told = dict.fromkeys(self.world.runs, "queued")
+        self.recorded = dict.fromkeys(self.world.runs, "queued")
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,9 +317,9 @@ class Lease(RuleBasedStateMachine):
         assert sorted(owners) == sorted((key, run.owner, run.fence) for key, run in self.runs.items() if run.owner)
         assert len(owners) <= LIMIT
         for event in RunEvent.objects.filter(pk__gt=self.last_event, kind="state").order_by("pk"):
-            assert event.data["from"] == self.told[event.run_id], "a move that no event tells of"
-            self.told[event.run_id], self.last_event = event.data["to"], event.pk
-        assert self.told == {key: run.state for key, run in self.runs.items()}
+            assert event.data["from"] == self.recorded[event.run_id], "a move that no event tells of"
+            self.recorded[event.run_id], self.last_event = event.data["to"], event.pk
+        assert self.recorded == {key: run.state for key, run in self.runs.items()}
 
 
 def _everything() -> list[Any]:

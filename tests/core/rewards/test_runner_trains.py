@@ -150,7 +150,9 @@ def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(runs_home
     ],
 )
 def test_a_verifier_that_is_wrong_ends_the_run_before_it_begins(runs_home, tmp_path, params, status, fault):
-    ended, printed = Setting(runs_home, "wrong", with_near({"kind": "python", "params": params})).told(tmp_path / "run")
+    ended, printed = Setting(runs_home, "wrong", with_near({"kind": "python", "params": params})).train_captured(
+        tmp_path / "run"
+    )
     assert (ended, fault in printed) == (status, True), printed
 
 
@@ -240,7 +242,7 @@ def test_a_reward_model_pays_a_run(runs_home, tmp_path):
     folder, out = save(runs_home / "reward", LlamaForSequenceClassification, seed=1), tmp_path / "run"
     params = {"path": "reward", "template": "{completion}", "pass_at": 0}
     component = {"name": "liked", "kind": "reward_model", "weight": 0.5, "params": params}
-    status, printed = with_model(runs_home, "liked", component).told(out)
+    status, printed = with_model(runs_home, "liked", component).train_captured(out)
     assert status == 0, printed
     paid = runs.samples_of(out)
     assert len(paid) >= 6 * STEPS
@@ -263,7 +265,7 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(runs_home, tmp_path):
     params = {"path": "steps", "label": "good", "separator": "9", "aggregate": "mean"}
     component, out = {"name": "steps", "kind": "process", "params": params}, tmp_path / "run"
     algorithm = {"supervision": "process", "advantage": "group", "scale": "group_std"}
-    status, printed = with_model(runs_home, "steps", component, algorithm=algorithm).told(out)
+    status, printed = with_model(runs_home, "steps", component, algorithm=algorithm).train_captured(out)
     assert status == 0, printed
     paid = runs.samples_of(out)
     alone = Process(ProcessParams(**params), Context(base=runs_home))
@@ -325,5 +327,5 @@ def test_a_judge_pays_a_run_that_dies_and_goes_on(runs_home, tmp_path, monkeypat
     params = {**component, "params": {**params, "key_env": None}}
     reward = {"limits": {"retries": 0}, "on_error": "zero"}
     last = with_model(runs_home, "gone", params, reward=reward, eval={"before": False, "after": False})
-    status, printed = last.told(tmp_path / "gone")
+    status, printed = last.train_captured(tmp_path / "gone")
     assert (status, f"{address} cannot be reached" in printed) == (5, True)

@@ -31,28 +31,28 @@ def sides(*, fixed: int, broken: int, right: int, wrong: int) -> tuple[list[Item
 
 def test_the_shape_and_its_numbers() -> None:
     """100 items, 10 fixed, 1 broken, as in tests/core/stats: Agresti and Min [0.0239, 0.1526], McNemar 2·12/2¹¹."""
-    found = compare(FACTS, *sides(fixed=10, broken=1, right=50, wrong=39), True)
-    assert Comparison.model_validate(found)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert list(found) == [
+    result = compare(FACTS, *sides(fixed=10, broken=1, right=50, wrong=39), True)
+    assert Comparison.model_validate(result)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert list(result) == [
         *("suite", "title", "category", "higher_is", "sensitive", "problems", "before", "after", "change"),
         *("margin", "non_inferiority", "verdict", "slices", "clean", "protocol"),
     ]
-    assert found["before"] == {
+    assert result["before"] == {
         "correct": 51.0,
         "share": 0.51,
         "interval": {"low": pytest.approx(0.41345, abs=1e-4), "high": pytest.approx(0.60580, abs=1e-4)},
         "truncated": 0,
         "errors": 0,
     }
-    change = found["change"]
+    change = result["change"]
     assert (change["method"], change["clusters"], change["bootstrap"]) == ("agresti-min", None, None)
     assert (change["fixed"], change["broken"], change["both_right"], change["both_wrong"]) == (10, 1, 50, 39)
     assert change["difference"] == pytest.approx(0.09)
     assert change["interval"] == {"low": pytest.approx(0.0239116, abs=1e-6), "high": pytest.approx(0.152559, abs=1e-6)}
     assert change["p_mcnemar"] == 0.01171875
-    assert (found["verdict"], found["non_inferiority"]) == ("better", "not_worse")
-    assert (found["slices"], found["clean"], found["protocol"]) == ([], None, {"k": 1})
+    assert (result["verdict"], result["non_inferiority"]) == ("better", "not_worse")
+    assert (result["slices"], result["clean"], result["protocol"]) == ([], None, {"k": 1})
 
 
 def test_facts_come_back_from_a_comparison() -> None:
@@ -66,24 +66,24 @@ def test_facts_come_back_from_a_comparison() -> None:
     [("better", "regressed", "regressed"), ("worse", "better", "not_worse"), ("neutral", "lower", None)],
 )
 def test_which_way_is_harm(higher_is: Any, words: str, outcome: str | None) -> None:
-    found = compare(replace(FACTS, higher_is=higher_is), *sides(fixed=15, broken=60, right=100, wrong=75), True)
-    assert (found["verdict"], found["non_inferiority"]) == (words, outcome)
-    assert found["change"]["difference"] == pytest.approx(-0.18)  # of the raw score, whichever way is harm
+    result = compare(replace(FACTS, higher_is=higher_is), *sides(fixed=15, broken=60, right=100, wrong=75), True)
+    assert (result["verdict"], result["non_inferiority"]) == (words, outcome)
+    assert result["change"]["difference"] == pytest.approx(-0.18)  # of the raw score, whichever way is harm
 
 
 @pytest.mark.parametrize(("right", "outcome"), [(0, "undecided"), (4, "undecided"), (8, "not_worse")])
 def test_near_zero_before_and_after_is_not_called_not_worse(right: int, outcome: str) -> None:
     """Margin 5 points of 100 items: fewer than 5 right answers could not have been lost."""
-    found = compare(FACTS, *sides(fixed=0, broken=0, right=right, wrong=100 - right), True)
+    result = compare(FACTS, *sides(fixed=0, broken=0, right=right, wrong=100 - right), True)
     assert FACTS.margin == 0.05
-    assert found["non_inferiority"] == outcome
+    assert result["non_inferiority"] == outcome
 
 
 def test_truncated_and_failed_items_are_counted_apart() -> None:
     after = [Item("a", 0.0, True, False), Item("b", 0.0, False, True), Item("c", 1.0, False, False)]
-    found = compare(FACTS, None, after, True)
-    assert (found["after"]["truncated"], found["after"]["errors"], found["after"]["correct"]) == (1, 1, 1.0)
-    assert (found["before"], found["change"], found["verdict"], found["problems"]) == (None, None, ONCE, 3)
+    result = compare(FACTS, None, after, True)
+    assert (result["after"]["truncated"], result["after"]["errors"], result["after"]["correct"]) == (1, 1, 1.0)
+    assert (result["before"], result["change"], result["verdict"], result["problems"]) == (None, None, ONCE, 3)
     with pytest.raises(ValueError, match="the item 'a' was evaluated twice"):
         compare(FACTS, None, [after[0], after[0]], True)
 
@@ -100,9 +100,9 @@ def test_truncated_and_failed_items_are_counted_apart() -> None:
     ],
 )
 def test_only_like_is_compared_with_like(after: list[Item], same_protocol: bool) -> None:
-    found = compare(FACTS, items([1, 0]), after, same_protocol)
-    assert (found["verdict"], found["change"], found["non_inferiority"]) == (NOT_COMPARABLE, None, None)
-    assert found["before"]["share"] == 0.5
+    result = compare(FACTS, items([1, 0]), after, same_protocol)
+    assert (result["verdict"], result["change"], result["non_inferiority"]) == (NOT_COMPARABLE, None, None)
+    assert result["before"]["share"] == 0.5
 
 
 def test_clusters_take_over_where_items_hang_together() -> None:
@@ -117,13 +117,13 @@ def test_clusters_take_over_where_items_hang_together() -> None:
         ]
         for side in (before, after)
     ]
-    found = compare(FACTS, *tenfold, True)
-    change = found["change"]
+    result = compare(FACTS, *tenfold, True)
+    change = result["change"]
     assert (change["method"], change["clusters"], change["p_mcnemar"]) == ("clustered", 8, None)
     assert change["difference"] == once["change"]["difference"]
-    width = [one["change"]["interval"]["high"] - one["change"]["interval"]["low"] for one in (found, once)]
+    width = [one["change"]["interval"]["high"] - one["change"]["interval"]["low"] for one in (result, once)]
     assert width[0] / width[1] == pytest.approx(2.364624 / 1.959964, abs=1e-4)  # t with 7 degrees, and the normal
-    assert found["before"]["interval"] == pytest.approx(once["before"]["interval"])  # 80 items worth 8
+    assert result["before"]["interval"] == pytest.approx(once["before"]["interval"])  # 80 items worth 8
     apart = [[*side[:-1], replace(side[-1], cluster="")] for side in tenfold]
     assert compare(FACTS, *apart, True)["change"]["clusters"] == 9
 
@@ -132,8 +132,8 @@ def test_graded_scores_are_bootstrapped() -> None:
     draw = random.Random(4)
     before = [draw.choice([0.0, 0.25, 0.5, 1.0]) for _ in range(60)]
     after = [min(1.0, one + draw.choice([0.0, 0.0, 0.25])) for one in before]
-    found = compare(FACTS, items(before), items(after), True)
-    change = found["change"]
+    result = compare(FACTS, items(before), items(after), True)
+    change = result["change"]
     assert (change["method"], change["p_mcnemar"]) == ("bootstrap", None)
     assert change["bootstrap"]["seed"] == seed_of("s") != seed_of("t")
     assert change["bootstrap"]["resamples"] == 9999
@@ -147,8 +147,8 @@ def test_slices_are_told_apart_and_by_name() -> None:
     marks = ["en", "de", "en", "de", ""]
     before = [replace(one, slice=mark) for one, mark in zip(items([1, 1, 0, 0, 1]), marks, strict=True)]
     after = [replace(one, slice=mark) for one, mark in zip(items([1, 0, 1, 0, 1]), marks, strict=True)]
-    found = compare(FACTS, before, after, True)
-    assert [(one["slice"], one["problems"], one["change"]["difference"]) for one in found["slices"]] == [
+    result = compare(FACTS, before, after, True)
+    assert [(one["slice"], one["problems"], one["change"]["difference"]) for one in result["slices"]] == [
         ("", 1, 0.0),
         ("de", 2, -0.5),
         ("en", 2, 0.5),
@@ -160,17 +160,17 @@ def test_slices_are_told_apart_and_by_name() -> None:
 def test_the_clean_part_leaves_the_touched_items_out() -> None:
     """Two items leaked and were fixed; without them nothing changed."""
     before, after = items([0, 0, 1, 0, 1]), items([1, 1, 1, 0, 1])
-    found = compare(FACTS, before, after, True, {"p000", "p001", "elsewhere"})
-    clean = found["clean"]
+    result = compare(FACTS, before, after, True, {"p000", "p001", "elsewhere"})
+    clean = result["clean"]
     assert (clean["touched"], clean["touched_ids"], clean["problems"]) == (2, ["p000", "p001"], 3)
     assert (clean["before"]["correct"], clean["after"]["correct"], clean["change"]["difference"]) == (2.0, 2.0, 0.0)
-    assert found["change"]["difference"] == pytest.approx(0.4)
+    assert result["change"]["difference"] == pytest.approx(0.4)
     assert compare(FACTS, before, after, True)["clean"] is None  # nobody looked
     nothing = compare(FACTS, before, after, True, set())["clean"]
-    assert (nothing["touched"], nothing["problems"], nothing["change"]) == (0, 5, found["change"])
+    assert (nothing["touched"], nothing["problems"], nothing["change"]) == (0, 5, result["change"])
     gone = compare(FACTS, before, after, True, {one.problem_id for one in after})["clean"]
     assert (gone["touched"], gone["problems"], gone["before"], gone["change"]) == (5, 0, None, None)
-    assert Comparison.model_validate(found)
+    assert Comparison.model_validate(result)
 
 
 def test_holm_is_over_the_safety_family_alone() -> None:
@@ -188,11 +188,11 @@ def test_holm_is_over_the_safety_family_alone() -> None:
         facts = replace(FACTS, suite=name, category=category, higher_is=higher_is)  # type: ignore[arg-type]
         before, after = sides(fixed=table[0], broken=table[1], right=40, wrong=40) if table else (None, items([1]))
         cases.append((facts, before, after, True, None))
-    found = {one["suite"]: one["change"] and one["change"]["p_holm"] for one in compare_all(cases)}
-    assert found["a"] == pytest.approx(3 * 22 / 1024)
-    assert found["c"] == pytest.approx(2 * 20 / 512)
-    assert found["e"] == 1.0
-    assert (found["b"], found["d"], found["f"]) == (None, None, None)
+    result = {one["suite"]: one["change"] and one["change"]["p_holm"] for one in compare_all(cases)}
+    assert result["a"] == pytest.approx(3 * 22 / 1024)
+    assert result["c"] == pytest.approx(2 * 20 / 512)
+    assert result["e"] == 1.0
+    assert (result["b"], result["d"], result["f"]) == (None, None, None)
 
 
 @settings(max_examples=8)  # each draws four bootstraps

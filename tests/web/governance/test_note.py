@@ -167,9 +167,9 @@ def test_texts_that_no_note_can_carry(text: str) -> None:
 
 
 def test_a_checkpoint_there_and_back() -> None:
-    found = checkpoint.parse(CHECKPOINT)
-    assert (found.origin, found.size, found.root.hex()[:8]) == ("example.com/behind-the-sofa", 20852163, "0ac5186a")
-    assert found.text() == CHECKPOINT
+    parsed = checkpoint.parse(CHECKPOINT)
+    assert (parsed.origin, parsed.size, parsed.root.hex()[:8]) == ("example.com/behind-the-sofa", 20852163, "0ac5186a")
+    assert parsed.text() == CHECKPOINT
     empty = Checkpoint("a", 0, EMPTY_ROOT)
     assert checkpoint.parse(empty.text()) == empty
     with pytest.raises(CheckpointError, match="empty log"):

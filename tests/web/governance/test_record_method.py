@@ -23,20 +23,20 @@ def config(lora: dict[str, Any] | None = None, **parts: Any) -> RunConfig:
     return RunConfig.from_dict({**GIVEN, "model": {"path": "m", "lora": lora or {}}, **parts})
 
 
-def words(found: RunConfig) -> dict[str, Any]:
-    algorithm = found.algorithm
+def words(run_config: RunConfig) -> dict[str, Any]:
+    algorithm = run_config.algorithm
     return {
         "method": list(method_words.training_method(algorithm)),
         "loss": method_words.loss(algorithm),
         "normalization": method_words.normalization(algorithm),
         "clipping": method_words.clipping(algorithm),
         "clipping_note": method_words.clipping_note(algorithm),
-        "kl": method_words.kl(found),
-        "reference": method_words.reference(found),
+        "kl": method_words.kl(run_config),
+        "reference": method_words.reference(run_config),
         "silent_groups": method_words.silent_groups(algorithm, remaining=True),
         "sampling_controls": method_words.sampling_controls(algorithm),
         "overlong": method_words.overlong(algorithm),
-        "adapters": method_words.adapters(found),
+        "adapters": method_words.adapters(run_config),
     }
 
 

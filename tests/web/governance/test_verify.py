@@ -156,9 +156,9 @@ def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Lo
     chain = {"origin": log.origin, "keys": [stolen.vkey, newest.vkey], "rotations": log.rotations}
     made = small_cards.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
     for beside in (Beside(), Beside(key=stolen.public_key), Beside(key=newest.public_key)):
-        found = faults(check(made, beside))
-        assert "which is not known here" in found["attestation"]
-        assert f"is not signed by {newest.vkey}" in found["checkpoint"]
+        problems = faults(check(made, beside))
+        assert "which is not known here" in problems["attestation"]
+        assert f"is not signed by {newest.vkey}" in problems["checkpoint"]
 
 
 # ---------------------------------------------------------------------- parts of two cards
@@ -182,8 +182,8 @@ def test_a_field_for_another_audience(log: Log) -> None:
     inner = json.loads(internal["record.json"])["sections"]["handling"]["inventory"]
     assert document["sections"]["handling"]["inventory"]["withheld"]
     document["sections"]["handling"]["inventory"] = inner
-    found = faults(check({**public, "record.json": canonical(document)}))
-    assert "handling.inventory is shown" in found["record root"]
+    problems = faults(check({**public, "record.json": canonical(document)}))
+    assert "handling.inventory is shown" in problems["record root"]
 
 
 # ---------------------------------------------------------------------- completions, and one shown alone
@@ -218,9 +218,9 @@ def test_the_runs_root_is_over_all_attempts_in_order() -> None:
 
 def test_commitments_other_than_the_log_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_cards, "run_root", lambda _: "0" * 64)
-    found = faults(check(card(Log())))
-    assert set(found) == {"completions"}
-    assert f"and the log says '{'0' * 64}'" in found["completions"]
+    problems = faults(check(card(Log())))
+    assert set(problems) == {"completions"}
+    assert f"and the log says '{'0' * 64}'" in problems["completions"]
     monkeypatch.undo()
     made = card(Log())
     shorter = b"".join(made["commitments.jsonl"].splitlines(keepends=True)[:-1])

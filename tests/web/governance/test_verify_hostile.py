@@ -272,15 +272,15 @@ def test_nested_values(files: dict[str, bytes], rejected: Callable[..., str], de
 
 
 def test_sealed_files_with_names_of_proofs_or_in_disorder(log: Log) -> None:
-    def told(change: Callable[[list[Any]], list[Any]]) -> str:
+    def refusal(change: Callable[[list[Any]], list[Any]]) -> str:
         changed = Sealed(change=lambda document: document.update(files=change(document["files"])))
         return faults(check(card(log, changed)))["sealed files"]
 
     for name in ("record.json", "log-entry.json", "../evil", "a//b"):
         one = {"path": name, "sha256": "0" * 64, "size": 0, "audience": "internal"}
-        assert "cannot be the name" in told(lambda files, one=one: sorted([*files, one], key=lambda of: of["path"]))  # type: ignore[misc]
-    assert "not sorted" in told(lambda files: files[::-1])
-    assert "names one twice" in told(lambda files: [*files, files[-1]])
+        assert "cannot be the name" in refusal(lambda files, one=one: sorted([*files, one], key=lambda of: of["path"]))  # type: ignore[misc]
+    assert "not sorted" in refusal(lambda files: files[::-1])
+    assert "names one twice" in refusal(lambda files: [*files, files[-1]])
 
 
 # ---------------------------------------------------------------------- anything

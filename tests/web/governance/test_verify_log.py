@@ -91,8 +91,8 @@ def test_what_an_older_card_tells_of_a_log(
     log = story(Log(notes=3), events)
     made = card(log, sealed(newer or {}))
     assert check(made).accepted
-    found, words = judged(made, log.cards[0])
-    assert found == status
+    actual, words = judged(made, log.cards[0])
+    assert actual == status
     assert says in words
 
 
@@ -136,8 +136,8 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def proof_with(files: dict[str, bytes], **changed: object) -> dict[str, bytes]:
-    found = tlog_proof.parse(files["proof.tlog-proof"].decode())
-    facts = {"index": found.index, "path": found.path, "checkpoint_note": found.checkpoint, **changed}
+    proof = tlog_proof.parse(files["proof.tlog-proof"].decode())
+    facts = {"index": proof.index, "path": proof.path, "checkpoint_note": proof.checkpoint, **changed}
     return {**files, "proof.tlog-proof": tlog_proof.write(**facts).encode()}  # type: ignore[arg-type]
 
 
@@ -180,8 +180,8 @@ def test_a_spoilt_signature_of_the_key_before() -> None:
     assert check(proof_with(newer, checkpoint_note=two)).accepted
     forged = two.replace(two.rstrip("\n").split("\n")[-1], earlier)
     for beside in (Beside(), Beside(key=log.keys[1].public_key)):
-        found = faults(check(proof_with(newer, checkpoint_note=forged), beside))
-        assert "does not fit its text" in found["checkpoint"]  # of the key before, whoever is trusted
+        problems = faults(check(proof_with(newer, checkpoint_note=forged), beside))
+        assert "does not fit its text" in problems["checkpoint"]  # of the key before, whoever is trusted
 
 
 def test_keys_that_are_followed_by_more() -> None:
