@@ -1,5 +1,6 @@
 """What the run cost: by all attempts, told apart from what stands."""
 
+from cohort.evidence.plain_text import counted
 from cohort.governance import sections_estimate, sections_history
 from cohort.governance.facts import Facts
 from cohort.governance.fields import Budget
@@ -14,7 +15,7 @@ def budget(facts: Facts) -> Budget:
     planned, tries = facts.config.optim.steps, len(facts.history.tries)
     steps = measured(
         {"done": facts.steps_done, "planned": planned},
-        f"{facts.steps_done} of {planned} steps in {tries} attempt{'' if tries == 1 else 's'}",
+        f"{facts.steps_done} of {planned} steps in {counted(tries, 'attempt')}",
         evidence="recomputable",
     )
     missing = not_measured(NO_TOTALS)

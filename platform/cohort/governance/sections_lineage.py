@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cohort.evidence.plain_text import counted
 from cohort.governance import method_words
 from cohort.governance.facts import Facts
 from cohort.governance.parts import Answer
@@ -39,7 +40,7 @@ def lineage(facts: Facts) -> Answer:
     elif not parts:
         parts.append("no earlier run of this project wrote the base model's weights")
     if found.cold_start:
-        parts.append(f"the model folder tells of a {_method(found.cold_start)}")
+        parts.append(f"cold start recorded in the model folder: {_method(found.cold_start)}")
     if run.cloned_from is not None:
         parts.append(f"settings cloned from run {run.cloned_from.pk}, {run.cloned_from.name}; no weights of it")
     note = "Weights are known again by the SHA-256 of every file; what was trained elsewhere is not seen."
@@ -92,7 +93,7 @@ def _known_before(facts: Facts) -> list[dict[str, Any]]:
 
 def _this_run(facts: Facts) -> dict[str, Any]:
     name, _ = method_words.training_method(facts.config.algorithm)
-    what = f"this run: {name}, {count(facts.steps_done)} step{'' if facts.steps_done == 1 else 's'}"
+    what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
     return {"kind": "grpo", "what": what, "known_by": "measured"}
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cohort.evidence.plain_text import counted
 from cohort.governance import method_words, sections_history, sections_lineage
 from cohort.governance.facts import Facts
 from cohort.governance.fields import Environment, Subject
@@ -81,7 +82,7 @@ def _training_method(facts: Facts) -> Answer:
     if facts.steps_done == 0:
         return measured("none", "none: the run ended before its first training step")
     name, words = method_words.training_method(facts.config.algorithm)
-    return measured(name, f"yes: {words}, {facts.steps_done} steps")
+    return measured(name, f"yes: {words}, {counted(facts.steps_done, 'step')}")
 
 
 def _base_model(facts: Facts) -> Answer:
@@ -90,7 +91,8 @@ def _base_model(facts: Facts) -> Answer:
     if model is None:
         value = {"name": row.name, "path": row.path, "revision": row.revision or None, "weights": registered}
         if not registered:
-            return declared(value, f"{row.name}: {row.path} at {row.revision}", note=NO_MANIFEST)
+            at = f" at {row.revision}" if row.revision else ""
+            return declared(value, f"{row.name}: {row.path}{at}", note=NO_MANIFEST)
         text = f"{row.name}: {row.path}, weights {short(row.weights_digest)} as registered"
         return measured(value, text, note=NO_MANIFEST)
     weights = dict(model["weights"])
