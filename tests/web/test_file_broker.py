@@ -1,11 +1,15 @@
 """Messages as files: whoever looks into the folder while they are sent finds whole ones only."""
 
 import json
+import re
+import shutil
 import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from kombu import Connection
+from kombu.exceptions import ChannelError
 
 from cohort.celery import app
 from grpo_core.broker import celery_transport
@@ -46,3 +50,17 @@ def test_a_message_is_whole_from_the_moment_it_is_there(tmp_path: Path) -> None:
     assert torn == []
     assert sorted(message.payload["number"] for message in messages) == list(range(60))
     assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    settings = celery_transport("filesystem://", tmp_path)
+    folder = Path(settings["broker_transport_options"]["data_folder_in"])
+    options = settings["broker_transport_options"]
+    with (
+        Connection(settings["broker_url"], transport_options=options) as connection,
+        closing(connection.SimpleQueue("lost")) as queue,
+    ):
+        queue.put({"number": 1})
+        shutil.rmtree(folder)
+        with pytest.raises(ChannelError, match=re.escape(str(folder))):
+            queue.put({"number": 2})

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
@@ -136,7 +137,13 @@ def test_a_node_is_added_drained_and_revoked(open_page: OpenPage) -> None:
     page.get_by_role("button", name="Copy").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == token
+    assert serious_faults(page, "the token") == []
+    page.clock.install()
     page.get_by_role("link", name="Done").click()
+    expect(page.get_by_text("No worker has used its token yet")).to_be_visible()
+    Node.objects.filter(pk=node.pk).update(last_seen_at=timezone.now())
+    page.clock.fast_forward(10_000)
+    expect(page.get_by_text("No worker has used its token yet")).to_be_hidden()
     page.get_by_role("link", name="gpu-9").click()
     assert token not in page.content(), "it is shown once"
 
