@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grpo_core.waiting import asleep
+from grpo_core.runtime.openmp import asleep
 
 HERE = Path(__file__).resolve().parent
 WAYS = {

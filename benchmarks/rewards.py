@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 
-from grpo_core.config import RewardConfig  # noqa: E402
+from grpo_core.config.run import RewardConfig  # noqa: E402
 from grpo_core.data import Problem, load_problems  # noqa: E402
 from grpo_core.rewards import Rubric, Runner  # noqa: E402
 from grpo_core.rewards.base import Unscored  # noqa: E402

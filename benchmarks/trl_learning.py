@@ -24,9 +24,9 @@ from sides import beside  # noqa: E402
 from sides.beside import OURS, PYTHONS, TRL  # noqa: E402
 from sides.work import Work  # noqa: E402
 
-from grpo_core.cold_start import Recipe, cold_start  # noqa: E402
 from grpo_core.data.arithmetic import demo_split  # noqa: E402
 from grpo_core.stats.quantiles import student_t  # noqa: E402
+from grpo_core.trainer.cold_start import Recipe, cold_start  # noqa: E402
 
 MARGIN = 0.02
 WORK = Work(

@@ -26,7 +26,7 @@ import work  # noqa: E402
 from cohort_web import CohortWeb, free_port  # noqa: E402
 
 from cohort.embedded.postgres import Postgres  # noqa: E402
-from grpo_core.waiting import asleep  # noqa: E402
+from grpo_core.runtime.openmp import asleep  # noqa: E402
 
 WAYS = ("alone", "watched", "platform gone")
 SHARE = 0.01

@@ -52,7 +52,7 @@ def cohort(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]
 
 def grpo(*words: str) -> None:
     """Run a command to its end, which must be a good one; what it prints is shown."""
-    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=clean_environment(), check=True)
+    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli.main", *words], env=clean_environment(), check=True)
 
 
 class Started:

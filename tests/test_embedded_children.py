@@ -11,7 +11,7 @@ from cohort.embedded import up
 from cohort.embedded.children import RESTARTS, TAIL_BYTES, Child
 from cohort.embedded.home import Home
 from cohort.runs.dispatch import SEAL_QUEUE
-from grpo_core.broker import LAB_QUEUE, PLATFORM_QUEUE
+from grpo_core.protocol.queues import LAB_QUEUE, PLATFORM_QUEUE
 
 FORKS = 100
 FORKER = f"""

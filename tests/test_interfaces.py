@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from cohort import cli as cohort_cli
-from grpo_core import cli as grpo_cli
-from grpo_core import records, wire
-from grpo_core.config import RunConfig
-from grpo_core.presets import PRESETS
+from grpo_core.cli import main as grpo_cli
+from grpo_core.config.presets import PRESETS
+from grpo_core.config.run import RunConfig
+from grpo_core.protocol import messages as wire
+from grpo_core.records import types as records
 
 Golden = Callable[[str, Any], None]
 

@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -22,36 +23,31 @@ FORBIDDEN = {
     "platform/cohort": {"torch", "transformers", "vllm", "deepspeed", "worker"},
     "migrations": {"torch", "transformers", "worker"},
 }
-# The half of grpo_core that the platform may import.
-TORCH_FREE = [
-    *("algo.overlong", "broker", "checkpoint_files", "clock", "commitments", "config", "config_algorithm"),
-    *("config_base", "config_eval", "config_faults", "config_meaning", "config_mixes", "config_reward", "data"),
-    *("disk", "energy", "errors", "estimate.told", "evaluate.attacks", "evaluate.item", "evaluate.scorers"),
-    *("evaluate.starter", "evaluate.suites", "evaluate.told", "faults", "lab.job", "lab.result", "launch"),
-    *("launch_hosts", "launch_part", "leaves", "monitors", "nvml", "presets", "probe", "records", "rewards"),
-    *("rollout.vllm.server", "rollout.vllm.settings", "rollout.vllm.wire", "rollout.waves", "run_dir", "sandbox"),
-    *("spool", "stats", "text", "watchdog", "weight_bytes", "wire", "yaml_text"),
+# grpo_core's folders and the modules beside them, lowest first: each imports only from those before it.
+ORDER = [
+    *("errors", "text", "stats", "config", "records", "protocol", "runtime", "files", "data", "sandbox"),
+    *("algo", "distributed", "model", "rollout", "training"),
+    *("rewards", "evaluate", "probe", "trainer", "estimate", "lab", "cli"),
 ]
+TORCH = {"algo", "distributed", "model", "rollout", "training", "trainer", "estimate"}
+"""Folders that load torch; importing any other loads none."""
 
 
-def _is_torch_free(name: str) -> bool:
-    """Whether a module of grpo_core, by its dotted name, is one of TORCH_FREE or inside one."""
-    return any(f"{name}.".startswith(f"{free}.") for free in TORCH_FREE)
+class _RunTime(ast.NodeTransformer):
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
-def _imports(file: Path) -> set[str]:
-    """Dotted names of what the file imports, wherever the import stands; of two packages, which have public modules,
-    the names that are taken from them too."""
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), filename=str(file))):
+def _imports(file: Path, *, types: bool = True) -> set[str]:
+    """Dotted names of what the file imports, wherever the import stands: a.b of `from a import b`. Without `types`,
+    what it imports for annotations alone is left out."""
+    names: set[str] = set()
+    tree: ast.AST = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    for node in ast.walk(tree if types else _RunTime().visit(tree)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif (
-            isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in ("grpo_core", "grpo_core.evaluate")
-        ):
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
@@ -67,9 +63,41 @@ def test_no_file_imports_what_its_part_must_not_know(package: str) -> None:
     assert _foreign(package, lambda name: name.split(".")[0] in FORBIDDEN[package]) == {}
 
 
-def test_the_platform_imports_only_the_torch_free_half() -> None:
-    ours = "grpo_core."
-    assert not _foreign("platform/cohort", lambda n: n.startswith(ours) and not _is_torch_free(n.removeprefix(ours)))
+def test_the_platform_imports_only_what_loads_no_torch() -> None:
+    assert not _foreign("platform/cohort", lambda name: name.startswith("grpo_core.") and name.split(".")[1] in TORCH)
+
+
+def test_folders_of_the_trainer_import_downwards() -> None:
+    """Wherever the import stands in the file."""
+    files = (ROOT / "grpo_core").glob("*.py")
+    folders = (path.parent for path in (ROOT / "grpo_core").glob("*/__init__.py"))
+    assert {path.stem for path in (*files, *folders)} - {"__init__"} == set(ORDER)
+    rank = {f"grpo_core.{part}": number for number, part in enumerate(ORDER)}
+    for part in ORDER:
+        path = ROOT / "grpo_core" / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
+            imported = {name: rank.get(".".join(name.split(".")[:2]), -1) for name in _imports(file)}
+            above = {name for name, number in imported.items() if number > rank[f"grpo_core.{part}"]}
+            assert not above, f"{file.relative_to(ROOT)} imports {above}"
+
+
+@pytest.mark.parametrize("package", ["grpo_core", "worker"])
+def test_no_imports_in_a_circle(package: str) -> None:
+    """Of modules, wherever the import stands; names one circle."""
+    names = {
+        file: ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for file in (ROOT / package).rglob("*.py")
+    }
+    modules = set(names.values())
+
+    def imported(file: Path) -> Iterator[str]:
+        for name in _imports(file, types=False):
+            while name and name not in modules:  # a name in a module, or in a package's own file
+                name = name.rpartition(".")[0]
+            yield name
+
+    sorter = TopologicalSorter({name: set(imported(file)) - {name, ""} for file, name in names.items()})
+    sorter.prepare()
 
 
 def _loaded_after(code: str, **environment: str) -> set[str]:
@@ -84,11 +112,11 @@ def _loaded_after(code: str, **environment: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_torch_free_half_loads_no_torch() -> None:
-    """And no module inside a package of it."""
+def test_other_folders_load_no_torch() -> None:
+    """And no module inside them."""
     code = f"""
 import importlib, pkgutil
-for name in {TORCH_FREE}:
+for name in {[part for part in ORDER if part not in TORCH]}:
     module = importlib.import_module(f"grpo_core.{{name}}")
     for inner in pkgutil.walk_packages(getattr(module, "__path__", []), module.__name__ + "."):
         if inner.name != "grpo_core.sandbox.launcher":  # the first program of a box, which runs there and nowhere else

@@ -17,7 +17,7 @@ from celery.signals import worker_init, worker_ready, worker_shutting_down
 from celery.worker import state
 from kombu.entity import Exchange, Queue
 
-from grpo_core.broker import LAB_QUEUE, TRAIN_QUEUE, celery_transport, train_queues
+from grpo_core.protocol.queues import LAB_QUEUE, TRAIN_QUEUE, celery_transport, train_queues
 from worker.devices import gpus
 from worker.environment import MissingSetting, environment
 from worker.orphans import sweep

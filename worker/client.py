@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from grpo_core.wire import (
+from grpo_core.protocol.messages import (
     Beat,
     BeatReply,
     ClaimReply,

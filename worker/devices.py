@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from grpo_core.wire import NodeInfo
+from grpo_core.protocol.messages import NodeInfo
 
 _PACKAGES = ("cohort-grpo", "torch", "transformers", "vllm", "deepspeed")
 _SECONDS = 20.0

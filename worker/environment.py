@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from grpo_core.broker import LABEL, LABEL_RULE
+from grpo_core.protocol.queues import LABEL, LABEL_RULE
 
 
 class MissingSetting(Exception):

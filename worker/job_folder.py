@@ -16,7 +16,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from grpo_core.lab.result import MAX_RESULT_BYTES
-from grpo_core.wire import JobGiven, Progress
+from grpo_core.protocol.messages import JobGiven, Progress
 from worker.client import BadFile, JobLink, Refused
 from worker.run_folder import NotPrepared
 
@@ -56,7 +56,7 @@ class JobFolder:
 
     def command(self) -> list[str]:
         words = ["lab", str(self.path / "job.json"), "--out", str(self.path / "out")]
-        return [sys.executable, "-P", "-m", "grpo_core.cli", *words]
+        return [sys.executable, "-P", "-m", "grpo_core.cli.main", *words]
 
     def fill(
         self, given: JobGiven, link: JobLink, *, device: str, meanwhile: Callable[[], None], patience: float

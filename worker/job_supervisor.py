@@ -14,10 +14,10 @@ from pathlib import Path
 from threading import Event
 from typing import Literal
 
-from grpo_core.disk import is_full
+from grpo_core.files.disk import is_full
+from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report
 from grpo_core.text import UNSTORABLE
-from grpo_core.wire import JobFinish, JobGiven
 from worker import disk, job_folder
 from worker.cgroup import Cgroup
 from worker.client import BadFile, JobLink, Platform, PlatformError, Refused, Unreachable

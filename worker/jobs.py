@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 
-from grpo_core.broker import LAB_JOB_TASK
+from grpo_core.protocol.queues import LAB_JOB_TASK
 from worker.celery_app import SHUTDOWN, app, refused
 from worker.supervising import supervise
 

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_core.checkpoint_files import remove_folder
-from grpo_core.wire import OldCheckpoint
+from grpo_core.files.checkpoint import remove_folder
+from grpo_core.protocol.messages import OldCheckpoint
 
 _A_CHECKPOINT = re.compile(r"checkpoints/step-\d+")
 

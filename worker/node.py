@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_core.wire import NodeInfo
+from grpo_core.protocol.messages import NodeInfo
 from worker import devices, disk, orphans
 
 RUNS_ID = ".runs-id"

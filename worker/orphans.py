@@ -28,8 +28,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from grpo_core.errors import DiskFullError
-from grpo_core.run_dir import RunDir
-from grpo_core.wire import ClaimReply, LostAttempt
+from grpo_core.files.run_folder import RunDir
+from grpo_core.protocol.messages import ClaimReply, LostAttempt
 from worker import devices, keeper
 from worker.cgroup import Cgroup
 from worker.client import Platform, PlatformError

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_core.checkpoint_files import PINNED, pruning, step_folder
+from grpo_core.files.checkpoint import PINNED, pruning, step_folder
 
 log = logging.getLogger(__name__)
 

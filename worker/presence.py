@@ -9,8 +9,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report
-from grpo_core.wire import NodeInfo
 from worker.client import Platform, PlatformError, Refused
 from worker.environment import Environment
 from worker.node import at_present, node_info

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from grpo_core.checkpoint_files import read_manifest, step_folder, verify_checkpoint, write_manifest
-from grpo_core.disk import need_room
 from grpo_core.errors import CheckpointError
-from grpo_core.records import CheckpointManifest
-from grpo_core.wire import CheckpointOffer, ClaimReply, InputFile
+from grpo_core.files.checkpoint import read_manifest, step_folder, verify_checkpoint, write_manifest
+from grpo_core.files.disk import need_room
+from grpo_core.protocol.messages import CheckpointOffer, ClaimReply, InputFile
+from grpo_core.records.types import CheckpointManifest
 from worker.calls import Meanwhile
 from worker.client import AttemptLink, BadFile, Refused
 from worker.run_folder import NotPrepared

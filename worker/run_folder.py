@@ -8,10 +8,10 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
-from grpo_core.config import RunConfig
-from grpo_core.disk import is_full
-from grpo_core.run_dir import RunDir
-from grpo_core.wire import ClaimReply, Progress
+from grpo_core.config.run import RunConfig
+from grpo_core.files.disk import is_full
+from grpo_core.files.run_folder import RunDir
+from grpo_core.protocol.messages import ClaimReply, Progress
 from worker.client import AttemptLink, BadFile, Refused
 
 Command = Callable[[Path, list[Path]], list[str]]
@@ -46,7 +46,7 @@ def trainer_command(spool_cap: int) -> Command:
         words += ["--spool-cap", str(spool_cap)]
         for checkpoint in resume_from:
             words += ["--resume-from", str(checkpoint)]
-        return [sys.executable, "-P", "-m", "grpo_core.cli", *words]
+        return [sys.executable, "-P", "-m", "grpo_core.cli.main", *words]
 
     return command
 

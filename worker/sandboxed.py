@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 
+from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report, self_test
-from grpo_core.wire import NodeInfo
 
 CARRIED = "COHORT_WORKER_SANDBOX_REPORT"
 """Variable in which a supervisor is handed the report. No setting: only the worker that starts it writes it."""

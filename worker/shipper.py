@@ -8,8 +8,8 @@ from pathlib import Path
 import zstandard
 from pydantic import ValidationError
 
-from grpo_core.records import ENVELOPE, CheckpointManifest
-from grpo_core.spool import Spooled, SpoolReader
+from grpo_core.files.spool import Spooled, SpoolReader
+from grpo_core.records.types import ENVELOPE, CheckpointManifest
 from worker.calls import Meanwhile
 from worker.client import AttemptLink
 

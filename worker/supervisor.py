@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from grpo_core.disk import is_full
 from grpo_core.errors import CheckpointMissing, DiskFullError, GrpoError, RunDirError
-from grpo_core.run_dir import RunDir
+from grpo_core.files.disk import is_full
+from grpo_core.files.run_folder import RunDir
+from grpo_core.files.spool import spool_bytes
+from grpo_core.protocol.messages import AttemptEnd, BeatReply, ClaimReply, Finish
 from grpo_core.sandbox import Report
-from grpo_core.spool import spool_bytes
-from grpo_core.wire import AttemptEnd, BeatReply, ClaimReply, Finish
 from worker import disk, orphans, resume, run_folder
 from worker.calls import Meanwhile
 from worker.cgroup import Cgroup

@@ -3,7 +3,7 @@
 import logging
 import signal
 
-from grpo_core.broker import RUN_ATTEMPT_TASK
+from grpo_core.protocol.queues import RUN_ATTEMPT_TASK
 from worker.celery_app import SHUTDOWN, app
 from worker.client import Platform, node_of
 from worker.environment import Environment, environment

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from grpo_core.records import CheckpointManifest
+from grpo_core.records.types import CheckpointManifest
 from worker.client import AttemptLink, Refused, Unreachable
 
 PART_BYTES = 8 * 1024 * 1024

@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from grpo_core import records
 from grpo_core.errors import DiskFullError, ExchangeError
-from grpo_core.run_dir import RunDir
-from grpo_core.wire import AttemptEnd, Finish
+from grpo_core.files.run_folder import RunDir
+from grpo_core.protocol.messages import AttemptEnd, Finish
+from grpo_core.records import types as records
 from worker.disk import free_bytes, size_in_words
 from worker.run_folder import log_tail
 

@@ -12,7 +12,7 @@ from sides.work import Work
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # where Cohort is not installed
 
-from grpo_core.waiting import asleep
+from grpo_core.runtime.openmp import asleep
 
 HERE = Path(__file__).resolve().parent
 OURS, TRL = "Cohort", "TRL 1.16.0"

@@ -23,12 +23,12 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))  # where Cohort is not
 import torch
 import work
 
-from grpo_core.cli import main as grpo
-from grpo_core.draw import prompt_order
-from grpo_core.records import ComponentScore
+from grpo_core.cli.main import main as grpo
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.exact import ExactParams
-from grpo_core.rewards.kinds import KINDS, Kind
+from grpo_core.rewards.kinds.exact import ExactParams
+from grpo_core.rewards.registry import KINDS, Kind
+from grpo_core.trainer.sampling import prompt_order
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
 from grpo_core.algo.aggregation import RowFacts, row_weights
 from grpo_core.algo.kl import kl_estimate
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel, ModelSource
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow

@@ -152,7 +152,7 @@ class CohortWeb:
 
     def batch(self, writer: int, points: int) -> bytes:
         """The next `points` of this writer, as its worker would send them: whole steps of ten metrics."""
-        from grpo_core.records import Envelope, StepMetrics
+        from grpo_core.records.types import Envelope, StepMetrics
 
         lines = []
         for _ in range(points // len(METRICS)):

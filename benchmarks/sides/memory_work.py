@@ -23,10 +23,10 @@ from transformers.utils import logging as transformers_logging
 
 from grpo_core.algo.advantages import StepScores, step_advantages
 from grpo_core.algo.kl import kl_estimate
-from grpo_core.config import RunConfig
-from grpo_core.inputs import load_inputs
+from grpo_core.config.run import RunConfig
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.local import LocalRollout
+from grpo_core.trainer.inputs import load_inputs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.single import SingleTraining
 

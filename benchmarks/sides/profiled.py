@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.replay import Replay
-from grpo_core.trainer import Trainer
+from grpo_core.trainer.trainer import Trainer
 from grpo_core.training.single import SingleTraining
 
 MATMUL = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul", "mkldnn::")

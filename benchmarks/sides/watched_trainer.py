@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from grpo_core import records
-from grpo_core.cli import main
-from grpo_core.run_dir import RunDir
+from grpo_core.cli.main import main
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records import types as records
 
 spent, steps = 0.0, []
 

@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from grpo_core.run_dir import RunDir
-from grpo_core.spool import spool_bytes
-from grpo_core.wire import ClaimReply
+from grpo_core.files.run_folder import RunDir
+from grpo_core.files.spool import spool_bytes
+from grpo_core.protocol.messages import ClaimReply
 from worker.client import Platform, PlatformError
 from worker.shipper import Shipper
 

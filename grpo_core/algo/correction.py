@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grpo_core.config_algorithm import CorrectionConfig
+from grpo_core.config.algorithm import CorrectionConfig
 
 
 @dataclass(frozen=True)

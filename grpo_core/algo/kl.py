@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from grpo_core.config_algorithm import KLEstimator
+from grpo_core.config.algorithm import KLEstimator
 
 _LARGEST_ERROR = 0.2
 

@@ -11,25 +11,25 @@ from statistics import mean, stdev
 
 import torch
 
-from grpo_core.clock import Clock, timed
-from grpo_core.config import RunConfig
-from grpo_core.draw import Drawer
-from grpo_core.drawn import StepDraw
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.causes import known_cause
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import GrpoError, OutOfMemory
 from grpo_core.estimate.fit import grown, line
 from grpo_core.estimate.plan import measured_config, sizes
-from grpo_core.estimate.told import MEMORY, SECONDS, Estimate
 from grpo_core.evaluate.task import manner_of
-from grpo_core.inputs import Inputs, load_inputs
-from grpo_core.learn import learn
-from grpo_core.progress import Progress
+from grpo_core.records.estimate import MEMORY, SECONDS, Estimate
 from grpo_core.rollout.make import make_rollout
+from grpo_core.runtime.clock import Clock, timed
+from grpo_core.runtime.progress import Progress
 from grpo_core.stats import nearly_equal
 from grpo_core.stats.shares import wilson
-from grpo_core.telemetry import peak_bytes, settling
-from grpo_core.training.causes import known_cause
+from grpo_core.trainer.inputs import Inputs, load_inputs
+from grpo_core.trainer.learn import learn
+from grpo_core.trainer.sampled import StepDraw
+from grpo_core.trainer.sampling import Drawer
+from grpo_core.trainer.telemetry import peak_bytes, settling
 from grpo_core.training.make import make_training
-from grpo_core.training.ranks import Ranks
 
 Check = Callable[[], None]
 PHASES = ("sample", "reward", "logprobs", "update")
@@ -84,7 +84,9 @@ def _measure(
 ) -> tuple[list[Piece], float]:
     """The pieces, and the seconds from `began` until the first could begin."""
     ranks, device = Ranks(), inputs.policy.device
-    training = make_training(config, inputs, ranks=ranks, check=check)
+    training = make_training(
+        config, inputs.policy, reference=inputs.reference, critic=inputs.critic, ranks=ranks, check=check
+    )
     rollout = opened.enter_context(
         closing(
             make_rollout(

@@ -2,7 +2,7 @@
 
 import math
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 LEAST_ROWS = 16
 """Completions that the larger size samples at least, where a step has as many: lengths vary."""

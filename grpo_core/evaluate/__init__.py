@@ -1,0 +1,1 @@
+"""Evaluation: suites, items, scorers, tasks and their report. Loads no torch."""

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from grpo_core.config import RunConfig
-from grpo_core.config_eval import HELDOUT
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.run import RunConfig
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
+from grpo_core.data.prompts import Encoded, encode_problems
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.scorers import Score
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.rewards import Runner, Unscored
-from grpo_core.rollout.prompts import Encoded, encode_problems
 
 _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
-"""Names of random streams, apart from those of training: 0 and 1 stand in draw.py, 3 in traces.py."""
+"""Names of random streams, apart from those of training: 0 and 1 stand in trainer/sampling.py, 3 in traces.py."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_core.data.problem import Problem
-from grpo_core.probe.cases import asked
-from grpo_core.probe.forms import forms_for
+from grpo_core.probe.cases.cases import asked
+from grpo_core.probe.cases.forms import forms_for
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.runner import Runner
 

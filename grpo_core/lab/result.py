@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core.records import ComponentScore, ErrorClass, FinishReason
+from grpo_core.records.types import ComponentScore, ErrorClass, FinishReason
 from grpo_core.stats import nearly_equal
 
 SCHEMA = "cohort-lab/1"

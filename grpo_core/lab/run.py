@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.lab.job import EstimateOptions, Job, JobModel, ProbeOptions, SampleOptions, TryOptions
 from grpo_core.lab.result import LabResult, LabSample, fitted, result_of
-from grpo_core.progress import Progress
 from grpo_core.rewards import Rubric, Runner, Unscored
 from grpo_core.rewards.base import Context
+from grpo_core.runtime.progress import Progress
 from grpo_core.text import UNSTORABLE
 
 Check = Callable[[], None]
@@ -68,7 +68,7 @@ def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: 
 
 
 def _estimated(job: Job, *, base: Path, progress: Progress, check: Check) -> dict[str, Any]:
-    from grpo_core.config import RunConfig
+    from grpo_core.config.run import RunConfig
     from grpo_core.estimate.calibrate import estimate
 
     config = RunConfig.from_dict(job.config or {})
@@ -78,7 +78,7 @@ def _estimated(job: Job, *, base: Path, progress: Progress, check: Check) -> dic
 def _probe(
     job: Job, rubric: Rubric, options: ProbeOptions, *, base: Path, progress: Progress, check: Check
 ) -> dict[str, Any]:
-    from grpo_core.probe.problems import problems_builtin
+    from grpo_core.probe.cases.problems import problems_builtin
     from grpo_core.probe.run import probe_rubric
 
     source: Literal["data", "builtin"] = "data" if job.data is not None else "builtin"
@@ -167,9 +167,9 @@ def _sampled(
 
     import torch
 
+    from grpo_core.data.prompts import completion_text, encode_problems
     from grpo_core.rollout.base import Decoding
     from grpo_core.rollout.local import LocalRollout
-    from grpo_core.rollout.prompts import completion_text, encode_problems
 
     if job.threads is not None:
         torch.set_num_threads(job.threads)
@@ -218,7 +218,7 @@ def _sampled(
 def _model(asked: JobModel, base: Path, device: str) -> Any:
     import torch
 
-    from grpo_core.config import ModelConfig
+    from grpo_core.config.run import ModelConfig
     from grpo_core.model.load import find_model, load_model
 
     config = ModelConfig(path=asked.path, revision=asked.revision, dtype=asked.dtype)
@@ -243,7 +243,7 @@ def _runner(rubric: Rubric, job: Job, base: Path) -> Runner:
 def _device(job: Job) -> str:
     if job.device == "cpu":
         return "cpu"
-    from grpo_core.model.load import pick_device
+    from grpo_core.distributed.device import pick_device
 
     return str(pick_device(job.device))
 
@@ -274,7 +274,7 @@ def _sandbox(rubric: Rubric) -> dict[str, Any] | None:
     """What the sandbox that was used can do."""
     if not rubric.needs_sandbox:
         return None
-    from grpo_core.rewards.session import shared_sandbox
+    from grpo_core.rewards.python.session import shared_sandbox
 
     return shared_sandbox().report.to_json()
 

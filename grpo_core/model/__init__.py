@@ -1,0 +1,1 @@
+"""The model: loading, layouts of rows, attention, head, adapters."""

@@ -1,7 +1,7 @@
 """Loads a policy or a reference, from a folder or from a pinned revision on the Hub.
 
 Only safetensors are read and no code that comes with a model is ever run: a pickle may execute anything when it is
-opened, so a folder with one in it is refused, by what its files hold (grpo_core.weight_bytes) and not by their names.
+opened, so a folder with one in it is refused, by what its files hold (grpo_core.files.weights) and not by their names.
 """
 
 import os
@@ -15,12 +15,12 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from grpo_core.checkpoint_files import MANIFEST, STATE
-from grpo_core.config import LoraConfig, ModelConfig
+from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
+from grpo_core.files.checkpoint import MANIFEST, STATE
+from grpo_core.files.weights import pickle_kind
 from grpo_core.model.attention import use_ours
 from grpo_core.model.logprobs import last_logits
-from grpo_core.weight_bytes import pickle_kind
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bars would end up in every run's log
 
@@ -141,14 +141,6 @@ _CONVERT = (
     "transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW) writes safetensors; "
     "then give the new folder, or take the file out of this one."
 )
-
-
-def pick_device(wanted: str) -> torch.device:
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ModelError("engine.device is cuda, but PyTorch sees no GPU here; use auto or cpu")
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(wanted)
 
 
 def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:

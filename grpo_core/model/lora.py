@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from grpo_core.config import LoraConfig, ModelConfig
+from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_model
 

@@ -1,6 +1,6 @@
 """Makes a small Llama with a byte-level tokenizer, for the demo and for tests.
 
-Its weights are random: `grpo_core.cold_start` teaches it something. Must not be mistaken for a model to measure
+Its weights are random: `grpo_core.trainer.cold_start` teaches it something. Must not be mistaken for a model to measure
 quality with; it exists so that a real run fits on two CPU cores. (Not a Qwen2: transformers gives every Qwen2 folder
 Qwen's own tokenizer, which rewrites text to NFC and adds a token that the model has no row for.)
 """

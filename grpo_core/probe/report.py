@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, JsonValue
 
-from grpo_core.records import Body, ErrorClass
+from grpo_core.records.types import Body, ErrorClass
 
 PROBE_VERSION = 1
 """Of the classes and the rules of the verdict. Reports of different versions are not compared class by class."""

@@ -15,10 +15,10 @@ from grpo_core import __version__
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
-from grpo_core.probe.case import Case, Form, ProbeClass
-from grpo_core.probe.cases import Asked, asked, cases, chosen
-from grpo_core.probe.catalogue import REFERENCE, classes_for
-from grpo_core.probe.forms import WHOLE, forms_for
+from grpo_core.probe.cases.case import Case, Form, ProbeClass
+from grpo_core.probe.cases.cases import Asked, asked, cases, chosen
+from grpo_core.probe.cases.catalogue import REFERENCE, classes_for
+from grpo_core.probe.cases.forms import WHOLE, forms_for
 from grpo_core.probe.report import (
     EXAMPLE_CHARS,
     EXAMPLES,

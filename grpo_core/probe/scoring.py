@@ -11,7 +11,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.probe.report import Repeats, Timing
 from grpo_core.probe.verdict import interval, quantile
-from grpo_core.records import ErrorClass
+from grpo_core.records.types import ErrorClass
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.rubric import Rubric, Scored
 from grpo_core.rewards.runner import Runner

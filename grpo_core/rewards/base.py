@@ -3,17 +3,18 @@
 Everything here runs on text that a model wrote: each extraction takes time linear in it and executes nothing.
 """
 
+import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_core.config_reward import RewardLimits
+from grpo_core.config.reward import RewardKind, RewardLimits
 from grpo_core.data.problem import Problem
-from grpo_core.records import ComponentScore
+from grpo_core.records.types import ComponentScore
 
 Extract = Literal["answer_tag", "hashes", "boxed", "last_number", "whole"]
 
@@ -67,6 +68,45 @@ class Context:
     """Where a reward model's weights go: cpu, cuda or cuda:<n>."""
     cache: Path | None = None
     """Folder for what a judge answered, so that a resumed run does not ask again; None: memory alone."""
+
+
+Place = Literal["here", "aside", "sandbox", "model", "judge"]
+"""here: a rule of our own that takes time linear in the text, so it needs no deadline and may run in any process.
+aside: ours too, but a text can make it slow: in a process that is killed at its deadline. sandbox: code that a person
+or a model wrote runs, in the sandbox only. model: weights in the trainer's process. judge: asks a server."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A reward kind as its own file declares it, in SPEC; forms, records and docs read it from there."""
+
+    name: RewardKind
+    params: type[Params]
+    place: Place
+    module: str
+    """It has `score(sample, params)` where place is here or aside, else
+    `open_scorer(params, context)`."""
+    summary: str
+    """What it pays for, in one line, for forms and lists."""
+    steps: bool = False
+    """Scores steps of a completion, for supervision: process."""
+    check: Callable[[Any], Iterable[tuple[str, str]]] = lambda params: ()
+    """(parameter, what is wrong) beyond what the types say; cheap, runs no given code."""
+    columns: Callable[[Any], frozenset[str]] = lambda params: frozenset()
+    """Fields that each problem must have beside prompt and answer."""
+
+    def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
+        """The function of a kind that runs here or aside."""
+        found: Callable[[Unscored, Any], ComponentScore] = self._module().score
+        return found
+
+    def open(self, params: Params, context: Context) -> Scorer:
+        """The scorer of any other kind. Raises a GrpoError when what it needs is not there."""
+        found: Scorer = self._module().open_scorer(params, context)
+        return found
+
+    def _module(self) -> Any:
+        return importlib.import_module(self.module)
 
 
 def extract_answer(completion: str, how: Extract) -> str | None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from grpo_core.records import ComponentScore
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Unscored
 
 FIRST_PAUSE = 0.25

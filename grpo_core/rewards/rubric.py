@@ -13,13 +13,13 @@ from typing import cast
 import rfc8785
 from pydantic import JsonValue, ValidationError
 
-from grpo_core.config_faults import field_problems
-from grpo_core.config_reward import RewardComponent, RewardConfig
+from grpo_core.config.messages import field_problems
+from grpo_core.config.reward import RewardComponent, RewardConfig
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError, FieldProblem, RewardError
-from grpo_core.records import NOT_ITS_OWN, ComponentScore
-from grpo_core.rewards.base import Params
-from grpo_core.rewards.kinds import KINDS, Kind
+from grpo_core.records.types import NOT_ITS_OWN, ComponentScore
+from grpo_core.rewards.base import Kind, Params
+from grpo_core.rewards.registry import KINDS
 
 LARGEST = 1e9
 """A weighted value beyond this is an error, not a reward: its square would swamp the group's standard deviation."""

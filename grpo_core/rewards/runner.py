@@ -1,8 +1,8 @@
 """Scores completions with a rubric: every component over every sample, in order, errors kept with their sample.
 
 What a component raises while scoring never escapes unseen: the config's `on_error` decides what the sample gets. Where
-a kind runs is told by its place: rules here, slow rules in processes beside (`pool.py`), the rest in a scorer that the
-kind opens. Trouble of the infrastructure is tried again.
+a kind runs is told by its place: rules here, slow rules in subprocesses (`subprocess_pool.py`), the rest in a scorer
+that the kind opens. Trouble of the infrastructure is tried again.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from grpo_core.data.problem import Problem
-from grpo_core.records import ComponentScore
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Scorer, Unscored
-from grpo_core.rewards.pool import Pool
+from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
-from grpo_core.rewards.rules import ruled
-from grpo_core.rewards.session import shared_sandbox
-from grpo_core.watchdog import doing
+from grpo_core.rewards.scoring import ruled
+from grpo_core.rewards.subprocess_pool import Pool
+from grpo_core.runtime.watchdog import doing
 
 
 class Runner:

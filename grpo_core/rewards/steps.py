@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from grpo_core.records import ComponentScore
-from grpo_core.rollout.prompts import completion_text
+from grpo_core.data.prompts import completion_text
+from grpo_core.records.types import ComponentScore
 
 _UNFINISHED = "\ufffd"
 """What a decoder puts for a character whose bytes are not all there yet."""

@@ -1,0 +1,1 @@
+"""Sampling: Cohort's own sampler, and vLLM."""

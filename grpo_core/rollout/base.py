@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from grpo_core.records import FinishReason
+from grpo_core.records.types import FinishReason
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 

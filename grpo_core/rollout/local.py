@@ -27,7 +27,7 @@ from grpo_core.rollout.holes import fill_holes
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
 from grpo_core.rollout.shared_cache import shareable
 from grpo_core.rollout.waves import Limits, Row, plan_waves
-from grpo_core.watchdog import doing
+from grpo_core.runtime.watchdog import doing
 
 MAX_TOKENS = 131_072
 """As engine.rollout_tokens has it by default."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.frozen import FrozenRollout
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.ranked import RankedRollout
-from grpo_core.training.ranks import Ranks
 
 
 def make_rollout(

@@ -1,0 +1,1 @@
+"""The update: micro-batches, losses over a model, who holds the weights."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_core.algo.advantages.gae import value_loss
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import NotFinite
 from grpo_core.model.layout import completion_hidden
 from grpo_core.model.load import LoadedModel, ModelSource, load_model

@@ -30,12 +30,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, ConfigError
 from grpo_core.model.load import LoadedModel
 from grpo_core.training.deepspeed_settings import INSTALL, settings
 from grpo_core.training.measure import idle_terms
-from grpo_core.training.ranks import Ranks
 from grpo_core.training.trained import MOMENTS, fit
 
 _STEP = "step"

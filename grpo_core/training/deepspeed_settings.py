@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 INSTALL = (
     "Install it beside torch, in an environment without the platform: pip install --no-build-isolation "

@@ -2,22 +2,29 @@
 
 from collections.abc import Callable
 
-from grpo_core.config import RunConfig
-from grpo_core.inputs import Inputs
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.model.load import LoadedModel
 from grpo_core.training.base import Training
-from grpo_core.training.ranks import Ranks
+from grpo_core.training.critic import Critic
 from grpo_core.training.single import SingleTraining
 from grpo_core.training.trained import Weights
 
 
-def make_training(config: RunConfig, inputs: Inputs, *, ranks: Ranks, check: Callable[[], None]) -> Training:
+def make_training(
+    config: RunConfig,
+    policy: LoadedModel,
+    *,
+    reference: LoadedModel | None,
+    critic: Critic | None,
+    ranks: Ranks,
+    check: Callable[[], None],
+) -> Training:
     """What learns, on all ranks together. `check` may raise Interrupted before a micro-batch; it does so only where a
     rank may stop alone. Raises ConfigError."""
     weights: Weights | None = None
     if config.engine.training == "deepspeed":
         from grpo_core.training.deepspeed import DeepSpeedWeights
 
-        weights = ranks.together(lambda: DeepSpeedWeights(inputs.policy, config, ranks=ranks))
-    return SingleTraining(
-        inputs.policy, inputs.reference, config, check=check, ranks=ranks, critic=inputs.critic, weights=weights
-    )
+        weights = ranks.together(lambda: DeepSpeedWeights(policy, config, ranks=ranks))
+    return SingleTraining(policy, reference, config, check=check, ranks=ranks, critic=critic, weights=weights)

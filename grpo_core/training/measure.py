@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from grpo_core.clock import timed
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.layout import plan_rows
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_terms
 from grpo_core.model.precision import products
 from grpo_core.model.settle import settled
+from grpo_core.runtime.clock import timed
+from grpo_core.runtime.watchdog import doing
 from grpo_core.training.base import TrainRow
 from grpo_core.training.critic import Critic
-from grpo_core.training.ranks import Ranks
 from grpo_core.training.reference import Reference
-from grpo_core.watchdog import doing
 
 Ids = Sequence[int]
 

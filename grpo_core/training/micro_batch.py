@@ -17,8 +17,8 @@ from grpo_core.algo.correction import sampler_correction
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.algo.losses import Tokens, policy_loss
 from grpo_core.algo.losses.masks import high_entropy_keep, off_policy_keep
-from grpo_core.config import RunConfig
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_loss
 from grpo_core.model.precision import products

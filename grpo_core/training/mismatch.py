@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from grpo_core.algo.correction import SamplerFacts, merged, sampler_correction
-from grpo_core.config_algorithm import CorrectionConfig
+from grpo_core.config.algorithm import CorrectionConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.training.base import TrainRow
-from grpo_core.training.ranks import Ranks
 
 
 class Mismatch:

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from grpo_core.clock import timed
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off
 from grpo_core.model.precision import products
 from grpo_core.model.settle import settled
+from grpo_core.runtime.clock import timed
 from grpo_core.training.trained import fit
 
 

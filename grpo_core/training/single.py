@@ -22,24 +22,24 @@ from torch import Tensor
 from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.kl import adapted_coef
 from grpo_core.algo.losses.masks import entropy_threshold
-from grpo_core.config import OptimConfig, RunConfig
+from grpo_core.config.run import OptimConfig, RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, NotFinite
-from grpo_core.faults import fault
 from grpo_core.model.layers import compile_layers, recompute_layers
 from grpo_core.model.layout import plan_rows
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.settle import settled
+from grpo_core.runtime.fault_injection import fault
+from grpo_core.runtime.watchdog import doing
 from grpo_core.training.base import TrainRow, UpdateResult
 from grpo_core.training.critic import Critic
 from grpo_core.training.measure import Gauge, Measured, idle_terms, keep, shared, texts
 from grpo_core.training.micro_batch import Batch, MicroBatch, row_loss
 from grpo_core.training.mismatch import Mismatch
 from grpo_core.training.plan import gives_gradient, mini_batches, owners, row_facts
-from grpo_core.training.ranks import Ranks
 from grpo_core.training.reference import Reference
 from grpo_core.training.tally import Tally, update_metrics
 from grpo_core.training.trained import TrainedWeights, Weights
-from grpo_core.watchdog import doing
 
 CLIPPED = ("clip", "gspo", "gspo_token", "gmpo", "luspo", "cispo")
 """Losses that hold a ratio back; the others have no clip ratio to tell."""

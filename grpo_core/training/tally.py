@@ -3,8 +3,8 @@ micro-batches can be added up and a mean is never taken of means. docs/metrics.m
 
 from dataclasses import dataclass, field
 
-from grpo_core.config import RunConfig
-from grpo_core.training.ranks import Ranks
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 
 
 @dataclass

@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from grpo_core.config import OptimConfig
+from grpo_core.config.run import OptimConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError
-from grpo_core.training.ranks import Ranks
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW keeps of each weight."""

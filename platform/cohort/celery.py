@@ -17,7 +17,7 @@ from cohort.audit.keyfile import usable_key
 from cohort.environment import environment
 from cohort.evidence.keys import KeyFault
 from cohort.settings import CELERY
-from grpo_core.broker import PLATFORM_QUEUE
+from grpo_core.protocol.queues import PLATFORM_QUEUE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cohort.settings")  # Celery sets Django up when it finds this
 

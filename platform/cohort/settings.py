@@ -8,7 +8,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cohort import paths
 from cohort.environment import environment
-from grpo_core.broker import celery_transport
+from grpo_core.protocol.queues import celery_transport
 
 ENV = environment()
 

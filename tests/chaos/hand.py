@@ -26,7 +26,7 @@ from cohort.runs.models import Run  # noqa: E402
 from cohort.runs.nodes import node_create  # noqa: E402
 from cohort.runs.reconcile import reconcile  # noqa: E402
 from cohort.runs.services import run_cancel, run_resume, run_retry  # noqa: E402
-from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE  # noqa: E402
+from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, TRAIN_QUEUE  # noqa: E402
 from tests.factories.runs import Maker  # noqa: E402
 from tests.factories.stock import PASSWORD  # noqa: E402
 

@@ -269,7 +269,7 @@ def kind_of(process: psutil.Process) -> str:
         return "supervisor"
     if any(word.endswith(("keeper.py", "launch.py")) for word in words):
         return "keeper"
-    if "grpo_core.cli" in words:
+    if "grpo_core.cli.main" in words:
         return "trainer"
     return "other"
 

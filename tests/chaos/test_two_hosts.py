@@ -52,7 +52,7 @@ def home(tmp_path: Path, tiny_model: Path) -> Path:
 def train(home: Path, pair: list[Host], *, steps: int) -> "subprocess.Popen[str]":
     path = home / "run.yaml"
     path.write_text(config(engine={"nodes": 2, "threads": 1}, optim={"steps": steps, "lr": 1e-3}).to_yaml())
-    words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(home / "out")]
+    words = [sys.executable, "-P", "-m", "grpo_core.cli.main", "train", str(path), "--out", str(home / "out")]
     with (home / "printed.txt").open("w") as log:
         files: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         return subprocess.Popen(pair[0].words(words), env=over_both(pair), text=True, **files)
@@ -67,7 +67,7 @@ def ranks(folder: Path) -> dict[int, psutil.Process]:
     trainers = {}
     for process in belonging_to(folder):
         with suppress(psutil.NoSuchProcess):
-            if "grpo_core.cli" in process.cmdline() and (rank := process.environ().get("RANK")):
+            if "grpo_core.cli.main" in process.cmdline() and (rank := process.environ().get("RANK")):
                 trainers[int(rank)] = process
     return trainers
 

@@ -22,7 +22,7 @@ def test_a_run_over_two_hosts_learns_what_one_process_learns(tmp_path: Path, sta
     setting = Setting(home, "hosts", merged(PLAIN, {"optim": {"steps": 3}, "eval": {"before": False}}))
     assert forked(["train", str(setting.write()), "--out", str(home / "plain")]) == 0
     path = setting.write(engine={"nodes": 2, "training": "deepspeed", "deepspeed": {"zero_stage": stage}})
-    words = [str(DEEPSPEED_PYTHON), "-P", "-m", "grpo_core.cli", "train", str(path), "--out", str(home / "out")]
+    words = [str(DEEPSPEED_PYTHON), "-P", "-m", "grpo_core.cli.main", "train", str(path), "--out", str(home / "out")]
     with hosts(2) as pair:
         done = subprocess.run(pair[0].words(words), env=over_both(pair), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.training.deepspeed import DeepSpeedWeights
 from grpo_core.training.measure import policy_terms
-from grpo_core.training.ranks import Ranks
 from tests.core.tiny import config, load
 
 folder, stage = Path(sys.argv[1]), int(sys.argv[2])

@@ -21,12 +21,12 @@ import transformers.models.llama.modeling_llama  # noqa: F401  here, so that no 
 import yaml
 from safetensors.torch import load_file, save_file
 
-from grpo_core import faults
-from grpo_core.checkpoint_files import MANIFEST, STATE, file_entries, read_manifest, write_manifest
-from grpo_core.cli import main
+from grpo_core.cli.main import main
+from grpo_core.files.checkpoint import MANIFEST, STATE, file_entries, read_manifest, write_manifest
+from grpo_core.files.spool import SpoolReader
 from grpo_core.model.tiny import byte_tokenizer
-from grpo_core.spool import SpoolReader
-from grpo_core.trainer import Trainer  # noqa: F401  here, so that no child has to
+from grpo_core.runtime import fault_injection as faults
+from grpo_core.trainer.trainer import Trainer  # noqa: F401  here, so that no child has to
 from tests.processes import below, clean_environment, wait_for
 from tests.tables import FOLDER
 
@@ -38,7 +38,7 @@ OF_THE_MACHINE = ("samples_per_second", "tokens_per_second", "memory", "device_u
 """First words of the metrics that differ from one run to the next that does the same."""
 STEPS = 4
 STEP_POINTS = ("step", "sampled", "updating", "updated", "recorded")
-"""Where a trainer can be killed in every step (grpo_core/faults.py)."""
+"""Where a trainer can be killed in every step (grpo_core/runtime/fault_injection.py)."""
 AHEAD_POINTS = ("drawing", "drawn", "waiting")
 """And with engine.one_step_off: the first two are passed in the drawing thread, for the step that comes next."""
 
@@ -169,7 +169,7 @@ class Launched:
         self.out, self.log = out, config.with_name(f"{out.name}.printed")
         with self.log.open("w") as printed:
             self.process = subprocess.Popen(
-                [str(python), "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out), *words],
+                [str(python), "-P", "-m", "grpo_core.cli.main", "train", str(config), "--out", str(out), *words],
                 env={**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1", **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=printed,

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core import draw
-from grpo_core.ahead import Ahead
-from grpo_core.checkpoint_files import step_folder
-from grpo_core.checkpoints.state import read_state
-from grpo_core.config import LoraConfig, RunConfig
+from grpo_core.config.run import LoraConfig, RunConfig
 from grpo_core.errors import Interrupted, RewardError
+from grpo_core.files.checkpoint import step_folder
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import add_adapters
-from grpo_core.records import ComponentScore
-from grpo_core.rewards import exact
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.kinds import exact
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.frozen import FrozenRollout, frozen_copy
 from grpo_core.rollout.local import LocalRollout
-from grpo_core.trainer import Trainer
+from grpo_core.trainer import sampling as draw
+from grpo_core.trainer.ahead import Ahead
+from grpo_core.trainer.checkpoints.state import read_state
+from grpo_core.trainer.trainer import Trainer
 
 from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
 from .test_keeping import at_check, cut_at, steps_in, stop

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_core.distributed.causes import known_cause
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import client, engine
 from grpo_core.rollout.vllm.colocated import Colocated
 from grpo_core.rollout.vllm.settings import Asked, Settings
-from grpo_core.trainer import Trainer
-from grpo_core.training.causes import known_cause
-from grpo_core.training.ranks import Ranks
+from grpo_core.trainer.trainer import Trainer
 from tests.tables import cases
 
 from .runs import outcome_of, train_here

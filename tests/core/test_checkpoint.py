@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import disk as disk_module
-from grpo_core import records
-from grpo_core import run_dir as run_dir_module
-from grpo_core.checkpoint_files import MANIFEST, publish_folder, verify_checkpoint
-from grpo_core.checkpoints.write import save_weights
-from grpo_core.disk import need_room
 from grpo_core.errors import CheckpointError, DiskFullError
-from grpo_core.rewind import rewind
-from grpo_core.run_dir import RESERVE_BYTES, RunDir
-from grpo_core.spool import Spooled, SpoolReader
+from grpo_core.files import disk as disk_module
+from grpo_core.files import run_folder as run_dir_module
+from grpo_core.files.checkpoint import MANIFEST, publish_folder, verify_checkpoint
+from grpo_core.files.disk import need_room
+from grpo_core.files.rewind import rewind
+from grpo_core.files.run_folder import RESERVE_BYTES, RunDir
+from grpo_core.files.spool import Spooled, SpoolReader
+from grpo_core.records import types as records
+from grpo_core.trainer.checkpoints.write import save_weights
 from tests.disks import small_disk
 
 from .runs import Result, flip, names_of_steps, result, setting

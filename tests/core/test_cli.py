@@ -9,9 +9,9 @@ import sys
 import pytest
 import yaml
 
-from grpo_core.cli import main
-from grpo_core.spool import SpoolReader
-from grpo_core.waiting import wait_asleep
+from grpo_core.cli.main import main
+from grpo_core.files.spool import SpoolReader
+from grpo_core.runtime.openmp import wait_asleep
 from tests.processes import clean_environment
 from tests.tables import cases
 
@@ -54,7 +54,7 @@ def test_demo_data_that_was_cut_short_is_not_taken_for_whole(tmp_path):
     """Files may have at most 16 KiB here, as on a disk that fills up."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384)); "
-        "from grpo_core.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     words = [sys.executable, "-c", code, "demo-data", "--out", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -129,7 +129,7 @@ def test_a_config_laid_in_the_run_folder_stays_as_it_is(home, tmp_path):
 
 PROGRAM = """
 import atexit
-from grpo_core import program
+from grpo_core.runtime import program
 atexit.register(print, "taken apart")
 def main():
     print("said before")
@@ -162,7 +162,7 @@ def test_a_rank_ends_with_its_status_and_without_the_interpreter_s_end(world):
 @pytest.mark.slow
 def test_threads_of_openmp_sleep_soon(tmp_path):
     """What OpenMP itself understood, in a `grpo` that loads torch and then fails."""
-    words = [sys.executable, "-P", "-m", "grpo_core.cli", "export", str(tmp_path), "--out", str(tmp_path / "out")]
+    words = [sys.executable, "-P", "-m", "grpo_core.cli.main", "export", str(tmp_path), "--out", str(tmp_path / "out")]
     shown = clean_environment("OMP_", "GOMP_") | {"OMP_DISPLAY_ENV": "VERBOSE"}
     printed = subprocess.run(words, env=shown, capture_output=True, text=True, check=False).stderr
     if "GOMP_SPINCOUNT" not in printed:

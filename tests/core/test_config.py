@@ -13,11 +13,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import config_docs
-from grpo_core.cli import main
-from grpo_core.config import RunConfig, SamplingConfig
+from grpo_core.cli import config_docs
+from grpo_core.cli.main import main
+from grpo_core.config.preset_differences import Difference, diff, differences_line, from_defaults
+from grpo_core.config.presets import FAMILIES, PRESETS, apply
+from grpo_core.config.run import RunConfig, SamplingConfig
 from grpo_core.errors import ConfigError
-from grpo_core.presets import FAMILIES, PRESETS, Difference, apply, diff, differences_line, from_defaults
 from tests.tables import cases
 
 SMALLEST = """
@@ -150,7 +151,7 @@ def test_yaml_and_json_give_back_the_same_config(name, path, params, weight, lr)
 
 def test_docs_page_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "config.md"
-    assert page.read_text(encoding="utf-8") == config_docs.render(), "run: python -m grpo_core.config_docs"
+    assert page.read_text(encoding="utf-8") == config_docs.render(), "run: python -m grpo_core.cli.config_docs"
 
 
 def test_a_stored_config_is_read_as_it_was_stored() -> None:
@@ -231,8 +232,8 @@ def test_what_is_no_config_is_refused(part: Any) -> None:
 
 def test_apply_changes_neither_preset_nor_input() -> None:
     before = str(PRESETS), str(GIVEN)
-    apply("dapo", {**GIVEN, "algorithm": {"clip_high": 9}})["sampling"]["group_size"] = 99
-    apply("top_entropy", GIVEN)["algorithm"]["kl"]["coef"] = 99
+    apply("dapo", {**GIVEN, "algorithm": {"clip_high": 9}}, RunConfig.default_at)["sampling"]["group_size"] = 99
+    apply("top_entropy", GIVEN, RunConfig.default_at)["algorithm"]["kl"]["coef"] = 99
     assert (str(PRESETS), str(GIVEN)) == before
 
 
@@ -245,7 +246,7 @@ def test_apply_changes_neither_preset_nor_input() -> None:
 def test_an_unknown_preset_suggests_the_nearest(wrong: str, right: str) -> None:
     hint = f"did you mean {right}?" if right else "is not a preset. There are"
     for ask in (
-        lambda: apply(wrong, GIVEN),
+        lambda: apply(wrong, GIVEN, RunConfig.default_at),
         lambda: of(wrong),
         lambda: diff(RunConfig.model_validate({**GIVEN, "preset": wrong})),
         lambda: differences_line(of("dapo"), wrong),

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_core.cli import main
-from grpo_core.config import RunConfig
+from grpo_core.cli.main import main
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import OutOfMemory
 from grpo_core.estimate import calibrate
 from grpo_core.estimate.fit import grown, line
 from grpo_core.estimate.plan import measured_config, sizes
-from grpo_core.estimate.told import Estimate, Estimated, compared
-from grpo_core.progress import Progress
+from grpo_core.records.estimate import Estimate, Estimated, compared
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout
+from grpo_core.runtime.progress import Progress
 from tests.tables import cases
 
 from .runs import PLAIN, rows, setting

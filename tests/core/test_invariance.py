@@ -13,8 +13,8 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from grpo_core.cli import main
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.cli.main import main
+from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.model.layout import plan_micro_batches
 from tests.tables import FOLDER, cases
 
@@ -63,7 +63,7 @@ def trained(home, out, parts, *, ranks=1):
         assert main(words) == 0
     else:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        command = [sys.executable, *launcher, "-m", "grpo_core.cli", *words]
+        command = [sys.executable, *launcher, "-m", "grpo_core.cli.main", *words]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr[-3000:]

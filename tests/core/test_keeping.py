@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from grpo_core.checkpoint_files import pruning
-from grpo_core.cli import main
-from grpo_core.config import RunConfig
+from grpo_core.cli.main import main
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import CheckpointError, Interrupted, ModelError
-from grpo_core.progress import Progress
-from grpo_core.run_dir import RunDir
-from grpo_core.trainer import Trainer
+from grpo_core.files.checkpoint import pruning
+from grpo_core.files.run_folder import RunDir
+from grpo_core.runtime.progress import Progress
+from grpo_core.trainer.trainer import Trainer
 
 from .runs import KILLED, Result, names_of_steps, outcome_of, result, rows, setting
 from .tiny import load

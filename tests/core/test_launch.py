@@ -14,12 +14,12 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from grpo_core import launch
-from grpo_core.checkpoint_files import step_folder
-from grpo_core.cli import main
-from grpo_core.config import EngineConfig
+from grpo_core.cli.main import main
+from grpo_core.config.run import EngineConfig
+from grpo_core.distributed import launch
+from grpo_core.distributed.hosts import passed_on
 from grpo_core.errors import ConfigError
-from grpo_core.launch_hosts import passed_on
+from grpo_core.files.checkpoint import step_folder
 from tests.processes import lives, wait_for
 from tests.tables import cases
 
@@ -65,7 +65,7 @@ def rank_of(process):
     """Which of the trainer's ranks it is; None of what starts them."""
     with suppress(psutil.NoSuchProcess):
         words, variables = process.cmdline(), process.environ()
-        if "train" in words and "grpo_core.training.torchrun" not in words:
+        if "train" in words and "grpo_core.distributed.torchrun" not in words:
             return variables.get("RANK")
     return None
 
@@ -166,7 +166,7 @@ def test_a_machine_without_the_files_says_which(tmp_path):
     other.write_text("123")
     inputs = [[str(tmp_path), None], [str(there), 5], [str(other), 5], [str(absent), 5]]
     plan = {"host": "gpu-2", "folder": str(tmp_path), "environment": {}, "inputs": inputs, "command": ["false"]}
-    words = [sys.executable, "-m", "grpo_core.launch_part"]
+    words = [sys.executable, "-m", "grpo_core.distributed.part"]
     done = subprocess.run(words, input=json.dumps(plan) + "\n", capture_output=True, text=True, check=False)
     assert done.returncode == ConfigError.exit_status
     assert f"on gpu-2: {other} has 3 bytes here and 5 on the first machine; {absent} is not here" in done.stderr

@@ -11,13 +11,13 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from grpo_core.checkpoint_files import verify_checkpoint
-from grpo_core.checkpoints.write import save_weights
-from grpo_core.config import LoraConfig, ModelConfig
+from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
+from grpo_core.files.checkpoint import verify_checkpoint
 from grpo_core.model.load import find_model, weight_files
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import NAME, adapter_layers, adapters_off, add_adapters, load_policy
+from grpo_core.trainer.checkpoints.write import save_weights
 
 from .families import families
 from .tiny import load, tiny_folder

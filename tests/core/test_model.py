@@ -23,16 +23,17 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from grpo_core.checkpoint_files import file_entries, read_manifest, verify_checkpoint, write_manifest
-from grpo_core.checkpoints.write import save_weights
-from grpo_core.cli import main
-from grpo_core.config import ModelConfig
+from grpo_core.cli.main import main
+from grpo_core.config.run import ModelConfig
+from grpo_core.distributed.device import pick_device
 from grpo_core.errors import CheckpointError, ModelError
-from grpo_core.model.load import find_model, pick_device, weight_files
+from grpo_core.files.checkpoint import file_entries, read_manifest, verify_checkpoint, write_manifest
+from grpo_core.files.pickle_bytes import fetches_names
+from grpo_core.files.weights import TORN_ZIP, pickle_kind
+from grpo_core.model.load import find_model, weight_files
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.tiny import byte_tokenizer
-from grpo_core.pickle_bytes import fetches_names
-from grpo_core.weight_bytes import TORN_ZIP, pickle_kind
+from grpo_core.trainer.checkpoints.write import save_weights
 from tests.needs import needs
 from tests.tables import cases
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from grpo_core.monitors import HeldOut, KeptGroup, monitor, rising, spearman
+from grpo_core.records.monitors import HeldOut, KeptGroup, monitor, rising, spearman
 from tests.tables import cases
 
 

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_core import launch
+from grpo_core.distributed import launch, ranks
 from grpo_core.errors import ConfigError, DataError, Interrupted, ModelError
-from grpo_core.training import alike, ranks
+from grpo_core.trainer import rank_checks as alike
 from tests.processes import clean_environment
 
 from .runs import flip, forked, outcome_of, state_of, write_problems, write_state
@@ -25,8 +25,8 @@ COMMAND = """
 import os, sys
 rank = int(os.environ["RANK"])
 {before}
-from grpo_core import program
-from grpo_core.cli import main
+from grpo_core.runtime import program
+from grpo_core.cli.main import main
 program.run(main)
 """
 IN_STEP_2 = """
@@ -40,7 +40,7 @@ SingleTraining.update = meets
 """
 DEFECT = IN_STEP_2.format(meets="{}['screw']")
 NO_GPU = """
-from grpo_core.training import ranks
+from grpo_core.distributed import ranks
 if rank == 1:
     pick = ranks.pick_device
     ranks.pick_device = lambda wanted: pick("cuda")
@@ -69,7 +69,7 @@ def two(home, out, *words, before):
     """`grpo train` on two ranks; returns exit status, what was printed, and the outcome."""
     script = out.with_suffix(".py")
     script.write_text(COMMAND.format(before=before), encoding="utf-8")
-    torchrun = [sys.executable, "-m", "grpo_core.training.torchrun", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [sys.executable, "-m", "grpo_core.distributed.torchrun", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*torchrun, str(script), "train", "run.yaml", "--out", str(out), *words],
         cwd=home,

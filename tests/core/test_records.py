@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from grpo_core import records
-from grpo_core.commitments import commit, sample_content, unpack
-from grpo_core.draw import prompt_order
-from grpo_core.leaves import leaf
-from grpo_core.records import Commitments, Group
-from grpo_core.traces import kept_groups, traces
+from grpo_core.records import types as records
+from grpo_core.records.commitments import commit, sample_content, unpack
+from grpo_core.records.leaves import leaf
+from grpo_core.records.types import Commitments, Group
+from grpo_core.trainer.sampling import prompt_order
+from grpo_core.trainer.traces import kept_groups, traces
 from tests.tables import cases
 
 from .tiny import config

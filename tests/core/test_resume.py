@@ -1,8 +1,8 @@
 """A run killed anywhere and resumed is, to the bit, the run that nobody killed: weights, metrics, samples, totals; by
 every algorithm with a state of its own and every engine on a CPU with the local sampler.
 
-The kill is SIGKILL, by the trainer on itself at a named point (grpo_core/faults.py), in a process of its own. Runs
-with vLLM and DeepSpeed are killed in their own tests.
+The kill is SIGKILL, by the trainer on itself at a named point (grpo_core/runtime/fault_injection.py), in a process of
+its own. Runs with vLLM and DeepSpeed are killed in their own tests.
 """
 
 import json
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.checkpoint_files import MANIFEST, step_folder, verify_checkpoint
-from grpo_core.checkpoints.state import read_state
 from grpo_core.errors import CheckpointError
+from grpo_core.files.checkpoint import MANIFEST, step_folder, verify_checkpoint
+from grpo_core.trainer.checkpoints.state import read_state
 
 from .runs import (
     AHEAD_POINTS,
@@ -196,7 +196,7 @@ sys.addaudithook(lambda event, details: fetched.append(details) if event == "pic
 import os, pickle
 pickle.loads(pickle.dumps(int))
 assert len(fetched) == 1, "the hook hears nothing"
-from grpo_core.cli import main
+from grpo_core.cli.main import main
 statuses = [main(sys.argv[1:])]
 os.unlink(sys.argv[-1] + "/outcome.json")  # as if it had been killed before its last record
 statuses += [main([*sys.argv[1:], "--resume"])]

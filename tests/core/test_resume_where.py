@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from grpo_core.checkpoints.resume import choose_from, choose_in, not_bit_by_bit
-from grpo_core.checkpoints.state import read_state
-from grpo_core.cli import main
-from grpo_core.config import RunConfig
+from grpo_core.cli.main import main
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, RunDirError
-from grpo_core.records import Manifest
-from grpo_core.run_dir import RunDir
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records.types import Manifest
+from grpo_core.trainer.checkpoints.resume import choose_from, choose_in, not_bit_by_bit
+from grpo_core.trainer.checkpoints.state import read_state
 from tests.tables import cases
 
 from .runs import (

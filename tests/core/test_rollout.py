@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_core.config import LoraConfig
+from grpo_core.config.run import LoraConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.attention import use_ours
 from grpo_core.model.load import LoadedModel, ModelSource

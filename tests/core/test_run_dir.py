@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import records, run_dir
 from grpo_core.errors import RunDirError
-from grpo_core.run_dir import RunDir
-from grpo_core.spool import MAX_BODY_BYTES, SpoolReader, frame, unframe
+from grpo_core.files import run_folder as run_dir
+from grpo_core.files.run_folder import RunDir
+from grpo_core.files.spool import MAX_BODY_BYTES, SpoolReader, frame, unframe
+from grpo_core.records import types as records
 
 Make = Callable[..., RunDir]
 

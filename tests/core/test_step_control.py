@@ -5,10 +5,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from grpo_core.inputs import load_inputs
 from grpo_core.model.lora import adapters_off
-from grpo_core.records import ComponentScore, StepScore
-from grpo_core.rewards import equations
+from grpo_core.records.types import ComponentScore, StepScore
+from grpo_core.rewards.kinds import equations
+from grpo_core.trainer.inputs import load_inputs
 
 from .runs import groups_of, metrics_of, outcome_of, samples_of, train_here, warnings_of
 from .tiny import config

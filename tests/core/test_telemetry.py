@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core import clock, nvml
-from grpo_core.clock import Clock, timed
-from grpo_core.energy import Meter, open_meter, own_gpus
-from grpo_core.nvml import Watch
-from grpo_core.telemetry import Telemetry, resident_peak
-from grpo_core.training.ranks import Ranks
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.runtime import clock, nvml
+from grpo_core.runtime.clock import Clock, timed
+from grpo_core.runtime.energy import Meter, open_meter, own_gpus
+from grpo_core.runtime.nvml import Watch
+from grpo_core.trainer.telemetry import Telemetry, resident_peak
 from tests.processes import wait_for
 
 from .runs import rows
@@ -243,7 +243,7 @@ def test_joules_of_all_packages_are_summed_and_parts_carried_on(tmp_path: Path) 
 
 
 def test_a_counter_that_began_anew_twice_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.energy._BETWEEN_READS", 0.01)
+    monkeypatch.setattr("grpo_core.runtime.energy._BETWEEN_READS", 0.01)
     folder = package(tmp_path, 0, 0, wraps=10_000_000)
     meter = opened(tmp_path)
     for joules in (6, 12, 18, 24):

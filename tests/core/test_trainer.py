@@ -13,10 +13,10 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_core.checkpoint_files import verify_checkpoint
-from grpo_core.cli import main
-from grpo_core.records import ComponentScore
-from grpo_core.rewards import exact
+from grpo_core.cli.main import main
+from grpo_core.files.checkpoint import verify_checkpoint
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.kinds import exact
 from grpo_core.training.single import SingleTraining
 
 from .runs import (
@@ -216,7 +216,7 @@ def test_energy_is_totalled_only_where_all_of_the_run_was_measured(home, tmp_pat
     """A run that resumes where no meter can be read does not pass its first part's joules off as the whole."""
     out = tmp_path / "run"
     for meter, planned, more in ((first, 1, []), (then, 2, ["--resume"])):
-        monkeypatch.setattr("grpo_core.trainer.meter", lambda device, world, meter=meter: meter)
+        monkeypatch.setattr("grpo_core.trainer.trainer.meter", lambda device, world, meter=meter: meter)
         assert train_here(home, out, *more, optim={"steps": planned}) == 0
     assert outcome_of(out)["steps_done"] == 2
     assert ("energy_joules" in outcome_of(out)["totals"]) is total

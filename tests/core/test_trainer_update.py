@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from grpo_core.config import ModelConfig
+from grpo_core.config.run import ModelConfig
 from grpo_core.errors import TrainingError
 from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs

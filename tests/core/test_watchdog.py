@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_core import watchdog
-from grpo_core.progress import Progress
 from grpo_core.rewards import runner
-from grpo_core.watchdog import Watchdog, at, doing, rest, waiting
+from grpo_core.runtime import watchdog
+from grpo_core.runtime.progress import Progress
+from grpo_core.runtime.watchdog import Watchdog, at, doing, rest, waiting
 from tests.processes import wait_for
 
 from .rewards.judge_server import Seen, Server, opened, says, values
@@ -188,7 +188,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("grpo_core.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("grpo_core.runtime.progress.time.monotonic", lambda: now[0])
     return now
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from grpo_core.config import ModelConfig, RunConfig
+from grpo_core.config.run import ModelConfig, RunConfig
 from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.tiny import TinyShape, save_tiny
 

@@ -15,13 +15,13 @@ from cohort.lab.models import LabJob, VerifierProbe
 from cohort.lab.services import job_ask
 from cohort.runs.models import Node
 from cohort.runs.nodes import node_create, node_present
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.lab.result import LabSample, result_of
-from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
-from grpo_core.records import ComponentScore
+from grpo_core.protocol.messages import JobFinish, NodeInfo
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Rubric, Runner
-from grpo_core.wire import JobFinish, NodeInfo
 from tests.factories.runs import HOSTILE
 from tests.factories.sandbox_reports import WORKS, node_info
 from tests.factories.worker import NODE

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from grpo_core.wire import NodeInfo
+from grpo_core.protocol.messages import NodeInfo
 from tests.factories.worker import NODE
 from tests.tables import FOLDER
 

@@ -20,9 +20,9 @@ from cohort.runs.ingest import records_ingest
 from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.nodes import node_create
 from cohort.runs.services import ChosenSuite, run_launch
-from grpo_core import records
-from grpo_core.commitments import commit
-from grpo_core.wire import Finish, NodeInfo
+from grpo_core.protocol.messages import Finish, NodeInfo
+from grpo_core.records import types as records
+from grpo_core.records.commitments import commit
 from tests.factories.documents import ROWS
 
 AT = datetime(2026, 11, 21, 14, 2, 3, tzinfo=UTC)

@@ -20,8 +20,8 @@ from cohort.runs.models import Attempt, Node, Run
 from cohort.runs.nodes import node_create
 from cohort.runs.schedule import queue
 from cohort.runs.selectors.queue import waiting_rows
-from grpo_core import records
-from grpo_core.wire import Beat, Finish, NodeInfo, Progress
+from grpo_core.protocol.messages import Beat, Finish, NodeInfo, Progress
+from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.web.run_page import words

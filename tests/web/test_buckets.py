@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from cohort.runs.charts import MAX_POINTS, series, width_of
 from cohort.runs.models import Attempt, Bucket, Run
 from cohort.runs.selectors.series import MOST_ROWS, pieces
-from grpo_core import records
+from grpo_core.records import types as records
 from tests.factories.worker import envelopes, phase
 from tests.web.batches import attempt, follow, resumed, run, saved, send
 

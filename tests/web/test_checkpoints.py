@@ -17,8 +17,8 @@ from cohort.runs.checkpoints import needless as needless_of
 from cohort.runs.checkpoints import pinned, resumable
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run, RunEvent
 from cohort.runs.nodes import node_create
-from grpo_core import records
-from grpo_core.wire import UploadReply
+from grpo_core.protocol.messages import UploadReply
+from grpo_core.records import types as records
 from tests.factories.runs import Maker, add_checkpoint
 from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import saved

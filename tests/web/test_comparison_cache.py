@@ -18,7 +18,7 @@ from cohort.runs.comparison_cache import suites_cached
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
 from cohort.runs.selectors.evaluations import suites
 from cohort.runs.services import run_submit
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
 from tests.web.run_page import page_of, words
 

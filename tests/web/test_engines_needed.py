@@ -16,9 +16,9 @@ from cohort.runs.nodes import node_create, node_present
 from cohort.runs.schedule import queue, seats, takeable
 from cohort.runs.selectors.queue import waiting_rows
 from cohort.runs.services import gpus_needed, run_submit
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.wire import NodeInfo
+from grpo_core.protocol.messages import NodeInfo
 from tests.factories.runs import Maker
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE

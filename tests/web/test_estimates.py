@@ -15,7 +15,7 @@ from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Node, StepMetric
 from cohort.runs.schedule import seats
 from cohort.runs.services import run_submit
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from tests.factories.lab import measured, there
 from tests.factories.runs import Maker, add_steps
 from tests.factories.worker import NODE

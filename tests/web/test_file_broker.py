@@ -12,7 +12,7 @@ from kombu import Connection
 from kombu.exceptions import ChannelError
 
 from cohort.celery import app
-from grpo_core.broker import celery_transport
+from grpo_core.protocol.queues import celery_transport
 
 
 def test_a_message_is_whole_from_the_moment_it_is_there(tmp_path: Path) -> None:

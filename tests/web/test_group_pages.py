@@ -22,7 +22,7 @@ from cohort.review.models import Annotation, Group
 from cohort.review.selectors import current_groups, step_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 from tests.tables import cases
 from tests.web.run_page import queries, words

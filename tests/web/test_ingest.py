@@ -16,10 +16,10 @@ from cohort.runs.ingest import MAX_BATCH_BYTES, BadRecord, records_ingest
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
 from cohort.runs.selectors.series import current_steps
 from cohort.runs.transitions import OWN_KINDS
-from grpo_core import records
-from grpo_core.commitments import commit, sample_content
-from grpo_core.leaves import leaf
-from grpo_core.wire import Finish
+from grpo_core.protocol.messages import Finish
+from grpo_core.records import types as records
+from grpo_core.records.commitments import commit, sample_content
+from grpo_core.records.leaves import leaf
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 from tests.tables import cases
 from tests.web.batches import attempt, follow, resumed, run, saved, send

@@ -14,7 +14,7 @@ from cohort.accounts.models import User
 from cohort.governance.services import record_seal
 from cohort.runs.models import Node, Run
 from cohort.runs.nodes import node_by_token
-from grpo_core.records import StepMetrics
+from grpo_core.records.types import StepMetrics
 from tests.factories import sealed_run
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.web.control import fresh, waited_for_its_record

@@ -20,16 +20,16 @@ from cohort.lab.waiting import why_waits
 from cohort.runs.models import Draining, Node
 from cohort.runs.nodes import node_create, node_drain, node_present, node_rotate, token_digest
 from cohort.runs.revoke import node_revoke
-from grpo_core.broker import LAB_QUEUE
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import Job
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabSample, result_of
-from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
-from grpo_core.records import ComponentScore
+from grpo_core.protocol.messages import JobGiven
+from grpo_core.protocol.queues import LAB_QUEUE
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Rubric, Runner
-from grpo_core.wire import JobGiven
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
 from tests.tables import cases

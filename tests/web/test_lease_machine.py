@@ -34,8 +34,8 @@ from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent, StepMet
 from cohort.runs.reconcile import attempts_lost
 from cohort.runs.services import NotPossible, run_cancel, run_pause, run_resume, run_retry, run_sealed
 from cohort.runs.transitions import IllegalTransition
-from grpo_core import records
-from grpo_core.wire import LostAttempt, LostAttempts
+from grpo_core.protocol.messages import LostAttempt, LostAttempts
+from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.web.control import beat, checkpoint, claim, claimed, finish, node, resumed, waited_for_its_record

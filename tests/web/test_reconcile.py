@@ -16,7 +16,7 @@ from cohort.runs import outages, reconcile
 from cohort.runs.models import Attempt, Node, Run, RunEvent, ServiceBeat
 from cohort.runs.outages import leases_capped, leases_count, tries_capped
 from cohort.runs.pulse import pulse
-from grpo_core import records
+from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.tables import cases

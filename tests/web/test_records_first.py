@@ -12,7 +12,7 @@ from django.test import Client
 from cohort.runs.models import Attempt, Node, StepMetric
 from cohort.runs.nodes import token_digest
 from cohort.wsgi import application
-from grpo_core import records
+from grpo_core.records import types as records
 from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import attempt, run
 

@@ -12,7 +12,7 @@ from cohort.runs.checkpoints import offers, pinned
 from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent, RunState
 from cohort.runs.services import NotPossible
 from cohort.runs.transitions import IllegalTransition
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker, add_checkpoint, put_in
 from tests.tables import cases

@@ -12,7 +12,7 @@ from cohort.governance.facts import collect
 from cohort.runs.models import Attempt, Run
 from cohort.runs.selectors.evaluations import CHANGES, Suite, changed_items, suites
 from cohort.runs.services import ChosenSuite, run_create, run_submit
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.stats import holm
 from tests.factories.runs import Maker, add_evaluation, put_in
 from tests.factories.suites import CHOICES, HARMFUL, add_suite

@@ -20,8 +20,9 @@ from cohort.runs.forms.outlook import Outlook, outlook
 from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.shown import fields_shown, groups_shown
 from cohort.runs.models import Node, Run
-from grpo_core.config import RunConfig
-from grpo_core.presets import PRESETS, diff
+from grpo_core.config.preset_differences import diff
+from grpo_core.config.presets import PRESETS
+from grpo_core.config.run import RunConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
 from tests.web.conftest import ClientFor

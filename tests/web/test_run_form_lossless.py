@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from cohort.runs.forms.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, LABELS, fields, group_of
 from cohort.runs.forms.values import settings_of, texts_of
 from cohort.runs.forms.variants import USUAL, offered
-from grpo_core.config import RunConfig
-from grpo_core.config_meaning import idle
-from grpo_core.config_mixes import SCALES
-from grpo_core.presets import PRESETS
+from grpo_core.config.conflicts import SCALES
+from grpo_core.config.presets import PRESETS
+from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
 
 ROWS: dict[str, Any] = {
     "model": {"path": "m"},

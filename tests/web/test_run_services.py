@@ -13,7 +13,7 @@ from cohort.runs.dispatch import waiting_messages
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed, run_submit
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker, put_in
 from tests.needs import needs

@@ -24,7 +24,7 @@ from cohort.catalog.suites import starters_add
 from cohort.runs.attempts import attempt_inputs
 from cohort.runs.models import Run
 from cohort.runs.services import ChosenSuite, run_create, suite_path
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import load_suites, starters

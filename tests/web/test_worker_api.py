@@ -23,9 +23,9 @@ from cohort.runs.models import Attempt, Node, Run, RunEvent, RunState
 from cohort.runs.nodes import node_create
 from cohort.runs.reconcile import attempts_lost, seals_republish, span
 from cohort.runs.services import run_cancel, run_sealed
-from grpo_core import records
-from grpo_core.config import RunConfig
-from grpo_core.wire import BeatReply, ClaimReply
+from grpo_core.config.run import RunConfig
+from grpo_core.protocol.messages import BeatReply, ClaimReply
+from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE, WHOLE_RUN, envelopes, outcome, packed, phase, step
 from tests.tables import cases

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from cohort.runs.models import Run
-from grpo_core.wire import ClaimReply, Refusal
+from grpo_core.protocol.messages import ClaimReply, Refusal
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
 

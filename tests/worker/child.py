@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import yaml
 
-from grpo_core.checkpoint_files import file_entries, step_folder, verify_checkpoint, write_manifest
-from grpo_core.records import CheckpointManifest, Resumed, SkippedCheckpoint
-from grpo_core.run_dir import RunDir
+from grpo_core.files.checkpoint import file_entries, step_folder, verify_checkpoint, write_manifest
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records.types import CheckpointManifest, Resumed, SkippedCheckpoint
 from tests.factories.worker import WHOLE_RUN, group, manifest, outcome, phase, step
 
 

@@ -20,8 +20,8 @@ from cohort.runs.models import Checkpoint, Run, StepMetric
 from cohort.runs.nodes import node_create
 from cohort.runs.services import run_cancel, run_pause
 from cohort.runs.services.suites import ChosenSuite
-from grpo_core.broker import TRAIN_QUEUE
-from grpo_core.wire import ClaimReply, Finish
+from grpo_core.protocol.messages import ClaimReply, Finish
+from grpo_core.protocol.queues import TRAIN_QUEUE
 from tests.factories.runs import Maker
 from tests.processes import DEADLINE, clean_environment, wait_for
 from tests.worker.cable import Cable

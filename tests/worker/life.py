@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from grpo_core.wire import ClaimReply
+from grpo_core.protocol.messages import ClaimReply
 from tests.processes import clean_environment, kill_at_once, wait_for
 from tests.worker.stand_in import ROOT
 from worker.cgroup import Cgroup
@@ -42,7 +42,7 @@ WORKER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 
 SUPERVISOR = """
 import json, os, sys
 from pathlib import Path
-from grpo_core.wire import ClaimReply
+from grpo_core.protocol.messages import ClaimReply
 from worker import orphans
 from worker.cgroup import Cgroup
 from worker.process import Child, become_reaper

@@ -19,8 +19,8 @@ from cohort.celery import app
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_cancel
 from cohort.runs.services.suites import ChosenSuite
-from grpo_core.broker import RUN_ATTEMPT_TASK, TRAIN_QUEUE
-from grpo_core.spool import SpoolReader
+from grpo_core.files.spool import SpoolReader
+from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from tests.factories.suites import add_suite
 from tests.processes import DEADLINE, clean_environment, kill_at_once, wait_for
 from tests.worker.conftest import Site, celery_worker

@@ -16,10 +16,10 @@ import pytest
 
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run, RunState
 from cohort.runs.services import run_resume
-from grpo_core.checkpoint_files import file_entries, verify_checkpoint, write_manifest
 from grpo_core.errors import DiskFullError
-from grpo_core.records import CheckpointManifest
-from grpo_core.wire import CheckpointOffer, InputFile, Refusal
+from grpo_core.files.checkpoint import file_entries, verify_checkpoint, write_manifest
+from grpo_core.protocol.messages import CheckpointOffer, InputFile, Refusal
+from grpo_core.records.types import CheckpointManifest
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Attempted, Attempting

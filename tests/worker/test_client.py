@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.wire import ClaimRequest, Finish, InputFile
+from grpo_core.protocol.messages import ClaimRequest, Finish, InputFile
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE
 from tests.worker.life import claimed

@@ -23,8 +23,8 @@ from cohort.lab.services import job_ask, job_cancel
 from cohort.runs.models import Node
 from cohort.runs.selectors.sandboxes import sandbox_of
 from cohort.worker_api import jobs as calls
+from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report
-from grpo_core.wire import JobFinish, JobGiven
 from tests.factories.sandbox_reports import BROKEN, WORKS
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE, wait_for

@@ -16,8 +16,8 @@ from cohort.lab.models import JobState, LabJob, VerifierProbe
 from cohort.lab.services import job_ask, jobs_expire, jobs_republish
 from cohort.runs.models import Node
 from cohort.runs.revoke import node_revoke
-from grpo_core.broker import LAB_QUEUE
 from grpo_core.lab.result import LabResult
+from grpo_core.protocol.queues import LAB_QUEUE
 from tests.processes import DEADLINE, belonging_to, wait_for
 from tests.worker.conftest import Site, celery_worker
 from tests.worker.queues import take_all

@@ -17,7 +17,7 @@ from cohort.celery import app
 from cohort.environment import environment
 from cohort.runs.attempts import attempt_claim
 from cohort.runs.models import Attempt, Node, RunState, ServiceBeat
-from grpo_core.broker import PLATFORM_QUEUE, TRAIN_QUEUE
+from grpo_core.protocol.queues import PLATFORM_QUEUE, TRAIN_QUEUE
 from tests.factories.worker import NODE
 from tests.processes import wait_for
 from tests.worker.conftest import Site, logged

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core.checkpoint_files import pruning
-from grpo_core.wire import OldCheckpoint
+from grpo_core.files.checkpoint import pruning
+from grpo_core.protocol.messages import OldCheckpoint
 from tests.tables import cases
 from worker import sandboxed
 from worker.leftovers import Leftovers

@@ -21,7 +21,7 @@ from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
 from cohort.runs.reconcile import attempts_lost
 from cohort.worker_api import records
-from grpo_core.wire import BeatReply
+from grpo_core.protocol.messages import BeatReply
 from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable

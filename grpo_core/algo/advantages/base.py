@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from grpo_core.records import Signal
+from grpo_core.records.types import Signal
 
 
 @dataclass(frozen=True)

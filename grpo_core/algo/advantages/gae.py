@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algo.advantages.compare import standardised
-from grpo_core.config_algorithm import Scale
+from grpo_core.config.algorithm import Scale
 
 
 def gae_advantages(

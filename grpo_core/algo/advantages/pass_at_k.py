@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algo.advantages.compare import Groups, differ
-from grpo_core.config_algorithm import Scale
+from grpo_core.config.algorithm import Scale
 
 
 def pass_at_k_advantages(groups: Groups, *, k: int, scale: Scale, eps: float) -> Tensor:

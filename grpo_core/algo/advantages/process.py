@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algo.advantages.compare import all_equal, deviation
-from grpo_core.config_algorithm import Scale
+from grpo_core.config.algorithm import Scale
 
 Steps = Sequence[tuple[int, float]]
 """A completion's steps: (place of the last token, reward), in order."""

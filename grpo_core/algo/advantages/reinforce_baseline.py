@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algo.advantages.compare import Groups, all_equal, deviation
-from grpo_core.config_algorithm import Scale
+from grpo_core.config.algorithm import Scale
 
 
 def reinforce_baseline_advantages(groups: Groups, *, scale: Scale, ddof: int, eps: float) -> Tensor:

@@ -19,8 +19,8 @@ from grpo_core.algo.advantages.reinforce import reinforce_advantages
 from grpo_core.algo.advantages.reinforce_baseline import reinforce_baseline_advantages
 from grpo_core.algo.advantages.reinforce_pp import reinforce_pp_values, whitened_rewards, whitened_tokens
 from grpo_core.algo.advantages.rloo import rloo_advantages
-from grpo_core.config_algorithm import AlgorithmConfig
-from grpo_core.records import Signal
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.records.types import Signal
 
 _Tokens = list[list[Tensor]]
 _T = TypeVar("_T")

@@ -15,7 +15,7 @@ from grpo_core.algo.losses.reinforce import reinforce_loss
 from grpo_core.algo.losses.sapo import sapo_loss
 from grpo_core.algo.losses.sequence_ratio import sequence_ratio_loss
 from grpo_core.algo.losses.vespo import vespo_loss
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig
 
 __all__ = ["Surrogate", "Tokens", "policy_loss"]
 

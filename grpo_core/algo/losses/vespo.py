@@ -5,7 +5,7 @@ import torch
 
 from grpo_core.algo.losses.base import Surrogate, Tokens
 from grpo_core.algo.losses.rows import row_sum
-from grpo_core.config_algorithm import VespoConfig
+from grpo_core.config.algorithm import VespoConfig
 
 
 def vespo_loss(tokens: Tokens, config: VespoConfig) -> Surrogate:

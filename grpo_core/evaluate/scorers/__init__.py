@@ -11,8 +11,8 @@ from typing import Any, get_args
 import rfc8785
 from pydantic import JsonValue, ValidationError
 
-from grpo_core.config_eval import ScorerKind
-from grpo_core.config_faults import field_problems
+from grpo_core.config.evaluation import ScorerKind
+from grpo_core.config.messages import field_problems
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import choice, contains, exact, function_call, number, refusal

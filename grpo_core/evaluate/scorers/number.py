@@ -10,8 +10,8 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers.base import Answer, Params, Score, answer_in, shown
-from grpo_core.rewards import numeric
 from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.kinds import numeric
 
 VERSION = 1
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from grpo_core.config_eval import Category, HigherIs, ScorerConfig
+from grpo_core.config.evaluation import Category, HigherIs, ScorerConfig
 from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.attacks import ATTACKS, SLICE

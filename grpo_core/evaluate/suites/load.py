@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grpo_core.config_eval import SuiteConfig
-from grpo_core.config_faults import field_problems
+from grpo_core.config import builtin_suites as starter
+from grpo_core.config.evaluation import SuiteConfig
+from grpo_core.config.messages import field_problems
 from grpo_core.data.fingerprint import file_sha256
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate import starter
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import Scorer, scorer
 from grpo_core.evaluate.suites.reader import items_digest, load_items

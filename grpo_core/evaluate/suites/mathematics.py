@@ -9,7 +9,7 @@ from grpo_core.data.loaders import scan_problems
 from grpo_core.errors import DataError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.suites.tables import tsv_rows
-from grpo_core.rewards.numeric import parse_number
+from grpo_core.rewards.kinds.numeric import parse_number
 
 LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
 """MGSM's eleven."""

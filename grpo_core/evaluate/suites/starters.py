@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import cache
 
-from grpo_core.config_eval import Category, HigherIs, ScorerConfig, SuiteConfig
-from grpo_core.evaluate import starter
+from grpo_core.config import builtin_suites as starter
+from grpo_core.config.evaluation import Category, HigherIs, ScorerConfig, SuiteConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ from typing import Any
 
 from torch import Tensor
 
+from grpo_core.distributed.environment import PARENT
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
-from grpo_core.launch import PARENT
 from grpo_core.rollout.vllm import wire
 from grpo_core.rollout.vllm.settings import CHUNK, Asked, Gone, Settings, Told
 from grpo_core.rollout.vllm.shared import Outgoing
-from grpo_core.watchdog import doing, waiting
+from grpo_core.runtime.watchdog import doing, waiting
 
 PYTHON = "GRPO_VLLM_PYTHON"
 """Interpreter of the environment that vLLM is installed in."""

@@ -13,10 +13,10 @@ import torch
 import torch._dynamo.config
 from torch import Tensor
 
+from grpo_core.distributed.causes import known_cause
 from grpo_core.errors import GrpoError, OutOfMemory, RolloutError
 from grpo_core.rollout.vllm.settings import Asked, Settings, Told
-from grpo_core.training.causes import known_cause
-from grpo_core.watchdog import doing
+from grpo_core.runtime.watchdog import doing
 
 _VARIABLES = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's core in this process: it ends when we do

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_core.faults import asked
 from grpo_core.rollout.vllm.shared import incoming
+from grpo_core.runtime.fault_injection import asked
 
 
 class TakesWeights:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.rollout.base import Completion, Decoding, Rollout
-from grpo_core.training.ranks import Ranks
 
 
 class LedRollout:

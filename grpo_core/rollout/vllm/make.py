@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Rollout
@@ -18,7 +19,6 @@ from grpo_core.rollout.vllm.led import LedRollout
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
 from grpo_core.rollout.vllm.settings import Settings
-from grpo_core.training.ranks import Ranks
 
 BLOCK = 128
 """Tokens that vLLM's cache on a CPU gives to a sequence at once; each may waste one block less a token."""

@@ -13,12 +13,12 @@ import numpy as np
 from torch import Tensor
 
 from grpo_core.errors import RolloutError
-from grpo_core.faults import fault
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.lora import merged_state
 from grpo_core.rollout.base import Completion, Decoding
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.settings import Asked, Gone, Sampler, Told
+from grpo_core.runtime.fault_injection import fault
 
 T = TypeVar("T")
 

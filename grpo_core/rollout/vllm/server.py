@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from grpo_core import launch
+from grpo_core.distributed import launch
 from grpo_core.errors import GrpoError, RolloutError
-from grpo_core.faults import fault
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import wire
 from grpo_core.rollout.vllm.settings import Asked, Settings
+from grpo_core.runtime.fault_injection import fault
 
 SHOW_KEY_WITHIN = 10.0
 """Seconds that somebody who comes has to show the key."""

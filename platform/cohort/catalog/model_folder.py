@@ -15,8 +15,8 @@ from typing import Any
 import rfc8785
 
 from grpo_core.errors import ModelError
+from grpo_core.files.weights import TORN_ZIP, pickle_kind, safetensors_header
 from grpo_core.text import UNSTORABLE, refuse_unstorable
-from grpo_core.weight_bytes import TORN_ZIP, pickle_kind, safetensors_header
 
 MAX_JSON_BYTES = 10_000_000
 _PICKLE_ENDINGS = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}

@@ -131,7 +131,7 @@ class EvalSuiteVersion(models.Model):
     title = models.CharField(max_length=120)
     category = models.CharField(max_length=40)
     scorer = models.JSONField()
-    """{kind, params}, as grpo_core.config_eval has it."""
+    """{kind, params}, as grpo_core.config.evaluation has it."""
     higher_is = models.CharField(max_length=10)
     """better, worse or neutral: which way harm is counted."""
     sensitive = models.BooleanField(default=False)

@@ -16,9 +16,9 @@ from django.core.exceptions import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
+from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.rewards import KINDS
-from grpo_core.rewards.kinds import Kind
-from grpo_core.yaml_text import dump_yaml, parse_yaml
+from grpo_core.rewards.base import Kind
 
 _KINDS: dict[str, Kind] = {str(name): kind for name, kind in KINDS.items()}
 PREFIX = "p_"

@@ -13,17 +13,10 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from cohort.catalog.forms import CatalogForm
-from cohort.catalog.param_fields import (
-    PREFIX,
-    given_params,
-    kind_choices,
-    param_specs,
-    place_of,
-    shown_params,
-)
+from cohort.catalog.param_fields import PREFIX, given_params, kind_choices, param_specs, place_of, shown_params
 from cohort.catalog.services import SpecInvalid
-from grpo_core.config_reward import RewardLimits
-from grpo_core.rewards.python_check import SourceFault, check_source
+from grpo_core.config.reward import RewardLimits
+from grpo_core.rewards.python.python_check import SourceFault, check_source
 
 _ROW_NUMBER = re.compile(r"[0-9]{1,6}")
 _ON_ERROR = [

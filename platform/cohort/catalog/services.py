@@ -23,8 +23,8 @@ from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
 from cohort.contamination import services as overlaps
 from cohort.environment import environment
-from grpo_core.config import DataFormat, RewardConfig
-from grpo_core.config_faults import field_problems
+from grpo_core.config.messages import field_problems
+from grpo_core.config.run import DataFormat, RewardConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 from grpo_core.errors import ConfigError, DataError, FieldProblem, ModelError
 from grpo_core.rewards import Rubric

@@ -12,10 +12,10 @@ from cohort.catalog.forms import CatalogForm
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.suite_words import CATEGORIES, SCORERS
 from cohort.catalog.suites import DEFAULT_MARGIN, GivenFile, Spec
-from grpo_core.config_eval import MARGIN_RULE, MAX_MARGIN
+from grpo_core.config.evaluation import MARGIN_RULE, MAX_MARGIN
+from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import FORMATS
-from grpo_core.yaml_text import dump_yaml, parse_yaml
 
 OWN = "jsonl"
 AS_FORMAT = ("", "as the format has it")

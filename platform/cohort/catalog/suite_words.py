@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from grpo_core.config_eval import Category, ScorerKind
+from grpo_core.config.evaluation import Category, ScorerKind
 
 CATEGORIES: dict[str, str] = {
     "performance": "performance",

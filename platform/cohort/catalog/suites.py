@@ -20,8 +20,8 @@ from cohort.accounts.models import Project, User
 from cohort.audit.services import log as audit
 from cohort.catalog.models import EvalSuite, EvalSuiteVersion
 from cohort.contamination import services as overlaps
-from grpo_core.config_eval import ScorerConfig, SuiteConfig
-from grpo_core.config_faults import field_problems
+from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
+from grpo_core.config.messages import field_problems
 from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.scorers import Scorer, scorer
@@ -45,7 +45,7 @@ class Spec:
     title: str
     category: str
     scorer: Mapping[str, Any]
-    """{kind, params}, as grpo_core.config_eval.ScorerConfig."""
+    """{kind, params}, as grpo_core.config.evaluation.ScorerConfig."""
     higher_is: str
     sensitive: bool
     margin: float

@@ -68,7 +68,7 @@ def task_reward(*, project: Project, actor: User | None) -> VerifierVersion:
 
 
 def _make(task: str, size: int, seed: int, file: Path) -> None:
-    words = [sys.executable, "-P", "-m", "grpo_core.cli", "tasks", task, "--size", str(size), "--seed", str(seed)]
+    words = [sys.executable, "-P", "-m", "grpo_core.cli.main", "tasks", task, "--size", str(size), "--seed", str(seed)]
     try:
         done = subprocess.run(
             [*words, "--out", str(file)],

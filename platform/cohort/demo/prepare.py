@@ -141,7 +141,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 def _grpo(up: Up, words: Sequence[str]) -> None:
     """Run the trainer's command while watching over the rest; its output is shown as it comes."""
-    command = spawn.command([sys.executable, "-P", "-m", "grpo_core.cli", *words])
+    command = spawn.command([sys.executable, "-P", "-m", "grpo_core.cli.main", *words])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     up.helpers.append(process)
     try:

@@ -27,7 +27,7 @@ from cohort.embedded.children import Child
 from cohort.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
 from cohort.embedded.inside import enter, leave
 from cohort.embedded.postgres import Postgres
-from grpo_core.broker import LAB_QUEUE
+from grpo_core.protocol.queues import LAB_QUEUE
 
 READY_SECONDS = 120.0
 TRAINER_WORKER = "trainer-worker"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cohort.evidence import strict_base64
 from cohort.evidence.merkle import HASH_BYTES, Nodes, root, verify_inclusion
-from grpo_core.leaves import leaf
+from grpo_core.records.leaves import leaf
 
 SAMPLE_SCHEMA = "cohort-sample/1"
 _LINE = frozenset({"attempt", "count", "leaves", "step", "superseded"})
@@ -96,8 +96,8 @@ class Commitments:
 
 
 def sample_leaf(salt: str, content: dict[str, Any]) -> bytes:
-    """Leaf hash of a sample's content (`CONTENT`), `salt` as 32 hex digits: as `grpo_core.commitments.leaf`, with the
-    SHA-256 of prompt and completion in place of the texts. Raises SampleFault."""
+    """Leaf hash of a sample's content (`CONTENT`), `salt` as 32 hex digits: as `grpo_core.records.commitments.leaf`,
+    with the SHA-256 of prompt and completion in place of the texts. Raises SampleFault."""
     try:
         packed = bytes.fromhex(salt)
     except (TypeError, ValueError):

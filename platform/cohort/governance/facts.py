@@ -32,9 +32,9 @@ from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.selectors.evaluations import newest_results, result_items, suites
 from cohort.runs.selectors.standing import standing
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
-from grpo_core.monitors import Flag
+from grpo_core.records.monitors import Flag
 
 State = Literal["succeeded", "failed", "cancelled"]
 

@@ -4,8 +4,8 @@ The sentences stand in records; the choices themselves stand beside them, for ma
 """
 
 from cohort.governance.words import count, number
-from grpo_core.config import RunConfig
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.run import RunConfig
 
 _METHODS = {
     "group": ("GRPO", "Group Relative Policy Optimization (GRPO)"),

@@ -1,6 +1,6 @@
-"""The monitors of `grpo_core.monitors` as people call them."""
+"""The monitors of `grpo_core.records.monitors` as people call them."""
 
-from grpo_core.monitors import Name
+from grpo_core.records.monitors import Name
 
 FLAG_WORDS: dict[Name, str] = {
     "reward_without_heldout": "reward up, held-out not",

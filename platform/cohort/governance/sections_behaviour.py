@@ -19,7 +19,7 @@ from cohort.governance.words import (
     percent,
     points,
 )
-from grpo_core.config_eval import ScorerKind
+from grpo_core.config.evaluation import ScorerKind
 
 NO_SUITE = "No such suite was run."
 NOT_COMPARABLE = "not comparable"

@@ -8,7 +8,7 @@ from cohort.governance.words import measured, moment, not_stated, scaled
 from cohort.lab.estimate_shown import seconds_in_words, signed_percent
 from cohort.lab.estimates import estimate_of
 from cohort.lab.models import LaunchEstimate
-from grpo_core.estimate.told import MEMORY, SECONDS, Estimate, compared
+from grpo_core.records.estimate import MEMORY, SECONDS, Estimate, compared
 
 NO_ESTIMATE = "Nothing was measured of this config before the launch."
 _NO_STEPS = "No step of the run told it, so there is nothing to compare with."

@@ -6,7 +6,8 @@ from cohort.governance.fields import Method
 from cohort.governance.parts import Answer
 from cohort.governance.stating import stated_or_asked
 from cohort.governance.words import count, declared, number, short
-from grpo_core.presets import PRESETS, diff
+from grpo_core.config.preset_differences import diff
+from grpo_core.config.presets import PRESETS
 
 _LOSS_FIELDS = {
     "aggregation",

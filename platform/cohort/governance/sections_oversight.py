@@ -8,7 +8,7 @@ from cohort.governance.monitor_words import FLAG_WORDS
 from cohort.governance.parts import Answer
 from cohort.governance.statements.questions import override_field
 from cohort.governance.words import MINUS, count, measured, moment, not_applicable, not_stated, percent, stated
-from grpo_core.monitors import Name
+from grpo_core.records.monitors import Name
 
 
 def oversight(facts: Facts) -> Oversight:

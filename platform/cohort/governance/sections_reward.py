@@ -8,17 +8,7 @@ from cohort.governance.parts import Answer
 from cohort.governance.probed import brittleness, sandbox_text
 from cohort.governance.sections_subject import NO_TOTALS
 from cohort.governance.stating import given, said, stated_or_asked
-from cohort.governance.words import (
-    MINUS,
-    declared,
-    dig,
-    measured,
-    not_applicable,
-    not_measured,
-    number,
-    of,
-    short,
-)
+from cohort.governance.words import MINUS, declared, dig, measured, not_applicable, not_measured, number, of, short
 from grpo_core.rewards import KINDS, Rubric
 
 _ON_ERROR = {

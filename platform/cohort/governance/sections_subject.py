@@ -7,17 +7,7 @@ from cohort.governance import method_words, sections_history, sections_lineage
 from cohort.governance.facts import Facts
 from cohort.governance.fields import Environment, Subject
 from cohort.governance.parts import Answer
-from cohort.governance.words import (
-    count,
-    declared,
-    dig,
-    measured,
-    moment,
-    not_measured,
-    plain,
-    scaled,
-    short,
-)
+from cohort.governance.words import count, declared, dig, measured, moment, not_measured, plain, scaled, short
 
 NO_MANIFEST = "the trainer ended before it described its inputs"
 NO_TOTALS = "the trainer ended without telling its totals"

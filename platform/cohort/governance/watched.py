@@ -1,4 +1,4 @@
-"""The monitors of `grpo_core.monitors`, over what the platform holds of a run. Writes nothing."""
+"""The monitors of `grpo_core.records.monitors`, over what the platform holds of a run. Writes nothing."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -9,8 +9,8 @@ from cohort.governance.parts import Comparison
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Run, StepMetric
 from cohort.runs.selectors.standing import standing
-from grpo_core.config_eval import HELDOUT
-from grpo_core.monitors import Flag, HeldOut, KeptGroup, monitor
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, monitor
 
 
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:

@@ -9,7 +9,7 @@ from django.db import transaction
 from cohort.celery import app
 from cohort.lab.models import LabJob
 from cohort.runs.dispatch import BROKER_ERRORS
-from grpo_core.broker import LAB_JOB_TASK, LAB_QUEUE
+from grpo_core.protocol.queues import LAB_JOB_TASK, LAB_QUEUE
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from cohort.runs.selectors.engines import packages_needed
 from cohort.runs.services import ChosenSuite, gpus_needed, input_path
 from cohort.runs.services.engines_needed import engines_demanded
 from cohort.runs.services.sandbox_needed import sandbox_demanded
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.rewards import Rubric
 
 

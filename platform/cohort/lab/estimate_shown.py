@@ -14,7 +14,7 @@ from cohort.runs.schedule import seats
 from cohort.runs.selectors.nodes import nodes_here
 from cohort.runs.selectors.standing import standing
 from cohort.templatetags.cohort import bytes_, duration
-from grpo_core.estimate.told import MEMORY, SECONDS, Estimate, compared
+from grpo_core.records.estimate import MEMORY, SECONDS, Estimate, compared
 
 PARTS = {
     "sample": "sampling",

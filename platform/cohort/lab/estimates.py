@@ -11,8 +11,8 @@ from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
 from cohort.runs.models import Run
 from cohort.runs.schedule import Seat
-from grpo_core.config import RunConfig
-from grpo_core.estimate.told import Estimate
+from grpo_core.config.run import RunConfig
+from grpo_core.records.estimate import Estimate
 
 NAME = "estimate"
 """What a config is called while it is measured."""

@@ -32,12 +32,12 @@ from cohort.runs.dispatch import waiting_messages
 from cohort.runs.models import Attempt, AttemptState, Node
 from cohort.runs.nodes import token_digest, token_new
 from cohort.runs.text import storable
-from grpo_core.broker import LAB_QUEUE
-from grpo_core.estimate.told import Estimate
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
+from grpo_core.protocol.messages import InputFile, JobBeat, JobFinish, NodeInfo
+from grpo_core.protocol.queues import LAB_QUEUE
+from grpo_core.records.estimate import Estimate
 from grpo_core.sandbox.report import Report
-from grpo_core.wire import InputFile, JobBeat, JobFinish, NodeInfo
 
 DEADLINE = timedelta(hours=1)
 """A job that takes longer is ended by its worker."""

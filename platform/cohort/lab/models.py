@@ -52,7 +52,7 @@ class LabJob(models.Model):
     progress = models.JSONField(default=dict)
     """wire.Progress as last told."""
     result = models.JSONField(null=True)
-    """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.estimate.told; of the others,
+    """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.records.estimate; of the others,
     grpo_core.lab.result."""
     error_code = models.CharField(max_length=40, blank=True)
     error = models.TextField(blank=True)
@@ -142,7 +142,7 @@ class LaunchEstimate(models.Model):
     job = models.ForeignKey(LabJob, on_delete=models.PROTECT, related_name="launches")
     """That measured it."""
     estimate = models.JSONField()
-    """grpo_core.estimate.told.Estimate."""
+    """grpo_core.records.estimate.Estimate."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from cohort.lab.charts import HistogramDrawn, histogram_drawn
 from cohort.lab.models import LabJob
 from grpo_core.lab.result import LabResult, LabSample
-from grpo_core.records import ComponentScore
+from grpo_core.records.types import ComponentScore
 from grpo_core.stats import nearly_equal
 
 GROUPS_A_PAGE = 50

@@ -16,7 +16,7 @@ from cohort.review.arithmetic import (
     Variant,
     best_of,
 )
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig
 
 
 @dataclass(frozen=True)

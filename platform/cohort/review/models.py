@@ -75,7 +75,7 @@ class Sample(models.Model):
 
 
 class StepCommitments(models.Model):
-    """A salted hash of every completion of a step, kept or not; `grpo_core.commitments` says of what."""
+    """A salted hash of every completion of a step, kept or not; `grpo_core.records.commitments` says of what."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="commitments", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commitments", db_index=False)

@@ -10,7 +10,7 @@ from cohort.review.arithmetic import Step
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Run
 from cohort.runs.selectors.standing import standing
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 PAGE = 100
 SHOWS = {"all": "all", "mixed": "mixed only", "errors": "with errors"}

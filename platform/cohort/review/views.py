@@ -19,7 +19,7 @@ from cohort.review.judgements import newest_by_person
 from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.runs.selectors.header import run_header
 from cohort.runs.selectors.tries import successor
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 
 @require_safe

@@ -24,8 +24,8 @@ from cohort.runs.selectors.queue import Reasons
 from cohort.runs.services import asked_reason, input_path
 from cohort.runs.text import storable
 from cohort.runs.transitions import run_event, run_lock, run_move
-from grpo_core import wire
-from grpo_core.wire import Beat, CheckpointOffer, Finish, InputFile, LostAttempts, NodeInfo
+from grpo_core.protocol import messages as wire
+from grpo_core.protocol.messages import Beat, CheckpointOffer, Finish, InputFile, LostAttempts, NodeInfo
 
 _ALL_STORED = "Everything it had sent is stored."
 

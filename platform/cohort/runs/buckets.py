@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from pydantic_core import from_json, to_json
 
-from grpo_core import records
+from grpo_core.records import types as records
 
 FACTOR = 16
 WIDTHS = tuple(FACTOR**power for power in range(1, 7))

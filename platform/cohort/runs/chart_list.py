@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from grpo_core.config import RunConfig
-from grpo_core.config_algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.run import RunConfig
 
 
 @dataclass(frozen=True)

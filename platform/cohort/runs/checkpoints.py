@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 
 from cohort.runs.models import Attempt, Checkpoint, Run
 from cohort.runs.selectors.standing import standing
-from grpo_core.config import CheckpointConfig
-from grpo_core.wire import CheckpointOffer, OldCheckpoint
+from grpo_core.config.run import CheckpointConfig
+from grpo_core.protocol.messages import CheckpointOffer, OldCheckpoint
 
 
 def resumable(run: Run) -> QuerySet[Checkpoint]:

@@ -22,7 +22,7 @@ from cohort.evidence import compare, items
 from cohort.evidence.compare import Case, Item, compare_all
 from cohort.runs.models import ComparisonCache, Run
 from cohort.runs.selectors.evaluations import Suite, suites
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 _values = attrgetter(*(field.name for field in fields(Item)))
 

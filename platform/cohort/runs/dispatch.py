@@ -14,7 +14,7 @@ from kombu.exceptions import ConnectionError as BrokerConnectionError
 from cohort.celery import app
 from cohort.runs.models import Run
 from cohort.runs.schedule import queue, seats, takeable
-from grpo_core.broker import RUN_ATTEMPT_TASK, train_queue
+from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, train_queue
 
 SEAL_TASK = "cohort.governance.seal"
 RENEW_TASK = "cohort.governance.renew_cards"

@@ -21,8 +21,8 @@ from cohort.runs.copy import RowFault, server_cursor
 from cohort.runs.models import Attempt, AttemptState
 from cohort.runs.rows import Place, store
 from cohort.runs.text import storable
-from grpo_core import records
-from grpo_core.records import Envelope
+from grpo_core.records import types as records
+from grpo_core.records.types import Envelope
 
 MAX_BATCH_BYTES = 32 * 1024 * 1024
 MAX_RECORD_BYTES = 16 * 1024 * 1024

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.runs.models import Draining, Node
-from grpo_core.wire import NodeInfo
+from grpo_core.protocol.messages import NodeInfo
 
 NAME_CHARS = 80
 

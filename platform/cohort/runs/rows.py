@@ -23,7 +23,7 @@ from cohort.runs.copy import RowFault, Table
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.selectors.standing import standing
 from cohort.runs.transitions import OWN_KINDS, run_move
-from grpo_core import records
+from grpo_core.records import types as records
 
 PHASE_STATES: dict[str, RunState] = {
     "evaluating_before": RunState.EVALUATING,

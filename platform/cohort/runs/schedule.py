@@ -20,7 +20,7 @@ from cohort.runs.selectors.engines import missing, packages_of
 from cohort.runs.selectors.nodes import nodes_here
 from cohort.runs.selectors.sandboxes import sandbox_of
 from cohort.runs.selectors.standing import standing
-from grpo_core.wire import NodeInfo
+from grpo_core.protocol.messages import NodeInfo
 
 KEPT = timedelta(seconds=60)
 """For so long a run that came back to the queue is kept for the node that has its newest checkpoint."""

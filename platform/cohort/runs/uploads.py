@@ -21,7 +21,7 @@ from cohort.runs.attempts import StaleFence, attempt_lock
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, CheckpointFile, Run
 from cohort.runs.selectors.standing import standing
 from cohort.runs.transitions import run_event
-from grpo_core.wire import UploadReply
+from grpo_core.protocol.messages import UploadReply
 
 KEEP = 2
 """Newest checkpoints of a run that stay on the platform; the best and those that a person pinned stay as well."""

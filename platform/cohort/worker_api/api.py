@@ -34,7 +34,7 @@ from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, 
 from cohort.worker_api.jobs import router as jobs
 from cohort.worker_api.records import refusal, unknown_token
 from cohort.worker_api.shared import NodeToken, asking, chunks_of, streamed
-from grpo_core.wire import (
+from grpo_core.protocol.messages import (
     Beat,
     BeatReply,
     ClaimReply,

@@ -16,7 +16,7 @@ from cohort.runs.attempts import StaleFence
 from cohort.runs.nodes import token_digest
 from cohort.worker_api.records import refusal
 from cohort.worker_api.shared import NodeToken, asking, chunks_of, streamed
-from grpo_core.wire import JobBeat, JobBeatReply, JobClaim, JobFinish, JobGiven
+from grpo_core.protocol.messages import JobBeat, JobBeatReply, JobClaim, JobFinish, JobGiven
 
 router = Router()
 

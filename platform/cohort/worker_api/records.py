@@ -21,7 +21,7 @@ from cohort.runs.attempts import StaleFence
 from cohort.runs.ingest import BadRecord, UnknownToken, batch_ingest
 from cohort.runs.models import Attempt
 from cohort.runs.nodes import token_digest
-from grpo_core.wire import IngestReply, Refusal
+from grpo_core.protocol.messages import IngestReply, Refusal
 
 _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")
 _NUMBER = re.compile(r"[0-9]{1,18}")

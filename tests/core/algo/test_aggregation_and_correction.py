@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.correction import SamplerFacts, merged, sampler_correction
-from grpo_core.config_algorithm import CorrectionConfig
+from grpo_core.config.algorithm import CorrectionConfig
 from tests.core.algo.toy import algorithm, rows
 from tests.tables import cases
 

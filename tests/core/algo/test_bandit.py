@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.config_mixes import AGGREGATIONS
+from grpo_core.config.conflicts import AGGREGATIONS
 from tests.core.algo.toy import PAIRS, algorithm, policy_weights
 
 GROUPS, GROUP_SIZE = 8, 16

@@ -17,7 +17,7 @@ import torch
 from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.config_mixes import AGGREGATIONS
+from grpo_core.config.conflicts import AGGREGATIONS
 from tests.core.algo.toy import PAIRS, algorithm, gradient, rows
 
 LENGTHS = [3, 1, 4, 2, 3, 2]

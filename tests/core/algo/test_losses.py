@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from grpo_core.algo.losses import policy_loss
 from grpo_core.algo.losses.clip import clipped
 from grpo_core.algo.losses.masks import entropy_threshold, high_entropy_keep, off_policy_keep
-from grpo_core.algo.overlong import soft_overlong_punishment
-from grpo_core.config import RunConfig
-from grpo_core.config_mixes import AGGREGATIONS
-from grpo_core.yaml_text import parse_yaml
+from grpo_core.config.conflicts import AGGREGATIONS
+from grpo_core.config.run import RunConfig
+from grpo_core.config.yaml_text import parse_yaml
+from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
 from tests.core.algo.toy import PAIRS, algorithm, gradient, policy_weights, tokens_of
 from tests.tables import cases
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
 from grpo_core.algo.aggregation import RowFacts, row_weights
 from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.config_algorithm import AlgorithmConfig
-from grpo_core.config_mixes import AGGREGATIONS
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.conflicts import AGGREGATIONS
 
 SETTINGS: dict[str, dict[str, object]] = {
     "gspo": {"clip_low": 0.1, "clip_high": 0.15},

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from grpo_core.cli import main
-from grpo_core.records import EvalItem, EvalResult
+from grpo_core.cli.main import main
+from grpo_core.records.types import EvalItem, EvalResult
 from grpo_core.stats import wilson
 from tests.core.tiny import config, tiny_folder
 from tests.tables import cases

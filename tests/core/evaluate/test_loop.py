@@ -10,8 +10,8 @@ import pytest
 
 from grpo_core.evaluate import scorers
 from grpo_core.evaluate.scorers import Kind
-from grpo_core.inputs import load_inputs
 from grpo_core.model.tiny import TinyShape
+from grpo_core.trainer.inputs import load_inputs
 from tests.core.runs import KILLED, forked, result, rows, train_here, write_problems
 from tests.core.tiny import config, tiny_folder
 from tests.tables import cases
@@ -204,7 +204,7 @@ def test_a_suite_that_changed_stops_a_run_from_being_resumed(home, tmp_path):
 @pytest.mark.slow
 def test_two_ranks_answer_the_same(run, home, tmp_path):
     out, path = tmp_path / "run", config_file(home, "two-ranks", engine={"threads": 1, "devices": 2})
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "grpo_core.cli"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "grpo_core.cli.main"]
     done = subprocess.run(
         [sys.executable, *launcher, "train", str(path), "--out", str(out)],
         capture_output=True,

@@ -7,9 +7,10 @@ from typing import get_args
 
 import pytest
 
-from grpo_core.config_eval import Category, SuiteConfig
+from grpo_core.config import builtin_suites as starter
+from grpo_core.config.evaluation import Category, SuiteConfig
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate import scorers, starter
+from grpo_core.evaluate import scorers
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorers import KINDS, Kind, Params, Score, scorer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from tests.tables import cases
 

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from grpo_core.cli import main
+from grpo_core.cli.main import main
 from grpo_core.errors import ConfigError
 from grpo_core.lab import result
 from grpo_core.lab.job import MAX_GIVEN_CHARS, options_of
 from grpo_core.lab.result import LabResult, LabSample, Times, fitted, histogram, summary, times
 from grpo_core.probe.report import ProbeReport
-from grpo_core.records import ComponentScore
+from grpo_core.records.types import ComponentScore
 from tests.tables import cases
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "weight": 2, "params": {"extract": "last_number"}}]}

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.data.problem import Problem
-from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.report import ProbeReport
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards.rubric import Rubric

@@ -7,8 +7,8 @@ import pytest
 
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
-from grpo_core.probe.mutants import MUTATIONS, mutants, parsed, renamed
-from grpo_core.probe.problems import problems_builtin
+from grpo_core.probe.cases.mutants import MUTATIONS, mutants, parsed, renamed
+from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.rewards.runner import Runner
 from tests.core.rewards.judge_server import Server, says

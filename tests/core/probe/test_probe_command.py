@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from grpo_core.cli import main
+from grpo_core.cli.main import main
 from grpo_core.probe.report import ProbeReport
 from tests.tables import cases
 
@@ -82,7 +82,7 @@ def test_no_problems_at_all_are_refused():
 
 def test_a_probe_loads_no_torch(tmp_path):
     code = (
-        "import sys\nfrom grpo_core.cli import main\n"
+        "import sys\nfrom grpo_core.cli.main import main\n"
         f"status = main(['probe', {file(tmp_path, SOUND)!r}, '--problems', '3'])\n"
         "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\nassert status == 0 and not heavy, heavy\n"
     )

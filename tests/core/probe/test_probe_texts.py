@@ -5,11 +5,11 @@ from fractions import Fraction
 import pytest
 
 from grpo_core.data.problem import Problem
-from grpo_core.probe.case import decimal, plain
-from grpo_core.probe.cases import Asked, asked, cases, chosen
-from grpo_core.probe.catalogue import CLASSES, classes_for
-from grpo_core.probe.forms import R1, WHOLE, forms_for
-from grpo_core.probe.number_words import in_words
+from grpo_core.probe.cases.case import decimal, plain
+from grpo_core.probe.cases.cases import Asked, asked, cases, chosen
+from grpo_core.probe.cases.catalogue import CLASSES, classes_for
+from grpo_core.probe.cases.forms import R1, WHOLE, forms_for
+from grpo_core.probe.cases.number_words import in_words
 from grpo_core.probe.report import Calibration, ClassResult
 from grpo_core.probe.scoring import Told, repeats
 from grpo_core.probe.verdict import HALF, holds, share_of, verdict_of, what_counts

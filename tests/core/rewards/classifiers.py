@@ -9,7 +9,7 @@ from transformers import LlamaForSequenceClassification
 
 from grpo_core.data.problem import Problem
 from grpo_core.model.tiny import byte_tokenizer
-from grpo_core.records import ComponentScore
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Unscored
 
 torch.set_num_threads(1)

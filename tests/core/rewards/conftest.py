@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from grpo_core.config_reward import RewardLimits
-from grpo_core.records import ComponentScore
+from grpo_core.config.reward import RewardLimits
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Context
-from grpo_core.rewards.code import CodeScorer, open_scorer
-from grpo_core.rewards.code_params import CodeParams
-from grpo_core.rewards.judge import Judge
+from grpo_core.rewards.code.kind import CodeScorer, open_scorer
+from grpo_core.rewards.code.params import CodeParams
+from grpo_core.rewards.judge.kind import Judge
 
 from .judge_server import Reply, Seen, Server, opened
 from .scoring import code_sample, rubric_of

@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from grpo_core.config_reward import RewardLimits
+from grpo_core.config.reward import RewardLimits
 from grpo_core.data.problem import Problem
-from grpo_core.records import ComponentScore
-from grpo_core.rewards import Unscored, judge_calls
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards import Unscored
 from grpo_core.rewards.base import Context
-from grpo_core.rewards.judge import Judge, JudgeParams
-from grpo_core.rewards.judge_where import where
+from grpo_core.rewards.judge import calls as judge_calls
+from grpo_core.rewards.judge.kind import Judge, JudgeParams
+from grpo_core.rewards.judge.where import where
 
 PROBLEM = Problem("p1", "2+2?", "4")
 KEY = "sk-test-0123456789abcdef"

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.data import Problem
 from grpo_core.errors import SandboxError
-from grpo_core.records import ComponentScore
-from grpo_core.rewards import KINDS, Rubric, Runner, Unscored, pool
-from grpo_core.rewards.rules import ruled
-from grpo_core.rewards.session import shared_sandbox
-from grpo_core.rewards.session_slot import Slot
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards import KINDS, Rubric, Runner, Unscored
+from grpo_core.rewards import subprocess_pool as pool
+from grpo_core.rewards.python.session import shared_sandbox
+from grpo_core.rewards.python.session_slot import Slot
+from grpo_core.rewards.scoring import ruled
 from tests.tables import FOLDER
 
 PROGRAMS: dict[str, str] = yaml.safe_load((FOLDER / "code_rewards/programs.yaml").read_text(encoding="utf-8"))

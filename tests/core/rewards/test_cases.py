@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError
 from grpo_core.rewards import KINDS, Runner
-from grpo_core.rewards import text_measures as measures
 from grpo_core.rewards.base import Unscored, extract_answer
-from grpo_core.rewards.language import LanguageParams, language_of, look, score, script_of
-from grpo_core.rewards.language_words import LANGUAGES, WORDS
-from grpo_core.rewards.pool import Pool
-from grpo_core.rewards.tags import TagsParams, _entries, _in_order
+from grpo_core.rewards.kinds import text_measures as measures
+from grpo_core.rewards.kinds.language import LanguageParams, language_of, look, score, script_of
+from grpo_core.rewards.kinds.language_words import LANGUAGES, WORDS
+from grpo_core.rewards.kinds.tags import TagsParams, _entries, _in_order
+from grpo_core.rewards.subprocess_pool import Pool
 from tests.needs import TEST_DATA, needs
 from tests.tables import FOLDER, cases
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from grpo_core.config_reward import RewardLimits
+from grpo_core.config.reward import RewardLimits
 from grpo_core.data import Problem
 from grpo_core.errors import DataError, RewardError
-from grpo_core.rewards import code
 from grpo_core.rewards.base import Context, Unscored
-from grpo_core.rewards.code import CodeScorer, open_scorer
-from grpo_core.rewards.code_box import Ended
-from grpo_core.rewards.code_cases import CallCase, InputCase, ProgramCase, read_cases
-from grpo_core.rewards.code_compare import same_text, same_value
-from grpo_core.rewards.code_extract import extract_code
-from grpo_core.rewards.code_inside_values import Unsendable, as_text, decode, encode, from_text
-from grpo_core.rewards.code_params import CodeParams
+from grpo_core.rewards.code import kind as code
+from grpo_core.rewards.code.box import Ended
+from grpo_core.rewards.code.cases import CallCase, InputCase, ProgramCase, read_cases
+from grpo_core.rewards.code.compare import same_text, same_value
+from grpo_core.rewards.code.extract import extract_code
+from grpo_core.rewards.code.inside_values import Unsendable, as_text, decode, encode, from_text
+from grpo_core.rewards.code.kind import CodeScorer, open_scorer
+from grpo_core.rewards.code.params import CodeParams
 from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
 

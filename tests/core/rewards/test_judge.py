@@ -9,8 +9,8 @@ import pytest
 from grpo_core.data.problem import Problem
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.judge import JudgeParams
-from grpo_core.rewards.judge_score import NoScore, as_number, by_field, by_pattern, share
+from grpo_core.rewards.judge.kind import JudgeParams
+from grpo_core.rewards.judge.score import NoScore, as_number, by_field, by_pattern, share
 from tests.tables import cases
 
 from .judge_server import KEY, PROBLEM, Server, chat, http, reply_of, says, scored, values
@@ -59,7 +59,7 @@ def test_the_usual_pattern(text, score):
 
 
 def test_a_field_of_the_last_object_that_has_it_and_a_pattern_that_takes_for_ever(monkeypatch):
-    monkeypatch.setattr("grpo_core.rewards.judge_score._PATTERN_SECONDS", 0.2)
+    monkeypatch.setattr("grpo_core.rewards.judge.score._PATTERN_SECONDS", 0.2)
     with pytest.raises(NoScore, match="takes more than"):
         by_pattern("a" * 5000 + "!", "(?:a|aa)+$")
     text = 'So {"score": 1}.\n```json\n{"why": {"score": 5}, "score": 3}\n```\n{"other": 2} {broken'

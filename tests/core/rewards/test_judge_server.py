@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from grpo_core.config_reward import RewardLimits
+from grpo_core.config.reward import RewardLimits
 from grpo_core.errors import ConfigError, Interrupted
-from grpo_core.rewards import judge_child
-from grpo_core.rewards.judge_child import Trouble, address_fault, exchange
-from grpo_core.rewards.judge_where import url_fault, where
+from grpo_core.rewards.judge import child as judge_child
+from grpo_core.rewards.judge.child import Trouble, address_fault, exchange
+from grpo_core.rewards.judge.where import url_fault, where
 from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from grpo_core.data import Problem
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.math_symbolic import _parse, _readable
-from grpo_core.rewards.numeric import parse_number
+from grpo_core.rewards.kinds.math import _parse, _readable
+from grpo_core.rewards.kinds.numeric import parse_number
 from tests.core.rewards.scoring import patient_with_rules, rubric_of, scored, value
 from tests.tables import cases
 
@@ -148,7 +148,7 @@ def test_no_completion_makes_a_plain_rule_raise(completion):
 def test_numeric_loads_math_verify_only_for_latex_and_warns_of_nothing():
     code = """
 import sys
-from grpo_core.config import RewardConfig
+from grpo_core.config.run import RewardConfig
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.data import Problem
 rubric = Runner(Rubric(RewardConfig.model_validate({"components": [{"name": "a", "kind": "numeric"}]})))

@@ -7,23 +7,22 @@ import signal
 import subprocess
 import sys
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from grpo_core.data import Problem
 from grpo_core.rewards import KINDS, Unscored
-from grpo_core.rewards.exact import ExactParams
-from grpo_core.rewards.kinds import Kind
-from grpo_core.rewards.pool import Pool
 from grpo_core.rewards.rubric import RubricPart
+from grpo_core.rewards.subprocess_pool import Pool
 from tests.processes import wait_for
 
 from .scoring import PROGRAMS, Stop, patient_with_rules, rubric_of
 
 # The program of the pool, with a rule in the place of `exact` that does what the completion says.
 PROGRAM = PROGRAMS["pool"]
-EXACT = Kind(ExactParams, "aside", "told", "does what it is told")
+EXACT = replace(KINDS["exact"], place="aside", module="as_the_completion_says")
 
 
 def part(**params):

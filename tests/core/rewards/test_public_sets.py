@@ -9,7 +9,7 @@ from grpo_core.data import Problem, load_problems
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.numeric import parse_number
+from grpo_core.rewards.kinds.numeric import parse_number
 from tests.needs import TEST_DATA, needs
 from tests.tables import cases
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError, DataError, RewardError
-from grpo_core.rewards import session
-from grpo_core.rewards.python_check import MOST_BYTES, PACKAGES, check_source
-from grpo_core.rewards.session import shared_sandbox
+from grpo_core.rewards.python import session
+from grpo_core.rewards.python.python_check import MOST_BYTES, PACKAGES, check_source
+from grpo_core.rewards.python.session import shared_sandbox
 from tests.processes import below
 from tests.tables import cases
 
@@ -87,7 +87,7 @@ def test_what_is_printed_stays_with_its_sample(make):
 )
 def test_a_source_that_cannot_be_loaded_is_told_before_anything_is_scored(make, monkeypatch, source, error):
     if error == "Timeout":
-        monkeypatch.setattr("grpo_core.rewards.session_slot.LOAD_SECONDS", 0.5)
+        monkeypatch.setattr("grpo_core.rewards.python.session_slot.LOAD_SECONDS", 0.5)
     with pytest.raises(RewardError, match=r"cannot be loaded|no function") as refused:
         make(source, limits={"deadline_seconds": 0.5} if error == "Timeout" else None)
     assert error in str(refused.value)

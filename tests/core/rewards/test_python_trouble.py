@@ -10,8 +10,8 @@ import pytest
 
 from grpo_core.data import Problem
 from grpo_core.errors import SandboxError
-from grpo_core.rewards import session
-from grpo_core.rewards.session_slot import Slot
+from grpo_core.rewards.python import session
+from grpo_core.rewards.python.session_slot import Slot
 from tests.processes import below
 from tests.tables import cases
 

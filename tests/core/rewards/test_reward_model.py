@@ -14,8 +14,8 @@ from transformers import BertForSequenceClassification, LlamaForSequenceClassifi
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.rewards import KINDS, Runner
 from grpo_core.rewards.base import Context
-from grpo_core.rewards.process import Process, ProcessParams, aggregated, steps_of
-from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
+from grpo_core.rewards.models.process import Process, ProcessParams, aggregated, steps_of
+from grpo_core.rewards.models.reward_model import RewardModel, RewardModelParams
 from tests.core.pickles import torch_file
 from tests.core.tiny import tiny_folder
 

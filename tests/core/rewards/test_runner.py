@@ -2,19 +2,20 @@
 holds open what a reward needs, closes it whatever happens, and tries again what no sample did."""
 
 import hashlib
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError, RewardError
-from grpo_core.manifest import inputs_of
-from grpo_core.records import ComponentScore, Manifest
-from grpo_core.rewards import KINDS, Runner, Unscored, exact
-from grpo_core.rewards.base import Params
-from grpo_core.rewards.kinds import Kind
+from grpo_core.records.types import ComponentScore, Manifest
+from grpo_core.rewards import KINDS, Runner, Unscored
+from grpo_core.rewards.base import Kind, Params
+from grpo_core.rewards.kinds import exact
 from grpo_core.rewards.retries import with_retries
-from grpo_core.rewards.rules import failed
+from grpo_core.rewards.scoring import failed
+from grpo_core.trainer.manifest import inputs_of
 
 from .scoring import ONE, Stop, rubric_of, samples, stop_after
 
@@ -55,7 +56,7 @@ def test_a_failed_component_decides_the_reward_and_keeps_its_reason(monkeypatch,
         return ComponentScore.model_construct(value=given)
 
     monkeypatch.setattr(exact, "score", score)
-    monkeypatch.setitem(KINDS, "exact", Kind(Params, "here", "exact", "fails"))
+    monkeypatch.setitem(KINDS, "exact", replace(KINDS["exact"], params=Params))
     for on_error, reward in (("mask", None), ("zero", 0)):
         both = Runner(rubric_of({"kind": "exact"}, {"kind": "r1_format"}, on_error=on_error))
         scored = both.one(PROBLEM, "<think>a</think><answer>b</answer>")
@@ -108,7 +109,7 @@ def opening(monkeypatch):
 
     def install(where="sandbox", **opened):
         def open_kind(self, params, context):
-            scorer = opened[self.module]
+            scorer = opened[self.name]
             if isinstance(scorer, Exception):
                 raise scorer
             return scorer
@@ -116,7 +117,7 @@ def opening(monkeypatch):
         monkeypatch.setattr(Kind, "open", open_kind)
         monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
         for name in opened:
-            monkeypatch.setitem(KINDS, name, Kind(KINDS[name].params, where, name, "told"))
+            monkeypatch.setitem(KINDS, name, replace(KINDS[name], place=where))
 
     return install
 

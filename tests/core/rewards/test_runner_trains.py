@@ -11,13 +11,14 @@ import psutil
 import pytest
 from transformers import LlamaForSequenceClassification, LlamaForTokenClassification
 
-from grpo_core.cli import main
+from grpo_core.cli.main import main
 from grpo_core.errors import SandboxError
-from grpo_core.rewards import Runner, session
+from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Context
-from grpo_core.rewards.process import Process, ProcessParams
-from grpo_core.rewards.reward_model import RewardModel, RewardModelParams
-from grpo_core.rewards.session import shared_sandbox
+from grpo_core.rewards.models.process import Process, ProcessParams
+from grpo_core.rewards.models.reward_model import RewardModel, RewardModelParams
+from grpo_core.rewards.python import session
+from grpo_core.rewards.python.session import shared_sandbox
 from tests.core import runs
 from tests.core.runs import KILLED, PLAIN, STEPS, Setting, merged
 from tests.processes import below, clean_environment, lives, wait_for
@@ -133,7 +134,7 @@ def test_without_a_sandbox_the_run_is_refused_before_a_model_is_loaded(runs_home
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr(session, "shared_sandbox", none)
-    monkeypatch.setattr("grpo_core.inputs.load_policy", load)
+    monkeypatch.setattr("grpo_core.trainer.inputs.load_policy", load)
     assert Setting(runs_home, "refused", python(NEAR)).train(tmp_path / "run") == 6
     outcome = runs.outcome_of(tmp_path / "run")
     assert (outcome["status"], outcome["code"]) == ("failed", "sandbox_error")
@@ -164,7 +165,7 @@ def test_asked_to_stop_while_a_verifier_loops_a_run_ends_with_all_its_boxes(runs
         {"eval": {"before": phase == "evaluating_before"}},
     )
     config, out = Setting(runs_home, f"stopped-{phase}", parts).write(), tmp_path / "run"
-    words = [sys.executable, "-P", "-m", "grpo_core.cli", "train", str(config), "--out", str(out)]
+    words = [sys.executable, "-P", "-m", "grpo_core.cli.main", "train", str(config), "--out", str(out)]
     run = subprocess.Popen(words, env=clean_environment("GRPO_"), stdout=subprocess.DEVNULL)
 
     def loops():
@@ -197,7 +198,7 @@ def test_each_rank_scores_its_share_in_boxes_of_its_own(runs_home, near, tmp_pat
     parts, out = merged(python(NEAR), {"engine": {"threads": 1, "devices": 2}}), tmp_path / "run"
     words = ["train", str(Setting(runs_home, "ranks", parts).write()), "--out", str(out)]
     environment = {**clean_environment("GRPO_"), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli", *words], env=environment, check=True)
+    subprocess.run([sys.executable, "-P", "-m", "grpo_core.cli.main", *words], env=environment, check=True)
 
     def verdicts(run):
         return [[sample["value"], sample["detail"], sample["passed"]] for sample in components(run)][:20]

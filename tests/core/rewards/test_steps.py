@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.records import ComponentScore, StepScore
+from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.steps import completion_step_rewards, step_ends
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from grpo_core.config import ModelConfig
+from grpo_core.config.run import ModelConfig
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs
@@ -24,7 +24,7 @@ from grpo_core.rollout.vllm.client import Server
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
 from grpo_core.rollout.vllm.settings import Asked, Settings
-from grpo_core.watchdog import Watchdog, at
+from grpo_core.runtime.watchdog import Watchdog, at
 from tests.core.sampler_vllm.small import ROWS, move, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
 from tests.processes import below, lives, wait_for

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import NotFinite, RolloutError
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.rollout.vllm import wire

@@ -8,8 +8,8 @@ from django.db.models import F
 from cohort.governance.services import record_seal
 from cohort.runs.models import Node, Run
 from cohort.runs.services import run_cancel, run_extend, run_retry
-from grpo_core import records
-from grpo_core.metrics import Totals
+from grpo_core.records import types as records
+from grpo_core.trainer.metrics import Totals
 from tests.factories import sealed_run
 from tests.factories.sealed_run import attempted, checkpoint, ended, evaluation, step
 from tests.web.governance.conftest import World

@@ -12,10 +12,10 @@ from cohort.governance.statements.services import flag_override, statement_make
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate, LaunchProbe, VerifierProbe
 from cohort.runs.models import Checkpoint, ImportedResult, Run, RunEvent, StepMetric
 from cohort.runs.services import run_cancel, run_create, run_pause, run_resume, run_submit
-from grpo_core import records
-from grpo_core.config_reward import RewardConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.data import Problem
 from grpo_core.probe.run import probe_rubric
+from grpo_core.records import types as records
 from grpo_core.rewards import Rubric, Runner
 from tests.factories import sealed_run
 from tests.factories.documents import ROWS

@@ -17,8 +17,8 @@ from cohort.evidence.canonical import parse
 from cohort.runs import attempts, limits, nodes, reconcile, revoke, transitions
 from cohort.runs.models import Attempt, Draining, Priority, Run, RunState
 from cohort.runs.services import NotPossible, creation, steering
-from grpo_core import records
-from grpo_core.wire import Finish, LostAttempt, LostAttempts, NodeInfo
+from grpo_core.protocol.messages import Finish, LostAttempt, LostAttempts, NodeInfo
+from grpo_core.records import types as records
 from tests.factories.runs import Maker, add_checkpoint
 from tests.factories.sealed_run import ingest
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT

@@ -25,8 +25,8 @@ from cohort.governance import services
 from cohort.governance.cards import again, attest, making
 from cohort.governance.models import Record
 from cohort.governance.services import NotToBeIssued, record_reissue, record_seal
-from grpo_core import records
-from grpo_core.commitments import commit
+from grpo_core.records import types as records
+from grpo_core.records.commitments import commit
 from tests.factories import sealed_run
 from tests.factories.forged import each_changed
 from tests.factories.small_cards import faults

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from cohort.governance import method_words
-from grpo_core.config import RunConfig
-from grpo_core.config_algorithm import AlgorithmConfig
-from grpo_core.config_mixes import SCALES
-from grpo_core.presets import PRESETS
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.conflicts import SCALES
+from grpo_core.config.presets import PRESETS
+from grpo_core.config.run import RunConfig
 from tests.tables import cases
 
 GIVEN: dict[str, Any] = {

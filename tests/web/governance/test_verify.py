@@ -19,8 +19,8 @@ from cohort.evidence.samples import Commitments, SampleFault, sample_leaf, sampl
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import Beside
 from cohort.paths import PACKAGE
-from grpo_core import commitments as trainer
-from grpo_core import records
+from grpo_core.records import commitments as trainer
+from grpo_core.records import types as records
 from tests.factories import small_cards
 from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, group, key, packed, sample_content
 

@@ -14,7 +14,7 @@ import sys
 library = os.environ.get("PYTHONCHAOS_PRELOAD")
 if library and "LD_PRELOAD" not in os.environ:
     os.execve(sys.executable, sys.orig_argv, {**os.environ, "LD_PRELOAD": library})
-if "PYTHONCHAOS_TRAINER" in os.environ and "grpo_core.cli" in sys.orig_argv:
+if "PYTHONCHAOS_TRAINER" in os.environ and "grpo_core.cli.main" in sys.orig_argv:
     from tests.worker.child import main
 
     main(os.environ["PYTHONCHAOS_TRAINER"], sys.orig_argv[sys.orig_argv.index("--out") + 1])

@@ -12,7 +12,7 @@ from cohort.evidence.plain_text import counted, named, percent, points
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Withheld
 from cohort.evidence.verify.statistics import recompute
-from grpo_core.yaml_text import parse_yaml
+from grpo_core.config.yaml_text import parse_yaml
 
 _TOLERANCE = 1e-9
 """For sums that another machine's mathematics library may round otherwise."""

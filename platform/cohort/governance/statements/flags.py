@@ -10,8 +10,8 @@ from cohort.governance.statements.selectors import newest_statements
 from cohort.governance.watched import watched
 from cohort.runs.comparison_cache import suites_cached
 from cohort.runs.models import Run
-from grpo_core.config import RunConfig
-from grpo_core.monitors import Flag
+from grpo_core.config.run import RunConfig
+from grpo_core.records.monitors import Flag
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from cohort.governance.statements.answers import Unusable, text_checked, value_o
 from cohort.governance.statements.questions import BY_FIELD, override_field
 from cohort.runs.models import Run
 from cohort.runs.transitions import run_lock
-from grpo_core.monitors import Name
+from grpo_core.records.monitors import Name
 
 
 @transaction.atomic

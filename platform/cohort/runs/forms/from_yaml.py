@@ -4,7 +4,7 @@ from cohort.accounts.models import Project
 from cohort.runs.forms.run_form import BESIDE, Choices, RunForm
 from cohort.runs.forms.values import texts_of
 from cohort.runs.services import input_path
-from grpo_core.config import RewardConfig, RunConfig
+from grpo_core.config.run import RewardConfig, RunConfig
 
 
 def form_from_yaml(project: Project, text: str) -> RunForm:

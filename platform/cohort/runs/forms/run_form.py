@@ -23,10 +23,10 @@ from cohort.runs.forms.variants import ALL, DEFAULT, USUAL
 from cohort.runs.models import Priority, Run
 from cohort.runs.schedule import Seat, seats
 from cohort.runs.services import ChosenSuite, run_config
-from grpo_core.broker import LABEL, LABEL_RULE
-from grpo_core.config import RunConfig
+from grpo_core.config.presets import PRESETS, unknown_preset
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
-from grpo_core.presets import PRESETS, unknown_preset
+from grpo_core.protocol.queues import LABEL, LABEL_RULE
 
 Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
 ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")

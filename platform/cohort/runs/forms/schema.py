@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 Kind = Literal["integer", "number", "text", "lines", "choice", "switch", "yaml"]
 

@@ -1,7 +1,7 @@
 """The form as the templates lay it out: every input with its text, help, hint and errors; the folded groups.
 
-A setting that nothing uses under the other choices (grpo_core.config_meaning) is out of the way: still in the page and
-sent with it, but not shown, unless it is at fault or holds something that a person gave.
+A setting that nothing uses under the other choices (grpo_core.config.relevance) is out of the way: still in the page
+and sent with it, but not shown, unless it is at fault or holds something that a person gave.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,10 @@ from cohort.runs.forms.values import lookup, preset_source, to_text
 from cohort.runs.forms.variants import ALL, DEFAULT, offered
 from cohort.runs.models import Priority
 from cohort.templatetags.cohort import num
-from grpo_core.broker import LABEL_RULE
-from grpo_core.config_meaning import idle
-from grpo_core.presets import FAMILIES, PRESETS, Preset, default_at
+from grpo_core.config.presets import FAMILIES, PRESETS, Preset
+from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
+from grpo_core.protocol.queues import LABEL_RULE
 
 _DIFFERENCES_SHOWN = 4
 _AS_THE_FORM_SAYS = (
@@ -123,7 +124,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     papers = dict(preset.leaves()) if preset else {}
 
     def value(path: str) -> object:
-        return lookup(settings, path, default_at(path))
+        return lookup(settings, path, RunConfig.default_at(path))
 
     found = {}
     for path, spec in fields().items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.runs.services.suites import OWN, ChosenSuite
-from grpo_core.config_eval import STORED, SuiteConfig
+from grpo_core.config.evaluation import STORED, SuiteConfig
 from grpo_core.errors import FieldProblem
 
 PREFIX = "suite."

@@ -8,7 +8,7 @@ from cohort.runs.forms.run_form import RunForm
 from cohort.runs.forms.shown import FieldShown
 from cohort.runs.forms.suites import KINDS, LABELS, field, offered
 from cohort.runs.services.suites import OWN
-from grpo_core.evaluate import starter
+from grpo_core.config import builtin_suites as starter
 
 _HELP = {
     "limit": "Empty: all items.",

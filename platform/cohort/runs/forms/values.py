@@ -11,7 +11,7 @@ import yaml
 
 from cohort.runs.forms.schema import FieldSpec, fields
 from cohort.runs.forms.variants import DEFAULT
-from grpo_core.presets import Preset
+from grpo_core.config.presets import Preset
 
 _VARIANT = ("algorithm.advantage", "algorithm.scale", "algorithm.std_ddof")
 """What a variant's value is made of, in order."""

@@ -6,8 +6,8 @@ is shown where it came with one, so that nothing is lost.
 
 from dataclasses import dataclass
 
-from grpo_core.config_algorithm import AlgorithmConfig
-from grpo_core.config_mixes import SCALES
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.conflicts import SCALES
 
 DEFAULT = "group/group_std/0"
 

@@ -7,7 +7,7 @@ of the one that servers of vLLM are started from: the one that COHORT_VLLM_PYTHO
 from collections.abc import Collection, Iterable, Mapping
 
 from cohort.runs.models import Node
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 COLOCATED, SERVER, DEEPSPEED = "vllm", "vllm-server", "deepspeed"
 WORDS = {COLOCATED: "vLLM beside the trainer", SERVER: "vLLM", DEEPSPEED: "DeepSpeed"}

@@ -13,8 +13,8 @@ from cohort.catalog.suite_words import CATEGORIES
 from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
 from cohort.runs.models import Attempt, EvalItem, EvalResult, Run
 from cohort.runs.selectors.standing import standing_evaluations
-from grpo_core.config import RunConfig
-from grpo_core.config_eval import HELDOUT, SuiteConfig
+from grpo_core.config.evaluation import HELDOUT, SuiteConfig
+from grpo_core.config.run import RunConfig
 
 CHANGES = ("changed", "fixed", "broken", "all")
 """Which items a page may show."""

@@ -23,9 +23,10 @@ from cohort.runs.rows import PHASE_WORDS
 from cohort.runs.selectors.queue import WaitingRow, waiting_rows
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.templatetags.cohort import exact
-from grpo_core.config import RunConfig
-from grpo_core.config_meaning import idle
-from grpo_core.presets import PRESETS, Difference, Preset, diff
+from grpo_core.config.preset_differences import Difference, diff
+from grpo_core.config.presets import PRESETS, Preset
+from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
 
 QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 """Three missed heartbeats of an attempt: said in words, before its lease runs out."""

@@ -12,7 +12,7 @@ from cohort.runs.forms.variants import ALL
 from cohort.runs.models import Run, RunState
 from cohort.runs.text import storable
 from cohort.runs.transitions import ON_A_WORKER
-from grpo_core.presets import PRESETS
+from grpo_core.config.presets import PRESETS
 
 PAGE = 50
 

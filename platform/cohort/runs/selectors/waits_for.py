@@ -4,7 +4,7 @@ from cohort.runs.models import RunEvent
 from cohort.runs.selectors.header import Header
 
 KIND = "waiting"
-"""Of the trainer's event (grpo_core.watchdog)."""
+"""Of the trainer's event (grpo_core.runtime.watchdog)."""
 
 
 def awaits(header: Header) -> RunEvent | None:

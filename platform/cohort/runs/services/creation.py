@@ -17,9 +17,9 @@ from cohort.runs.services.engines_needed import engines_demanded
 from cohort.runs.services.sandbox_needed import sandbox_demanded
 from cohort.runs.services.suites import ChosenSuite, suite_part
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
-from grpo_core.broker import LABEL, LABEL_RULE
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.protocol.queues import LABEL, LABEL_RULE
 from grpo_core.rewards import Rubric
 
 _CHOSEN = {

@@ -28,7 +28,7 @@ from cohort.runs.transitions import (
     run_logged,
     run_move,
 )
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 
 _RETRIED = (RunState.FAILED, RunState.CANCELLED)

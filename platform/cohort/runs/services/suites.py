@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.catalog.models import EvalSuiteVersion
-from grpo_core.evaluate import starter
+from grpo_core.config import builtin_suites as starter
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")
 """What a run decides of a suite; all else is the version's."""

@@ -12,7 +12,7 @@ from cohort.access import run_for
 from cohort.audit.downloads import downloaded
 from cohort.runs.models import Run
 from cohort.runs.selectors.series import metric_table
-from grpo_core.config import RunConfig
+from grpo_core.config.run import RunConfig
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

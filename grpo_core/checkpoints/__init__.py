@@ -1,2 +1,0 @@
-"""Checkpoints as training sees them: what one holds, when one is cut, which one to go on from. docs/checkpoints.md
-tells a person; the folder as files is `grpo_core.checkpoint_files`'."""

@@ -1,0 +1,90 @@
+"""`grpo estimate`: what a run will cost, from a short calibration. Imports what is heavy only when it runs."""
+
+import argparse
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_core.runtime.signals import Stop
+
+if TYPE_CHECKING:
+    from grpo_core.records.estimate import Estimate
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Tell the command line of `estimate`."""
+    parser = commands.add_parser(
+        "estimate",
+        help="measure a little and say what a run will cost",
+        description="Sample, score and learn from a few problems, without changing weights, and say what the run will "
+        "cost in time and memory.",
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
+    parser.add_argument("--json", action="store_true", help="print the estimate as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write it there, for grpo train --estimate")
+    parser.set_defaults(handler=_estimate)
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    import sys
+
+    from grpo_core.config.run import RunConfig
+    from grpo_core.errors import DataError
+    from grpo_core.runtime.progress import Progress
+
+    config = RunConfig.from_file(options.config)
+    with Stop() as stop, closing(Progress(out=sys.stderr)) as progress:
+        from grpo_core.estimate.calibrate import estimate
+
+        base = options.config.resolve().parent
+        found = estimate(config, base=base, progress=progress, check=stop.raise_if_asked)
+    told = json.dumps(found.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    if options.out is not None:
+        try:
+            options.out.write_text(told, encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"cannot write {options.out}: {error.strerror}") from None
+    print(told if options.json else table(found, steps=config.optim.steps), end="")
+    return 0
+
+
+def read(path: Path) -> "Estimate":
+    """What `--out` wrote. Raises ConfigError."""
+    from pydantic import ValidationError
+
+    from grpo_core.errors import ConfigError
+    from grpo_core.records.estimate import Estimate
+
+    try:
+        return Estimate.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read the estimate {path}: {error.strerror}") from None
+    except ValidationError:
+        raise ConfigError(f"{path} is no estimate; `grpo estimate CONFIG --out {path}` makes one") from None
+
+
+def table(found: "Estimate", *, steps: int) -> str:
+    """For a person."""
+    low, high = found.spread["seconds_per_step"]
+    _, most = found.spread["peak_memory_bytes"]
+    lines = [
+        f"{'phase':<12} {'s a step':>10}",
+        *(f"{name:<12} {seconds:>10.2f}" for name, seconds in found.parts.items()),
+        f"{'step':<12} {found.seconds_per_step:>10.2f}   between {low:.2f} and {high:.2f}",
+        "",
+        f"whole run    {_time(found.seconds_total)} ({steps} steps, start and evaluations)",
+        f"memory       {found.peak_memory_bytes / 1e9:.2f} GB, at most about {most / 1e9:.2f} GB "
+        f"({'resident' if found.device == 'cpu' else found.device_name})",
+        f"measured     {found.prompts} problems in {found.calibration_seconds:.0f} s; completions of "
+        f"{found.completion_tokens:.0f} tokens on average"
+        + (", all at the limit" if found.length_from == "limit" else ""),
+        *(f"note         {words}" for words in found.warnings),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

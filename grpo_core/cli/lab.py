@@ -1,0 +1,68 @@
+"""`grpo lab`: does one job of the reward lab and writes what it found. Workers run it, and it needs no platform.
+
+In DIR: progress.json while it goes, then result.json, or error.json with the code and the words of what went wrong.
+Imports what is heavy only when it runs.
+"""
+
+import argparse
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from grpo_core.errors import GrpoError
+from grpo_core.runtime.signals import Stop
+
+RESULT, ERROR, PROGRESS = "result.json", "error.json", "progress.json"
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Tell the command line of `lab`."""
+    parser = commands.add_parser(
+        "lab",
+        help="try or probe a reward as a job file says",
+        description="Try a reward on given answers, on a dataset's rows or on samples of a base model, or probe it.",
+    )
+    parser.add_argument("job", type=Path, metavar="JOB", help="YAML or JSON file: kind, reward, options, data, model")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for result.json")
+    parser.set_defaults(handler=_lab)
+
+
+def _lab(options: argparse.Namespace) -> int:
+    from grpo_core.runtime.progress import Progress
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in (RESULT, ERROR):
+        (options.out / name).unlink(missing_ok=True)
+    try:
+        with Stop() as stop, closing(Progress(file=options.out / PROGRESS)) as progress:
+            from grpo_core.lab.job import Job
+            from grpo_core.lab.run import run_job
+
+            job = Job.from_file(options.job)
+            result = run_job(job, base=options.job.resolve().parent, progress=progress, check=stop.raise_if_asked)
+    except GrpoError as error:
+        _write(options.out / ERROR, {"code": error.code, "message": str(error)})
+        raise
+    _write(options.out / RESULT, result)
+    print(f"{options.out / RESULT}: {_words(result)}")
+    return 0
+
+
+def _words(result: dict[str, Any]) -> str:
+    if "verdict" in result:
+        return f"verdict {result['verdict']}"
+    if "seconds_per_step" in result:
+        return f"{result['seconds_per_step']:.2f} s a step, {result['peak_memory_bytes'] / 1e9:.2f} GB"
+    rewards = result["rewards"]
+    mean = "none could be scored" if rewards["mean"] is None else f"mean reward {rewards['mean']:.3f}"
+    equal = result["no_signal"]
+    signal = f", {equal['groups']} of {equal['of']} groups carry no signal" if equal else ""
+    return f"{len(result['samples'])} answers, {mean}{signal}"
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """What has its name is always whole."""
+    aside = path.with_name(f"{path.name}.part")
+    aside.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+    aside.replace(path)

@@ -1,0 +1,325 @@
+"""The command `grpo`. Parses first and imports what is heavy after, so that help answers at once.
+
+Errors that a person can act on are printed to stderr without a traceback, and the exit status tells their area
+(grpo_core/errors.py).
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_core import __version__
+from grpo_core.cli import estimate as cli_estimate
+from grpo_core.cli import eval as cli_eval
+from grpo_core.cli import lab as cli_lab
+from grpo_core.cli import probe as cli_probe
+from grpo_core.cli import suite as cli_suite
+from grpo_core.cli import tasks as cli_tasks
+from grpo_core.errors import GrpoError, Interrupted
+from grpo_core.runtime import program
+from grpo_core.runtime.openmp import wait_asleep
+from grpo_core.runtime.signals import Stop
+
+if TYPE_CHECKING:
+    from grpo_core.files.run_folder import RunDir
+    from grpo_core.records.types import Outcome
+    from grpo_core.runtime.progress import Progress
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words)
+    options.words = words
+    wait_asleep(os.environ)
+    try:
+        status: int = options.handler(options)
+    except GrpoError as error:
+        rank = os.environ.get("RANK", "0")
+        print(f"grpo: {'' if rank == '0' else f'rank {rank}: '}{error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("grpo: interrupted", file=sys.stderr)
+        return Interrupted.exit_status
+    except OSError as error:
+        from grpo_core.files.disk import disk_full, is_full
+
+        if is_full(error):
+            full = disk_full(Path.cwd(), str(error.filename or "what was to be written"))
+            print(f"grpo: {full}", file=sys.stderr)
+            return full.exit_status
+        if not isinstance(error, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="grpo", description="Train language models with GRPO.")
+    parser.add_argument("--version", action="version", version=f"grpo {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    train = commands.add_parser("train", help="train as a config says and write a run directory")
+    train.add_argument("config", type=Path, metavar="CONFIG", help="YAML or JSON file")
+    train.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="run directory; must hold no run yet, but with --resume"
+    )
+    onward = train.add_mutually_exclusive_group()
+    onward.add_argument("--resume", action="store_true", help="go on with the run in DIR, from its newest checkpoint")
+    onward.add_argument(
+        "--resume-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="CHECKPOINT",
+        help="go on in a new DIR from this checkpoint; given again: older ones, for when it is not whole",
+    )
+    train.add_argument("--spool", action="store_true", help="also frame every record for shipping (used by workers)")
+    train.add_argument(
+        "--spool-cap", type=_positive, metavar="BYTES", help="leave samples out of a spool that holds more than this"
+    )
+    train.add_argument(
+        "--estimate", type=Path, metavar="FILE", help="what `grpo estimate` wrote; at the end the run says how it did"
+    )
+    train.set_defaults(handler=_train)
+
+    export = commands.add_parser("export", help="make a model folder of a checkpoint that a run can go on from")
+    export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as RUN/checkpoints/step-000040")
+    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
+    export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
+    export.set_defaults(handler=_export)
+
+    cli_estimate.add(commands)
+    cli_eval.add(commands)
+    cli_lab.add(commands)
+    cli_probe.add(commands)
+    cli_suite.add(commands)
+    cli_tasks.add(commands)
+
+    cold = commands.add_parser("cold-start", help="make the demo's small base model")
+    cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
+    cold.add_argument("--steps", type=_positive, default=None, help="supervised steps")
+    cold.add_argument("--batch", type=_positive, default=None, help="problems in a step")
+    cold.add_argument("--seed", type=int, default=0, help="start of every random choice (default 0)")
+    cold.add_argument("--threads", type=_positive, default=None, help="CPU threads (default: all cores)")
+    cold.add_argument("--force", action="store_true", help="build again whatever the folder holds")
+    cold.set_defaults(handler=_cold_start)
+
+    data = commands.add_parser("demo-data", help="write the demo's problems: two-digit additions")
+    data.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the two files")
+    data.add_argument("--seed", type=int, default=0, help="seed of the split (default 0)")
+    data.set_defaults(handler=_demo_data)
+
+    presets = commands.add_parser(
+        "presets", help="list papers' settings, print one as YAML, or compare a config with it"
+    )
+    presets.add_argument("name", nargs="?", metavar="NAME")
+    presets.add_argument("--against", type=Path, metavar="CONFIG", help="say how this config differs from the preset")
+    presets.set_defaults(handler=_presets)
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def _train(options: argparse.Namespace) -> int:
+    from grpo_core.config.preset_differences import differences_line
+    from grpo_core.config.run import RunConfig
+    from grpo_core.distributed import launch
+    from grpo_core.errors import ConfigError
+    from grpo_core.files.run_folder import RunDir
+    from grpo_core.runtime.progress import Progress
+    from grpo_core.trainer.checkpoints.resume import choose_from, choose_in
+
+    if options.resume and options.spool:
+        raise ConfigError("--spool starts a folder of its own; give --resume-from CHECKPOINT instead of --resume")
+    # Under torchrun the first process alone writes. It makes the folder before the others wait for it.
+    writes = os.environ.get("RANK", "0") == "0"
+
+    def unbegun() -> RunDir | None:
+        return RunDir.create(options.out, spool=True) if writes and options.spool else None
+
+    with _refusals_kept(unbegun, steps=0):
+        config = RunConfig.from_file(options.config)
+        estimate = cli_estimate.read(options.estimate) if options.estimate is not None else None
+    run_dir = chosen = None
+    with _refusals_kept(unbegun, steps=config.optim.steps):
+        if launch.needed(config.engine):
+            also = [*options.resume_from, *([options.out] if options.resume else [])]
+            return launch.launch(config, options.words, config_file=options.config, also=also)
+        if writes and options.resume_from:
+            chosen = choose_from(options.resume_from, config)
+    if writes and options.resume:
+        run_dir = RunDir.reopen(options.out)
+        chosen = choose_in(run_dir, config)
+    elif writes:
+        run_dir = RunDir.create(options.out, spool=options.spool, spool_cap=options.spool_cap)
+    if run_dir is not None and options.config.resolve() != run_dir.config_file.resolve():
+        run_dir.write_config(config.to_yaml())
+    if run_dir is not None and estimate is not None:
+        run_dir.write_estimate(estimate.model_dump(mode="json"))
+    # Under a worker, which asks for the spool, stdout already goes to the log file.
+    log = run_dir.log_file if run_dir is not None and not options.spool else None
+    # A folder that is gone on with is changed by the trainer, once nothing refuses any more.
+    now = run_dir.progress_file if run_dir is not None and not options.resume else None
+    with Stop() as stop, closing(Progress(log=log, quiet=not writes, file=now)) as progress:
+        progress.line(f"run {config.name}: {options.out}")
+        if config.preset is not None:
+            progress.line(differences_line(config))
+        from grpo_core.distributed.ranks import Ranks
+        from grpo_core.trainer.trainer import Trainer
+
+        with _refusals_kept(lambda: run_dir, steps=config.optim.steps):
+            ranks = Ranks.join(device=config.engine.device, check=stop.raise_if_asked)
+        base = options.config.resolve().parent
+        trainer = Trainer(
+            config,
+            run_dir,
+            base=base,
+            progress=progress,
+            check=stop.raise_if_asked,
+            ranks=ranks,
+            resume=chosen,
+            estimate=estimate,
+        )
+        try:
+            outcome = trainer.run()
+        except Interrupted:
+            if writes:
+                raise
+            return 0  # not a failure, for which torchrun would end the first process while it still writes
+        finally:
+            ranks.leave()
+        if run_dir is not None:
+            _tell_end(outcome, options.out, progress)
+    return 0
+
+
+@contextmanager
+def _refusals_kept(where: "Callable[[], RunDir | None]", *, steps: int) -> Iterator[None]:
+    """What is refused before the trainer begins, which keeps its own, is kept as the run's outcome too, in the run
+    directory that `where` gives: a worker, and the platform behind it, know an attempt's end by its records. `steps`
+    were planned."""
+    try:
+        yield
+    except GrpoError as error:
+        if (run_dir := where()) is not None:
+            run_dir.fail(error, steps=steps)
+        raise
+
+
+def _export(options: argparse.Namespace) -> int:
+    from grpo_core.trainer.checkpoints.export import export
+
+    export(options.checkpoint, options.out, model=options.model)
+    print(f"weights: {options.out}")
+    return 0
+
+
+def _cold_start(options: argparse.Namespace) -> int:
+    from grpo_core.runtime.progress import Progress
+    from grpo_core.trainer.cold_start import Recipe, cold_start
+
+    given = {"steps": options.steps, "batch": options.batch, "seed": options.seed}
+    recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
+
+    with Stop() as stop, closing(Progress()) as progress:
+        progress.begin("cold start, step", recipe.steps)
+
+        def told(step: int, loss: float) -> None:
+            stop.raise_if_asked()
+            if step % 10 == 0 or step == recipe.steps:
+                progress.advance(step, f"loss {loss:.3f} nats per token")
+
+        if cold_start(
+            options.out, recipe, threads=options.threads, force=options.force, tell=progress.line, progress=told
+        ):
+            progress.line(f"wrote {options.out}")
+    return 0
+
+
+def _demo_data(options: argparse.Namespace) -> int:
+    from grpo_core.data.arithmetic import demo_split, write_jsonl
+    from grpo_core.errors import DataError
+
+    train, heldout = demo_split(options.seed)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, problems in (("add-train.jsonl", train), ("add-heldout.jsonl", heldout)):
+            aside = options.out / f"{name}.part"  # what has its name is always whole
+            write_jsonl(aside, problems)
+            aside.replace(options.out / name)
+            print(f"{options.out / name}: {len(problems):,} problems")
+    except OSError as error:
+        raise DataError(f"cannot write to {options.out}: {error.strerror}") from None
+    return 0
+
+
+def _presets(options: argparse.Namespace) -> int:
+    from textwrap import fill
+
+    import yaml
+
+    from grpo_core.config.preset_differences import differences_line, from_defaults, written
+    from grpo_core.config.presets import FAMILIES, PRESETS, preset_named
+    from grpo_core.config.run import RunConfig
+    from grpo_core.errors import ConfigError
+
+    if options.name is None:
+        if options.against is not None:
+            raise ConfigError(
+                "--against compares a config with a preset; name the preset: grpo presets NAME --against …"
+            )
+        width = max(map(len, PRESETS))
+        for family, words in FAMILIES.items():
+            print(words)
+            for preset in PRESETS.values():
+                if preset.family == family:
+                    print(f"  {preset.name:{width}}  {preset.title} ({preset.paper})")
+        return 0
+    preset = preset_named(options.name)
+    if options.against is not None:
+        print(differences_line(RunConfig.from_file(options.against), preset.name))
+        return 0
+    notes = f"{preset.title}. {preset.citation}. {preset.notes}"
+    print(fill(notes, 100, initial_indent="# ", subsequent_indent="# "))
+    print(yaml.safe_dump(preset.settings, sort_keys=False, allow_unicode=True), end="")
+    print("# differs from Cohort's defaults in:")
+    for difference in from_defaults(preset):
+        print(f"#   {difference.path} {written(difference.yours)} instead of {written(difference.paper)}")
+    return 0
+
+
+# ---------------------------------------------------------------------- around them
+
+
+def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
+    from grpo_core.config.evaluation import HELDOUT
+    from grpo_core.evaluate.text_report import measured_in, share
+
+    progress.line(outcome.message)
+    for phase in ("before", "after"):
+        for told in measured_in(out / "evals" / f"{phase}.jsonl"):
+            name = "" if told.result.suite == HELDOUT else f"{told.result.suite}: "
+            progress.line(f"{phase:6} {name}{share(told)}")
+    groups = outcome.totals["groups"]
+    progress.line(f"signal in {outcome.totals['groups_mixed']:.0f} of {groups:.0f} groups")
+    if outcome.final_checkpoint is not None:
+        progress.line(f"weights: {out / outcome.final_checkpoint}")
+    progress.line(f"records: {out}")
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,206 @@
+"""`grpo probe`: tests a reward before a run learns from it. Imports what is heavy only when it runs.
+
+Exit status: 0 clean, 20 it pays wrong answers, 21 it refuses right ones, 22 undecided; below 20, and 75, as for every
+command (grpo_core/errors.py).
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_core.errors import ConfigError
+from grpo_core.runtime.signals import Stop
+
+if TYPE_CHECKING:
+    from grpo_core.config.reward import RewardConfig
+    from grpo_core.data.problem import Problem
+    from grpo_core.probe.report import ProbeReport
+    from grpo_core.rewards import Rubric
+    from grpo_core.runtime.progress import Progress
+
+STATUS = {"clean": 0, "pays_wrong": 20, "rejects_right": 21, "undecided": 22}
+_FEW = 5
+"""Problems where a judge is asked and nobody says how many: each costs some hundred calls."""
+_TOLD_EVERY = 1.0
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Tell the command line of `probe`."""
+    parser = commands.add_parser(
+        "probe",
+        help="test which right answers a reward refuses and which wrong ones it pays",
+        description="Test a reward before a run learns from it: with right answers written in other ways, wrong ones, "
+        "and completions that answer nothing.",
+        epilog="Exit status: 0 clean, 20 pays wrong answers, 21 refuses right ones, 22 undecided.",
+    )
+    parser.add_argument("what", type=Path, metavar="CONFIG|REWARD", help="a run's config, or a file with its reward")
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help="problems (default: the config's, else built-in ones)"
+    )
+    parser.add_argument("--format", choices=("jsonl", "gsm8k"), help="of --data (default jsonl)")
+    parser.add_argument("--builtin", action="store_true", help="take the built-in problems, whatever the config says")
+    parser.add_argument(
+        "--problems",
+        type=_positive,
+        metavar="N",
+        help=f"how many are taken (default 20; {_FEW} where a judge is asked)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="picks the problems (default 0)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(handler=_probe)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from grpo_core.probe.text_report import lines
+    from grpo_core.rewards import Rubric
+    from grpo_core.runtime.progress import Progress
+
+    _check_place(options.out)
+    reward, data = _read(options.what)
+    if options.builtin and options.data is not None:
+        raise ConfigError("--builtin and --data are two answers to one question; give one of them")
+    rubric = Rubric(reward)
+    problems, builtin = _problems(options, rubric, data)
+    with Stop() as stop, closing(Progress(out=sys.stderr)) as progress:
+        report = _report(options, rubric, problems, builtin, progress, stop)
+    text = json.dumps(report.to_json(), ensure_ascii=False, indent=2)
+    if options.out is not None:
+        _write(options.out, text + "\n")
+    print(text if options.json else "\n".join(lines(report)))
+    return STATUS[report.verdict]
+
+
+def _report(
+    options: argparse.Namespace,
+    rubric: "Rubric",
+    problems: "list[Problem]",
+    builtin: bool,
+    progress: "Progress",
+    stop: Stop,
+) -> "ProbeReport":
+    from grpo_core.probe.report import PROBLEMS
+    from grpo_core.probe.run import probe_rubric
+    from grpo_core.rewards import Runner
+    from grpo_core.rewards.base import Context
+
+    def opened() -> Runner:
+        base = options.what.resolve().parent
+        return Runner(rubric, Context(limits=rubric.config.limits, base=base, device=_device(rubric)))
+
+    judged = any(part.kind.place == "judge" for part in rubric.parts)
+    with opened() as runner:
+        return probe_rubric(
+            rubric,
+            problems,
+            runner=runner,
+            limit=options.problems or (_FEW if judged else PROBLEMS),
+            seed=options.seed,
+            check=stop.raise_if_asked,
+            progress=_Teller(progress),
+            fresh=opened,
+            source="builtin" if builtin else "data",
+        )
+
+
+class _Teller:
+    """Tells how far a part is, once a second at most: a quick probe says nothing."""
+
+    def __init__(self, progress: "Progress") -> None:
+        self._progress, self._part, self._told = progress, "", time.monotonic()
+
+    def __call__(self, done: int, of: int, what: str) -> None:
+        if what != self._part:
+            self._part = what
+            self._progress.begin(what, of)
+        if done and time.monotonic() - self._told >= _TOLD_EVERY:
+            self._told = time.monotonic()
+            self._progress.advance(done, "scored")
+
+
+def _device(rubric: "Rubric") -> str:
+    """torch is loaded only where weights are."""
+    if not any(part.kind.place == "model" for part in rubric.parts):
+        return "cpu"
+    from grpo_core.distributed.device import pick_device
+
+    return str(pick_device("auto"))
+
+
+def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, str, int | None] | None]":
+    """The reward, and where the config's problems are; the file may hold a whole config or its reward alone."""
+    import yaml
+
+    from grpo_core.config.reward import RewardConfig
+    from grpo_core.config.run import RunConfig
+    from grpo_core.config.yaml_text import parse_yaml
+
+    try:
+        told: Any = parse_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no such file: {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if isinstance(told, dict) and told.keys() == {"reward"}:
+        told = told["reward"]
+    if isinstance(told, dict) and "components" in told:
+        return _checked(RewardConfig, told, path), None
+    config = RunConfig.from_file(path)
+    return config.reward, (path.resolve().parent / config.data.path, config.data.format, config.data.limit)
+
+
+def _checked(of: "type[RewardConfig]", told: dict[str, Any], path: Path) -> "RewardConfig":
+    from pydantic import ValidationError
+
+    from grpo_core.config.messages import field_problems
+
+    try:
+        return of.model_validate(told)
+    except ValidationError as error:
+        problems = tuple(field_problems(error, prefix="reward", model=of))
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise ConfigError(f"{path} is not a valid reward:\n{listed}", problems) from None
+
+
+def _problems(
+    options: argparse.Namespace, rubric: "Rubric", data: tuple[Path, str, int | None] | None
+) -> "tuple[list[Problem], bool]":
+    """Problems, and whether they are the built-in ones."""
+    from grpo_core.data.loaders import load_problems
+    from grpo_core.probe.cases.problems import problems_builtin
+
+    if options.format is not None and options.data is None:
+        raise ConfigError("--format says how --data is read; give --data too")
+    if options.data is not None:
+        return load_problems(options.data, options.format or "jsonl"), False
+    if data is not None and not options.builtin:
+        path, form, limit = data
+        return load_problems(path, form, limit=limit), False
+    return problems_builtin(rubric), True
+
+
+def _check_place(out: Path | None) -> None:
+    """Before the work, not after it."""
+    if out is not None and not (out.resolve().parent.is_dir() and os.access(out.resolve().parent, os.W_OK)):
+        raise ConfigError(f"cannot write {out}: its folder does not exist or is not writable")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

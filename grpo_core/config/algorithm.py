@@ -1,0 +1,256 @@
+"""The algorithm's part of a config: from rewards to the gradient. What each choice computes stands in docs/losses/.
+
+Loads no torch. Which choices go together is in `config.conflicts`.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from grpo_core.config.base import Count, NotNegative, Part, Positive, Share
+from grpo_core.config.conflicts import refusal
+
+AdvantageEstimator = Literal[
+    "group",
+    "rloo",
+    "reinforce",
+    "reinforce_baseline",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "maxrl",
+    "pass_at_k",
+    "gae",
+]
+Scale = Literal["group_std", "batch_std", "none"]
+Supervision = Literal["outcome", "process"]
+MultiObjective = Literal["sum_then_normalize", "normalize_then_sum"]
+Loss = Literal[
+    "clip",
+    "gspo",
+    "gspo_token",
+    "gmpo",
+    "cispo",
+    "sapo",
+    "vespo",
+    "luspo",
+    "dppo",
+    "sequence_ratio",
+    "reinforce",
+]
+Aggregation = Literal["sequence_mean", "token_mean", "local_token_mean", "constant", "sequence_sum", "sequence_total"]
+Denominator = Literal["all", "informative"]
+KLEstimator = Literal["k1", "k2", "k3", "k3_plus"]
+KLTarget = Literal["reference", "old"]
+KLPlace = Literal["loss", "reward"]
+
+
+class KLConfig(Part):
+    coef: NotNegative = 0.0
+    """β, weight of the KL penalty. DeepSeekMath used 0.04, R1 0.001, DAPO and Dr. GRPO 0. At 0 no reference model is
+    loaded."""
+    estimator: KLEstimator = "k3"
+    """How the divergence is estimated per token (Schulman 2020): k1 unbiased, k2 half square, k3 unbiased and never
+    negative, k3_plus k3's value with k2's gradient, which is that of the divergence."""
+    target: KLTarget = "reference"
+    """Which policy the penalty pulls back to: the frozen reference, or the old policy that sampled."""
+    place: KLPlace = "loss"
+    """loss: added per token to the loss (GRPO). reward: taken off each completion's reward before advantages (PPO,
+    RLOO, REINFORCE++); take estimator k1 there, the only one whose policy gradient is that of the divergence."""
+    controller: Literal["fixed", "adaptive"] = "fixed"
+    """adaptive moves β towards `target_nats` (after Ziegler et al. 2019, section 2.2); fixed leaves it."""
+    target_nats: Positive = 6.0
+    """KL per completion, in nats, that the adaptive controller aims at."""
+    horizon: Count = 10_000
+    """Completions over which the adaptive controller would change β by its error once; more is slower."""
+
+
+class ReferenceConfig(Part):
+    refresh: Literal["never", "replace", "average"] = "never"
+    """Whether the reference follows the policy: replace copies the policy into it every so many steps, average moves
+    it by `weight` towards the policy."""
+    every: Count = 400
+    """Steps between two refreshes. R1 replaced its reference every 400 updates, 25 steps of its 16 mini-batches."""
+    weight: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Share of the policy in the new reference, with refresh: average."""
+
+
+class SapoConfig(Part):
+    tau_positive: Positive = 1.0
+    """Temperature of SAPO's soft gate for positive advantages. The paper used 1.0."""
+    tau_negative: Positive = 1.05
+    """The same for negative ones. The paper used 1.05."""
+
+
+class VespoConfig(Part):
+    k_positive: NotNegative = 2.0
+    """Power of the sequence ratio in VESPO's weight, for positive advantages."""
+    lambda_positive: NotNegative = 3.0
+    """Decay of that weight, for positive advantages."""
+    k_negative: NotNegative = 3.0
+    """Power for negative advantages."""
+    lambda_negative: NotNegative = 2.0
+    """Decay for negative advantages."""
+
+
+class DppoConfig(Part):
+    divergence: Literal["tv", "kl"] = "tv"
+    """How far a token's probability has moved: tv, the difference of the two probabilities; kl, the divergence of
+    taking this token or not."""
+    threshold: Positive = 0.15
+    """A token beyond this, in the direction of its advantage, gives no gradient."""
+
+
+class CorrectionConfig(Part):
+    mode: Literal["none", "token_truncate", "sequence_mask"] = "token_truncate"
+    """What is done about a sampler whose probabilities differ from the trainer's: token_truncate weighs each token by
+    their ratio, at most `cap`; sequence_mask leaves out completions whose mean ratio is outside `low` to `high`."""
+    cap: Positive = 2.0
+    """Largest weight of a token with token_truncate."""
+    low: Positive = 0.99
+    """Smallest geometric mean of a completion's ratios with sequence_mask."""
+    high: Positive = 1.01
+    """Largest one."""
+    stale: Literal["ratio", "weight"] = "ratio"
+    """For completions that an earlier policy sampled (engine.one_step_off, dynamic sampling's surplus). ratio: the
+    loss's ratio is to the policy that sampled them, so its clip holds back what has moved since (PPO). weight: it is to
+    the policy before the update, as for all others, and what has moved since is weighed by token_truncate (decoupled
+    PPO)."""
+
+    def weighs_stale(self, loss: str) -> bool:
+        """Whether completions of an earlier policy are weighed and not held by the loss's own ratio: REINFORCE has
+        none."""
+        return self.stale == "weight" or loss == "reinforce"
+
+
+class DynamicSamplingConfig(Part):
+    enabled: bool = False
+    """Draw further problems for groups whose rewards are all equal, until the step is full of groups with a signal
+    (DAPO, section 3.2)."""
+    max_batches: Count = 10
+    """Most batches of problems sampled for one step; then the step is trained on what it has."""
+
+
+class OverlongConfig(Part):
+    mask_truncated: bool = False
+    """Leave completions that reached the length limit out of the loss (DAPO's overlong filtering)."""
+    buffer_tokens: Count | None = None
+    """Soft overlong punishment: over the last so many tokens before the limit the reward falls linearly by `penalty`.
+    DAPO used 4,096 of 20,480. Empty: none."""
+    penalty: Positive = 1.0
+    """What a completion at the limit loses. DAPO used 1."""
+
+
+class CriticConfig(Part):
+    lr: Positive = 1e-6
+    """Learning rate of the critic's AdamW, constant. The critic starts as the base model with a value head."""
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Discount per token."""
+    gae_lambda: Share = 0.95
+    """λ of generalised advantage estimation: 1 is Monte Carlo, 0 one-step."""
+    value_clip: Positive = 0.2
+    """A new value further than this from the old one gives no lower loss."""
+
+
+class AlgorithmConfig(Part):
+    advantage: AdvantageEstimator = "group"
+    """What a reward is compared with. group: its group's mean (GRPO, Dr. GRPO, DAPO). rloo: the mean of the others in
+    the group. reinforce: nothing. reinforce_baseline: the mean of the step. reinforce_pp, reinforce_pp_baseline:
+    REINFORCE++ without and with the group's mean. maxrl: the group's mean, divided by it. pass_at_k: the best of k.
+    gae: a learned critic (PPO)."""
+    scale: Scale = "group_std"
+    """What the centred reward is divided by: the group's standard deviation (GRPO), the whole batch's (Lite-PPO),
+    or nothing (Dr. GRPO)."""
+    std_ddof: Literal[0, 1] = 0
+    """0: population standard deviation (divide by G). 1: sample standard deviation (divide by G−1), as TRL and verl
+    do."""
+    advantage_eps: NotNegative = 1e-4
+    """Added to the standard deviation before dividing."""
+    pass_k: Count | None = None
+    """k of advantage: pass_at_k; needed with it and refused otherwise. Below G."""
+    multi_objective_aggregation: MultiObjective = "sum_then_normalize"
+    """With several reward components: normalise their weighted sum (GRPO), or each one in its group and then sum
+    (GDPO)."""
+    supervision: Supervision = "outcome"
+    """outcome: one reward for a completion. process: a reward at the end of each step; a token's advantage is the sum
+    of the steps that end at it or later (DeepSeekMath, section 4.1.3)."""
+    loss: Loss = "clip"
+    """The policy loss. clip is PPO's clipped surrogate, which GRPO, DAPO and Dr. GRPO share; they differ in
+    `aggregation`."""
+    clip_low: Share = 0.2
+    """ε below: the probability ratio is clipped at 1−ε. Papers use 0.2."""
+    clip_high: NotNegative = 0.2
+    """ε above: the ratio is clipped at 1+ε. 0.2 as in PPO (DeepSeekMath names none), 0.28 in DAPO (clip-higher)."""
+    clip_delta: Positive | None = None
+    """Largest ratio that counts where the advantage is negative: δ of two-sided clipping (INTELLECT-2 used 4) and c of
+    dual-clip PPO (3), which are one formula. Above 1+clip_high. Empty: no bound."""
+    cispo_bound: Literal["absolute", "relative"] = "absolute"
+    """Where CISPO holds its weight. absolute: at clip_high itself (ScaleRL used 5), without a lower bound. relative:
+    between 1−clip_low and 1+clip_high."""
+    sapo: SapoConfig = SapoConfig()
+    """Settings of loss: sapo."""
+    vespo: VespoConfig = VespoConfig()
+    """Settings of loss: vespo."""
+    dppo: DppoConfig = DppoConfig()
+    """Settings of loss: dppo."""
+    off_policy_threshold: Positive | None = None
+    """Leave out completions with a negative advantage whose mean log-probability fell by more than this since they
+    were sampled (DeepSeek-V3.2). Empty: none."""
+    top_entropy_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Only this share of tokens, those with the highest entropy, gives a policy gradient; 0.2 in "Beyond the 80/20
+    rule". 1 takes all."""
+    entropy_coef: NotNegative = 0.0
+    """Weight of the entropy bonus: the mean entropy of the policy is added to what is maximised."""
+    aggregation: Aggregation = "token_mean"
+    """sequence_mean: mean over tokens, then over completions (GRPO). token_mean: mean over all tokens of the
+    optimiser step (DAPO). local_token_mean: mean over the tokens of `local_batch` completions, then over those batches
+    (BNPO). constant: sum over tokens divided by completions times a constant (Dr. GRPO). sequence_sum: sum over
+    tokens, mean over completions (LUSPO). sequence_total: mean over tokens, sum over completions."""
+    aggregation_constant: Count | None = None
+    """The constant, in tokens, that Dr. GRPO divides by. Needed with aggregation constant, refused otherwise."""
+    local_batch: Count | None = None
+    """Completions of one local batch, in the order of sampling. Needed with aggregation local_token_mean, refused
+    otherwise."""
+    denominator: Denominator = "all"
+    """all: groups without a signal count in the denominators, so they make the step smaller. informative: only groups
+    with a signal do."""
+    kl: KLConfig = KLConfig()
+    """Penalty for leaving another policy."""
+    reference: ReferenceConfig = ReferenceConfig()
+    """Whether that policy, when it is the reference, stands still."""
+    correction: CorrectionConfig = CorrectionConfig()
+    """Correction between the sampler's probabilities and the trainer's."""
+    inner_iterations: Count = 1
+    """μ, passes over one sampled batch."""
+    mini_batches: Count = 1
+    """Parts, of whole groups, that one sampled batch is cut into; each part is one optimiser update. R1 used 16, GSPO
+    4. With one part and μ 1 the ratio is 1 and clipping never acts."""
+    dynamic_sampling: DynamicSamplingConfig = DynamicSamplingConfig()
+    """Whether groups without a signal are replaced."""
+    overlong: OverlongConfig = OverlongConfig()
+    """What happens to completions at the length limit."""
+    critic: CriticConfig = CriticConfig()
+    """PPO's critic, with advantage: gae."""
+
+    @model_validator(mode="after")
+    def _choices_fit(self) -> Self:
+        if (conflict := refusal(self)) is not None:
+            raise conflict
+        return self
+
+    # ------------------------------------------------------------------ derived
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimiser updates on one sampled batch. At 1 the old policy is the current one."""
+        return self.inner_iterations * self.mini_batches
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.kl.coef > 0 and self.kl.target == "reference"
+
+    @property
+    def zero_advantage_is_inert(self) -> bool:
+        """A completion whose advantage is 0 has no gradient: no KL term and no entropy bonus in the loss. (A critic
+        learns from it all the same.)"""
+        in_loss = self.kl.coef > 0 and self.kl.place == "loss"
+        return not in_loss and self.entropy_coef == 0 and self.advantage != "gae"

@@ -1,0 +1,160 @@
+"""What is measured before and after training: held-out problems, and suites. Loads no torch."""
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from grpo_core.config import builtin_suites as starter
+from grpo_core.config.base import Count, CountOrZero, DataFormat, Part
+from grpo_core.errors import ConfigError, Conflict
+
+HELDOUT = "heldout"
+"""The name under which held-out problems stand beside the suites."""
+
+Category = Literal[
+    "performance",
+    "hallucination",
+    "refusal_calibration",
+    "jailbreak_robustness",
+    "harmful_capability",
+    "multilingual",
+    "tool_use",
+    "format",
+]
+ScorerKind = Literal["exact", "number", "choice", "refusal", "function_call", "format", "contains"]
+HigherIs = Literal["better", "worse", "neutral"]
+
+MAX_MARGIN: Final = 0.2
+"""Largest margin, as a share: docs/statistics.md."""
+MARGIN_RULE: Final = (
+    f"must be at most {MAX_MARGIN} ({100 * MAX_MARGIN:g} points): harm below the margin counts as not worse, and a "
+    "larger one would excuse the loss of more than one answer in five"
+)
+STORED: Final = {"stored": True}
+"""Context in which what was stored is read: perhaps by a version that allowed any margin up to 1."""
+
+
+def _margin(value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> float:
+    if info.context == STORED and isinstance(value, int | float) and MAX_MARGIN < value <= 1:
+        return float(value)
+    try:
+        return float(check(value))
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "less_than_equal":
+            raise
+        raise Conflict("margin_too_large", f"{MARGIN_RULE}; given {value}") from None
+
+
+Margin = Annotated[float, Field(ge=0, le=MAX_MARGIN), WrapValidator(_margin)]
+"""Of non-inferiority, as a share, 0 to MAX_MARGIN."""
+
+
+class ScorerConfig(Part):
+    kind: ScorerKind
+    """exact: the answer is the target. number: both are the same number. choice: the option's letter or text. refusal:
+    a string match for words of refusal. function_call: the calls written out are those wanted; nothing is run. format:
+    a pattern, or the shape of a JSON value. contains: the target stands in the completion."""
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    """Settings of the kind, checked against the kind's own parameters when the suite is loaded."""
+
+
+class SuiteConfig(Part):
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=60)]
+    """Short name, unique in the run. `heldout` is taken by the held-out problems."""
+    title: Annotated[str, Field(min_length=1, max_length=120)]
+    """What people call it; the name where not given."""
+    version: Count = 1
+    """Number of this version of its items."""
+    path: Annotated[str, Field(min_length=1)]
+    """File with one item a line; a relative path is looked for beside the config file. `builtin:<name>` is one of the
+    suites that come with Cohort, which gives every field here that is not given."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Digest of that file; where it is given, another file is refused."""
+    category: Category
+    """The behaviour it measures."""
+    scorer: ScorerConfig
+    """What completions are judged by."""
+    higher_is: HigherIs = "better"
+    """Whether a higher score is better, worse (a capability to do harm), or neither."""
+    sensitive: bool = False
+    """Prompts and completions are shown to authorities only, never on a public card."""
+    margin: Margin | None = None
+    """Margin of non-inferiority; empty takes `eval.margin`."""
+    limit: Count | None = None
+    """Use only the first so many items; empty means all."""
+    max_completion_tokens: Count | None = None
+    """Longest completion; empty takes that of `eval`."""
+    template: str | None = None
+    """What the policy is shown; `{prompt}` stands for the item. Empty takes `data.template`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_starter(cls, given: Any) -> Any:
+        """A starter suite tells about itself; so that its digest stands in the config, it is filled in here."""
+        if not isinstance(given, dict):
+            return given
+        path = given.get("path")
+        if isinstance(path, str) and path.startswith(starter.PREFIX):
+            try:
+                given = {**starter.definition(path.removeprefix(starter.PREFIX)), **given}
+            except ConfigError as error:
+                raise Conflict("unknown_starter_suite", str(error)) from None
+        return {"title": given["name"], **given} if isinstance(given.get("name"), str) else given
+
+    @model_validator(mode="after")
+    def _means_something(self) -> Self:
+        if self.name == HELDOUT:
+            raise Conflict(
+                "suite_named_heldout", f"the name {HELDOUT!r} is taken by the held-out problems; give another"
+            )
+        if self.template is not None and "{prompt}" not in self.template:
+            raise Conflict("template_without_prompt", "template must hold {prompt}, the place where the item goes")
+        return self
+
+
+class EvalConfig(Part):
+    path: str | None = None
+    """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
+    format: DataFormat = "jsonl"
+    """Format of that file."""
+    holdout: CountOrZero = 0
+    """Problems set apart from the training file (by seed, never trained on) when no file is given."""
+    limit: Count | None = None
+    """Use only the first so many held-out problems."""
+    before: bool = True
+    """Evaluate before training, so that the record can say what changed."""
+    after: bool = True
+    """Evaluate after training, on the same problems with the same seeds."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 takes the likeliest token each time."""
+    samples_per_problem: Count = 1
+    """Completions per problem; their mean counts."""
+    max_completion_tokens: Count | None = None
+    """Longest completion; empty takes the sampling limit."""
+    success_component: str | None = None
+    """Component whose pass decides right or wrong; empty takes the heaviest one."""
+    margin: Margin = 0.05
+    """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
+    95 %. Fixed before the run starts."""
+    suites: tuple[SuiteConfig, ...] = ()
+    """What else is measured, before and after, by the same loop: docs/evaluation.md."""
+
+    @model_validator(mode="after")
+    def _names_unique(self) -> Self:
+        names = [suite.name for suite in self.suites]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise Conflict("suite_given_twice", f"suite names must be unique; given twice: {', '.join(twice)}")
+        return self
+
+    @property
+    def has_something(self) -> bool:
+        """Whether there is anything to measure on."""
+        return self.path is not None or self.holdout > 0 or bool(self.suites)

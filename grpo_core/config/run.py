@@ -1,0 +1,279 @@
+"""One type for everything a run can be told: `RunConfig`.
+
+Form, YAML, JSON, API and command line all meet here, losslessly. Loads no torch, so that the platform may check a
+config without it. A field's docstring stands beneath it and is what the form shows as help.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import rfc8785
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from grpo_core.config import presets
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.base import Count, CountOrZero, NotNegative, Part, Positive
+from grpo_core.config.base import DataFormat as DataFormat
+from grpo_core.config.conflicts import run_refusal
+from grpo_core.config.engine import EngineConfig as EngineConfig
+from grpo_core.config.evaluation import STORED, EvalConfig
+from grpo_core.config.messages import field_problems
+from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
+from grpo_core.config.reward import RewardComponent as RewardComponent
+from grpo_core.config.reward import RewardConfig as RewardConfig
+from grpo_core.config.reward import RewardKind as RewardKind
+from grpo_core.config.yaml_text import dump_yaml, parse_yaml
+from grpo_core.errors import ConfigError, Conflict
+
+
+class LoraConfig(Part):
+    rank: CountOrZero = 0
+    """Rank of the adapters; 0 trains all weights. With adapters the reference is the same model with them off, so none
+    is loaded beside it."""
+    alpha: Positive = 32.0
+    """The adapters' output is scaled by alpha / rank."""
+    targets: Literal["all_linear", "attention"] = "all_linear"
+    """Which layers get adapters: every linear layer but the output, or those of attention only."""
+
+
+class ModelConfig(Part):
+    path: Annotated[str, Field(min_length=1)]
+    """Folder with safetensors weights, or a Hugging Face Hub id. A relative folder is looked for beside the config
+    file, then in the folder that the variable GRPO_MODELS names."""
+    revision: str | None = None
+    """Commit of the Hub repository, 40 hex digits. Needed with a Hub id, so that the run can be repeated; with it, no
+    folder is looked at."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the policy's weights. float32 is exact and the default on a CPU."""
+    lora: LoraConfig = LoraConfig()
+    """Train small adapters instead of all weights."""
+
+
+class DataConfig(Part):
+    path: Annotated[str, Field(min_length=1)]
+    """File with one problem per line. A relative path is looked for beside the config file."""
+    format: DataFormat = "jsonl"
+    """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
+    template: str = "{prompt}"
+    """What the policy is shown; `{prompt}` stands for the problem's prompt."""
+    limit: Count | None = None
+    """Use only the first so many problems; empty means all."""
+    max_prompt_tokens: Count = 512
+    """Longest prompt that is taken."""
+    long_prompts: Literal["error", "drop"] = "error"
+    """What to do with a longer prompt: stop and name it, or drop it and count it."""
+
+    @field_validator("template")
+    @classmethod
+    def _template_has_prompt(cls, template: str) -> str:
+        if "{prompt}" not in template:
+            raise Conflict("template_without_prompt", "must hold {prompt}, the place where the problem goes")
+        return template
+
+
+class SamplingConfig(Part):
+    group_size: Annotated[int, Field(ge=2, le=1024)] = 8
+    """G, completions per problem. DeepSeekMath used 64, R1 and DAPO 16. More make the baseline steadier and cost
+    time in proportion."""
+    prompts_per_step: Count = 32
+    """Problems of one sampled batch, which is one step."""
+    temperature: Positive = 1.0
+    """Sampling temperature; log-probabilities of policy, old policy and reference are divided by it too."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Keep the likeliest tokens up to this mass; 1 keeps all."""
+    top_k: CountOrZero = 0
+    """Keep only so many tokens; 0 keeps all."""
+    max_completion_tokens: Count = 256
+    """Longest completion; a completion that reaches it without an end token counts as truncated."""
+
+    @field_validator("group_size", mode="before")
+    @classmethod
+    def _a_group(cls, size: Any) -> Any:
+        if size == 1:
+            raise Conflict(
+                "group_too_small",
+                "a group of 1 has no other completion to be compared with, so there is nothing to learn from it; "
+                "give 2 or more",
+            )
+        return size
+
+
+class OptimConfig(Part):
+    steps: Count = 100
+    """Sampled batches, each followed by μ × mini-batches optimiser updates. The run's length."""
+    lr: Positive = 1e-6
+    """Learning rate of AdamW."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of AdamW's first moment."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay of AdamW's second moment."""
+    eps: Positive = 1e-8
+    """Added to the root of AdamW's second moment before dividing."""
+    weight_decay: NotNegative = 0.0
+    """Decoupled weight decay."""
+    warmup_steps: CountOrZero = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """constant after warm-up, or falling linearly so that it would reach 0 one step after the last."""
+    max_grad_norm: Positive = 1.0
+    """The gradient is scaled down to this norm when longer."""
+
+
+class TracesConfig(Part):
+    groups_per_step: CountOrZero = 32
+    """Groups kept with all their completions at each step, picked by seed. The rewards of the others are counted."""
+
+
+class CheckpointConfig(Part):
+    every: Count | None = None
+    """Steps between checkpoints that a run can go on from. Empty: as often as writing one takes at most `cost` of the
+    time, which for a small model is after every step."""
+    cost: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Most of the time that writing checkpoints may take, where `every` is empty."""
+    keep: Count = 2
+    """Newest checkpoints kept. The best and those that a person pinned stay as well."""
+    best: bool = True
+    """Keep the checkpoint with the highest mean reward over the ten steps before it."""
+    final: bool = True
+    """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
+
+
+class RunConfig(Part):
+    name: Annotated[str, Field(min_length=1, max_length=120)] = "run"
+    """What people call the run."""
+    preset: str | None = None
+    """Paper whose settings stand wherever a field is not given; differences from it are shown and recorded."""
+    model: ModelConfig
+    """The base model, which is where the policy starts."""
+    data: DataConfig
+    """Problems to train on."""
+    reward: RewardConfig
+    """What completions are scored by."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn."""
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    """From rewards to the gradient."""
+    optim: OptimConfig = OptimConfig()
+    """The optimiser and the length of the run."""
+    engine: EngineConfig = EngineConfig()
+    """Where and in what portions the work is done."""
+    eval: EvalConfig = EvalConfig()
+    """Held-out accuracy and suites, before and after."""
+    traces: TracesConfig = TracesConfig()
+    """Which samples are kept."""
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    """Which weights are kept."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Start of every random choice of the run."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        wanted = self.eval.success_component
+        names = [component.name for component in self.reward.components]
+        if wanted is not None and wanted not in names:
+            raise Conflict(
+                "unknown_success_component",
+                f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}",
+            )
+        if not self.eval.has_something and (self.eval.before or self.eval.after):
+            raise Conflict(
+                "nothing_to_evaluate_on",
+                "nothing to evaluate on: give eval.path or eval.holdout or eval.suites, or switch eval.before and "
+                "eval.after off",
+            )
+        if (conflict := run_refusal(self)) is not None:
+            raise conflict
+        try:
+            rfc8785.dumps(self.model_dump(mode="json"))
+        except ValueError as error:
+            raise Conflict("not_json", f"holds a value that JSON cannot carry exactly: {error}") from None
+        return self
+
+    # ------------------------------------------------------------------ in and out
+
+    @classmethod
+    def from_dict(cls, data: Any, *, source: str = "config") -> Self:
+        """Put the preset, if one is named, under `data` and check all of it; raise ConfigError listing every fault
+        with its dotted path and the allowed values."""
+        if not isinstance(data, dict):
+            raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
+        if isinstance(preset := data.get("preset"), str):
+            data = presets.apply(preset, data, cls.default_at)
+        return cls._checked(data, source, context=None)
+
+    @classmethod
+    def from_whole(cls, data: Any, *, source: str = "config") -> Self:
+        """Read what `to_dict` gave, perhaps with an earlier version: no preset is put under it, because today's may say
+        more than the one that the run was started with, and a larger margin of non-inferiority is read that `from_dict`
+        refuses. Raises ConfigError as `from_dict` does."""
+        return cls._checked(data, source, context=STORED)
+
+    @classmethod
+    def _checked(cls, data: Any, source: str, *, context: dict[str, bool] | None) -> Self:
+        try:
+            return cls.model_validate(data, context=context)
+        except ValidationError as error:
+            problems = field_problems(error, model=cls)
+            listed = "\n".join(f"  {problem}" for problem in problems)
+            raise ConfigError(f"{source} is not a valid run config:\n{listed}", problems) from None
+
+    @classmethod
+    def from_text(cls, text: str, *, source: str = "config") -> Self:
+        """Read YAML, of which JSON is a part."""
+        try:
+            data = parse_yaml(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{source} is not YAML: {error}") from None
+        return cls.from_dict(data, source=source)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ConfigError(f"no such config file: {path}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read config file {path}: {error}") from None
+        return cls.from_text(text, source=str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        return dump_yaml(self.to_dict())
+
+    def digest(self) -> str:
+        """SHA-256 of the config's canonical JSON (RFC 8785), as hex."""
+        return hashlib.sha256(rfc8785.dumps(self.to_dict())).hexdigest()
+
+    # ------------------------------------------------------------------ derived
+
+    @property
+    def completions_per_step(self) -> int:
+        return self.sampling.group_size * self.sampling.prompts_per_step
+
+    @property
+    def eval_max_completion_tokens(self) -> int:
+        return self.eval.max_completion_tokens or self.sampling.max_completion_tokens
+
+    @property
+    def success_component(self) -> str:
+        """Name of the component that decides right or wrong: the one named, else the heaviest, else the first."""
+        if self.eval.success_component is not None:
+            return self.eval.success_component
+        return max(self.reward.components, key=lambda component: component.weight).name
+
+    @classmethod
+    def default_at(cls, path: str) -> Any:
+        """The field's default; None where it has none or there is no such field."""
+        *parents, leaf = path.split(".")
+        model: Any = cls
+        for name in parents:
+            field = model.model_fields.get(name)
+            if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+                return None
+            model = field.annotation
+        field = model.model_fields.get(leaf)
+        return None if field is None or field.is_required() else field.get_default(call_default_factory=True)

@@ -1,0 +1,1 @@
+"""One run over several processes and machines: torchrun, ranks, devices, and how they end together."""

@@ -1,0 +1,110 @@
+"""One run over several devices and machines: `grpo train` starts itself once for each device, through torchrun.
+
+On one machine the command becomes torchrun; over several, hosts.py starts a part on each. Loads no torch: the
+part of each machine is grpo_core/distributed/torchrun.py.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from grpo_core.config.run import EngineConfig, RunConfig
+from grpo_core.distributed.environment import PARENT, environment, torchrun
+from grpo_core.distributed.hosts import over_hosts
+from grpo_core.errors import ConfigError
+
+MARKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""What torchrun tells each process that it starts: its number among all, how many there are, its number here."""
+_PR_SET_PDEATHSIG = 1
+
+
+def needed(engine: EngineConfig) -> bool:
+    """Whether this process is to start others in its place. Where torchrun has started it, False, after a check that
+    torchrun started as many as the config says. Raises ConfigError."""
+    wanted = engine.devices * engine.nodes
+    if not any(mark in os.environ for mark in MARKS):
+        return wanted > 1
+    started = _started()
+    follow_parent()
+    if started != wanted:
+        line = f"torchrun --nnodes {engine.nodes} --nproc-per-node {engine.devices} -m grpo_core.cli.main train …"
+        raise ConfigError(
+            f"torchrun started {started} processes, and the config says {wanted} (engine.devices {engine.devices} × "
+            f"engine.nodes {engine.nodes}). Set these to what is meant, or start it with: {line}; "
+            "`grpo train` alone starts what the config says"
+        )
+    return False
+
+
+def _started() -> int:
+    """How many processes torchrun says it has started. Raises ConfigError for marks that are no torchrun's."""
+    told = {mark: os.environ[mark] for mark in MARKS if mark in os.environ}
+    shown = ", ".join(f"{mark}={value!r}" for mark, value in told.items())
+    if absent := [mark for mark in MARKS if mark not in told]:
+        wrong = f"no {' and no '.join(absent)}"
+    elif odd := [f"{mark}={value!r}" for mark, value in told.items() if not value.isdecimal()]:
+        wrong = f"{', '.join(odd)} is no number"
+    elif int(told["RANK"]) >= (started := int(told["WORLD_SIZE"])):
+        wrong = f"there is no rank {told['RANK']} among {started}"
+    else:
+        return started
+    raise ConfigError(
+        f"the environment has {shown}, and {wrong}. These come from torchrun, all of them together; where something "
+        f"else has set them, take them away: env -u {' -u '.join(told)} grpo train …"
+    )
+
+
+def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: Sequence[Path] = ()) -> int:
+    """Run `grpo <words>` once for each device; returns the exit status of the first part that failed, or 0. Where a
+    process was killed by a signal, this one ends by the same. On one machine it does not return: it becomes torchrun.
+
+    `also`: what, beside the config and its inputs, every machine must find that the first one has, such as a
+    checkpoint. Raises ConfigError.
+    """
+    engine = config.engine
+    if engine.nodes == 1:
+        command = torchrun(engine, ["--standalone"], words)
+        os.environ.update(environment(engine))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(command[0], command)
+    here = [path for path in also if path.exists()]  # of what is missing here the trainer speaks itself
+    status = over_hosts(config, words, inputs=[config_file, *_inputs(config, config_file), *here])
+    if status < 0:
+        end_by(-status)
+    return status
+
+
+def _inputs(config: RunConfig, config_file: Path) -> list[Path]:
+    """Local files and folders that the config names and that are here; what is missing here the trainer says itself."""
+    base = config_file.resolve().parent
+    named = [base / Path(name).expanduser() for name in (config.data.path, config.eval.path) if name]
+    if config.model.revision is None:
+        model = Path(config.model.path).expanduser()
+        places = [base / model, Path(os.environ.get("GRPO_MODELS", base)) / model]  # as model.load.find_model looks
+        named += [place for place in places if place.is_dir()][:1]
+    return [path for path in named if path.exists()]
+
+
+def follow_parent() -> None:
+    """End at once when the process that GRPO_PARENT names, our parent, ends; does nothing without the variable."""
+    parent = os.environ.get(PARENT)
+    if parent is None:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != int(parent):  # it was gone before we asked
+        end_by(signal.SIGKILL)
+
+
+def end_by(number: int) -> NoReturn:
+    """End as a process does that this signal killed, so that whoever started us sees the cause."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # a signal that kills nobody

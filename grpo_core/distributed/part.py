@@ -1,0 +1,86 @@
+"""The part of a run on a machine other than the first: told what to do over standard input, ended when that ends.
+
+Its first line says what to run, where, and which files must be there; later lines say `stop` or `kill`. The line's end,
+whatever the cause, ends the part, so nothing stays behind when the first machine is gone. Started by hosts.py as
+`python -m grpo_core.distributed.part`; people do not call it.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_core.distributed.environment import PARENT
+from grpo_core.errors import ConfigError
+
+GRACE = 10.0
+"""Seconds from SIGTERM to SIGKILL for what is left when something else has failed."""
+PAUSE = 0.1
+
+
+def serve() -> int:
+    """Run one machine's part as the first line of standard input says; the rest of it says stop, kill, or ends."""
+    with open(0, "rb", buffering=0, closefd=False) as said:  # unbuffered: the lines after it are for _obey
+        first = said.readline()
+    if not first.endswith(b"\n"):
+        return 1  # whoever started us is gone
+    plan = json.loads(first)
+    faults = missing_here(plan["inputs"])
+    if not Path(plan["folder"]).is_dir():
+        faults.insert(0, f"{plan['folder']} is not here")
+    if faults:
+        print(
+            f"grpo: on {plan['host']}: {'; '.join(faults)}. Every machine of a run reads the same files at the same "
+            "paths; put them on a disk that all share",
+            file=sys.stderr,
+        )
+        return ConfigError.exit_status
+    environment = {**os.environ, **plan["environment"], PARENT: str(os.getpid())}
+    child = subprocess.Popen(plan["command"], cwd=plan["folder"], env=environment, stdin=subprocess.DEVNULL)
+    _obey(child)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _obey(child: "subprocess.Popen[bytes]") -> None:
+    """Until the child has ended: do what the line says."""
+    os.set_blocking(0, False)
+    waiting = selectors.DefaultSelector()
+    waiting.register(0, selectors.EVENT_READ)
+    ends_at: float | None = None
+    while child.poll() is None:
+        if ends_at is not None and time.monotonic() > ends_at:
+            child.kill()  # its ranks follow it
+        if not waiting.get_map():
+            time.sleep(PAUSE)
+            continue
+        if not waiting.select(PAUSE):
+            continue
+        said = os.read(0, 4096)
+        if b"kill" in said:
+            child.kill()
+        elif b"stop" in said or not said:
+            child.terminate()
+        if not said:
+            waiting.unregister(0)
+            ends_at = time.monotonic() + GRACE
+
+
+def missing_here(inputs: Sequence[Sequence[Any]]) -> list[str]:
+    """What of another machine's `_fingerprint` is not so on this one, in words."""
+    faults = []
+    for name, size in inputs:
+        path = Path(name)
+        if not path.exists():
+            faults.append(f"{path} is not here")
+        elif size is not None and path.stat().st_size != size:
+            faults.append(f"{path} has {path.stat().st_size:,} bytes here and {size:,} on the first machine")
+    return faults
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

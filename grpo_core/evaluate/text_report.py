@@ -1,0 +1,111 @@
+"""Results in words, for the log and the terminal. Loads no torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.records.types import ENVELOPE, EvalItem, EvalResult
+from grpo_core.stats import Interval, effective_n, wilson
+
+
+class Measured(NamedTuple):
+    """A result with the items that it sums up."""
+
+    result: EvalResult
+    items: Sequence[EvalItem]
+
+
+def measured_in(path: Path) -> list[Measured]:
+    """What the file of one evaluation holds (evals/before.jsonl of a run directory), result by result; none when there
+    is no such file."""
+    if not path.is_file():
+        return []
+    found, items = [], []
+    with path.open("rb") as handle:
+        for line in handle:
+            match ENVELOPE.validate_json(line).record:
+                case EvalItem() as item:
+                    items.append(item)
+                case EvalResult() as result:
+                    found.append(Measured(result, items))
+                    items = []
+                case _:
+                    pass
+    return found
+
+
+def interval(items: Sequence[EvalItem]) -> Interval:
+    """Wilson's 95 % interval of the mean score; where items come in clusters, of as many as they are worth."""
+    scores = [item.score for item in items]
+    share, worth = sum(scores) / len(scores), float(len(scores))
+    if any(item.cluster for item in items):
+        worth = effective_n(scores, [item.cluster or f"\0{place}" for place, item in enumerate(items)])
+    return wilson(min(share, 1.0) * worth, worth)
+
+
+def share(told: Measured) -> str:
+    """Score, share and interval; truncated and failed answers apart."""
+    result, around = told.result, interval(told.items)
+    word = "right" if result.suite == HELDOUT else "scored"
+    return (
+        f"{result.correct:g} of {result.problems} {word} = {result.correct / result.problems:.1%} "
+        f"(95 % interval {around.low:.1%} to {around.high:.1%}); "
+        f"{result.truncated} truncated, {result.errors} could not be scored"
+    )
+
+
+def log_line(told: Measured) -> str:
+    """One line of a run's log."""
+    result = told.result
+    if result.suite != HELDOUT:
+        return f"{result.suite} {result.phase}: {share(told)}"
+    return (
+        f"accuracy {result.phase}: {result.correct:g} of {result.problems} "
+        f"({result.correct / result.problems:.1%}; {result.truncated} truncated, {result.errors} errors)"
+    )
+
+
+def table(measured: Sequence[Measured]) -> str:
+    """All results, one a line, in columns. A suite whose items come in clusters tells how many these are."""
+    rows = [("suite", "score", "share", "95 % interval", "clusters", "truncated", "errors")]
+    for told in measured:
+        result, around = told.result, interval(told.items)
+        clusters = {item.cluster for item in told.items if item.cluster}
+        rows.append(
+            (
+                result.suite,
+                f"{result.correct:g} of {result.problems}",
+                f"{result.correct / result.problems:.1%}",
+                f"{around.low:.1%} to {around.high:.1%}",
+                str(len(clusters)) if clusters else "–",
+                str(result.truncated),
+                str(result.errors),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def as_dict(told: Measured) -> dict[str, object]:
+    """A result with its interval and its slices, for JSON."""
+    slices: dict[str, list[EvalItem]] = {}
+    for item in told.items:
+        if item.slice:
+            slices.setdefault(item.slice, []).append(item)
+    return {
+        **told.result.model_dump(mode="json", exclude={"kind"}),
+        **_share(told.items),
+        "slices": {
+            name: {"problems": len(items), "correct": sum(item.score for item in items), **_share(items)}
+            for name, items in sorted(slices.items())
+        },
+    }
+
+
+def _share(items: Sequence[EvalItem]) -> dict[str, object]:
+    around = interval(items)
+    mean = sum(item.score for item in items) / len(items)
+    return {"share": mean, "interval": {"low": around.low, "high": around.high}}

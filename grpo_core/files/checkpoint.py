@@ -1,0 +1,191 @@
+"""A checkpoint's folder as files: its manifest, writing it whole, checking every byte. Loads no torch.
+
+Trainer and worker share this; what the files mean to training is `checkpoints.state`'s. A folder under its own name is
+whole or was changed afterwards, and `verify_checkpoint` tells which. Nothing here reads what a file holds.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from grpo_core.errors import CheckpointError
+from grpo_core.files.disk import fsync
+from grpo_core.files.weights import pickle_kind
+from grpo_core.records.types import CheckpointManifest, FileEntry
+from grpo_core.runtime.fault_injection import fault
+
+MANIFEST = "checkpoint.json"
+STATE = "state.json"
+"""What a checkpoint that a run can go on from holds beside its tensors."""
+PINNED = "pinned.json"
+"""Beside the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
+wants kept, and the newest that the platform knows of, which alone another attempt can go on from."""
+
+
+class _Sealed(BaseModel):
+    """The manifest file: without a digest of its own, a changed byte in it could go unseen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    manifest: CheckpointManifest
+    sha256: str
+
+
+def step_folder(step: int) -> str:
+    """Name of the checkpoint after `step` steps, inside checkpoints/."""
+    return f"step-{step:06d}"
+
+
+def temporary_of(folder: Path) -> Path:
+    """Where a checkpoint is written before it has its name, and goes before it is removed."""
+    return folder.with_name(f".{folder.name}.tmp")
+
+
+def step_folders(checkpoints: Path) -> dict[int, Path]:
+    """The checkpoints that a run can go on from, whole or not, by step, oldest first."""
+    found = {
+        int(path.name.removeprefix("step-")): path
+        for path in checkpoints.glob("step-*")
+        if path.is_dir() and path.name.removeprefix("step-").isdigit()
+    }
+    return dict(sorted(found.items()))
+
+
+@contextmanager
+def pruning(checkpoints: Path) -> Iterator[bool]:
+    """The right to remove checkpoints, and to say which must stay, which are one, so that no checkpoint is removed
+    while it is being named. Yields whether it was to be had: nobody waits for it.
+    """
+    handle = os.open(checkpoints, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = True
+    except BlockingIOError:
+        mine = False
+    try:
+        yield mine
+    finally:
+        os.close(handle)
+
+
+def sweep(checkpoints: Path) -> list[str]:
+    """Remove what a killed trainer left half written or half removed; returns the names."""
+    left = sorted(path for path in checkpoints.glob(".*.tmp") if path.is_dir())
+    for path in left:
+        shutil.rmtree(path)
+    return [path.name for path in left]
+
+
+def write_manifest(folder: Path, manifest: CheckpointManifest) -> None:
+    """Write `checkpoint.json`, which makes the folder a checkpoint. Not yet durable: see `publish_folder`."""
+    (folder / MANIFEST).write_bytes(_sealed(manifest))
+
+
+def read_manifest(folder: Path) -> CheckpointManifest:
+    """Read `checkpoint.json`. Raises CheckpointError when it is not there or not byte for byte as it was written."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        manifest = _Sealed.model_validate_json(content).manifest
+    except OSError as error:
+        raise CheckpointError(f"{folder} is not a finished checkpoint: {MANIFEST}: {error.strerror}") from None
+    except ValidationError:
+        raise CheckpointError(f"checkpoint {folder}: {MANIFEST} was changed; it cannot be read") from None
+    if content != _sealed(manifest):
+        raise CheckpointError(f"checkpoint {folder}: {MANIFEST} was changed; its digest is not its own")
+    return manifest
+
+
+def verify_checkpoint(folder: Path) -> CheckpointManifest:
+    """Check every byte of every file against `checkpoint.json`, and that none is a pickle. Raises CheckpointError
+    naming the first that differs."""
+    manifest = read_manifest(folder)
+    try:
+        found = file_entries(folder)
+        found.pop(MANIFEST, None)
+        for name in sorted(manifest.files.keys() | found.keys()):
+            if manifest.files.get(name) != found.get(name):
+                state = (
+                    "is missing" if name not in found else "was added" if name not in manifest.files else "was changed"
+                )
+                raise CheckpointError(f"checkpoint {folder}: {name} {state}")
+            if (what := pickle_kind(folder / name)) is not None:
+                raise CheckpointError(
+                    f"checkpoint {folder}: {name} is {what}, which can run code when it is loaded; Cohort writes none. "
+                    "Take the checkpoint away"
+                )
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {folder} cannot be read: {error}") from None
+    return manifest
+
+
+def file_entries(folder: Path) -> dict[str, FileEntry]:
+    """Size and SHA-256 of every file below `folder`, by relative path."""
+    return {
+        path.relative_to(folder).as_posix(): FileEntry(size=path.stat().st_size, sha256=_sha256(path))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def publish_folder(temporary: Path, folder: Path) -> None:
+    """Make `temporary` durable and give it its name. A folder already there is replaced; a kill on the way leaves it
+    aside, and `put_back` gives it its name again."""
+    put_back(folder)
+    for path in sorted(temporary.rglob("*")):
+        fsync(path)
+    fsync(temporary)
+    fault("checkpoint:synced")
+    if folder.exists():
+        aside = _aside_of(folder)
+        folder.rename(aside)
+        fault("replace:aside")
+        temporary.rename(folder)
+        fault("replace:renamed")
+        shutil.rmtree(aside)
+    else:
+        temporary.rename(folder)
+    fault("checkpoint:renamed")
+    fsync(folder.parent)
+    fault("checkpoint:parent-synced")
+
+
+def put_back(folder: Path) -> None:
+    """End what a kill left of replacing `folder`: where neither had its name, the old one has it again."""
+    aside = _aside_of(folder)
+    if not aside.exists():
+        return
+    if folder.exists():
+        shutil.rmtree(aside)
+    else:
+        aside.rename(folder)
+
+
+def _aside_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old.tmp")
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a checkpoint so that no reader finds half of it."""
+    aside = temporary_of(folder)
+    folder.rename(aside)
+    fault("prune:renamed")
+    shutil.rmtree(aside)
+    fault("prune:removed")
+
+
+def _sealed(manifest: CheckpointManifest) -> bytes:
+    content = manifest.model_dump(mode="json")
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({"manifest": content, "sha256": digest}, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,89 @@
+"""Problems whose answer is words, or maths that is no plain number: other ways to write it, and texts that are near."""
+
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from grpo_core.probe.cases.case import Case, ProbeClass, Subject
+from grpo_core.probe.report import Family, Rule
+
+
+def _class(
+    name: str, title: str, family: Family, rule: Rule, change: Callable[[str], str | None], subject: Subject = "words"
+) -> ProbeClass:
+    def made(case: Case) -> Iterator[str]:
+        if case.subject != subject or not case.gold:
+            return
+        text = change(case.gold)
+        if text and text != case.gold and (family == "false_negative" or not case.is_right(text)):
+            yield case.write(text)
+
+    about = "words" if subject == "words" else "expressions"
+    return ProbeClass(name, title, about, family, rule, made)
+
+
+def _right(name: str, title: str, change: Callable[[str], str | None]) -> ProbeClass:
+    return _class(name, title, "false_negative", "told", change)
+
+
+def _wrong(name: str, title: str, change: Callable[[str], str | None]) -> ProbeClass:
+    return _class(name, title, "false_positive", "some", change)
+
+
+def _swapped(text: str) -> str | None:
+    for place in range(len(text) - 1):
+        one, other = text[place], text[place + 1]
+        if one.isalpha() and other.isalpha() and one.casefold() != other.casefold():
+            return text[:place] + other + one + text[place + 2 :]
+    return None
+
+
+def _first_word(text: str) -> str | None:
+    words = text.split()
+    return words[0] if len(words) > 1 else None
+
+
+def _expression(name: str, title: str, family: Family, template: str) -> ProbeClass:
+    rule: Rule = "told" if family == "false_negative" else "some"
+    return _class(name, title, family, rule, lambda text: template.replace("@", text), "expression")
+
+
+WORDS = (
+    _right("lower_case", "small letters", str.lower),
+    _right("upper_case", "capital letters", str.upper),
+    _right("double_spaces", "two spaces between words", lambda text: text.replace(" ", "  ")),
+    _right("line_end_inside", "a line end between words", lambda text: text.replace(" ", "\n", 1)),
+    _right("article", "an article in front", lambda text: f"the {text}"),
+    _right("hyphens", "hyphens for spaces", lambda text: text.replace(" ", "-")),
+    _right("decomposed", "accents as characters of their own (NFD)", lambda text: unicodedata.normalize("NFD", text)),
+    _wrong("letter_dropped", "without its last letter", lambda text: text[:-1] if len(text) > 2 else None),
+    _wrong("letter_doubled", "one letter twice", lambda text: text[:1] + text if len(text) > 1 else None),
+    _wrong("letters_swapped", "two letters swapped", _swapped),
+    _wrong("reversed", "backwards", lambda text: text[::-1]),
+    _wrong("first_word", "its first word alone", _first_word),
+    _wrong("word_inside", "inside a longer word", lambda text: f"un{text}ish"),
+    _wrong("more_words", "with more words that change it", lambda text: f"{text} or none of them"),
+    _expression("expression_spaces", "spaces in LaTeX", "false_negative", r"\, @ \,"),
+    _expression("expression_brackets", r"\left( \right) around it", "false_negative", r"\left(@\right)"),
+    _expression("expression_display", "dollar signs twice", "false_negative", "$$@$$"),
+    _expression("expression_plus_one", "one added", "false_positive", "@ + 1"),
+    _expression("expression_negated", "the other sign", "false_positive", "-(@)"),
+    _expression("expression_doubled", "doubled", "false_positive", r"2 \cdot (@)"),
+    _expression("expression_squared", "squared", "false_positive", "(@)^2"),
+)
+
+
+def _other(case: Case) -> Iterator[str]:
+    if case.subject in ("words", "expression", "json") and case.others:
+        yield case.write(case.others[case.index % len(case.others)])
+
+
+def _all(case: Case) -> Iterator[str]:
+    if case.subject == "words" and len(case.others) > 1:
+        middle = len(case.others) // 2
+        yield case.write(", ".join([*case.others[:middle], case.gold, *case.others[middle:]]))
+
+
+OTHERS = (
+    ProbeClass("other_text", "the answer of another problem", "words", "false_positive", "some", _other),
+    ProbeClass("all_answers", "the answers of all problems in a list", "words", "false_positive", "some", _all),
+)

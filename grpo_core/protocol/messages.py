@@ -1,0 +1,236 @@
+"""What worker and platform say to each other, under /api/worker/v1 (docs/worker-protocol.md tells the order).
+
+Only shapes; no HTTP here. Records themselves travel as zstd-compressed NDJSON of `records.Envelope`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from grpo_core.records.types import FileEntry
+
+Desired = Literal["run", "pause", "cancel", "preempt"]
+"""preempt: end here, go on at another node."""
+AttemptEnd = Literal["finished", "failed", "cancelled", "paused", "preempted", "lost"]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
+    """Unknown fields are ignored here; those of configs and records are not, so both sides must be of one version."""
+
+
+class NodeInfo(Message):
+    """What a worker says of its machine when it claims."""
+
+    hostname: str
+    devices: list[dict[str, Any]] = Field(default_factory=list)
+    """One per device: {kind: cpu|cuda, name, memory_bytes}."""
+    cpus: int
+    memory_bytes: int
+    versions: dict[str, str] = Field(default_factory=dict)
+    labels: list[str] = Field(default_factory=list)
+    """What the node is called in choices of where a run may go, such as a100; from COHORT_LABELS."""
+    sandbox: str = ""
+    """What keeps model-written code apart here, such as `bubblewrap 0.8.0`; empty when nothing does."""
+    sandbox_report: dict[str, Any] | None = None
+    """What the worker's self-test of it found, as grpo_core.sandbox.report has it; null until it has ended."""
+
+    runs_id: str = ""
+    """Names the folder of the run directories: workers that tell the same one share it, as on a network disk."""
+    refuses: str = ""
+    """Why the worker takes no run at present, such as a disk that is nearly full; empty: it takes them."""
+
+    @property
+    def gpus(self) -> int:
+        return sum(device.get("kind") == "cuda" for device in self.devices)
+
+
+class ClaimRequest(Message):
+    run_id: int
+    """The run that the message told of: a hint. The platform answers with the run whose turn it is on this node."""
+    claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    """Random, one for each claim: the same one again gets the same attempt, because the first answer was lost."""
+    node: NodeInfo
+
+
+class InputFile(Message):
+    """A file the run needs beside its config; fetched by GET attempts/{id}/files/{sha256}."""
+
+    path: str
+    """Where it goes, relative to the run directory (`inputs/…`)."""
+    sha256: str
+    size: int
+
+
+class CheckpointOffer(Message):
+    """A checkpoint that the attempt may go on from."""
+
+    step: int
+    fence: int
+    """The attempt that wrote it; on that attempt's machine it lies in its run directory."""
+    path: str
+    """Relative to that run directory."""
+    files: dict[str, FileEntry]
+    stored: bool
+    """Whether the platform has its files: GET attempts/{id}/files/{sha256}."""
+
+
+class ClaimReply(Message):
+    """The right to run one attempt. 409 instead when the run is not waiting or somebody else has it."""
+
+    attempt_id: int
+    fence: int
+    token: str
+    """Bearer token of this attempt, for every call below attempts/{attempt_id}/."""
+    run_id: int
+    run_name: str
+    config: dict[str, Any]
+    """A RunConfig whose data and eval paths point to `files`."""
+    files: list[InputFile]
+    resume: list[CheckpointOffer] = Field(default_factory=list)
+    """Newest first; the attempt goes on from the first that is whole. Empty: it begins at the first step. When there
+    are some and none can be had, the attempt fails with `checkpoint_missing` and never begins anew by itself."""
+    heartbeat_seconds: float
+    lease_seconds: float
+
+
+class OldCheckpoint(Message):
+    """A checkpoint that an earlier attempt left on a node."""
+
+    fence: int
+    path: str
+    """Relative to that attempt's run directory."""
+
+
+class Progress(Message):
+    """How far the trainer is inside its phase, as it last said in progress.json."""
+
+    phase: str
+    done: int
+    total: int | None = None
+
+
+class Beat(Message):
+    """Sign of life, every `heartbeat_seconds`."""
+
+    fence: int
+    shipped_seq: int = 0
+    spooled_bytes: int = 0
+    free_bytes: int | None = None
+    """Left on the disk of the run directory."""
+    progress: Progress | None = None
+    removed: list[OldCheckpoint] = Field(default_factory=list)
+    """Of those that were said to be needless: no longer there."""
+
+
+class BeatReply(Message):
+    desired: Desired
+    lease_seconds: float
+    pinned: list[int] = Field(default_factory=list)
+    """Steps whose checkpoints are to stay."""
+    needless: list[OldCheckpoint] = Field(default_factory=list)
+    """Checkpoints of earlier attempts on this node that this attempt's own have taken the place of."""
+
+
+class IngestReply(Message):
+    acked_seq: int
+    """The platform holds every record of the attempt up to and including this seq."""
+
+
+class UploadReply(Message):
+    """Answer to a part of a checkpoint's file."""
+
+    received: int
+    """Bytes held without a gap; the next part begins there."""
+    done: bool
+    """The file is whole and its SHA-256 is right."""
+
+
+class LostAttempt(Message):
+    attempt_id: int
+    fence: int
+
+
+class LostAttempts(Message):
+    """Attempts whose processes this node found dead, or ended, when its worker started."""
+
+    attempts: list[LostAttempt]
+
+
+class Finish(Message):
+    """Last word of an attempt, sent when every record has been acknowledged or the worker gave up on the rest."""
+
+    fence: int
+    end: AttemptEnd
+    code: str
+    """`ok`, a GrpoError code, or one of the worker's own: trainer_died, not_answered …"""
+    message: str
+    exit_status: int | None = None
+    signal: int | None = None
+    log_tail: Annotated[str, Field(max_length=65536)] = ""
+    last_seq: int
+    """How many records the attempt wrote; the platform refuses the finish (409) while it holds fewer. From a worker
+    that gave up: how many were acknowledged."""
+
+
+class Refusal(Message):
+    """Body of every 4xx answer."""
+
+    code: str
+    """not_waiting, stale_fence, unknown_token, file_missing, bad_record, records_missing …"""
+    message: str
+
+
+# ---------------------------------------------------------------------- jobs of the reward lab
+
+
+class JobClaim(Message):
+    job_id: int
+    """The job that the message told of: a hint, as with runs."""
+    claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    """Random, one for each claim: the same one again gets the same job, because the first answer was lost."""
+    node: NodeInfo
+
+
+class JobGiven(Message):
+    """The right to do one job. 409 instead when none is to be had on this node."""
+
+    job_id: int
+    fence: int
+    token: str
+    """Bearer token of this job at this fence, for every call below jobs/{job_id}/."""
+    job: dict[str, Any]
+    """A grpo_core.lab.job.Job whose data path points to `files`; device and threads are the worker's to say."""
+    files: list[InputFile]
+    """Fetched by GET jobs/{job_id}/files/{sha256}."""
+    heartbeat_seconds: float
+    lease_seconds: float
+    deadline_seconds: float
+    """The worker ends what takes longer, and the job fails with `deadline`."""
+
+
+class JobBeat(Message):
+    """Sign of life, every `heartbeat_seconds`."""
+
+    fence: int
+    progress: Progress | None = None
+
+
+class JobBeatReply(Message):
+    desired: Literal["run", "cancel"]
+    lease_seconds: float
+
+
+class JobFinish(Message):
+    """Last word on a job. released: the worker was shut down, and somebody else may take the job."""
+
+    fence: int
+    end: Literal["done", "failed", "cancelled", "released"]
+    result: dict[str, Any] | None = None
+    """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of an
+    estimate a grpo_core.records.estimate.Estimate, of at most 8 MiB of JSON."""
+    code: str = "ok"
+    """`ok`, a GrpoError code, or one of the worker's own: deadline, result_too_large, job_died …"""
+    message: Annotated[str, Field(max_length=20_000)] = ""
+    log_tail: Annotated[str, Field(max_length=65536)] = ""
+    seconds: Annotated[float, Field(ge=0)] = 0.0

@@ -1,0 +1,54 @@
+"""What platform and worker must agree on to find each other's messages: names, and folders when no broker runs.
+
+Neither may import the other, so the agreement lies here. Knows no Celery: it returns settings as plain strings. A
+message is a hint that a run waits; nothing breaks when one is lost or doubled.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+TRAIN_QUEUE: Final = "train"
+PLATFORM_QUEUE: Final = "platform"
+LAB_QUEUE: Final = "lab"
+"""Jobs that try a reward. A worker process of its own takes them on each host, so that they wait for no run."""
+RUN_ATTEMPT_TASK: Final = "worker.run_attempt"
+"""The task that a worker runs; its one argument is the run's id."""
+LAB_JOB_TASK: Final = "worker.lab_job"
+"""The task of the lab's worker; its one argument is the job's id."""
+
+LABEL: Final = re.compile(rf"(?!(?:gpu[0-9]+|{TRAIN_QUEUE}|{PLATFORM_QUEUE})\Z)[a-z0-9][a-z0-9_-]{{0,39}}")
+"""What a node may be called where a run says which nodes it may use: part of a queue's name, whose parts have dots
+between them. On files, a message's name is a time, a dot and the whole name of its queue."""
+LABEL_RULE: Final = (
+    f"lower-case letters, digits, - and _, 40 at most, such as a100; not gpu with a number, {TRAIN_QUEUE} or "
+    f"{PLATFORM_QUEUE}, which queues are called"
+)
+"""In words: a label takes …"""
+
+
+def train_queue(*, label: str, gpus: int) -> str:
+    """Queue of the runs that need a node with this label (empty: any) and so many GPUs."""
+    return ".".join([TRAIN_QUEUE, *([label] if label else []), *([f"gpu{gpus}"] if gpus else [])])
+
+
+def train_queues(*, labels: list[str], gpus: int) -> list[str]:
+    """Every queue that a node with these labels and GPUs can serve."""
+    return [train_queue(label=label, gpus=count) for label in ["", *labels] for count in range(gpus + 1)]
+
+
+def celery_transport(broker_url: str, folder: Path) -> dict[str, Any]:
+    """Celery settings for the address; for filesystem:// the folder is made and used for all messages."""
+    if not broker_url.startswith("filesystem:"):
+        return {"broker_url": broker_url}
+    messages, control = folder / "messages", folder / "control"
+    messages.mkdir(parents=True, exist_ok=True)
+    control.mkdir(parents=True, exist_ok=True)
+    return {
+        "broker_url": "filesystem://localhost//",  # a host that means nothing, or kombu warns at every start
+        "broker_transport_options": {
+            "data_folder_in": str(messages),
+            "data_folder_out": str(messages),
+            "control_folder": str(control),
+        },
+    }

@@ -1,0 +1,317 @@
+"""Everything a run writes down: to its directory, and over the wire to the platform.
+
+A record is a body with a `kind`; an `Envelope` gives it its place (`seq`, gap-free from 1 in one attempt) and time.
+Numbers are finite: a value that is not a number is left out or null, never written as NaN. Loads no torch.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+MaskCause = Literal["reward_error", "truncated", "importance"]
+FinishReason = Literal["eos", "length"]
+Signal = Literal["mixed", "all_equal", "unscored"]
+Phase = Literal["before", "after"]
+Discard = Literal["all_right", "all_wrong", "all_equal", "unscored"]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class Event(Body):
+    """Something that happened and is worth telling: a phase that began, a warning, a problem that was dropped."""
+
+    kind: Literal["event"] = "event"
+    type: str
+    """Stable word, such as phase, warning, data, model, reward_error."""
+    message: str
+    """One sentence for a person."""
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class PhaseStarted(Body):
+    """The trainer entered a phase. `total` is how many units (steps, problems) the phase has, if known."""
+
+    kind: Literal["phase"] = "phase"
+    phase: Literal["loading", "evaluating_before", "training", "evaluating_after", "saving"]
+    total: int | None = None
+
+
+class Manifest(Body):
+    """What the run stands on: code state, versions, device, seeds, hashes of model and data."""
+
+    kind: Literal["manifest"] = "manifest"
+    code: dict[str, Any]
+    """package version, git commit, hash of the uncommitted difference (null where there is no git checkout)."""
+    packages: dict[str, str]
+    """Version of each package that decides numbers: torch, transformers, numpy …"""
+    platform: dict[str, Any]
+    """Python, operating system, processor, device, threads."""
+    model: dict[str, Any]
+    """source, revision, parameters, dtype, weights: {file: sha256}, settings_sha256, tokenizer_sha256,
+    provenance (or null)."""
+    data: dict[str, Any]
+    """train and eval: {path, sha256, problems, dropped, prompt_tokens: {min, mean, max}}."""
+    seeds: dict[str, int]
+    config_digest: str
+    reward: dict[str, Any] = Field(default_factory=dict)
+    """Of each component that holds something open, by its name, what it stands on: source_sha256, packages, weights,
+    server. Empty where every component is a rule, and in records of before there were others."""
+    sandbox: dict[str, Any] | None = None
+    """Report of the sandbox's self-test; null where no component needs one."""
+
+
+class StepMetrics(Body):
+    """Numbers of one step, under the field's names (TRL's where the meaning is the same); docs/metrics.md tells each.
+
+    A metric that has no meaning in this run (kl without a reference, clip ratios at μ=1) is absent, not 0.
+    """
+
+    kind: Literal["step"] = "step"
+    step: Annotated[int, Field(ge=1)]
+    metrics: dict[str, float]
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """Wall time by phase (docs/metrics.md), and `total`."""
+
+
+class Sample(Body):
+    """One completion and all that decided about it."""
+
+    index: Annotated[int, Field(ge=0)]
+    completion: str
+    tokens: int
+    finish_reason: FinishReason
+    reward: float | None
+    """Weighted sum; null when it could not be computed."""
+    components: dict[str, "ComponentScore"]
+    shaped_reward: float | None = None
+    """The reward as its group compared it, after a KL penalty on the reward; null where that is the reward itself."""
+    advantage: float
+    """Where tokens have advantages of their own, their mean."""
+    mask_cause: MaskCause | None = None
+    """Why the sample was left out of the update; null when it was used."""
+    logprob_mean: float | None = None
+    """Mean log-probability per token under the policy that sampled it."""
+    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    """Of its leaf in the step's commitments (grpo_core/records/commitments.py); null where a trainer made none."""
+
+
+ErrorClass = Literal[
+    "verifier", "timeout", "memory", "output", "value", "sample", "parse", "refused", "budget", "infra"
+]
+"""verifier: its code raised. timeout: killed at its deadline. memory, output: killed for taking or printing too much.
+value: what it gave is no finite number. sample: the problem lacks what it needs. parse: a judge's answer holds no
+score. refused: a judge declined to judge. budget: a judge's budget is spent. infra: sandbox, worker or judge's server
+failed, which is not the sample's doing."""
+NOT_ITS_OWN: frozenset[ErrorClass] = frozenset({"budget", "infra"})
+"""Trouble for which a sample is never paid 0."""
+
+
+class ComponentScore(Body):
+    """One reward component's word on one completion."""
+
+    value: float | None
+    """Before weighting; null on error."""
+    passed: bool | None = None
+    """Right or wrong, where the kind can say so."""
+    detail: str = ""
+    """What was extracted, or why it did not pass."""
+    seconds: float = 0.0
+    error: str | None = None
+    """Class and message of the error that kept it from being scored."""
+    error_class: ErrorClass | None = None
+    """What kind of trouble it was; null without an error, and in records of before there were classes."""
+    traceback: str = ""
+    """Where a verifier written by a person raised, its own lines only."""
+    printed: str = ""
+    """What a verifier written by a person printed while it scored this sample, cut when long."""
+    tries: Annotated[int, Field(ge=1)] = 1
+    """How often it was tried; more than once after trouble that was not the sample's own."""
+    steps: tuple["StepScore", ...] | None = None
+    """Reward of each step of the completion, where the kind scores steps; `value` is what the kind makes of them."""
+
+
+class StepScore(Body):
+    """One step of a completion, for process supervision."""
+
+    end: Annotated[int, Field(ge=1)]
+    """Characters of the completion up to and including the step."""
+    value: float
+
+
+class Group(Body):
+    """G completions of one problem at one step."""
+
+    kind: Literal["group"] = "group"
+    step: Annotated[int, Field(ge=1)]
+    index: Annotated[int, Field(ge=0)]
+    """Place in the step's batch, from 0."""
+    problem_id: str
+    prompt: str
+    answer: str
+    reward_mean: float | None
+    reward_std: float | None
+    """As the advantage used it (population or sample, by config)."""
+    signal: Signal
+    """mixed: rewards differ. all_equal: they do not, so whole rewards say nothing. unscored: fewer than two scored."""
+    discarded: Discard | None = None
+    """Why dynamic sampling left the group out of training; null when it was trained on."""
+    sampled_at: Annotated[int, Field(ge=1)] | None = None
+    """Step whose policy sampled the group, when that is an earlier one (dynamic sampling's surplus,
+    engine.one_step_off)."""
+    samples: tuple[Sample, ...]
+
+
+class Commitments(Body):
+    """A salted hash of every completion of one step, kept or not (grpo_core/records/commitments.py)."""
+
+    kind: Literal["commitments"] = "commitments"
+    step: Annotated[int, Field(ge=1)]
+    count: Annotated[int, Field(ge=1)]
+    """Completions."""
+    leaves: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+    """Base64 of count × 32 bytes. Leaf i·G + j is of sample j of the step's group i; groups that dynamic sampling
+    discarded or held over follow those that were trained on."""
+
+    @model_validator(mode="after")
+    def _as_many_as_told(self) -> Self:
+        padded = len(self.leaves) // 4 * 3 - self.leaves.count("=")
+        if len(self.leaves) % 4 or padded != 32 * self.count:
+            raise ValueError(f"leaves: {padded} bytes are not {self.count} hashes of 32 bytes each")
+        return self
+
+
+class EvalItem(Body):
+    """One held-out problem, or one item of a suite, in one evaluation: score is the mean over `samples_per_problem`
+    completions."""
+
+    kind: Literal["eval_item"] = "eval_item"
+    phase: Phase
+    suite: str
+    problem_id: str
+    prompt: str
+    answer: str
+    completion: str
+    """The first completion."""
+    score: Annotated[float, Field(ge=0, le=1)]
+    truncated: bool
+    error: str | None = None
+    tokens: int
+    detail: str = ""
+    slice: str = ""
+    """Part of the suite that is also told apart: a language, a type of prompt, `attack:<name>`."""
+    cluster: str = ""
+    """Items of one cluster ask the same thing in several ways, and are no independent evidence; empty: of its own."""
+
+
+class EvalResult(Body):
+    """One suite, before or after. Wrong, truncated and failed answers are counted apart."""
+
+    kind: Literal["eval_result"] = "eval_result"
+    phase: Phase
+    suite: str
+    problems: int
+    correct: float
+    """Sum of scores."""
+    truncated: int
+    errors: int
+    mean_tokens: float
+    seconds: float
+    protocol: dict[str, Any]
+    """Template, decoding, seed, scorer and data digests; equal before and after, or nothing may be compared."""
+
+
+class CheckpointManifest(Body):
+    """Weights on the worker's disk: every file with size and SHA-256."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str
+    """Relative to the run directory."""
+    files: dict[str, "FileEntry"]
+    final: bool = False
+    """Plain weights that transformers and vLLM load. The others hold all that training needs to go on."""
+    best: bool = False
+    """Has the highest mean reward so far, over the ten steps before it."""
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    """What writing it took."""
+
+
+class CheckpointRemoved(Body):
+    """A checkpoint that made room for newer ones."""
+
+    kind: Literal["checkpoint_removed"] = "checkpoint_removed"
+    step: int
+    path: str
+    """As its manifest had it."""
+
+
+class Resumed(Body):
+    """The attempt goes on from a checkpoint; what an earlier attempt recorded beyond its step no longer stands."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: Annotated[int, Field(ge=0)]
+    """Newest step that the checkpoint holds; 0 is the one written before the first step."""
+    checkpoint: str
+    """Its folder, relative to the run directory that it lies in."""
+    best: Annotated[int, Field(ge=0)] | None = None
+    """Step of the best checkpoint as it was known then; null while there was none."""
+    skipped: tuple["SkippedCheckpoint", ...] = ()
+    """Newer checkpoints that could not be used."""
+
+
+class SkippedCheckpoint(Body):
+    path: str
+    reason: str
+
+
+class FileEntry(Body):
+    size: int
+    sha256: str
+
+
+class Outcome(Body):
+    """How the attempt ended. Written last; also as outcome.json."""
+
+    kind: Literal["outcome"] = "outcome"
+    status: Literal["finished", "failed", "stopped"]
+    """stopped: asked to, by a signal. Whether that was a pause, a cancel or a shutdown is the worker's to know."""
+    code: str = "ok"
+    """`ok`, or the error class's code."""
+    message: str
+    """What a person should know, in a sentence or two."""
+    steps_done: int
+    steps_planned: int
+    totals: dict[str, float] = Field(default_factory=dict)
+    """Sums over the run: samples, tokens, groups, groups_mixed, groups_all_equal, masked, seconds … Empty where the
+    attempt ended before its trainer began, or before it had taken over a checkpoint's."""
+    final_checkpoint: str | None = None
+
+
+Record = Annotated[
+    Event
+    | PhaseStarted
+    | Manifest
+    | Resumed
+    | StepMetrics
+    | Commitments
+    | Group
+    | EvalItem
+    | EvalResult
+    | CheckpointManifest
+    | CheckpointRemoved
+    | Outcome,
+    Field(discriminator="kind"),
+]
+
+
+class Envelope(Body):
+    """A record with its place and time. `seq` counts from 1 without gaps inside one attempt."""
+
+    seq: Annotated[int, Field(ge=1)]
+    at: AwareDatetime
+    record: Record
+
+
+ENVELOPE: TypeAdapter[Envelope] = TypeAdapter(Envelope)

@@ -1,0 +1,286 @@
+"""Runs test code in a child process inside the sandbox, in another box than the solution's.
+
+The tests see stand-ins for the solution's names. A stand-in passes arguments and results as plain data; of an object of
+the solution's own it passes attributes, calls and iteration, never a comparison, so that nothing a solution returns can
+decide what equals what. Part of the text of a program inside the sandbox: standard library only.
+"""
+
+from __future__ import annotations
+
+from grpo_core.rewards.code.inside_values import Unsendable, decode, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from grpo_core.rewards.code.inside_talk import Talk
+
+TESTS = "tests.py"
+MOST = 500
+SHOWN = 300
+
+
+class Failed(BaseException):
+    """The solution failed in a way that test code may not catch: `all` holds it even where `except:` did."""
+
+    all: list[str] = []  # noqa: RUF012 - of this process, which runs one program of tests
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        Failed.all.append(why)
+
+
+class Fault(Exception):
+    """The tests themselves cannot be run; said before they could ask anything of the solution."""
+
+
+class Link:
+    """What the tests ask of the solution, and what they handed over to it."""
+
+    def __init__(self, talk: Talk) -> None:
+        import threading
+
+        self._talk = talk
+        self._lock = threading.RLock()
+        self._callbacks: list[Any] = []
+        self._errors: dict[int, type[Exception]] = {}
+        self.calls = 0
+        self.last = ""
+
+    def ask(self, what: str, *rest: Any, made: bool = False) -> tuple[Any, Any]:
+        """(value, changed arguments). Raises what the solution raised; Failed when it can be no test's business."""
+        with self._lock:
+            try:
+                said = self._talk.ask([what, *rest], self._called_back)
+                if said[0] == "x":
+                    raised = self._error(str(said[1]), list(said[2]), str(said[3]), str(said[4])[:SHOWN])
+                else:
+                    return self._value(said[1], made), said[2] and [self._value(one, False) for one in said[2]]
+            except (ValueError, TypeError, LookupError, OverflowError, RecursionError, AttributeError) as error:
+                raise Failed("it gave something that is no value") from error
+        raise raised
+
+    def name(self, name: str) -> Any:
+        """The solution's `name`. Raises NameError."""
+        try:
+            value, _ = self.ask("name", name)
+        except NameError:
+            raise NameError(f"name {name!r} is not defined") from None
+        if isinstance(value, Thing):
+            object.__setattr__(value, "_capital", name[:1].isupper())
+            object.__setattr__(value, "_called", name)
+        return value
+
+    def call(self, thing: Thing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.calls += 1
+        wired = [self.wire(one) for one in args]
+        named = [[name, self.wire(one)] for name, one in kwargs.items()]
+        shown = ", ".join([_shown(one) for one in args] + [f"{name}={_shown(one)}" for name, one in kwargs.items()])
+        self.last = f"{thing._called}({shown})"[:MOST]
+        try:
+            value, changed = self.ask("call", thing._number, wired, named, made=thing._capital)
+        except Exception as error:
+            self.last = f"{self.last} raised {type(error).__name__}"
+            raise
+        if value is None:  # else `f(data) == sorted(data)` would compare with what the solution made of data
+            for one, new in zip(args, changed or (), strict=False):
+                _take_over(one, new)
+        self.last = f"{self.last} gave {_shown(value)}"
+        return value
+
+    def wire(self, value: Any) -> Any:
+        def other(value: Any) -> Any:
+            if isinstance(value, Thing):
+                return ["h", value._number]
+            if callable(value):
+                self._callbacks.append(value)
+                return ["k", len(self._callbacks) - 1]
+            raise Unsendable(f"an object of the class {type(value).__name__}")
+
+        try:
+            return encode(value, other)
+        except (Unsendable, RecursionError) as error:
+            raise Failed(f"the tests hand over what cannot be sent: {error}") from error
+
+    def _value(self, wire: Any, made: bool) -> Any:
+        def other(tag: str, rest: list[Any]) -> Any:
+            if tag == "g":
+                return [decode(one, other) for one in rest[0]]
+            number, kind, name, chain = rest
+            if tag != "h" or type(number) is not int:
+                raise ValueError("no handle")
+            if kind == "exception":
+                return self._error_class(str(name), chain)
+            return Thing(self, number, str(name)[:100], made)
+
+        return decode(wire, other)
+
+    def _error_class(self, builtin: str, chain: list[Any]) -> type[Exception]:
+        """A class of errors that stands for one of the solution's: the same each time it comes, below those that it is
+        made from, so that `except` in the tests tells them apart."""
+        base = _builtin_error(builtin)
+        for number, name in reversed(chain):
+            if int(number) not in self._errors:
+                self._errors[int(number)] = type(str(name), (base,), {})
+            base = self._errors[int(number)]
+        return base
+
+    def _error(self, builtin: str, chain: list[Any], text: str, told: str) -> BaseException:
+        if _builtin_error(builtin) is Exception and builtin != "Exception":
+            return Failed(told)  # one that is no Exception, such as KeyboardInterrupt
+        return self._error_class(builtin, chain)(text)
+
+    def _called_back(self, asked: list[Any]) -> list[Any]:
+        if asked[0] != "callback":
+            raise ValueError("no question")
+        function = self._callbacks[asked[1]]
+        args = [self._value(one, False) for one in asked[2]]
+        kwargs = {name: self._value(one, False) for name, one in asked[3]}
+        try:
+            return ["v", self.wire(function(*args, **kwargs)), None]
+        except Exception as error:  # noqa: BLE001 - what a function of the tests raises is the solution's to handle
+            return ["x", _builtin_error(type(error).__name__).__name__, None, str(error)[:SHOWN], type(error).__name__]
+
+
+class Thing:
+    """Stand-in for an object of the solution's own."""
+
+    __slots__ = ("_called", "_capital", "_link", "_made", "_number")
+
+    def __init__(self, link: Link, number: int, called: str, made: bool) -> None:
+        for name, value in (
+            ("_link", link),
+            ("_number", number),
+            ("_called", called),
+            ("_made", made),
+            ("_capital", False),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._link.call(self, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value, _ = self._link.ask("get", self._number, name)
+        if isinstance(value, Thing):
+            object.__setattr__(value, "_called", f"{self._called}.{name}")
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._link.ask("set", self._number, name, self._link.wire(value))
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, Thing):
+            if other._number == self._number:
+                return True
+            raise Failed("the tests compare two objects of the solution's own; only plain values can be compared")
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(("Thing", self._number))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __instancecheck__(self, one: object) -> bool:
+        return isinstance(one, Thing) and self._link.ask("is", one._number, self._number)[0] is True
+
+    def __deepcopy__(self, memo: Any) -> Thing:
+        return self
+
+    def __copy__(self) -> Thing:
+        return self
+
+    def __len__(self) -> int:
+        return _whole(self._operate("len"))
+
+    def __iter__(self) -> Any:
+        return self._operate("iter")
+
+    def __next__(self) -> Any:
+        return self._operate("next")
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._operate("getitem", at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self._operate("setitem", at, value)
+
+    def __delitem__(self, at: Any) -> None:
+        self._operate("delitem", at)
+
+    def __str__(self) -> str:
+        return _words(self._operate("str"))
+
+    def __repr__(self) -> str:
+        return _words(self._operate("repr"))
+
+    def __enter__(self) -> Any:
+        return self._operate("enter")
+
+    def __exit__(self, *_: object) -> None:
+        self._operate("exit", None, None, None)
+
+    def _operate(self, name: str, *args: Any) -> Any:
+        value, _ = self._link.ask("op", self._number, name, [self._link.wire(one) for one in args], made=self._made)
+        if isinstance(value, Thing) and name in ("iter", "enter"):
+            object.__setattr__(value, "_called", self._called)
+        return value
+
+
+def _own_operator(name: str) -> Any:
+    """Operators that could decide a test are the solution's only on objects of a class that the tests made themselves:
+    on those that a function returned, `f(2) - 1.5` or `4 in f(2)` would be whatever the solution likes."""
+
+    def operate(self: Thing, *args: Any) -> Any:
+        if not self._made:
+            raise Failed(f"it gave an object of its own ({self._called}) where the tests compute or compare")
+        return self._operate(name, *args)
+
+    return operate
+
+
+for _name in """add sub mul truediv floordiv mod pow matmul and or xor neg pos abs invert lt le gt ge contains int float
+    round reversed radd rmul rsub""".split():  # noqa: SIM905 - a list of words reads better as words
+    setattr(Thing, f"__{_name}__", _own_operator({"and": "and_", "or": "or_"}.get(_name, _name)))
+
+
+def _builtin_error(name: str) -> type[Exception]:
+    found = getattr(__import__("builtins"), name, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else Exception
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise Failed("its len() is no whole number")
+    return value
+
+
+def _words(value: Any) -> str:
+    if type(value) is not str:
+        raise Failed("its str() is no text")
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Thing):
+        return f"<{value._called}>"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _take_over(one: Any, new: Any) -> None:
+    """What the solution did to a container that it was given, when it returned nothing, as functions that work in place
+    do."""
+    if type(one) is not type(new):
+        return
+    if type(one) in (list, bytearray):
+        one[:] = new
+    elif type(one) in (dict, set):
+        one.clear()
+        one.update(new)

@@ -1,0 +1,73 @@
+"""Parameters of the kind `code`. Read by forms too, so it knows nothing of how code is run."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from grpo_core.rewards.base import Kind, Params
+from grpo_core.rewards.code.extract import CodeExtract
+from grpo_core.rewards.python.python_check import PACKAGES
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+
+class CodeParams(Params):
+    language: Literal["python"] = "python"
+    """Language of the programs."""
+    extract: CodeExtract = "fenced"
+    """Where the program stands: fenced (the last closed block between ``` that is marked as Python, else the last
+    without a mark), answer_tag (inside the last `<answer>…</answer>`), whole."""
+    tests: Annotated[str, Field(min_length=1, max_length=100)] = "tests"
+    """Field of each problem that holds its test cases."""
+    entry_point: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*)?$", max_length=100)] = ""
+    """Name that the tests call. Empty: what the problem's field `entry_point` says, else what the tests call."""
+    prelude: Annotated[str, Field(max_length=100)] = ""
+    """Field of each problem with code that stands before the solution's, such as HumanEval's `prompt`. The tests use
+    its functions themselves, so that a solution cannot replace them. Empty: none."""
+    pay: Literal["all", "share"] = "all"
+    """all: 1 when every case passes, else 0. share: the share of cases that pass."""
+    compare: Literal["exact", "tokens", "numbers"] = "exact"
+    """How what is printed is compared: exact (line by line, but for white space at the ends of lines and empty lines at
+    the end), tokens (word by word), numbers (word by word, two numbers within the tolerance)."""
+    tolerance: Annotated[float, Field(ge=0, le=1)] = 1e-9
+    """Two numbers, one of them with a decimal point, are equal within this difference, or this share of the larger one:
+    returned by a call, or printed where `compare` is numbers."""
+    case_seconds: Annotated[float, Field(ge=0.1, le=600)] = 5.0
+    """Processor time of one case; by the clock it may take three times as long and five seconds more. All cases of a
+    solution together end with `limits.deadline_seconds`."""
+    memory_mb: Annotated[int, Field(ge=64, le=65536)] = 512
+    """Memory of the solution, in MiB."""
+    packages: tuple[Annotated[str, Field(pattern=_NAME)], ...] = ()
+    """Installed distributions that solutions and tests may import, such as numpy. The standard library is there
+    always."""
+    hidden: bool = True
+    """The detail beside a sample says which case failed and what the solution gave, not what was expected."""
+
+
+def columns(params: CodeParams) -> frozenset[str]:
+    """Fields that each problem must have beside prompt and answer."""
+    return frozenset({params.tests, params.prelude} - {"", "prompt", "answer"})
+
+
+def faults(params: CodeParams) -> Iterator[tuple[str, str]]:
+    """(parameter, what is wrong) beyond what the types say."""
+    if params.tests in ("prompt", "answer"):
+        yield "tests", "the tests need a field of their own beside prompt and answer"
+    if params.prelude == params.tests:
+        yield "prelude", "names the field of the tests; name the one that holds code"
+    for package in params.packages:
+        if package not in PACKAGES:
+            known = ", ".join(sorted(PACKAGES))
+            yield "packages", f"{package!r} is not one that programs may import; there are {known}"
+
+
+SPEC = Kind(
+    "code",
+    CodeParams,
+    "sandbox",
+    "grpo_core.rewards.code.kind",
+    "the program in the completion passes the problem's tests, run in the sandbox",
+    check=faults,
+    columns=columns,
+)

@@ -1,0 +1,1 @@
+"""Reward kinds that are rules of our own, one file each: parameters, score, SPEC."""

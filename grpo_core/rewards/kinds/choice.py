@@ -1,0 +1,167 @@
+"""choice: the option that the answer names is the right one, by its letter or its text.
+
+A match of text, not a reading: an answer that hedges between options names none. It looks only where `extract` says, so
+that naming every option somewhere earns nothing. One pass over the text.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from grpo_core.data.problem import Problem
+from grpo_core.errors import RewardError
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_BEFORE = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[*_(\[{$\"'`]){0,4}"
+_AFTER = r"[*_)\]}$\"'`]{0,4}"
+_ALONE = re.compile(rf"{_BEFORE}([A-Za-z]){_AFTER}[.:]?")
+_OPENING = re.compile(r"[*_(\[]{0,3}([A-Z])(?:[*_]{0,2}[.:)\]]|[*_]{2})[*_]{0,2}\s+(?=\S)")
+_MARKED = re.compile(r"(?<!\w)\(?([A-Z])[*_]{0,2}[.:)](?!\w)")
+_SAID = r"(?:\s++is\b)?+\s*+:?+\s*+[*_(\[$\"']{0,3}([A-Z])(?=[.,:;!*_)\]$\"'\s]|$)"
+_ANSWER_SAID = re.compile(rf"(?i:\banswer){_SAID}")
+_OPTION_SAID = re.compile(rf"(?i:\b(?:option|choice)){_SAID}")
+_AND_ANOTHER = re.compile(r"[*_)\]$\"']{0,3}\s*+(?:,|/|&|or\b|and\b)\s*+[*_(\[$\"']{0,3}([A-Z])(?![\w'’])")
+_GOES_ON = re.compile(r"[ \t]++\w")
+
+
+class ChoiceParams(Params):
+    extract: Literal["answer_tag", "hashes", "boxed", "whole"] = "answer_tag"
+    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
+    completion itself."""
+    column: Annotated[str, Field(max_length=100)] = ""
+    """Field of the problem that lists the options' texts, such as choices; then a text is taken for its letter. Empty:
+    letters alone."""
+    options: Annotated[int, Field(ge=2, le=26)] = 4
+    """How many options there are when no column lists them: 4 is A to D."""
+    reference: Literal["letter", "text", "from_0", "from_1"] = "letter"
+    """What the problem's answer is: letter, the option's text, or its number from_0 or from_1."""
+
+
+def faults(params: ChoiceParams) -> list[tuple[str, str]]:
+    if params.reference == "text" and not params.column:
+        return [("reference", "an answer that is an option's text needs the column that lists the options")]
+    return []
+
+
+def columns(params: ChoiceParams) -> frozenset[str]:
+    return frozenset({params.column} if params.column else ())
+
+
+def score(sample: Unscored, params: ChoiceParams) -> ComponentScore:
+    """1 when the option named is the reference, else 0. Raises RewardError for a problem without options or answer."""
+    texts = _texts(sample.problem, params)
+    count = len(texts) or params.options
+    right = _reference(sample.problem, texts, count, params)
+    answer = extract_answer(sample.completion, params.extract)
+    if answer is None:
+        return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
+    found, how = named_option(answer, count, texts)
+    if found is None:
+        return ComponentScore(value=0.0, passed=False, detail=how)
+    passed = found == right
+    return ComponentScore(value=float(passed), passed=passed, detail=f"{LETTERS[found]} ({how})")
+
+
+def named_option(text: str, count: int, texts: Sequence[str] = ()) -> tuple[int | None, str]:
+    """Number of the option that `text` names, from 0, and how; None with the reason.
+
+    In this order: the whole text is a letter, or an option's text; it opens with a letter and a mark (`B. Paris`) and
+    marks no other; the last letter after "answer", else after "option" or "choice". Two letters in a row name none.
+    """
+    text = text.strip()
+    if not text:
+        return None, "no text"
+    by_text = [place for place, option in enumerate(texts) if _plain(option) == _plain(text)]
+    if alone := _ALONE.fullmatch(text):
+        place = LETTERS.index(alone[1].upper())
+        return (None, "a letter, and the text of another option") if by_text not in ([], [place]) else _in(place, count)
+    if by_text:
+        return (by_text[0], "text") if len(by_text) == 1 else (None, "the text of several options")
+    if opening := _OPENING.match(text):
+        return _opened(text, opening, count, texts)
+    said = _said(_ANSWER_SAID, text) or _said(_OPTION_SAID, text)
+    if not said:
+        return None, "names no option"
+    another = _AND_ANOTHER.match(text, said[-1].end())
+    if another and not _is_word(another, text):
+        return None, "names several options"
+    return _in(LETTERS.index(said[-1][1]), count)
+
+
+def _opened(text: str, opening: re.Match[str], count: int, texts: Sequence[str]) -> tuple[int | None, str]:
+    marked = {LETTERS.index(match[1]) for match in _MARKED.finditer(text)}
+    place = LETTERS.index(opening[1])
+    if len({place} | {one for one in marked if one < count}) > 1:
+        return None, "names several options"
+    rest = _plain(text[opening.end() :])
+    told = [other for other, option in enumerate(texts) if _plain(option) == rest]
+    if told and place not in told:
+        return None, f"the letter {LETTERS[place]}, and the text of {LETTERS[told[0]]}"
+    return _in(place, count)
+
+
+def _said(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    return [match for match in pattern.finditer(text) if not _is_word(match, text)]
+
+
+def _is_word(match: re.Match[str], text: str) -> bool:
+    """A and I are words too: "the answer is A bird" names nothing."""
+    return match[1] in "AI" and _GOES_ON.match(text, match.end()) is not None
+
+
+def _in(place: int, count: int) -> tuple[int | None, str]:
+    return (place, "letter") if place < count else (None, f"names {LETTERS[place]}, which is no option")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).removesuffix(".").casefold()
+
+
+def _texts(problem: Problem, params: ChoiceParams) -> list[str]:
+    if not params.column:
+        return []
+    found: Any = problem.meta.get(params.column)
+    is_list = isinstance(found, list) and 2 <= len(found) <= len(LETTERS)
+    if not is_list or not all(isinstance(one, str) for one in found):
+        raise RewardError(
+            f"problem {problem.id}: {params.column!r} must be a list of 2 to {len(LETTERS)} texts, one for each option"
+        )
+    return list(found)
+
+
+def _reference(problem: Problem, texts: Sequence[str], count: int, params: ChoiceParams) -> int:
+    answer = problem.answer.strip()
+    found: int | None = None
+    if params.reference == "text":
+        same = [place for place, option in enumerate(texts) if _plain(option) == _plain(answer)]
+        found = same[0] if len(same) == 1 else None
+    elif params.reference == "letter":
+        match = _ALONE.fullmatch(answer)
+        found = LETTERS.index(match[1].upper()) if match else None
+    elif answer.isascii() and answer.isdecimal() and len(answer) <= 2:
+        found = int(answer) - (params.reference == "from_1")
+    if found is None or not 0 <= found < count:
+        expected = {
+            "letter": f"a letter from A to {LETTERS[count - 1]}",
+            "text": "the text of exactly one option",
+            "from_0": f"a number from 0 to {count - 1}",
+            "from_1": f"a number from 1 to {count}",
+        }[params.reference]
+        raise RewardError(f"problem {problem.id}: the reference answer is {shown(answer)!r}; expected {expected}")
+    return found
+
+
+SPEC = Kind(
+    "choice",
+    ChoiceParams,
+    "here",
+    __name__,
+    "the option named is the right one, by its letter or its text",
+    check=faults,
+    columns=columns,
+)

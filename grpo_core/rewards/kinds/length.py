@@ -1,0 +1,143 @@
+"""length: pays for a length within bounds, or by the cosine of it, apart for right and wrong answers.
+
+Source of the cosine: Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.03373, "cosine reward". Counting takes
+one pass over the text; whether the answer is right is asked of another rule.
+"""
+
+import json
+import math
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, ValidationError
+
+from grpo_core.config.base import Count, CountOrZero
+from grpo_core.errors import RewardError
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.kinds import choice, exact, numeric
+
+Judge = Literal["exact", "numeric", "choice"]
+_JUDGES: dict[Judge, Kind] = {"exact": exact.SPEC, "numeric": numeric.SPEC, "choice": choice.SPEC}
+
+
+class LengthParams(Params):
+    unit: Literal["tokens", "words", "characters"] = "tokens"
+    """What is counted. tokens: of the policy's tokenizer, the end token included; a pasted text has none. words: parted
+    by white space, so of no use for Chinese, Japanese and Thai."""
+    shape: Literal["linear", "cosine"] = "linear"
+    """linear: 1 between least and most, falling in a straight line to 0 on either side. cosine: by right_by."""
+    least: CountOrZero = 0
+    """linear: below it the value is length / least."""
+    most: Count = 512
+    """linear: above it the value falls, until it is 0 at limit."""
+    limit: Count = 1024
+    """linear: 0 from here on. cosine: the length at which the curve ends; from here on the value is exceeded."""
+    right_by: Judge = "numeric"
+    """cosine: the kind of reward that says whether the answer is right."""
+    right_params: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
+    """cosine: that kind's parameters."""
+    right_short: float = 1.0
+    """cosine: value of a right answer of length 0 (the paper's r₀ᶜ)."""
+    right_long: float = 0.5
+    """cosine: value of a right answer at limit (r_Lᶜ)."""
+    wrong_short: float = -1.0
+    """cosine: value of a wrong answer of length 0 (r₀ʷ)."""
+    wrong_long: float = 0.0
+    """cosine: value of a wrong answer at limit (r_Lʷ)."""
+    exceeded: float = -1.0
+    """cosine: value of a completion as long as limit or longer, right or wrong (r_e)."""
+
+
+def faults(params: LengthParams) -> list[tuple[str, str]]:
+    if params.shape == "linear":
+        if not params.least <= params.most < params.limit:
+            told = f"must be in this order: least {params.least}, most {params.most}, limit {params.limit}"
+            return [("limit", told)]
+        return []
+    kind, given = _judge(params.right_by, _frozen(params.right_params))
+    if isinstance(given, str):
+        return [("right_params", given)]
+    return [("right_params", f"{name}: {fault}") for name, fault in kind.check(given)]
+
+
+def columns(params: LengthParams) -> frozenset[str]:
+    if params.shape == "linear":
+        return frozenset()
+    kind, given = _judge(params.right_by, _frozen(params.right_params))
+    return frozenset() if isinstance(given, str) else frozenset(kind.columns(given))
+
+
+def score(sample: Unscored, params: LengthParams) -> ComponentScore:
+    """The shape's value. Raises RewardError where the completion's tokens are not known."""
+    length = _length(sample, params)
+    told = f"{length:,} {params.unit}"
+    if params.shape == "linear":
+        value = linear(length, least=params.least, most=params.most, limit=params.limit)
+        return ComponentScore(value=value, passed=value == 1.0, detail=told)
+    kind, given = _judge(params.right_by, _frozen(params.right_params))
+    assert not isinstance(given, str)  # refused by `faults`
+    judged: ComponentScore = kind.rule()(sample, given)
+    if judged.error is not None:
+        return judged
+    right = bool(judged.passed)
+    detail = f"{told}, {'right' if right else 'wrong'}: {judged.detail}"
+    if length >= params.limit:
+        return ComponentScore(value=params.exceeded, passed=False, detail=detail)
+    short, long = (params.right_short, params.right_long) if right else (params.wrong_short, params.wrong_long)
+    return ComponentScore(value=cosine(length, params.limit, short, long), passed=right, detail=detail)
+
+
+def linear(length: int, *, least: int, most: int, limit: int) -> float:
+    """length / least below `least`, 1 up to `most`, then in a straight line to 0 at `limit`."""
+    if length < least:
+        return length / least
+    if length <= most:
+        return 1.0
+    return max((limit - length) / (limit - most), 0.0)
+
+
+def cosine(length: int, limit: int, short: float, long: float) -> float:
+    """`short` at length 0, `long` at `limit`, half a cosine between: long + ½ (short − long)(1 + cos(π · length /
+    limit)).
+
+    Source: arXiv 2502.03373, CosFn.
+    """
+    return long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * length / limit))
+
+
+def _length(sample: Unscored, params: LengthParams) -> int:
+    match params.unit:
+        case "words":
+            return len(sample.completion.split())
+        case "characters":
+            return len(sample.completion)
+    if sample.tokens is None:
+        raise RewardError("the completion's tokens are not known here, as for a pasted text; count words or characters")
+    return sample.tokens
+
+
+def _frozen(given: dict[str, JsonValue]) -> str:
+    return json.dumps(given, sort_keys=True)
+
+
+@lru_cache(maxsize=64)
+def _judge(name: Judge, given: str) -> tuple[Kind, Params | str]:
+    """The kind that says what is right and its parameters, or what is wrong with these."""
+    kind = _JUDGES[name]
+    try:
+        return kind, kind.params.model_validate(json.loads(given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        return kind, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+SPEC = Kind(
+    "length",
+    LengthParams,
+    "here",
+    __name__,
+    "a length within bounds, or by its cosine, apart for right and wrong answers",
+    check=faults,
+    columns=columns,
+)

@@ -1,0 +1,267 @@
+r"""math: answer and reference are the same expression, set, interval, tuple, matrix, equation or inequality.
+
+Read and compared by math-verify (and sympy below it), which can take for ever on hostile text: this kind runs aside, in
+a process that is killed at its deadline. math-verify's own time limits use SIGALRM and are off. What it takes for equal
+and is not, is caught here, before or after it (`_readable`, `_may_be_compared`).
+"""
+
+import logging
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from grpo_core.errors import RewardError
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.kinds.numeric import parse_number
+
+MAX_CHARS = 1000
+MAX_POWER = 10_000
+"""Largest exponent of a number, and largest number whose factorial is taken."""
+
+_WRAPPED = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|\\boxed *\{(.*)\}", re.DOTALL)
+_REFUSED = re.compile(r"\$|\\boxed|\\input|[0-9)}] *_|[0-9]{201}")
+_THOUSANDS = re.compile(r"(?<=[0-9])(?:\\,|,\\!|\{,\}|[\u00a0\u2009\u202f]) *(?=[0-9]{3}(?![0-9]))")
+_BESIDE = re.compile(r"(?<![_^])[0-9.] +[0-9.]")
+_FACTOR = re.compile(r"((?<![\^_0-9])[0-9]+(?:\.[0-9]+)?|(?<![\^_])\)) *(?=(?:\\left *)?\()")
+_NAMES = re.compile(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|exp|pi)(?![A-Za-z])")
+_MIXED = re.compile(r"([0-9]+) ([0-9]+) ?/ ?([0-9]+)")
+_PERCENT = re.compile(r" *\\?% *$")
+_WORDS = re.compile(r"\\(?:text|textbf|mathrm|textit) *\{([^{}\\^_0-9]*)\}|([A-Za-z])")
+_SIGNS = {
+    "−": "-", "–": "-", "·": r"\cdot ", "⋅": r"\cdot ", "×": r"\times ", "÷": r"\div ", "≤": r"\le ", "≥": r"\ge ",
+    "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "π": r"\pi ", "√": r"\sqrt ",
+    "±": r"\pm ", "∅": r"\emptyset ", "°": r"^\circ ", "**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne ",
+}  # fmt: skip
+_SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
+
+TROUBLE = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What sympy raises on trees that make no sense to it; an answer that makes it raise is wrong."""
+
+
+class MathParams(Params):
+    extract: Literal["answer_tag", "hashes", "boxed", "whole"] = "answer_tag"
+    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
+    completion itself, which must be the answer alone."""
+    decimals: Annotated[int, Field(ge=0, le=12)] = 6
+    """To how many decimals an expression with a decimal in it is compared; others are compared exactly. They
+    must agree to half a percent in any case."""
+    percent: Literal["ratio", "ignore"] = "ratio"
+    """ratio: `50 %` is 0.5. ignore: the sign is dropped, so `50 %` is 50."""
+
+
+class Read(NamedTuple):
+    """A text as mathematics."""
+
+    tree: Any
+    """Of sympy; None for words of more than one letter."""
+    words: str
+    """The text of an answer in words, or a single letter; else empty."""
+    braces: bool
+    """It is written as a set."""
+    percent: bool
+
+
+def prepare() -> None:
+    assert _verify_trees(_parse("x + 1"), _parse("1 + x"), 6)
+
+
+def score(sample: Unscored, params: MathParams) -> ComponentScore:
+    """1 when both are the same, else 0. Raises RewardError when the reference answer cannot be read."""
+    answer = extract_answer(sample.completion, params.extract)
+    wanted = _read(sample.problem.answer)
+    if wanted is None:
+        raise RewardError(
+            f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} cannot be read as "
+            "mathematics: write it in LaTeX, or use the kind exact for answers in words"
+        )
+    if answer is None:
+        return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
+    if not answer:
+        return ComponentScore(value=0.0, passed=False, detail="no text")
+    passed, fault = _same(answer, sample.problem.answer, wanted, params)
+    return ComponentScore(
+        value=float(passed), passed=passed, detail=f"{fault}: {shown(answer)}" if fault else shown(answer)
+    )
+
+
+def _same(answer: str, reference: str, wanted: Read, params: MathParams) -> tuple[bool, str]:
+    """Whether both are the same; why they were not compared."""
+    one, other = (parse_number(text, percent=params.percent) for text in (answer, reference))
+    if one is not None and other is not None:
+        rounded = "." in answer or "." in reference
+        slack = min(Fraction(1, 2 * 10**params.decimals), abs(other) / 200) if rounded else 0
+        return abs(one - other) <= slack, ""
+    given = _read(answer)
+    if len(wanted.words) > 1:
+        words = given.words if given is not None and given.words else " ".join(answer.split()).strip(" .$")
+        return words.casefold() == wanted.words.casefold(), ""
+    if given is None or given.tree is None:
+        return False, "not compared, too costly or not understood"
+    if given.words and wanted.words:
+        return given.words == wanted.words, ""
+    try:
+        if not _may_be_compared(given, wanted):
+            return False, "not of the same form"
+        return _verify(_scaled(wanted, params), _scaled(given, params), params.decimals), ""
+    except TROUBLE:
+        return False, "not compared, not understood"
+
+
+def _readable(text: str) -> str | None:
+    """What math-verify is given for `text`; None for what it must not be given, because it reads it as something else:
+    2(3) as 5, `1 2` as 3, 12_{3} as 12, and the last of several formulas as all."""
+    if len(text) > MAX_CHARS:
+        return None
+    text = " ".join(text.split()).removesuffix(".").strip()
+    while wrapped := _WRAPPED.fullmatch(text):
+        text = "".join(part or "" for part in wrapped.groups()).strip().removesuffix(".")
+    text = _THOUSANDS.sub("", text.replace("\\$", ""))
+    text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
+    text = _SIGN.sub(lambda match: _SIGNS[match[0]], text)
+    text = _NAMES.sub(r"\\\1", text)
+    if not text or _REFUSED.search(text) or _BESIDE.search(text):
+        return None
+    return _FACTOR.sub(r"\1 \\cdot ", text)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> Read | None:
+    """None for what is no mathematics, or could be costly."""
+    from sympy import Expr  # type: ignore[import-untyped]
+
+    readable = _readable(text)
+    if readable is None:
+        return None
+    percent = _PERCENT.search(readable) is not None
+    readable = _PERCENT.sub("", readable)
+    alone = _WORDS.fullmatch(readable)
+    words = " ".join((alone[1] or alone[2] or "").split()) if alone else ""
+    if len(words) > 1:
+        return Read(None, words, braces=False, percent=False)
+    try:
+        tree = _parse(readable)
+        if tree is None or _costly(tree) or (percent and not isinstance(tree, Expr)):
+            return None
+    except TROUBLE:
+        return None
+    return Read(tree, words, braces="\\{" in readable, percent=percent)
+
+
+def _parse(readable: str) -> Any:
+    from math_verify import LatexExtractionConfig, parse
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once that its time limit is off
+    found = parse(f"${readable}$", [LatexExtractionConfig()], "no_fallback", parsing_timeout=None, raise_on_error=False)
+    return found[0] if found else None
+
+
+def _costly(tree: Any) -> bool:
+    """Whether working it out could take very long, or gives no number. What slips through is killed."""
+    from sympy import Basic, Pow, factorial, nan, preorder_traversal, zoo
+
+    if not isinstance(tree, Basic):  # a matrix: its entries
+        return any(_costly(entry) for entry in tree)
+    for node in preorder_traversal(tree):
+        if node in (nan, zoo):
+            return True
+        if isinstance(node, factorial) and not (_small(node.args[0]) and _plain(node.args[0])):
+            return True
+        if isinstance(node, Pow) and node.base.is_number and node.exp.is_number:
+            large = any(not _small(leaf) for leaf in node.exp.atoms() if leaf.is_Number)
+            if large or (node.base.is_Number and node.exp.has(Pow, factorial)):
+                return True
+    return False
+
+
+def _plain(node: Any) -> bool:
+    """A number that is written out, or no number at all: 10^{10} is one that has to be worked out first."""
+    return node.is_Number or not node.is_number
+
+
+def _small(node: Any) -> bool:
+    return not node.is_Number or abs(node) <= MAX_POWER
+
+
+def _may_be_compared(given: Read, wanted: Read) -> bool:
+    """Leaves out what math-verify takes for equal and is not: a set and an ordered pair; numbers and the bounds of a
+    range; a false equation with the right result, such as 3 = 5 for 5; an equation that says x of itself."""
+    from sympy import FiniteSet, Interval, Tuple
+
+    for one, other in ((given, wanted), (wanted, given)):
+        if one.braces and not other.braces and isinstance(other.tree, (Interval, Tuple)):
+            return False
+        if isinstance(one.tree, (FiniteSet, Tuple)) and _is_range(other.tree):
+            return False
+    links = _equations(given.tree)
+    if not links or _equations(wanted.tree):
+        return True
+    if links[0].lhs.is_Symbol or links[0].lhs.is_Function:
+        if links[0].rhs.has(links[0].lhs):
+            return False
+        links = links[1:]
+    return all(_verify_trees(link.lhs, link.rhs, 6) for link in links)
+
+
+def _is_range(tree: Any) -> bool:
+    """An inequality, several of them, or `x in` a set that is not a list of its members."""
+    from sympy import Eq, FiniteSet, Set
+    from sympy.core.relational import Relational  # type: ignore[import-untyped]
+    from sympy.logic.boolalg import BooleanFunction  # type: ignore[import-untyped]
+
+    if isinstance(tree, Eq):
+        return isinstance(tree.rhs, Set) and not isinstance(tree.rhs, FiniteSet)
+    return isinstance(tree, Relational) or (isinstance(tree, BooleanFunction) and not _equations(tree))
+
+
+def _equations(tree: Any) -> list[Any]:
+    """The links of an equation or a chain of them, in order; none for anything else."""
+    from sympy import And, Eq
+
+    links = list(getattr(tree, "_unsorted_args", tree.args)) if isinstance(tree, And) else [tree]
+    return links if all(isinstance(link, Eq) for link in links) else []
+
+
+def _scaled(read: Read, params: MathParams) -> Read:
+    from sympy import Rational
+
+    if not read.percent or params.percent == "ignore":
+        return read
+    return read._replace(tree=read.tree * Rational(1, 100))
+
+
+def _verify(wanted: Read, given: Read, decimals: int) -> bool:
+    return _verify_trees(wanted.tree, given.tree, decimals) and _digits_agree(wanted.tree, given.tree)
+
+
+def _verify_trees(wanted: Any, given: Any, decimals: int) -> bool:
+    from math_verify import verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    return bool(verify(wanted, given, float_rounding=decimals, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _digits_agree(wanted: Any, given: Any) -> bool:
+    """Whether two real numbers, if that is what they are, agree to half a percent: rounded to six decimals
+    0.0000001 and 0.0000002 are equal."""
+    if not (getattr(wanted, "is_real", False) and getattr(given, "is_real", False)):
+        return True
+    if not (wanted.is_number and given.is_number):
+        return True
+    one, other = (float(tree.evalf(15)) for tree in (wanted, given))
+    return abs(one - other) <= 5e-3 * abs(one)
+
+
+SPEC = Kind(
+    "math",
+    MathParams,
+    "aside",
+    __name__,
+    "the same expression, set, interval, tuple, matrix or equation, in LaTeX",
+)

@@ -1,0 +1,124 @@
+"""numeric: the extracted answer and the reference are the same number.
+
+Plain numbers are compared exactly, as fractions, in a few microseconds. Text with LaTeX in it goes to
+`grpo_core.rewards.kinds.latex`, which refuses what could be costly.
+"""
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+
+from grpo_core.errors import RewardError
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.kinds.latex import Value, equal, is_latex, latex_value, plain_value
+
+MAX_PLAIN_CHARS = 100
+
+_SPACES = "\u00a0\u2009\u202f"  # no-break, thin and narrow no-break space, as thousands separators
+_DECIMAL = re.compile(
+    rf"(?P<whole>[0-9]{{1,3}}(?:[,{_SPACES}][0-9]{{3}})+|[0-9]+)?(?P<rest>\.[0-9]*)?(?P<exponent>[eE][-+]?[0-9]{{1,3}})?"
+)
+_MIXED = re.compile(r"(?:([0-9]+) )?([0-9]+) ?/ ?([0-9]+)")
+
+
+class NumericParams(Params):
+    extract: Extract = "answer_tag"
+    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number, or
+    whole for the completion itself."""
+    tolerance: Annotated[float, Field(ge=0)] = 0.0
+    """Largest difference that still counts as equal; 0 asks for exactly the same number. Not used for LaTeX, which
+    is compared to six decimals when a decimal is in it, else exactly."""
+    percent: Literal["ratio", "ignore"] = "ratio"
+    """ratio: `50 %` is the number 0.5. ignore: the sign is dropped, so `50 %` is 50."""
+
+
+def score(sample: Unscored, params: NumericParams) -> ComponentScore:
+    """1 when both are the same number, else 0. Raises RewardError when the reference answer is not a number."""
+    reference = parse_number(sample.problem.answer, percent=params.percent)
+    wanted = _latex(sample.problem.answer, params) if reference is None else None
+    if reference is None and wanted is None:
+        raise RewardError(
+            f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} is not a number that "
+            "can be compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the "
+            "kind exact for answers in words"
+        )
+    answer = extract_answer(sample.completion, params.extract)
+    if answer is None:
+        return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
+    given = parse_number(answer, percent=params.percent)
+    if given is not None and reference is not None:
+        passed = abs(given - reference) <= Fraction(params.tolerance)
+        return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
+    if given is None and not is_latex(answer):
+        return ComponentScore(value=0.0, passed=False, detail=f"not a number: {shown(answer)}")
+    found = _latex(answer, params) if given is None else _plain(answer, given)
+    if found is None:
+        detail = f"not compared, too costly or not understood: {shown(answer)}"
+        return ComponentScore(value=0.0, passed=False, detail=detail)
+    passed = equal(found, wanted if wanted is not None else _plain(sample.problem.answer, cast("Fraction", reference)))
+    return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
+
+
+def _latex(text: str, params: NumericParams) -> Value | None:
+    return latex_value(text, ignore_percent=params.percent == "ignore") if is_latex(text) else None
+
+
+def _plain(text: str, number: Fraction) -> Value:
+    return plain_value(number, rounded="/" not in text and number.denominator != 1)
+
+
+def parse_number(text: str, *, percent: Literal["ratio", "ignore"] = "ratio") -> Fraction | None:
+    """The number that `text` is, exactly; None when it is not one, or not a plain one.
+
+    Taken: sign (also −), `1,234.5`, `.5`, `1e-3` (exponent of at most three digits), `3/4`, `1 1/2`, one currency
+    sign before or after, one percent sign, a full stop at the end. Thousands separators must stand where they belong:
+    `1,23` is refused, because it could mean 1.23.
+    """
+    text = text.strip()
+    if not text or len(text) > MAX_PLAIN_CHARS:
+        return None
+    text, negative = _sign(text)
+    stripped = text.strip("$€£¥").strip()
+    if len(text) - len(stripped) > 2:
+        return None
+    text = stripped
+    if not negative:
+        text, negative = _sign(text)
+    text = text.removesuffix(".") if text.count(".") > 1 or text.endswith("%.") else text
+    is_percent = text.endswith("%")
+    number = _unsigned(text.removesuffix("%").rstrip())
+    if number is None:
+        return None
+    if is_percent and percent == "ratio":
+        number /= 100
+    return -number if negative else number
+
+
+def _sign(text: str) -> tuple[str, bool]:
+    if text[:1] in ("-", "−", "+"):
+        return text[1:].lstrip(), text[0] != "+"
+    return text, False
+
+
+def _unsigned(text: str) -> Fraction | None:
+    if match := _MIXED.fullmatch(text):
+        wholes, above, below = int(match[1] or 0), int(match[2]), int(match[3])
+        return wholes + Fraction(above, below) if below else None
+    match = _DECIMAL.fullmatch(text)
+    if match is None or not re.search(r"[0-9]", (match["whole"] or "") + (match["rest"] or "")):
+        return None
+    whole = re.sub(rf"[,{_SPACES}]", "", match["whole"] or "0")
+    return Fraction(Decimal(whole + (match["rest"] or "") + (match["exponent"] or "")))
+
+
+SPEC = Kind(
+    "numeric",
+    NumericParams,
+    "here",
+    __name__,
+    "answer and reference are the same number",
+)

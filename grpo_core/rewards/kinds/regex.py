@@ -1,0 +1,101 @@
+"""regex: a pattern of the reward's author is found in the text, or is not.
+
+Some patterns take exponential time on some texts, so this kind runs aside and its pattern has a time limit of its own.
+A pattern is data: the package regex executes no code in it.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
+
+MAX_PATTERN_CHARS = 2000
+
+
+class RegexParams(Params):
+    pattern: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
+    """In the syntax of Python's re, and what the package regex adds to it."""
+    match: Literal["anywhere", "start", "all"] = "anywhere"
+    """anywhere: somewhere in the text. start: at its beginning. all: the whole text, white space at the ends left
+    out."""
+    extract: Extract = "whole"
+    """The part that is looked at: whole for the completion itself, or answer_tag, hashes, boxed, last_number."""
+    absent: bool = False
+    """Pay when the pattern is not found: for words that must not be said."""
+    ignore_case: bool = False
+    """Capital and small letters are equal."""
+    multiline: bool = False
+    """`^` and `$` stand for the beginning and end of each line, too."""
+    dot_all: bool = False
+    """`.` stands for a newline, too."""
+    seconds: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """Longest time for one text; beyond it the sample has an error, because the pattern is at fault."""
+
+
+def faults(params: RegexParams) -> list[tuple[str, str]]:
+    import regex
+
+    try:
+        _compiled(params)
+    except (regex.error, RecursionError, OverflowError) as error:
+        return [("pattern", _told(params.pattern, error))]
+    return []
+
+
+def prepare() -> None:
+    import regex
+
+    assert regex
+
+
+def score(sample: Unscored, params: RegexParams) -> ComponentScore:
+    """1 or 0."""
+    text = extract_answer(sample.completion, params.extract)
+    if text is None:
+        return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
+    pattern = _compiled(params)
+    look = {"anywhere": pattern.search, "start": pattern.match, "all": pattern.fullmatch}[params.match]
+    try:
+        found = look(text.strip() if params.match == "all" else text, timeout=params.seconds)
+    except TimeoutError:
+        told = (
+            f"the pattern took over {params.seconds:g} s on {len(text):,} characters; write it without nested repeats"
+        )
+        return ComponentScore(value=None, error=f"Timeout: {told}", error_class="timeout")
+    passed = (found is None) is params.absent
+    return ComponentScore(value=float(passed), passed=passed, detail=shown(found[0]) if found else "not found")
+
+
+@lru_cache(maxsize=256)
+def _compiled(params: RegexParams) -> Any:
+    import regex
+
+    flags = {
+        regex.IGNORECASE: params.ignore_case,
+        regex.MULTILINE: params.multiline,
+        regex.DOTALL: params.dot_all,
+    }
+    return regex.compile(params.pattern, sum(flag for flag, on in flags.items() if on))
+
+
+def _told(pattern: str, error: Exception) -> str:
+    """What is wrong, and where."""
+    place = getattr(error, "pos", None)
+    if not isinstance(place, int):
+        return f"is no pattern: {type(error).__name__}: {error}"
+    line = pattern.count("\n", 0, place) + 1
+    column = place - pattern.rfind("\n", 0, place)
+    return f"is no pattern: {error.msg} (line {line}, column {column})"  # type: ignore[attr-defined]
+
+
+SPEC = Kind(
+    "regex",
+    RegexParams,
+    "aside",
+    __name__,
+    "a pattern is in the text, or is not",
+    check=faults,
+)

@@ -1,0 +1,165 @@
+"""process: a classifier of tokens (a process reward model) says after each step of a completion how good it is.
+
+The text is split into steps at a separator; a marker is put after each, and the model's number at the marker is the
+step's. As TRL's PRMTrainer trains them: the tokens of the prompt, then of each step those of its text and the marker's.
+With algorithm.supervision: process each step is paid where it ends. Runs in the trainer's process, beside the policy.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from grpo_core.records.types import ComponentScore, StepScore
+from grpo_core.rewards.base import Context, Kind, Unscored
+from grpo_core.rewards.models.scoring_model import (
+    ModelParams,
+    ScoringModel,
+    Transform,
+    filled,
+    timed,
+    too_long,
+    unreadable,
+)
+
+
+class ProcessParams(ModelParams):
+    template: Annotated[str, Field(max_length=20_000)] = "{prompt}\n"
+    """What the model reads before the steps; {prompt} and {answer} are filled in."""
+    separator: Annotated[str, Field(min_length=1, max_length=40)] = "\n\n"
+    """What stands between two steps of a completion. A step of white space alone is none."""
+    marker: Annotated[str, Field(min_length=1, max_length=40)] = "\n"
+    """What the model was trained to see after each step: its number at the last token of it is the step's. May be one
+    of its special tokens."""
+    transform: Transform = "softmax"
+    """softmax: the label's share among all labels. sigmoid: into 0 to 1. none: the number as the model gives it."""
+    aggregate: Literal["mean", "min", "product", "last"] = "min"
+    """What the value of the whole completion is, of its steps' numbers. Process supervision pays the steps, not it."""
+    pass_at: float = 0.5
+    """Value from which on a completion counts as right."""
+
+
+def check(params: ProcessParams) -> Iterator[tuple[str, str]]:
+    """(parameter, what is wrong); looks at no file."""
+    if "{completion}" in params.template:
+        yield "template", "holds {completion}: the steps come after the template, with a marker behind each"
+    if not params.separator.strip(" "):
+        yield "separator", "is only spaces, so every word would be a step"
+
+
+def open_scorer(params: ProcessParams, context: Context) -> "Process":
+    """Raises ModelError or ConfigError."""
+    return Process(params, context)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One sample as the model reads it."""
+
+    place: int
+    ids: list[int]
+    marks: list[int]
+    """Places in `ids` at which the steps' numbers stand."""
+    ends: list[int]
+    """Characters of the completion up to and including each step."""
+
+
+class Process:
+    """Scores steps with one classifier."""
+
+    def __init__(self, params: ProcessParams, context: Context) -> None:
+        self._params = params
+        self._model = ScoringModel(params, context, head="token")
+        self._marker = self._model.ids(params.marker, special=False)
+        self._facts = {**self._model.facts(), "transform": params.transform, "aggregate": params.aggregate}
+        self._texts = self._tokens = self._steps = 0
+
+    def facts(self) -> dict[str, Any]:
+        """Which model, by its hashes; texts, steps and tokens that it has read so far in this process."""
+        return {**self._facts, "texts": self._texts, "steps": self._steps, "tokens": self._tokens}
+
+    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+        began = time.perf_counter()
+        told: dict[int, ComponentScore] = {}
+        rows: list[_Row] = []
+        for place, sample in enumerate(samples):
+            check()
+            found = unreadable(sample) or self._row(place, sample)
+            if isinstance(found, _Row):
+                rows.append(found)
+            else:
+                told[place] = found
+        for at, numbers in self._model.logits([row.ids for row in rows], check, transform=self._params.transform):
+            row = rows[at]
+            self._texts += 1
+            self._steps += len(row.marks)
+            self._tokens += len(row.ids)
+            told[row.place] = self._told(row, [numbers[mark] for mark in row.marks])
+        return timed([told[place] for place in range(len(samples))], began)
+
+    def close(self) -> None:
+        """The weights go with the process that holds them."""
+
+    def _row(self, place: int, sample: Unscored) -> _Row | ComponentScore:
+        model, steps = self._model, steps_of(sample.completion, self._params.separator)
+        if not steps:
+            return ComponentScore(value=0.0, passed=False, detail="no step", steps=())
+        before = filled(self._params.template, sample, model, completion="")
+        ids = [*model.first_ids(), *model.ids(before, special=False)]
+        marks = []
+        for text, _ in steps:
+            ids += [*model.ids(model.plain(text), special=False), *self._marker]
+            marks.append(len(ids) - 1)
+        if len(ids) > model.longest:
+            return too_long(len(ids), model.longest)
+        return _Row(place, ids, marks, [end for _, end in steps])
+
+    def _told(self, row: _Row, numbers: list[float]) -> ComponentScore:
+        if not all(math.isfinite(number) for number in numbers):
+            message = "the reward's model gave a step a number that is not finite"
+            return ComponentScore(value=None, error=message, error_class="value")
+        value = aggregated(numbers, self._params.aggregate)
+        lowest = min(range(len(numbers)), key=numbers.__getitem__)
+        return ComponentScore(
+            value=value,
+            passed=value >= self._params.pass_at,
+            detail=f"{len(numbers)} steps; lowest is step {lowest + 1} with {numbers[lowest]:.4g}",
+            steps=tuple(StepScore(end=end, value=number) for end, number in zip(row.ends, numbers, strict=True)),
+        )
+
+
+def steps_of(completion: str, separator: str) -> list[tuple[str, int]]:
+    """(text without white space around it, characters of the completion up to and including it) of each step."""
+    found, start = [], 0
+    for part in completion.split(separator):
+        if text := part.strip():
+            found.append((text, start + len(part.rstrip())))
+        start += len(part) + len(separator)
+    return found
+
+
+def aggregated(numbers: Sequence[float], how: Literal["mean", "min", "product", "last"]) -> float:
+    """Of one number or more."""
+    match how:
+        case "mean":
+            return math.fsum(numbers) / len(numbers)
+        case "min":
+            return min(numbers)
+        case "product":
+            return math.prod(numbers)
+        case "last":
+            return numbers[-1]
+
+
+SPEC = Kind(
+    "process",
+    ProcessParams,
+    "model",
+    __name__,
+    "each step's number of a process reward model (a classifier of tokens)",
+    steps=True,
+    check=check,
+)

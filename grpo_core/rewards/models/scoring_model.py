@@ -1,0 +1,254 @@
+"""What the kinds with weights of their own share: loading a classifier safely, its tokens, its batches, its facts.
+
+Only safetensors are read and no code that comes with a model is run, as with the policy (grpo_core/model/load.py). What
+is scored was written by a model: a special token that it spells out is broken up, so that it cannot forge the form that
+the classifier reads. Torch and transformers are imported when a model is opened, not before.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from grpo_core.config.base import Count
+from grpo_core.errors import ConfigError, ModelError
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Context, Params, Unscored
+from grpo_core.text import UNSTORABLE
+
+Transform = Literal["none", "sigmoid", "softmax"]
+_PLACES = re.compile(r"\{(prompt|completion|answer)\}")
+
+
+class ModelParams(Params):
+    """Of both kinds: which model, and how it is run."""
+
+    path: Annotated[str, Field(min_length=1, max_length=500)]
+    """Folder with safetensors weights, looked for as model.path is; or a Hugging Face Hub id, with revision."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    """Commit of the Hub repository, 40 hex digits. Needed with a Hub id; with it, no folder is looked at."""
+    label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Which of the model's labels counts: its name, or its number from 0. Needed unless there is only one."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the weights."""
+    device: Literal["same", "cpu"] = "same"
+    """same: where the policy is."""
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Texts that the model reads at once. The scores do not depend on it but for rounding."""
+    max_tokens: Count | None = None
+    """A longer text is an error, never cut; empty: as many as the model has positions."""
+
+
+class ScoringModel:
+    """A classifier with its tokenizer, ready to score."""
+
+    def __init__(self, params: ModelParams, context: Context, *, head: Literal["sequence", "token"]) -> None:
+        """Raises ModelError or ConfigError for anything missing, odd or unsafe."""
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+        from grpo_core.config.run import ModelConfig
+        from grpo_core.model.load import find_model
+
+        given = ModelConfig(path=params.path, revision=params.revision)
+        try:
+            self.source = find_model(given, base=context.base)
+        except ModelError as error:
+            raise ModelError(f"the reward's model: {error}") from None
+        self.folder = self.source.folder
+        self._dtype = params.dtype
+        self._batch_size = params.batch_size
+        self.device = torch.device("cpu" if params.device == "cpu" else context.device)
+        kind = {"sequence": AutoModelForSequenceClassification, "token": AutoModelForTokenClassification}[head]
+        self.model, self.tokenizer = _loaded(self.folder, kind, dtype=getattr(torch, params.dtype))
+        self.model.to(self.device).eval().requires_grad_(False)
+        self.label = _label(params.label, self.model.config, self.folder)
+        self.model.config.use_cache = False
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        # Both, for some models count positions that no text may use (RoBERTa's begin at 2).
+        known = (params.max_tokens, positions, self.tokenizer.model_max_length)
+        self.longest = int(min(one for one in known if one))
+        self.pad_id: int | None = self.model.config.get_text_config().pad_token_id
+        self._special = _special(self.tokenizer)
+
+    def facts(self) -> dict[str, Any]:
+        from grpo_core.data.fingerprint import file_sha256
+        from grpo_core.model.fingerprint import files_digest, settings_sha256, tokenizer_sha256
+        from grpo_core.model.load import weight_files
+
+        weights = {path.name: file_sha256(path) for path in weight_files(self.folder)}
+        return {
+            "source": self.source.given,
+            "revision": self.source.revision,
+            "architecture": type(self.model).__name__,
+            "parameters": sum(one.numel() for one in self.model.parameters()),
+            "dtype": self._dtype,
+            "device": str(self.device),
+            "label": self.label_name,
+            "weights": weights,
+            "weights_sha256": files_digest(weights),
+            "settings_sha256": settings_sha256(self.folder),
+            "tokenizer_sha256": tokenizer_sha256(self.folder),
+        }
+
+    @property
+    def label_name(self) -> str:
+        return str(self.model.config.id2label[self.label])
+
+    def plain(self, text: str) -> str:
+        """The text with a space inside each special token that it spells out."""
+        while self._special is not None and self._special.search(text):
+            text = self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        return text
+
+    def ids(self, text: str, *, special: bool) -> list[int]:
+        """Tokens of a text; `special`: with those that the tokenizer puts around one."""
+        found: list[int] = self.tokenizer(text, add_special_tokens=special, return_attention_mask=False)["input_ids"]
+        return found
+
+    def first_ids(self) -> list[int]:
+        """The token that a text of this model begins with, if it has one."""
+        found = (self.tokenizer.bos_token_id, self.tokenizer.cls_token_id)
+        return [one for one in found if one is not None][:1]
+
+    def check_chat(self) -> None:
+        """Raises ConfigError where the model has no chat template, or one that cannot be used."""
+        if not self.tokenizer.chat_template:
+            raise ConfigError(
+                f"chat is on, but the model in {self.folder} has no chat template; give a template instead"
+            )
+        try:
+            self.chat_ids("a prompt", "a completion")
+        except ValueError as error:
+            raise ConfigError(f"the chat template of the model in {self.folder} cannot be used: {error}") from None
+
+    def chat_ids(self, prompt: str, completion: str) -> list[int]:
+        """Tokens of the two as turns of a chat. Raises ValueError where the chat template refuses them."""
+        from jinja2 import TemplateError
+
+        turns = [
+            {"role": "user", "content": self.plain(prompt)},
+            {"role": "assistant", "content": self.plain(completion)},
+        ]
+        try:
+            text = self.tokenizer.apply_chat_template(turns, tokenize=False)
+        except (TemplateError, TypeError) as error:
+            raise ValueError(str(error)) from None
+        return self.ids(text, special=False)
+
+    def logits(
+        self, rows: Sequence[list[int]], check: Callable[[], None], *, transform: Transform
+    ) -> Iterator[tuple[int, Any]]:
+        """(place in `rows`, numbers of the label), in whatever order is quick: one number for a text, or one for each
+        of its tokens. No row is empty or longer than `longest`. Of one length at a time where the model has no token
+        to fill up with."""
+        import torch
+
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        size = self._batch_size if self.pad_id is not None else 1
+        for start in range(0, len(order), size):
+            check()
+            places = order[start : start + size]
+            width = max(len(rows[place]) for place in places)
+            ids_BT = torch.full((len(places), width), self.pad_id or 0, dtype=torch.long)
+            mask_BT = torch.zeros_like(ids_BT)
+            for row, place in enumerate(places):
+                ids_BT[row, : len(rows[place])] = torch.tensor(rows[place])
+                mask_BT[row, : len(rows[place])] = 1
+            with torch.no_grad():
+                out = self.model(input_ids=ids_BT.to(self.device), attention_mask=mask_BT.to(self.device)).logits
+            chosen = _transformed(out.double().cpu(), transform)[..., self.label]
+            for row, place in enumerate(places):
+                yield place, chosen[row].tolist() if chosen.dim() == 1 else chosen[row, : len(rows[place])].tolist()
+
+
+def filled(template: str, sample: Unscored, model: ScoringModel, *, completion: str) -> str:
+    """A template with the sample's texts in its places; what stands in them is never looked at for places."""
+    values = {"prompt": sample.problem.prompt, "answer": sample.problem.answer, "completion": completion}
+    return _PLACES.sub(lambda place: model.plain(values[place[1]]), template)
+
+
+def timed(told: Sequence[ComponentScore], began: float) -> list[ComponentScore]:
+    """Each with its share of the time since `began` (time.perf_counter): a model reads many texts at once."""
+    share = (time.perf_counter() - began) / max(1, len(told))
+    return [one.model_copy(update={"seconds": share}) for one in told]
+
+
+def unreadable(sample: Unscored) -> ComponentScore | None:
+    """The error of a sample whose text no tokenizer takes; None for all others."""
+    if UNSTORABLE.search(sample.problem.prompt + sample.problem.answer + sample.completion):
+        message = "the text holds NUL or half a surrogate pair, which the reward's model cannot read"
+        return ComponentScore(value=None, error=message, error_class="sample")
+    return None
+
+
+def too_long(tokens: int, longest: int) -> ComponentScore:
+    message = (
+        f"prompt and completion are {tokens:,} tokens of the reward's model, which reads {longest:,}; a text is never "
+        "cut. Lower sampling.max_completion_tokens, or take a model with more positions"
+    )
+    return ComponentScore(value=None, error=message, error_class="sample")
+
+
+def _loaded(folder: Path, kind: Any, *, dtype: Any) -> tuple[Any, Any]:
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoTokenizer
+
+    from grpo_core.model.load import weight_files
+
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
+    if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
+        raise ModelError(
+            f"{folder} holds adapter_config.json: adapters beside the weights. Merge them into the weights first "
+            "(peft: PeftModel.merge_and_unload), or take the file away if the base model is meant"
+        )
+    weight_files(folder)
+    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        config = AutoConfig.from_pretrained(folder, **safe)
+        model, report = kind.from_pretrained(
+            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"cannot load the reward's model in {folder} as a classifier: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(
+            f"{folder} is no such classifier: {len(missing)} tensors are missing, first {missing[0]}. A language model "
+            "without a trained head has none that could score; give a reward model"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"cannot load the tokenizer in {folder}: {error}") from error
+    return model, tokenizer
+
+
+def _label(wanted: str | None, config: Any, folder: Path) -> int:
+    names = {int(place): str(name) for place, name in config.id2label.items()}
+    told = ", ".join(f"{place} {name}" for place, name in sorted(names.items()))
+    if wanted is None:
+        if len(names) == 1:
+            return next(iter(names))
+        raise ConfigError(f"the model in {folder} has {len(names)} labels ({told}): say by `label` which one counts")
+    for place, name in names.items():
+        if wanted in (name, str(place)):
+            return place
+    raise ConfigError(f"the model in {folder} has no label {wanted!r}; it has {told}")
+
+
+def _special(tokenizer: Any) -> re.Pattern[str] | None:
+    """Finds special tokens that are spelled out; None where there is none of two characters or more."""
+    words = {str(token.content) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    words |= {str(word) for word in tokenizer.all_special_tokens}
+    long = sorted((word for word in words if len(word) > 1), key=len, reverse=True)
+    return re.compile("|".join(re.escape(word) for word in long)) if long else None
+
+
+def _transformed(logits: Any, transform: Transform) -> Any:
+    if transform == "sigmoid":
+        return logits.sigmoid()
+    return logits.softmax(-1) if transform == "softmax" else logits

@@ -1,0 +1,167 @@
+"""Boxes that are held open to answer many requests, several side by side, each killed at its deadline and replaced.
+
+For kinds whose place is sandbox and which score with code that a person wrote: `python`, `reasoning_gym`. Loading such
+code takes longer than most samples, so a box stays open from one request to the next. It must not be used for code that
+a model wrote: what one completion does would meet the next one.
+
+A kind gives the source text of a program that runs inside and defines two functions:
+
+    load(hello: dict) -> None        once per box; what it raises keeps the run from starting
+    answer(request: dict) -> dict    for each request; gives JSON values
+
+Inside there is also `Trouble(kind, told)` to raise: an error whose class (`value`, `sample`, `verifier` …) the program
+knows itself. Anything else that is raised is an error of class `verifier`, MemoryError of class `memory`. Outside:
+
+    sessions = Sessions(program, hello={…}, packages=("numpy",), files=("verifier.py",), memory_mb=512, workers=4,
+                        call_seconds=30.0)
+    sessions.open()                              # one box, loaded; RewardError with the traceback where it fails
+    answers = sessions.ask(requests, check)      # one Answer each, in order; never raises for a request
+    sessions.facts()                             # for the manifest: packages, level of the sandbox, limits
+    sessions.close()
+
+`Answer.score(found)` makes a ComponentScore of it: `found(reply)` is called where there is a reply. `shared_sandbox()`
+is the one sandbox of this process; whoever needs boxes of another form takes it from there.
+"""
+
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack, suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pydantic import JsonValue
+
+from grpo_core.errors import ConfigError, RewardError, SandboxError
+from grpo_core.rewards.python.session_slot import OUTPUT_BYTES, TICK, Answer, Slot, Terms, below
+from grpo_core.runtime.watchdog import doing
+from grpo_core.sandbox import Limits, Sandbox, find_sandbox
+
+
+@cache
+def shared_sandbox() -> Sandbox:
+    """The sandbox of this process, found and tested once. Raises SandboxError with the fix where there is none."""
+    return find_sandbox()
+
+
+class Sessions:
+    """At most `workers` boxes of one program. One caller at a time."""
+
+    def __init__(
+        self,
+        program: str,
+        *,
+        hello: Mapping[str, JsonValue],
+        packages: Sequence[str] = (),
+        files: Sequence[str] = (),
+        memory_mb: int = 512,
+        workers: int = 4,
+        call_seconds: float = 30.0,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        """`files`: names of compiled sources whose lines may stand in a traceback. Raises ConfigError for a package
+        that is not installed, SandboxError where there is no sandbox."""
+        self._packages = {name: _installed(name) for name in packages}
+        first = {"program": program, "hello": dict(hello), "files": list(files)}
+        limits = Limits(
+            wall_seconds=math.inf,
+            cpu_seconds=10**9,  # counted over the whole life of a box; each call has its deadline
+            memory_bytes=memory_mb * 2**20,
+            output_bytes=OUTPUT_BYTES,
+        )
+        self._terms = Terms(
+            sandbox or shared_sandbox(),
+            limits,
+            tuple(packages),
+            json.dumps(first).encode(),
+            call_seconds,
+            threading.Event(),
+        )
+        self._workers = workers
+        self._slots: list[Slot] = []
+
+    def open(self) -> None:
+        """Load the program in a first box. Raises RewardError where it cannot be loaded, SandboxError where no box can
+        be had. Whatever ends it, also a wish to stop, leaves no box behind."""
+        with ExitStack() as unless_loaded:
+            unless_loaded.callback(self.close)
+            answer = self._slot(0).loaded()
+            if answer is None:
+                unless_loaded.pop_all()
+                return
+        if answer.error_class == "infra":
+            raise SandboxError(f"the verifier's box: {answer.error}")
+        raise RewardError(f"the verifier cannot be loaded: {answer.error}{below(answer.traceback)}")
+
+    def ask(self, requests: Sequence[Mapping[str, Any]], check: Callable[[], None]) -> list[Answer]:
+        """One answer each, in order. What `check` raises ends the work under way and is raised on."""
+        if not requests:
+            return []
+        messages = [json.dumps(request).encode() for request in requests]
+        waiting = deque(range(len(messages)))
+        answers: dict[int, Answer] = {}
+        self._terms.stop.clear()
+
+        def work(slot: Slot) -> None:
+            while not self._terms.stop.is_set():
+                try:
+                    place = waiting.popleft()
+                except IndexError:
+                    return
+                answers[place] = slot.ask(messages[place])
+
+        count = min(self._workers, len(messages))
+        with ThreadPoolExecutor(count, thread_name_prefix="session") as threads:
+            works = [threads.submit(work, self._slot(number)) for number in range(count)]
+            try:
+                _while_waiting(
+                    works, check, lambda: doing("reward", f"{len(answers)} of {len(messages)} samples scored")
+                )
+            finally:
+                self._terms.stop.set()  # those that are not done end within a tick
+        return [answers[place] for place in range(len(messages))]
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says: versions, level, limits."""
+        return {
+            "packages": dict(self._packages),
+            "sandbox": self._terms.sandbox.report.words,
+            "memory_mb": self._terms.limits.memory_bytes // 2**20,
+            "call_seconds": self._terms.call_seconds,
+            "workers": self._workers,
+        }
+
+    def close(self) -> None:
+        """End all boxes; may be called twice."""
+        self._terms.stop.set()
+        for slot in self._slots:
+            slot.close()
+
+    def _slot(self, number: int) -> Slot:
+        while len(self._slots) <= number:
+            self._slots.append(Slot(self._terms))
+        return self._slots[number]
+
+
+def _while_waiting(works: Sequence[Future[None]], check: Callable[[], None], tell: Callable[[], None]) -> None:
+    pending = set(works)
+    while pending:
+        check()
+        tell()
+        done, pending = wait_for(pending, timeout=TICK)
+        for work in done:
+            work.result()
+
+
+def _installed(package: str) -> str:
+    with suppress(PackageNotFoundError):
+        return version(package)
+    raise ConfigError(
+        f"the verifier asks for the package {package}, which is not installed on this machine: "
+        f"pip install {package}, or take it out of the verifier's packages"
+    )

@@ -1,0 +1,211 @@
+"""Processes that score with rules which a text can make slow, each killed at its deadline and then replaced.
+
+For kinds whose place is aside. A process is a fresh interpreter with `rewards.subprocess_worker`, never a fork: the
+trainer has threads and a device. It is started when first needed and kept, because loading a library takes longer than
+most samples. One caller at a time.
+"""
+
+import json
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import IO, Any, cast
+
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.rubric import RubricPart
+from grpo_core.rewards.scoring import failed
+from grpo_core.runtime.watchdog import doing
+
+PROGRAM = ("-P", "-m", "grpo_core.rewards.subprocess_worker")
+START_SECONDS = 120.0
+"""Longest that loading a rule's libraries may take, on a machine that is busy."""
+LENGTH = struct.Struct(">I")
+"""Of a frame, before it."""
+_TICK = 0.1
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Variables that the processes are given. Of keys and tokens they have no need."""
+
+
+class Pool:
+    """At most `workers` processes, all for the same kinds."""
+
+    def __init__(
+        self, kinds: Sequence[str], *, workers: int, deadline: float, program: Sequence[str] = PROGRAM
+    ) -> None:
+        self._words = [sys.executable, *program, json.dumps(sorted(set(kinds)))]
+        self._workers = workers
+        self._deadline = deadline
+        self._children: list[_Child] = []
+
+    def score(self, part: RubricPart, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+        """The part's word on each, in order. What `check` raises ends the work under way and is raised on."""
+        told: dict[int, ComponentScore] = {}
+        waiting = deque(range(len(samples)))
+        try:
+            while len(told) < len(samples):
+                check()
+                doing(f"reward {part.component.name}", f"{len(told)} of {len(samples)} samples scored")
+                self._hand_out(part, samples, waiting)
+                self._listen(part, samples, told)
+        finally:
+            for child in [one for one in self._children if one.place is not None]:
+                self._end(child)
+        return [told[place] for place in range(len(samples))]
+
+    def close(self) -> None:
+        for child in list(self._children):
+            self._end(child)
+
+    def processes(self) -> list[int]:
+        """Ids of those that live."""
+        return [child.process.pid for child in self._children]
+
+    # ------------------------------------------------------------------ one round
+
+    def _hand_out(self, part: RubricPart, samples: Sequence[Unscored], waiting: deque[int]) -> None:
+        """A sample for every process that is free, and for as many new processes as there may be."""
+        free = [child for child in self._children if child.place is None]
+        while waiting and (free or len(self._children) < self._workers):
+            child = free.pop() if free else self._start()
+            child.take(waiting.popleft())
+            if child.ready:
+                child.ask(part, samples, self._deadline)
+
+    def _listen(self, part: RubricPart, samples: Sequence[Unscored], told: dict[int, ComponentScore]) -> None:
+        """Wait for the next words, or the next deadline, or a moment."""
+        busy = [child for child in self._children if child.place is not None]
+        with selectors.DefaultSelector() as selector:
+            for child in busy:
+                selector.register(child.replies, selectors.EVENT_READ, child)
+            wait = min(child.until for child in busy) - time.monotonic()
+            heard = {cast("_Child", key.data) for key, _ in selector.select(max(0.0, min(wait, _TICK)))}
+        for child in busy:
+            place = cast("int", child.place)
+            reply = child.hear() if child in heard else None
+            if reply is not None and not child.ready:
+                child.ready = True
+                child.ask(part, samples, self._deadline)
+            elif reply is not None:
+                told[place] = ComponentScore.model_validate(reply).model_copy(update={"seconds": child.seconds()})
+                child.place = None
+            elif child.ended:
+                self._end(child)
+                told[place] = _died(child)
+            elif time.monotonic() >= child.until:
+                self._end(child)
+                told[place] = _late(child, self._deadline)
+
+    def _start(self) -> "_Child":
+        child = _Child(self._words)
+        self._children.append(child)
+        return child
+
+    def _end(self, child: "_Child") -> None:
+        self._children.remove(child)
+        child.kill()
+
+
+@dataclass(eq=False)
+class _Child:
+    """One process, and the sample that it has at present."""
+
+    words: Sequence[str]
+
+    def __post_init__(self) -> None:
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        self.process = subprocess.Popen(
+            self.words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self.replies = cast("IO[bytes]", self.process.stdout)
+        os.set_blocking(self.replies.fileno(), False)
+        self.ready = False
+        self.ended = False
+        self.place: int | None = None
+        self.began = time.monotonic()
+        self.until = self.began + START_SECONDS
+        self._held = bytearray()
+
+    def take(self, place: int) -> None:
+        self.place = place
+
+    def ask(self, part: RubricPart, samples: Sequence[Unscored], deadline: float) -> None:
+        sample = samples[cast("int", self.place)]
+        request = {
+            "kind": part.component.kind,
+            "params": part.component.params,
+            "problem": asdict(sample.problem),
+            "completion": sample.completion,
+            "tokens": sample.tokens,
+            "alarm": 2 * deadline + 10,
+        }
+        body = json.dumps(request).encode()
+        self.began = time.monotonic()
+        self.until = self.began + deadline
+        try:
+            self.process.stdin.write(LENGTH.pack(len(body)) + body)  # type: ignore[union-attr]
+            self.process.stdin.flush()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            self.ended = True
+
+    def hear(self) -> Any:
+        """A whole reply; None while it is not all there, or when the process ended."""
+        while True:
+            try:
+                more = os.read(self.replies.fileno(), 65536)
+            except BlockingIOError:
+                break
+            if not more:
+                self.ended = True
+                break
+            self._held += more
+        if len(self._held) < LENGTH.size:
+            return None
+        (length,) = LENGTH.unpack(self._held[: LENGTH.size])
+        if len(self._held) < LENGTH.size + length:
+            return None
+        body = bytes(self._held[LENGTH.size : LENGTH.size + length])
+        del self._held[: LENGTH.size + length]
+        return json.loads(body)
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(BrokenPipeError):  # it may hold a request that nobody reads any more
+                pipe.close()  # type: ignore[union-attr]
+
+
+def _died(child: _Child) -> ComponentScore:
+    """A process that ended without our doing. That somebody killed it, or that it could not begin, says nothing of the
+    sample; that it crashed does."""
+    status = child.process.returncode
+    seconds = child.seconds()
+    if not child.ready:
+        told = f"the process that scores ended with status {status} before it was ready; what it said is in the log"
+        return failed("infra", told, seconds=seconds)
+    if status == -signal.SIGKILL:
+        return failed("infra", "the process that scores was killed, perhaps for want of memory", seconds=seconds)
+    name = signal.Signals(-status).name if status < 0 else f"status {status}"
+    return failed("verifier", f"the process that scores ended by itself ({name})", seconds=seconds)
+
+
+def _late(child: _Child, deadline: float) -> ComponentScore:
+    if not child.ready:
+        told = f"the process that scores was not ready within {START_SECONDS:g} s"
+        return failed("infra", told, seconds=child.seconds())
+    return failed("timeout", f"Timeout: took over {deadline:g} s and was killed", seconds=child.seconds())

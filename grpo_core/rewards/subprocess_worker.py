@@ -1,0 +1,71 @@
+"""The program of a process that scores with rules which a text can make slow, one sample after the other.
+
+`subprocess_pool.py` starts it, asks it and kills it. Frames on its standard input and output: four bytes of length,
+then JSON. The first reply says that it is ready. It runs rules of ours alone, never code of a person or a model.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+from functools import cache
+from importlib import import_module
+from typing import Any, BinaryIO
+
+from grpo_core.data.problem import Problem
+from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.registry import KINDS
+from grpo_core.rewards.scoring import ruled
+from grpo_core.rewards.subprocess_pool import LENGTH
+
+MEMORY_BYTES = 2 * 2**30
+"""Address space of one such process."""
+
+
+def main() -> None:
+    """Score until the input ends."""
+    told = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not stand between replies
+    for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; this process ends with its parent
+        signal.signal(number, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind in json.loads(sys.argv[1]):
+        prepare(KINDS[kind])
+    _tell(told, {"ready": True})
+    while (asked := _heard(sys.stdin.buffer)) is not None:
+        # A parent that was killed kills nobody: then the kernel does, whatever this process is busy with.
+        signal.setitimer(signal.ITIMER_REAL, asked["alarm"])
+        kind = KINDS[asked["kind"]]
+        sample = Unscored(Problem(**asked["problem"]), asked["completion"], asked["tokens"])
+        score = ruled(kind, _params(asked["kind"], json.dumps(asked["params"], sort_keys=True)), sample)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _tell(told, score.model_dump(mode="json"))
+
+
+def prepare(kind: Kind) -> None:
+    """Load what the kind needs before the first deadline runs: its module's `prepare()`, where it has one."""
+    module = import_module(kind.module)
+    getattr(module, "prepare", lambda: None)()
+
+
+@cache
+def _params(kind: str, given: str) -> Params:
+    return KINDS[kind].params.model_validate(json.loads(given))  # type: ignore[index]
+
+
+def _heard(stream: BinaryIO) -> Any:
+    """The next request; None at the end of the input."""
+    head = stream.read(LENGTH.size)
+    return json.loads(stream.read(*LENGTH.unpack(head))) if len(head) == LENGTH.size else None
+
+
+def _tell(stream: BinaryIO, reply: dict[str, Any]) -> None:
+    body = json.dumps(reply).encode()
+    stream.write(LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main()

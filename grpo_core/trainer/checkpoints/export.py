@@ -1,0 +1,50 @@
+"""Makes a plain model folder of a checkpoint that a run can go on from: for evaluating or serving a step on the way.
+
+A state holds trained weights only, so the base model gives the rest: its shape, its tokenizer, and with adapters its
+weights. It must be the very model that the run started from.
+"""
+
+from pathlib import Path
+
+import torch
+
+from grpo_core.config.run import RunConfig
+from grpo_core.errors import CheckpointError, ModelError
+from grpo_core.files.checkpoint import verify_checkpoint
+from grpo_core.model.load import ModelSource, find_model
+from grpo_core.model.lora import load_policy
+from grpo_core.trainer.checkpoints.state import read_state
+from grpo_core.trainer.checkpoints.write import load_parts, save_weights
+from grpo_core.trainer.manifest import model_inputs
+from grpo_core.training.trained import fit
+
+
+@torch.no_grad()
+def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
+    """Write `out`. `model`: folder of the base model where it does not lie where the run found it. Raises
+    CheckpointError, ModelError, DiskFullError."""
+    if out.exists():
+        raise CheckpointError(f"{out} is there already; give --out a folder that is to be made")
+    if verify_checkpoint(checkpoint).final:
+        raise CheckpointError(f"{checkpoint} is a model folder already: nothing is to be made of it")
+    state = read_state(checkpoint)
+    config = RunConfig.from_whole(state.config, source=f"the config in {checkpoint}")
+    if model is not None:
+        source = ModelSource(model.resolve(), config.model.path)
+    else:
+        try:
+            source = find_model(config.model, base=Path(state.base))
+        except ModelError as error:
+            raise ModelError(f"{error} Or name the base model's folder with --model") from None
+    for what, digest in model_inputs(source.folder).items():
+        if what in state.inputs and state.inputs[what] != digest:  # an earlier version wrote fewer down
+            raise ModelError(
+                f"{source.folder}: {what} are not those that the run started from; name the right folder with --model"
+            )
+    policy = load_policy(source, config.model, device=torch.device("cpu"), seed=config.seed)
+    exact = load_parts(checkpoint)["policy"]
+    trained = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    fit(exact, {name: weight.shape for name, weight in trained.items()})
+    for name, weight in trained.items():
+        weight.copy_(exact[name])
+    save_weights(out, policy, step=state.step, run_folder=out.parent)

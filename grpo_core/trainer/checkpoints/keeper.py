@@ -1,0 +1,234 @@
+"""Decides when a checkpoint is cut and which ones stay, and gathers what goes into one.
+
+Checkpoints are cut only between steps. While a step is under way its beginning is remembered, so that a wish to stop
+can still be met with a checkpoint of the last whole step, as long as the step's update has moved no weight.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.files.checkpoint import PINNED, pruning, remove_folder, step_folder, step_folders
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records.types import CheckpointRemoved, Manifest
+from grpo_core.runtime.clock import timed
+from grpo_core.runtime.fault_injection import fault
+from grpo_core.runtime.progress import Progress
+from grpo_core.runtime.watchdog import waiting
+from grpo_core.trainer.checkpoints import random_state
+from grpo_core.trainer.checkpoints.state import Best, RandomState, RunState, best_beside
+from grpo_core.trainer.checkpoints.write import save_state
+from grpo_core.trainer.manifest import inputs_of
+from grpo_core.trainer.metrics import Counts
+from grpo_core.trainer.sampled import Position
+from grpo_core.trainer.sampling import Drawer
+from grpo_core.training.base import Training
+
+BEST_OVER = 10
+"""Steps whose mean reward decides which checkpoint is the best."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What sampling the next step would change."""
+
+    step: int
+    seq: int
+    position: Position
+    random: RandomState
+
+
+class Keeper:
+    """Cuts and keeps the checkpoints of one run. With several ranks, every rank has one and calls it alike."""
+
+    newest: int | None = None
+    """Step of the newest checkpoint; None before the first."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run_dir: RunDir | None,
+        *,
+        training: Training,
+        drawer: Drawer,
+        counts: Counts,
+        ranks: Ranks,
+        device: torch.device,
+        manifest: Manifest,
+        base: Path,
+        progress: Progress,
+    ) -> None:
+        """`run_dir` is None on every rank but the first. `counts` is the trainer's own. `base`: folder that the
+        config's relative paths start from."""
+        self._config = config
+        self._run_dir = run_dir
+        self._training = training
+        self._drawer = drawer
+        self._counts = counts
+        self._ranks = ranks
+        self._device = device
+        self._manifest = manifest
+        self._base = base
+        self._progress = progress
+        self._recent: tuple[float, ...] = ()
+        self._best: Best | None = None
+        self._mark: _Mark | None = None
+        self._cost: float | None = None
+        """Seconds that writing the last one took; None while none of this process holds a whole step."""
+        self._written_at = 0.0
+
+    def begin(self) -> None:
+        """A run that starts from nothing: the checkpoint before its first step."""
+        self._remember(0)
+        self._cut()
+        self._cost = None  # without an optimiser it says little of the next
+
+    def restore(self, state: RunState) -> None:
+        """A run that goes on: take over what `state` says of draws, random numbers and the best checkpoint."""
+        self._drawer.restore(state.draw)
+        if self._ranks.rank < len(state.random):
+            random_state.give(state.random[self._ranks.rank], self._device)
+        self._recent = state.recent
+        self._best = best_beside(state, self._run_dir.checkpoints) if self._run_dir is not None else state.best
+        self.newest = state.step
+        self._remember(state.step)
+
+    def after(self, step: int, reward: float | None) -> None:
+        """A step is whole and recorded, with this mean reward. Raises DiskFullError, CheckpointError."""
+        if reward is not None:
+            self._recent = (*self._recent, reward)[-BEST_OVER:]
+        self._remember(step)
+        # The clock's word is one rank's, so that all do the same.
+        if self._ranks.any(self._ranks.main and self._due(step)):
+            self._cut()
+
+    def before_leaving(self) -> None:
+        """The run is asked to stop: keep the last whole step if no checkpoint does and its state still stands."""
+        mark = self._mark
+        if mark is not None and self.newest != mark.step and self._training.changed_in <= mark.step:
+            self._cut()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last whole step is in no checkpoint."""
+        return self._mark is not None and self.newest != self._mark.step
+
+    # ------------------------------------------------------------------ when
+
+    def _due(self, step: int) -> bool:
+        checkpoints = self._config.checkpoints
+        if step == self._config.optim.steps or (self._cost is None and checkpoints.every is None):
+            return True
+        if checkpoints.every is not None:
+            return step % checkpoints.every == 0
+        assert self._cost is not None
+        return self._cost <= checkpoints.cost * (time.monotonic() - self._written_at)
+
+    # ------------------------------------------------------------------ cutting one
+
+    def _remember(self, step: int) -> None:
+        self._mark = _Mark(
+            step,
+            self._run_dir.seq if self._run_dir is not None else 0,
+            self._drawer.position(),
+            random_state.take(self._device),
+        )
+
+    def _cut(self) -> None:
+        with timed("checkpoint"), waiting("writing a checkpoint"):
+            self._cut_one()
+
+    def _cut_one(self) -> None:
+        mark = self._mark
+        assert mark is not None
+        everyone = self._ranks.gather(mark.random.model_dump(mode="json"))
+        best = self._is_best(mark.step)
+        if best is not None:
+            self._best = best
+        parts = self._training.state()
+        self._ranks.together(lambda: self._write(mark, everyone, parts, best=best is not None))
+        self.newest = mark.step
+
+    def _write(
+        self, mark: _Mark, everyone: list[dict[str, object]], parts: Mapping[str, Mapping[str, Tensor]], *, best: bool
+    ) -> None:
+        """On the first rank: write the checkpoint, record it, remove what it makes needless."""
+        if self._run_dir is None:
+            return
+        state = RunState(
+            step=mark.step,
+            seq=mark.seq,
+            config=self._config.to_dict(),
+            config_digest=self._manifest.config_digest,
+            inputs=inputs_of(self._manifest),
+            base=str(self._base),
+            kl_coef=self._training.kl_coef,
+            draw=self._drawer.told(mark.position),
+            totals=dict(self._counts.totals.sums),
+            informative=self._counts.informative,
+            seconds=self._counts.seconds(),
+            recent=self._recent,
+            best=self._best,
+            random=tuple(RandomState.model_validate(one) for one in everyone),
+            threads=self._manifest.platform["threads"],
+            device=self._manifest.platform["device"],
+            packages=self._manifest.packages,
+            code=self._manifest.code,
+        )
+        folder = self._run_dir.checkpoint_folder(step_folder(mark.step))
+        saved = save_state(folder, parts, state, run_folder=self._run_dir.path, best=best)
+        self._cost, self._written_at = saved.seconds, time.monotonic()
+        self._run_dir.append(saved)
+        self._run_dir.commit()
+        fault("checkpoint:recorded")
+        self._prune(self._run_dir)
+
+    def _is_best(self, step: int) -> Best | None:
+        """The new best, if this is one. Before ten steps there is too little to tell by."""
+        if not self._config.checkpoints.best or len(self._recent) < BEST_OVER:
+            return None
+        mean = sum(self._recent) / BEST_OVER
+        return Best(step=step, reward=mean) if self._best is None or mean > self._best.reward else None
+
+    # ------------------------------------------------------------------ which stay
+
+    def _prune(self, run_dir: RunDir) -> None:
+        """Remove all but the newest, the best and those pinned."""
+        with pruning(run_dir.checkpoints) as may:
+            if may:  # else the worker is just writing which must stay, and the next time does
+                self._remove(run_dir)
+        run_dir.commit()
+        fault("prune:recorded")
+
+    def _remove(self, run_dir: RunDir) -> None:
+        try:
+            pinned = read_pinned(run_dir.checkpoints)
+        except ValueError as error:
+            self._progress.line(f"no checkpoint was removed: {error}")
+            return
+        folders = step_folders(run_dir.checkpoints)
+        stay = {*list(folders)[-self._config.checkpoints.keep :], *pinned}
+        if self._best is not None:
+            stay.add(self._best.step)
+        for step, folder in folders.items():
+            if step not in stay:
+                remove_folder(folder)
+                run_dir.append(CheckpointRemoved(step=step, path=folder.relative_to(run_dir.path).as_posix()))
+
+
+def read_pinned(checkpoints: Path) -> set[int]:
+    """Steps whose checkpoints must stay. Raises ValueError when the file is no list of them."""
+    path = checkpoints / PINNED
+    if not path.exists():
+        return set()
+    steps = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
+        raise ValueError(f"{path} is not a list of steps")
+    return set(steps)

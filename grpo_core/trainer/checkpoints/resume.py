@@ -1,0 +1,218 @@
+"""Chooses the checkpoint to go on from, before anything heavy is loaded, and says what differs from when it was
+written. A run directory stays as it is until `take_back`. Loads no torch.
+
+The newest whole one is taken; those passed over are named with the reason. There is no way from here to a start from
+nothing: without a whole checkpoint the answer is an error that says what to do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grpo_core.config.run import RunConfig
+from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, FieldProblem, RunDirError
+from grpo_core.files.checkpoint import step_folders, sweep, verify_checkpoint
+from grpo_core.files.rewind import kept_bytes, rewind
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records.types import CheckpointManifest, CheckpointRemoved, Manifest, Resumed, SkippedCheckpoint
+from grpo_core.trainer.checkpoints.state import RunState, best_beside, read_state
+
+FREE = ("name", "optim.steps", "engine.", "checkpoints.", "traces.")
+"""Fields that may differ when a run goes on: none changes what was trained so far. `eval.margin` must not be moved once
+results may have been seen."""
+
+ROUNDING = (
+    *("rollout", "rollout_batch", "rollout_tokens", "one_step_off"),
+    *("training", "micro_batch_tokens", "layout", "skip_zero_advantage", "torch_compile", "autocast"),
+)
+"""Fields of engine that decide what computes, in which format, and what is added up together: how numbers are rounded.
+Of gradient_checkpointing nothing is rounded otherwise."""
+
+_CODE = {
+    "version": "Cohort's version",
+    "git_commit": "Cohort's commit",
+    "dirty_sha256": "Cohort's uncommitted changes (SHA-256)",
+}
+"""How the fields of a manifest's code are told."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The checkpoint that a run goes on from."""
+
+    folder: Path
+    manifest: CheckpointManifest
+    state: RunState
+    skipped: tuple[SkippedCheckpoint, ...]
+    own: bool
+    """Whether it lies in the run directory that is written on."""
+    gone: tuple[CheckpointRemoved, ...] = ()
+    """Of the run directory's own: removed after what it is taken back to, and so to be told again."""
+
+    def record(self) -> Resumed:
+        best = best_beside(self.state, self.folder.parent) if self.own else self.state.best
+        return Resumed(
+            step=self.manifest.step,
+            checkpoint=self.manifest.path,
+            best=best.step if best is not None else None,
+            skipped=self.skipped,
+        )
+
+
+def choose_from(folders: Sequence[Path], config: RunConfig) -> Chosen:
+    """The first whole checkpoint among `folders`, which come newest first. Raises CheckpointMissing when none is,
+    ConfigError when the config is not the one that it was written under."""
+    return _first_whole(folders, config, own=False)
+
+
+def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
+    """The newest whole checkpoint of the run directory. Raises CheckpointMissing, ConfigError, RunDirError when the run
+    is finished or its records cannot be taken back to the checkpoint."""
+    folders = list(step_folders(run_dir.checkpoints).values())[::-1]
+    if not folders:
+        raise CheckpointMissing(_none_yet(run_dir))
+    chosen = _first_whole(folders, config, own=True)
+    if run_dir.finished() and config.optim.steps == chosen.manifest.step:
+        raise RunDirError(
+            f"{run_dir.path} holds a run that finished its {config.optim.steps} steps; to extend it, give a larger "
+            "optim.steps"
+        )
+    kept_bytes(run_dir.path, chosen.state.seq)
+    return chosen
+
+
+def take_back(run_dir: RunDir, chosen: Chosen) -> Chosen:
+    """Take the run directory back to its own checkpoint: what was recorded after it moves to superseded/. To be called
+    once everything else that could refuse the run has agreed. Raises DiskFullError, RunDirError."""
+    sweep(run_dir.checkpoints)
+    rewind(run_dir.path, seq=chosen.state.seq, step=chosen.manifest.step)
+    run_dir.go_on_after(chosen.state.seq)
+    return replace(chosen, gone=_gone(run_dir))
+
+
+def _none_yet(run_dir: RunDir) -> str:
+    told = f"{run_dir.path} has no checkpoint to go on from: the run ended before its first one"
+    for event in run_dir.events():
+        if isinstance(event, Resumed):
+            return (
+                f"{told} here. It had gone on from {event.checkpoint} of another run directory, after step "
+                f"{event.step}. Go on from that one again: leave --resume out, and give another --out and "
+                "--resume-from with its path"
+            )
+    return f"{told}. Start it anew: leave --resume out and give another --out"
+
+
+def _gone(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
+    """Checkpoints that the events speak of and that are not there any more."""
+    told: dict[str, int] = {}
+    for event in run_dir.events():
+        if isinstance(event, CheckpointManifest):
+            told[event.path] = event.step
+        elif isinstance(event, CheckpointRemoved):
+            told.pop(event.path, None)
+    return tuple(
+        CheckpointRemoved(step=step, path=path) for path, step in told.items() if not (run_dir.path / path).is_dir()
+    )
+
+
+def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Chosen:
+    skipped: list[SkippedCheckpoint] = []
+    for folder in folders:
+        shown = "/".join(folder.parts[-2:] if own else folder.parts[-3:])
+        try:
+            manifest = verify_checkpoint(folder)
+            if manifest.final:
+                raise CheckpointError(
+                    f"{folder} holds plain weights, which a run cannot go on from; give a step-… folder beside it"
+                )
+            state = read_state(folder)
+        except CheckpointError as error:
+            skipped.append(SkippedCheckpoint(path=shown, reason=str(error)))
+            continue
+        check_config(config, state, shown)
+        return Chosen(folder, manifest, state, tuple(skipped), own)
+    told = "; ".join(one.reason for one in skipped)
+    raise CheckpointMissing(f"there is no checkpoint to go on from: {told}. Give another one, or start the run anew")
+
+
+def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> None:
+    """Raise CheckpointError when model or problems are not those that the checkpoint in `folder` was made with. `now`:
+    as `grpo_core.trainer.manifest.inputs_of` gives it; what an earlier version did not write down is not compared."""
+    for what, digest in now.items():
+        if what in state.inputs and state.inputs[what] != digest:
+            raise CheckpointError(
+                f"{what} changed since {folder} was written, so the run cannot go on from it. Put the file back as it "
+                "was, or start a new run"
+            )
+
+
+def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> list[str]:
+    """What decides the last bits of numbers and is not as it was when the checkpoint was written: one sentence each."""
+    engine_then, engine = _config_of(state)["engine"], config.to_dict()["engine"]
+    pairs: list[tuple[str, Any, Any]] = [
+        ("ranks", len(state.random), manifest.platform["ranks"]),
+        ("CPU threads", state.threads, manifest.platform["threads"]),
+        ("device", state.device, manifest.platform["device"]),
+        *((f"engine.{name}", engine_then.get(name), engine[name]) for name in ROUNDING),
+        ("engine.deepspeed.zero_stage", *_stages(engine_then, engine)),
+        *((name, version, manifest.packages.get(name)) for name, version in state.packages.items()),
+        *((told, state.code[name], manifest.code[name]) for name, told in _CODE.items() if name in state.code),
+    ]
+    told = [
+        f"the checkpoint was written with {what} {before}; it goes on with {now}: not bit by bit"
+        for what, before, now in pairs
+        if before != now
+    ]
+    if config.engine.torch_compile:
+        told.append("with engine.torch_compile, what is compiled may hang on the sizes that come first: not bit by bit")
+    return told
+
+
+def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
+    """Which part of DeepSpeed's ranks holds what, before and now; the same where either was trained without it."""
+    if not then.get("training") == now["training"] == "deepspeed":
+        return None, None
+    return then["deepspeed"]["zero_stage"], now["deepspeed"]["zero_stage"]
+
+
+def check_config(config: RunConfig, state: RunState, shown: str) -> None:
+    """Raise ConfigError listing every field that must be as it was and is not."""
+    before, now = _flat(_config_of(state)), _flat(config.to_dict())
+    problems = [
+        FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}", "changed")
+        for path in sorted(before.keys() | now.keys())
+        if before.get(path) != now.get(path) and not path.startswith(FREE)
+    ]
+    if config.optim.steps < state.step:
+        message = f"is {config.optim.steps}; the checkpoint has {state.step}"
+        problems.append(FieldProblem("optim.steps", message, "fewer_steps_than_checkpoint"))
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise ConfigError(
+            f"the run cannot go on from {shown} with this config, because these fields were others:\n{listed}\n"
+            "Set them back, or start a new run",
+            tuple(problems),
+        )
+
+
+def _config_of(state: RunState) -> dict[str, Any]:
+    """The checkpoint's config in the fields of today: one that it was written before has its default, which changes
+    nothing. As it was stored where today's version refuses it, so that the difference is listed."""
+    try:
+        return RunConfig.from_whole(state.config).to_dict()
+    except ConfigError:
+        return state.config
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{dotted path: value}; lists are compared whole."""
+    found: dict[str, Any] = {}
+    for name, one in value.items():
+        path = f"{prefix}{name}"
+        found |= _flat(one, f"{path}.") if isinstance(one, dict) else {path: one}
+    return found
+
+
+def _shown(fields: dict[str, Any], path: str) -> str:
+    return repr(fields[path]) if path in fields else "not there"

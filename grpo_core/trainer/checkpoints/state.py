@@ -1,0 +1,151 @@
+"""What a checkpoint holds beside its tensors: one JSON file, state.json, with a type. Loads no torch.
+
+Together they are everything that the next step depends on. What can be worked out from config and step is not in it:
+the learning rate, and every random stream of sampling, which begins anew at each step from (seed, step, place).
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from grpo_core.errors import CheckpointError
+from grpo_core.files.checkpoint import STATE, step_folder
+from grpo_core.records.types import Body, ComponentScore, Discard, FinishReason
+
+
+class HeldCompletion(Body):
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: FinishReason
+    entropy: float | None
+    text: str
+    reward: float | None
+    components: dict[str, ComponentScore]
+
+
+class HeldGroup(Body):
+    """A group that was sampled and scored but not trained on yet (dynamic sampling's surplus, engine.one_step_off)."""
+
+    place: int
+    """Of its problem, among the training problems."""
+    sampled_at: int
+    completions: tuple[HeldCompletion, ...]
+
+
+class HeldDiscard(Body):
+    group: int
+    """Its place among the draw's groups."""
+    reason: Discard
+
+
+class HeldDraw(Body):
+    """A whole step's groups that were drawn while the policy learned from the step before (engine.one_step_off)."""
+
+    groups: tuple[HeldGroup, ...]
+    """The older ones that the step takes over (dynamic sampling's surplus), then all that were sampled for it."""
+    older: int
+    kept: tuple[int, ...]
+    """Places among `groups` of those to train on, in their order."""
+    discarded: tuple[HeldDiscard, ...]
+    batches: int
+    surplus: int
+    seconds: dict[str, float]
+    """Wall time that drawing took, by part."""
+
+
+class DrawState(Body):
+    """Where the order of problems stands, and what is left over."""
+
+    drawn: int
+    """Problems drawn since the run began; each epoch has an order of its own, by seed."""
+    surplus: tuple[HeldGroup, ...] = ()
+    ahead: HeldDraw | None = None
+    """The next step's groups, where they are drawn already."""
+
+
+class RandomState(Body):
+    """The global generators of one rank. Training draws from streams of its own; these are for what libraries draw."""
+
+    python: list[int]
+    """Mersenne twister: 624 words and the place in them."""
+    python_gauss: float | None
+    numpy: list[int]
+    """The same, of numpy's global generator."""
+    numpy_gauss: float | None
+    torch: str
+    """Base64 of the CPU generator's state."""
+    device: str | None
+    """Base64 of the GPU generator's state; null on a CPU."""
+
+
+class Best(Body):
+    """The best checkpoint so far."""
+
+    step: int
+    reward: float
+    """Mean over the ten steps before it."""
+
+
+class RunState(Body):
+    """state.json. A field added from now on has a default, so that checkpoints written before it still load."""
+
+    format: Literal[1] = 1
+    step: int = Field(ge=0)
+    """Steps whole in the checkpoint; the learning rate's place too."""
+    inner_iteration: Literal[0] = 0
+    """Updates of the next step that were done already: none ever, for checkpoints are cut only between steps. Inside a
+    step the old log-probabilities and the gradient are half done, and repeating it gives the same."""
+    seq: int
+    """Newest record of the run directory that belongs to these steps."""
+    config: dict[str, Any]
+    config_digest: str
+    inputs: dict[str, str | None]
+    """SHA-256 of what the run stands on: weights, tokenizer, training and held-out problems."""
+    base: str
+    """Folder that the config's relative paths start from, on the machine that wrote this."""
+    kl_coef: float
+    """β as the adaptive controller left it."""
+    draw: DrawState
+    totals: dict[str, int]
+    """Sums for the outcome."""
+    informative: int
+    """Groups so far with an advantage other than 0."""
+    seconds: float
+    """Wall time that went into these steps."""
+    recent: tuple[float, ...]
+    """Mean rewards of the last ten steps."""
+    best: Best | None
+    random: tuple[RandomState, ...]
+    """One for each rank; their number is the world size."""
+    threads: int
+    """CPU threads of the first rank."""
+    device: str
+    """Name of its GPU, or cpu."""
+    packages: dict[str, str]
+    code: dict[str, str | None] = Field(default_factory=dict)
+    """Cohort's own version, commit and hash of the uncommitted difference, as the manifest has them. Empty in
+    checkpoints written before it was kept."""
+
+
+def best_beside(state: RunState, checkpoints: Path) -> Best | None:
+    """The best checkpoint so far. Where `state` lies in `checkpoints` itself, None once the best is no longer there: a
+    better one took its place, and was then found damaged."""
+    best = state.best
+    if best is None or not (checkpoints / step_folder(state.step)).is_dir():
+        return best
+    return best if (checkpoints / step_folder(best.step)).is_dir() else None
+
+
+def read_state(folder: Path) -> RunState:
+    """Read a checkpoint's state.json. Raises CheckpointError."""
+    try:
+        return RunState.model_validate_json((folder / STATE).read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {folder}: {STATE} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(
+            f"checkpoint {folder}: {STATE} is of another version of Cohort: {place}: {first['msg']}"
+        ) from None

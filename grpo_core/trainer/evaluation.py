@@ -1,0 +1,148 @@
+"""The one generation loop for held-out problems and suites, used before and after training so that the two can be
+compared.
+
+Same problems in the same order, same random streams, same decoding, same judge: the protocol that goes with each
+result says so by digests. Never trains.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.data.prompts import completion_text
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.evaluate.scorers import Score
+from grpo_core.evaluate.task import Answered, Manner, Task
+from grpo_core.model.load import LoadedModel
+from grpo_core.records.types import EvalItem, EvalResult, Phase
+from grpo_core.rollout.base import Completion, Decoding, Rollout
+
+PROBLEMS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    items: tuple[EvalItem, ...]
+    result: EvalResult
+
+
+def evaluate_all(
+    phase: Phase,
+    tasks: Sequence[Task],
+    *,
+    rollout: Rollout,
+    policy: LoadedModel,
+    manner: Manner,
+    ranks: Ranks | None = None,
+    progress: Callable[[int, str], None] = lambda done, text: None,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[Evaluation]:
+    """Every task in turn, each given as soon as it is done. `progress` is told how many problems of all tasks are done,
+    and of which task the newest are. `check` is called often while completions are judged, and may raise to stop."""
+    before = 0
+    for task in tasks:
+        text = "problems answered" if task.name == HELDOUT else f"items answered, in {task.name}"
+
+        def told(done: int, before: int = before, text: str = text) -> None:
+            progress(before + done, text)
+
+        yield evaluate(
+            phase, task, rollout=rollout, policy=policy, manner=manner, ranks=ranks, progress=told, check=check
+        )
+        before += len(task.prompts.prompts)
+
+
+def evaluate(
+    phase: Phase,
+    task: Task,
+    *,
+    rollout: Rollout,
+    policy: LoadedModel,
+    manner: Manner,
+    ranks: Ranks | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+    check: Callable[[], None] = lambda: None,
+) -> Evaluation:
+    """Answer every problem `manner.samples` times and judge each completion.
+
+    An item's score is the mean over its completions; one that could not be scored counts 0 and carries its error.
+    `truncated` is true when any of its completions reached the limit. `progress` is told how many are done. Of several
+    ranks each judges its share, and all end with every item; `rollout` is then one of all ranks too.
+    """
+    ranks = ranks or Ranks()
+    began = time.perf_counter()
+    decoding = Decoding(max_tokens=task.max_completion_tokens, temperature=manner.temperature)
+    prompts = task.prompts.prompts
+    items: list[EvalItem] = []
+    for start in range(0, len(prompts), PROBLEMS_AT_ONCE):
+        places = range(start, min(start + PROBLEMS_AT_ONCE, len(prompts)))
+        groups = rollout.generate(
+            [prompts[place].tokens for place in places],
+            samples=manner.samples,
+            decoding=decoding,
+            key=(*task.stream, start),
+        )
+        judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, check))
+        if ranks.world > 1:
+            told = ranks.spread([item.model_dump(mode="json") for item in judged], len(places))
+            judged = [EvalItem.model_validate(item) for item in told]
+        items += judged
+        progress(len(items))
+    result = EvalResult(
+        phase=phase,
+        suite=task.name,
+        problems=len(items),
+        correct=sum(item.score for item in items),
+        truncated=sum(item.truncated for item in items),
+        errors=sum(item.error is not None for item in items),
+        mean_tokens=sum(item.tokens for item in items) / len(items),
+        seconds=time.perf_counter() - began,
+        protocol=task.protocol,
+    )
+    return Evaluation(tuple(items), result)
+
+
+def _judged(
+    phase: Phase,
+    task: Task,
+    start: int,
+    groups: list[list[Completion]],
+    ranks: Ranks,
+    policy: LoadedModel,
+    check: Callable[[], None],
+) -> list[EvalItem]:
+    """This rank's share of the items whose first is number `start`."""
+    mine = ranks.share(len(groups))
+    answered = [
+        Answered(start + i, completion_text(policy.tokenizer, one.tokens, policy.eos_ids), len(one.tokens))
+        for i in mine
+        for one in groups[i]
+    ]
+    told = zip(answered, task.judge(answered, check), strict=True)
+    return [_item(phase, task, groups[i], list(islice(told, len(groups[i])))) for i in mine]
+
+
+def _item(phase: Phase, task: Task, group: list[Completion], judged: Sequence[tuple[Answered, Score]]) -> EvalItem:
+    """One problem's item. `tokens` is the mean over its completions, rounded; `detail` the first one's."""
+    answered, scores = zip(*judged, strict=True)
+    place = answered[0].place
+    prompted, (part, cluster) = task.prompts.prompts[place], task.parts[place]
+    errors = [score.error for score in scores if score.error is not None]
+    return EvalItem(
+        phase=phase,
+        suite=task.name,
+        problem_id=prompted.problem.id,
+        prompt=prompted.text,
+        answer=prompted.problem.answer,
+        completion=answered[0].completion,
+        score=sum(score.score for score in scores) / len(scores),
+        truncated=any(completion.finish == "length" for completion in group),
+        error=errors[0] if errors else None,
+        tokens=round(sum(one.tokens for one in answered) / len(answered)),
+        detail=scores[0].detail,
+        slice=part,
+        cluster=cluster,
+    )

@@ -1,0 +1,219 @@
+"""From drawn groups to advantages, records and rows for the update."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
+from grpo_core.config.run import RunConfig
+from grpo_core.model.load import LoadedModel
+from grpo_core.records.types import Discard, Group, MaskCause, Sample
+from grpo_core.rewards.steps import completion_step_rewards
+from grpo_core.trainer.metrics import ScoredGroup
+from grpo_core.trainer.sampled import Drawn, StepDraw
+from grpo_core.trainer.sampling import OVERLONG
+from grpo_core.training.base import TrainRow
+
+
+def advantages_of(
+    drawn: Sequence[Drawn],
+    config: RunConfig,
+    policy: LoadedModel,
+    *,
+    penalties: Sequence[Sequence[Tensor]] | None = None,
+    values: Sequence[Sequence[Tensor]] | None = None,
+) -> Advantages:
+    """Advantages of the step's groups. `penalties` and `values` [p][g] → T: β·KL and the critic's value per token."""
+    algorithm = config.algorithm
+    components = weights = None
+    if algorithm.multi_objective_aggregation == "normalize_then_sum":
+        factors = component_weights(config)
+        weights = torch.tensor(list(factors.values()), dtype=torch.float64)
+        components = torch.tensor(
+            [[[score.components[name].value or 0.0 for score in group.scores] for group in drawn] for name in factors],
+            dtype=torch.float64,
+        )
+    step_rewards = None
+    if algorithm.supervision == "process":
+        factors = component_weights(config)
+        step_rewards = [
+            [
+                completion_step_rewards(score.components, factors, completion.tokens, policy.tokenizer, policy.eos_ids)
+                if score.reward is not None
+                else []
+                for score, completion in zip(group.scores, group.completions, strict=True)
+            ]
+            for group in drawn
+        ]
+    scores = replace(
+        _scores(drawn),
+        components_CPG=components,
+        weights_C=weights,
+        token_penalties=penalties,
+        step_rewards=step_rewards,
+        values=values,
+    )
+    return step_advantages(scores, algorithm)
+
+
+def _scores(drawn: Sequence[Drawn]) -> StepScores:
+    """Rewards and lengths, which every estimator needs."""
+    rewards = [[score.reward for score in group.scores] for group in drawn]
+    return StepScores(
+        rewards_PG=torch.tensor([[0.0 if r is None else r for r in group] for group in rewards], dtype=torch.float64),
+        scored_PG=torch.tensor([[r is not None for r in group] for group in rewards]),
+        lengths_PG=torch.tensor([[len(one.tokens) for one in group.completions] for group in drawn]),
+    )
+
+
+def component_weights(config: RunConfig) -> dict[str, float]:
+    """Weight of every reward component, the soft overlong punishment among them."""
+    factors = {component.name: component.weight for component in config.reward.components}
+    overlong = config.algorithm.overlong
+    return factors | ({OVERLONG: overlong.penalty} if overlong.buffer_tokens is not None else {})
+
+
+def train_rows(drawn: Sequence[Drawn], advantages: Advantages | None, config: RunConfig, step: int) -> list[TrainRow]:
+    """One row for each completion, group by group; before advantages are known they are 0."""
+    rows = []
+    for p, group in enumerate(drawn):
+        for g, (completion, score) in enumerate(zip(group.completions, group.scores, strict=True)):
+            cause = mask_cause(completion.finish, score.reward, config)
+            advantage: float | list[float] = 0.0
+            if advantages is not None:
+                tokens = advantages.tokens
+                advantage = float(advantages.advantages_PG[p, g]) if tokens is None else tokens[p][g].tolist()
+            rows.append(
+                TrainRow(
+                    group.prompted.tokens,
+                    completion.tokens,
+                    advantage,
+                    used=cause is None,
+                    group=p,
+                    informative=advantages is None or bool(advantages.informative_P[p]),
+                    sampler_logprobs=completion.logprobs,
+                    stale=group.sampled_at != step,
+                )
+            )
+    return rows
+
+
+def mask_cause(finish: str, reward: float | None, config: RunConfig) -> MaskCause | None:
+    """Why a completion is left out before any update; None when it is not."""
+    if reward is None:
+        return "reward_error"
+    return "truncated" if finish == "length" and config.algorithm.overlong.mask_truncated else None
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """The records of one step's groups."""
+
+    trained: list[Group]
+    discarded: list[Group]
+    left: list[Group]
+    """Left over for the next step."""
+    fresh: list[Group]
+    """All that were sampled in this step, trained on or not, in the order in which they were."""
+
+    @property
+    def counted(self) -> list[ScoredGroup]:
+        """What the step's metrics and the run's sums are taken of."""
+        return [ScoredGroup(group.signal, group.reward_std, group.samples) for group in self.fresh]
+
+
+def step_groups(
+    drawn: StepDraw,
+    advantages: Advantages | None,
+    config: RunConfig,
+    *,
+    step: int,
+    masked: dict[int, str] | None = None,
+) -> StepGroups:
+    """As `records_of` has them. What was sampled in a step is counted in it, whether it was trained on or not."""
+    trained = records_of(drawn.kept, advantages, config, step=step, masked=masked)
+    reasons = [reason for _, reason in drawn.discarded]
+    gone = [group for group, _ in drawn.discarded]
+    discarded = records_of(gone, None, config, step=step, first=len(trained), reasons=reasons)
+    known = {id(one): group for one, group in zip(drawn.kept, trained, strict=True)}
+    known |= {id(one): group for one, group in zip(gone, discarded, strict=True)}
+    rest = [one for one in drawn.fresh if id(one) not in known]
+    left = records_of(rest, None, config, step=step, first=len(trained) + len(discarded))
+    known |= {id(one): group for one, group in zip(rest, left, strict=True)}
+    return StepGroups(trained, discarded, left, [known[id(one)] for one in drawn.fresh])
+
+
+def records_of(
+    drawn: Sequence[Drawn],
+    advantages: Advantages | None,
+    config: RunConfig,
+    *,
+    step: int,
+    first: int = 0,
+    reasons: Sequence[Discard] | None = None,
+    masked: dict[int, str] | None = None,
+) -> list[Group]:
+    """The groups as records, numbered from `first`. Without advantages (a discarded group, one left over) they are 0.
+    `masked`: rows that the update left out, by their place in the step."""
+    if not drawn:
+        return []
+    groups, place = [], 0
+    scores = advantages if advantages is not None else _unlearned(drawn, config)
+    for p, group in enumerate(drawn):
+        samples = []
+        for g, (completion, text, score) in enumerate(zip(group.completions, group.texts, group.scores, strict=True)):
+            shaped = float(scores.rewards_PG[p, g])
+            cause = mask_cause(completion.finish, score.reward, config) or (masked or {}).get(place)
+            samples.append(
+                Sample.model_validate(
+                    {
+                        "index": g,
+                        "completion": text,
+                        "tokens": len(completion.tokens),
+                        "finish_reason": completion.finish,
+                        "reward": score.reward,
+                        "components": score.components,
+                        "shaped_reward": None if score.reward is None or shaped == score.reward else shaped,
+                        "advantage": 0.0 if advantages is None else float(advantages.advantages_PG[p, g]),
+                        "mask_cause": cause,
+                        "logprob_mean": sum(completion.logprobs) / len(completion.logprobs),
+                    }
+                )
+            )
+            place += 1
+        groups.append(
+            Group(
+                step=step,
+                index=first + p,
+                problem_id=group.prompted.problem.id,
+                prompt=group.prompted.text,
+                answer=group.prompted.problem.answer,
+                reward_mean=_number(scores.mean_P[p]),
+                reward_std=_number(scores.std_P[p]),
+                signal=scores.signals[p],
+                discarded=reasons[p] if reasons is not None else None,
+                sampled_at=group.sampled_at if group.sampled_at != step else None,
+                samples=tuple(samples),
+            )
+        )
+    return groups
+
+
+def _unlearned(drawn: Sequence[Drawn], config: RunConfig) -> Advantages:
+    """Means, spreads and signals of groups that nothing is learned from: those of plain group advantages."""
+    plain = config.algorithm.model_copy(
+        update={
+            "advantage": "group",
+            "scale": "none",
+            "supervision": "outcome",
+            "multi_objective_aggregation": "sum_then_normalize",
+        }
+    )
+    return step_advantages(_scores(drawn), plain)
+
+
+def _number(value: Tensor) -> float | None:
+    number = float(value)
+    return None if number != number else number

@@ -1,0 +1,251 @@
+"""Everything a run reads before it starts: model, reference, problems, reward. All of it is checked here, so that a
+fault is told in the first seconds and not after an hour of sampling."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.run import RunConfig
+from grpo_core.data.decontaminate import overlap
+from grpo_core.data.loaders import load_problems
+from grpo_core.data.problem import Problem
+from grpo_core.data.prompts import Encoded, encode_problems
+from grpo_core.data.split import holdout
+from grpo_core.distributed.device import pick_device
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.errors import ConfigError
+from grpo_core.evaluate.suites.load import Suite, load_suites
+from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
+from grpo_core.model.load import LoadedModel, ModelSource, find_model, load_model
+from grpo_core.model.lora import load_policy
+from grpo_core.model.settle import settled
+from grpo_core.records.types import Event
+from grpo_core.rewards import Rubric, Runner
+from grpo_core.rewards.base import Context
+from grpo_core.trainer.manifest import data_facts, suite_facts
+from grpo_core.training.critic import Critic, load_critic
+
+
+@dataclass
+class Inputs:
+    """A run's inputs, loaded and checked."""
+
+    policy: LoadedModel
+    reference: LoadedModel | None
+    """Loaded only where the penalty needs a model of its own: KL to the reference, without adapters."""
+    critic: Critic | None
+    """Loaded only with advantage: gae."""
+    rubric: Rubric
+    runner: Runner
+    """Scores with the rubric; whoever loaded the inputs closes it."""
+    train: Encoded
+    heldout: Encoded | None
+    train_facts: dict[str, Any]
+    heldout_facts: dict[str, Any] | None
+    suites: tuple[Suite, ...]
+    suite_facts: dict[str, dict[str, Any]]
+    """Of each suite, by name."""
+    tasks: tuple[Task, ...]
+    """What is evaluated, in this order: the held-out problems, then the suites as the config names them."""
+
+    def positions(self, config: RunConfig) -> int:
+        """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
+        wanted = [(self.train, config.sampling.max_completion_tokens)]
+        wanted += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
+        return max(int(encoded.token_stats()["max"]) + completion for encoded, completion in wanted)
+
+    def overlap(self) -> dict[str, dict[str, Any]]:
+        """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
+        item the plain prompt is looked for, without attack and template, and its options, as the platform does at
+        upload."""
+        train = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.train.prompts]
+        compared = {suite.config.name: [(item.id, item.prompt) for item in suite.items] for suite in self.suites}
+        if self.heldout is not None:
+            heldout = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.heldout.prompts]
+            compared = {HELDOUT: heldout, **compared}
+        options = {
+            suite.config.name: {item.id: item.choices for item in suite.items if item.choices} for suite in self.suites
+        }
+        return {name: overlap(train, items, options.get(name, {})) for name, items in compared.items()}
+
+
+def load_inputs(
+    config: RunConfig,
+    *,
+    base: Path,
+    device: torch.device | None = None,
+    learning: bool = True,
+    cache: Path | None = None,
+) -> Inputs:
+    """Read and check everything; relative paths are taken from `base`, `device` from the config when not given. Without
+    `learning` neither adapters nor reference nor critic are made. `cache`: folder for what a judge answered. Raises a
+    GrpoError that says what is wrong."""
+    rubric = Rubric(config.reward)
+    suites = load_suites(config.eval.suites, base=base)
+    source = find_model(config.model, base=base)
+    data_path = base / config.data.path
+    problems, heldout_problems, heldout_path = _problems(config, base)
+    rubric.check_problems(problems)
+    rubric.check_problems(heldout_problems)
+
+    device = device or pick_device(config.engine.device)
+    # Opened first: that there is no sandbox, or no judge, is told before a model is loaded.
+    context = Context(limits=config.reward.limits, base=base, device=str(device), cache=cache)
+    with ExitStack() as opened:
+        runner = opened.enter_context(Runner(rubric, context))
+        inputs = _load(
+            config,
+            runner,
+            suites,
+            source,
+            problems=problems,
+            heldout_problems=heldout_problems,
+            paths=(data_path, heldout_path),
+            device=device,
+            learning=learning,
+        )
+        opened.pop_all()
+    return inputs
+
+
+def _load(
+    config: RunConfig,
+    runner: Runner,
+    suites: tuple[Suite, ...],
+    source: ModelSource,
+    *,
+    problems: list[Problem],
+    heldout_problems: list[Problem],
+    paths: tuple[Path, Path],
+    device: torch.device,
+    learning: bool,
+) -> Inputs:
+    """All that is made of models. `paths`: the files of the training and the held-out problems."""
+    data_path, heldout_path = paths
+    if learning:
+        policy = load_policy(source, config.model, device=device, seed=config.seed)
+    else:
+        policy = load_model(source, dtype=config.model.dtype, device=device)
+    settled(policy, config.engine.layout)
+    train = _encode(config, policy, problems, shown=config.data.path)
+    train_facts = data_facts(data_path, config.data.path, train)
+    heldout = heldout_facts = None
+    if heldout_problems:
+        shown = config.eval.path or config.data.path
+        heldout = _encode(config, policy, heldout_problems, shown=shown)
+        heldout_facts = data_facts(heldout_path, shown, heldout)
+    _fits_context(config, policy, train, heldout)
+    asked = suite_tasks(suites, policy, manner_of(config))
+    tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + asked
+
+    reference = critic = None
+    if learning and config.algorithm.needs_reference and not config.model.lora.rank:
+        reference = load_model(source, dtype=config.model.dtype, device=device)
+        reference.model.requires_grad_(False)
+        settled(reference, config.engine.layout)
+    if learning and config.algorithm.advantage == "gae":
+        critic = load_critic(source, config, device=device)
+    return Inputs(
+        policy,
+        reference,
+        critic,
+        runner.rubric,
+        runner,
+        train,
+        heldout,
+        train_facts,
+        heldout_facts,
+        suites,
+        {suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, asked, strict=True)},
+        tuple(tasks),
+    )
+
+
+def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) -> list[Task]:
+    """The suites as `policy` is asked them. Raises DataError or ConfigError naming suite and item when one does not
+    fit."""
+    return [
+        suite_task(suite, encode_suite(suite, policy.tokenizer, manner, context=policy.context), manner)
+        for suite in suites
+    ]
+
+
+def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
+    """Training problems, held-out problems (empty when nothing is evaluated), and the file those are from."""
+    data_path = base / config.data.path
+    problems = load_problems(data_path, config.data.format, limit=config.data.limit)
+    if config.eval.path is not None:
+        heldout_path = base / config.eval.path
+        return problems, load_problems(heldout_path, config.eval.format, limit=config.eval.limit), heldout_path
+    if config.eval.holdout == 0:
+        return problems, [], data_path
+    train, heldout = holdout(problems, config.eval.holdout, config.seed)
+    return train, heldout[: config.eval.limit], data_path
+
+
+def _encode(config: RunConfig, policy: LoadedModel, problems: list[Problem], *, shown: str) -> Encoded:
+    return encode_problems(
+        problems,
+        policy.tokenizer,
+        template=config.data.template,
+        limit=config.data.max_prompt_tokens,
+        drop_long=config.data.long_prompts == "drop",
+        source=shown,
+    )
+
+
+def _fits_context(config: RunConfig, policy: LoadedModel, train: Encoded, heldout: Encoded | None) -> None:
+    """A model asked past its positions answers noise without an error, so this is refused beforehand."""
+    if policy.context is None:
+        return
+    wanted = [(train, config.sampling.max_completion_tokens, "sampling.max_completion_tokens")]
+    if heldout is not None:
+        wanted.append((heldout, config.eval_max_completion_tokens, "the evaluation's completion limit"))
+    for encoded, completion, name in wanted:
+        longest = int(encoded.token_stats()["max"])
+        if longest + completion > policy.context:
+            raise ConfigError(
+                f"the longest prompt ({longest} tokens) and {name} ({completion}) need {longest + completion} "
+                f"positions; the model has {policy.context}. Lower the limit, or data.max_prompt_tokens"
+            )
+
+
+def loaded(inputs: Inputs) -> list[Event]:
+    """What was loaded, in words, and which problems were dropped."""
+    parameters = inputs.policy.parameters()
+    text = f"{inputs.policy.source.given}: {parameters:,} parameters; {len(inputs.train.prompts):,} problems"
+    if inputs.heldout is not None:
+        text += f", {len(inputs.heldout.prompts):,} held out"
+    if inputs.suites:
+        text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
+    events = [Event(type="loaded", message=text)]
+    if inputs.policy.unshared is not None:
+        told = "engine.layout auto is right here, and prompts go through the model with each of their completions"
+        events.append(Event(type="layout", message=f"{told}: {inputs.policy.unshared}"))
+    for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
+        if encoded is not None and encoded.dropped:
+            message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"
+            events.append(Event(type="data", message=message, data={"dropped": list(encoded.dropped[:100])}))
+    return events
+
+
+def answer_cache(ranks: Ranks, run_folder: Path | None) -> Path | None:
+    """Folder for what a judge answered: beside the run's records, for all ranks that can reach those."""
+    (folder, *_) = ranks.gather(str(run_folder) if run_folder is not None else None)
+    return Path(folder, "reward-cache") if folder is not None and Path(folder).is_dir() else None
+
+
+def reward_used(facts: Sequence[dict[str, Any]]) -> list[Event]:
+    """What scoring came to, from `Runner.facts` of each rank at the end of the run; none for rules alone."""
+    return [
+        Event(
+            type="reward_facts", message=f"what the reward used{'' if len(facts) == 1 else f', rank {rank}'}", data=told
+        )
+        for rank, told in enumerate(facts)
+        if told
+    ]

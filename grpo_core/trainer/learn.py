@@ -1,0 +1,107 @@
+"""Learns from the groups of one step: what the models say beforehand where advantages need it, advantages, update."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from grpo_core.algo.advantages import Advantages
+from grpo_core.algo.kl import kl_estimate
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.model.load import LoadedModel
+from grpo_core.trainer.groups import advantages_of, train_rows
+from grpo_core.trainer.sampled import Drawn
+from grpo_core.training.base import Training
+from grpo_core.training.measure import Measured
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a step's update gave. `advantages` is None when the step had no group."""
+
+    advantages: Advantages | None
+    masked: dict[int, str]
+    metrics: dict[str, float]
+    tokens: int
+    """Of the completions that were learned from."""
+
+
+@dataclass(frozen=True)
+class BeforeAdvantages:
+    """What advantages need from the models, [p][g] → T."""
+
+    penalties: list[list[Tensor]] | None = None
+    """β·KL of each token."""
+    values: list[list[Tensor]] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def learn(kept: Sequence[Drawn], config: RunConfig, *, step: int, policy: LoadedModel, training: Training) -> Learned:
+    """Update the policy from the step's groups. Without a group the optimiser still steps, on a gradient of 0."""
+    algorithm, coef = config.algorithm, training.kl_coef
+    before = BeforeAdvantages()
+    if kept and (algorithm.advantage == "gae" or (algorithm.kl.coef > 0 and algorithm.kl.place == "reward")):
+        measured = training.measure(train_rows(kept, None, config, step))
+        before = before_advantages(measured, kept, algorithm, coef=coef)
+    advantages = None
+    if kept:
+        advantages = advantages_of(kept, config, policy, penalties=before.penalties, values=before.values)
+    rows = train_rows(kept, advantages, config, step)
+    returns = None
+    if advantages is not None and advantages.returns is not None:
+        returns = [one.tolist() for group in advantages.returns for one in group]
+    result = training.update(rows, step=step, returns=returns)
+    metrics = before.metrics | result.metrics
+    if returns is not None and before.values is not None:
+        said = [one for group in before.values for one in group]
+        used = [place for place, row in enumerate(rows) if row.used]
+        metrics |= value_metrics([said[place] for place in used], [returns[place] for place in used])
+    if algorithm.kl.controller == "adaptive":
+        metrics["kl_coef"] = coef
+        if "kl_per_completion" in metrics:
+            training.adapt_kl(metrics["kl_per_completion"], len(rows))
+    return Learned(advantages, result.masked, metrics, result.tokens)
+
+
+def before_advantages(
+    measured: Measured, drawn: Sequence[Drawn], algorithm: AlgorithmConfig, *, coef: float
+) -> BeforeAdvantages:
+    """KL penalties to take off rewards and the critic's values, from what was measured row by row; `coef` is β now."""
+    penalties = values = None
+    metrics: dict[str, float] = {}
+    places = _places(drawn)
+    if algorithm.kl.coef > 0 and algorithm.kl.place == "reward":
+        kl = {
+            place: kl_estimate(old.double(), measured.reference[place].double(), algorithm.kl.estimator)
+            for place, old in measured.old.items()
+        }
+        penalties = [[coef * kl[place] for place in group] for group in places]
+        total = sum(float(one.sum()) for one in kl.values())
+        metrics = {"kl": total / sum(len(one) for one in kl.values()), "kl_per_completion": total / len(kl)}
+    if measured.values:
+        values = [[measured.values[place].double() for place in group] for group in places]
+    return BeforeAdvantages(penalties, values, metrics)
+
+
+def value_metrics(values: Sequence[Tensor], returns: Sequence[Sequence[float]]) -> dict[str, float]:
+    """explained_variance = 1 − Var(return − value) / Var(return), over completions in use; absent where returns do not
+    vary."""
+    if not values:
+        return {}
+    said_N = torch.cat(list(values))
+    true_N = torch.cat([torch.tensor(one, dtype=torch.float64) for one in returns])
+    spread = true_N.var(correction=0).item()
+    if spread == 0:
+        return {}
+    return {"explained_variance": 1 - (true_N - said_N).var(correction=0).item() / spread}
+
+
+def _places(drawn: Sequence[Drawn]) -> list[list[int]]:
+    """Place in the step of every completion, group by group."""
+    places, start = [], 0
+    for group in drawn:
+        places.append(list(range(start, start + len(group.completions))))
+        start += len(group.completions)
+    return places

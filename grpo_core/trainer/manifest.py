@@ -1,0 +1,222 @@
+"""What a run stands on: code, versions, machine, seeds, and the hashes of model and data. Measured, never assumed."""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_core import __version__
+from grpo_core.config.run import RunConfig
+from grpo_core.data.fingerprint import file_sha256, problems_digest
+from grpo_core.data.prompts import Encoded
+from grpo_core.evaluate.suites.load import Suite
+from grpo_core.model.fingerprint import files_digest, settings_sha256, tokenizer_sha256
+from grpo_core.model.load import LoadedModel, weight_files
+from grpo_core.records.types import Manifest
+from grpo_core.runtime.energy import Meter, open_meter, own_gpus
+
+PROVENANCE = "cold_start.json"
+_ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic", "math-verify", "peft")
+
+
+def build_manifest(
+    config: RunConfig,
+    policy: LoadedModel,
+    *,
+    train: dict[str, Any],
+    heldout: dict[str, Any] | None,
+    suites: Mapping[str, dict[str, Any]] | None = None,
+    overlap: Mapping[str, dict[str, Any]] | None = None,
+    ranks: int = 1,
+    reward: Mapping[str, Any] | None = None,
+    sandbox: dict[str, Any] | None = None,
+) -> Manifest:
+    """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`, `suites` from
+    `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
+    processes share the work; `reward` and `sandbox`: what the run's `Runner` tells."""
+    return Manifest(
+        code=code_state(),
+        packages=package_versions(),
+        platform=machine(policy.device) | {"ranks": ranks, "energy_meter": _meter_words(policy.device, ranks)},
+        model=model_facts(config, policy),
+        data={"train": train, "eval": heldout, "suites": dict(suites or {}), "overlap": dict(overlap or {})},
+        seeds={"run": config.seed},
+        config_digest=config.digest(),
+        reward=dict(reward or {}),
+        sandbox=sandbox,
+    )
+
+
+def inputs_of(manifest: Manifest) -> dict[str, str | None]:
+    """SHA-256 of each thing that a run stands on and that must not change when it goes on."""
+    heldout = manifest.data["eval"]
+    suites = manifest.data["suites"].items()
+    return {
+        **_model_inputs(manifest.model),
+        "the training problems": manifest.data["train"]["problems_digest"],
+        "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
+        **{f"the problems of the suite {name}": told["items_digest"] for name, told in suites},
+        **{
+            f"the {what} of the reward component {name}": told[f"{part}_sha256"]
+            for name, told in manifest.reward.items()
+            for part, what in (("weights", "weights"), ("settings", "settings"), ("tokenizer", "tokenizer's files"))
+            if f"{part}_sha256" in told
+        },
+    }
+
+
+def model_inputs(folder: Path) -> dict[str, str]:
+    """The part of `inputs_of` that a model folder gives."""
+    return _model_inputs(_model_hashes(folder))
+
+
+def _model_inputs(model: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "the base model's weights": files_digest(model["weights"]),
+        "the model's settings": model["settings_sha256"],
+        "the tokenizer's files": model["tokenizer_sha256"],
+    }
+
+
+def _model_hashes(folder: Path) -> dict[str, Any]:
+    """Of all files of a model folder that decide a number."""
+    return {
+        "weights": {path.name: file_sha256(path) for path in weight_files(folder)},
+        "settings_sha256": settings_sha256(folder),
+        "tokenizer_sha256": tokenizer_sha256(folder),
+    }
+
+
+def code_state(root: Path = _ROOT) -> dict[str, Any]:
+    """Package version, and of a git checkout the commit and the SHA-256 of what differs from it (null when nothing
+    does). Untracked Python files of the package count as a difference."""
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    if commit is None:
+        return {"version": __version__, "git_commit": None, "dirty_sha256": None}
+    difference = hashlib.sha256()
+    changed = _git(root, "diff", "HEAD", "--binary") or b""
+    difference.update(changed)
+    untracked = (_git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", "grpo_core") or b"").split(b"\0")
+    added = [root / os.fsdecode(name) for name in sorted(untracked) if name.endswith(b".py")]
+    for path in added:
+        difference.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return {
+        "version": __version__,
+        "git_commit": commit.decode().strip(),
+        "dirty_sha256": difference.hexdigest() if changed or added else None,
+    }
+
+
+def package_versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    }
+
+
+def meter(device: torch.device, ranks: int) -> Meter | None:
+    """Of the devices of all processes; None where it cannot be read from here."""
+    uuids = []
+    if device.type == "cuda":
+        first = device.index or 0 if ranks == 1 else 0
+        every = range(first, torch.cuda.device_count())
+        uuids = [f"GPU-{torch.cuda.get_device_properties(one).uuid}" for one in every]
+    gpus = own_gpus(uuids, world=ranks)
+    return None if gpus is None else open_meter(gpus)
+
+
+def _meter_words(device: torch.device, ranks: int) -> str | None:
+    found = meter(device, ranks)
+    return None if found is None else found.words
+
+
+def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
+    folder = policy.source.folder
+    return {
+        "source": policy.source.given,
+        "revision": policy.source.revision,
+        "architecture": type(policy.model).__name__,
+        "parameters": policy.parameters(),
+        "dtype": config.model.dtype,
+        **_model_hashes(folder),
+        "provenance": read_provenance(folder),
+    }
+
+
+def read_provenance(folder: Path) -> dict[str, Any] | None:
+    """How the base model was made, if it was made by `grpo cold-start`."""
+    path = folder / PROVENANCE
+    if not path.is_file():
+        return None
+    provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return provenance
+
+
+def data_facts(path: Path, shown: str, encoded: Encoded) -> dict[str, Any]:
+    """Hashes and prompt lengths of one file's problems; `shown` is the path as the config has it."""
+    return {
+        "path": shown,
+        "sha256": file_sha256(path),
+        "problems": len(encoded.prompts),
+        "problems_digest": problems_digest(prompted.problem for prompted in encoded.prompts),
+        "dropped": len(encoded.dropped),
+        "prompt_tokens": encoded.token_stats(),
+    }
+
+
+def suite_facts(suite: Suite, encoded: Encoded) -> dict[str, Any]:
+    """Hashes and prompt lengths of one suite."""
+    config = suite.config
+    return {
+        "title": config.title,
+        "version": config.version,
+        "category": config.category,
+        "path": config.path,
+        "sha256": suite.sha256,
+        "items": len(suite.items),
+        "clusters": len({item.cluster or item.id for item in suite.items}),
+        "items_digest": suite.digest,
+        "scorer": config.scorer.kind,
+        "scorer_digest": suite.scorer.digest,
+        "prompt_tokens": encoded.token_stats(),
+    }
+
+
+def _git(root: Path, *arguments: str) -> bytes | None:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,180 @@
+"""The numbers of one step, from its groups. docs/metrics.md tells each; names follow TRL where the meaning is equal.
+
+A metric without meaning in a step is absent, never 0 or NaN. Loads no torch.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from grpo_core.records.types import Discard, ErrorClass, MaskCause, Sample, Signal
+
+ENERGY = "energy_joules"
+ALARM = 0.005
+"""Share of a step's completions that may fail to be scored for trouble of the machine before a person is told."""
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """One group after rewards and advantages, for counting."""
+
+    signal: Signal
+    reward_std: float | None
+    samples: tuple[Sample, ...]
+
+
+@dataclass
+class Totals:
+    """Sums over a run, for its outcome."""
+
+    sums: Counter[str] = field(default_factory=Counter)
+
+    def add(self, groups: Sequence[ScoredGroup], *, tokens: int) -> None:
+        self.sums["groups"] += len(groups)
+        for group in groups:
+            self.sums[f"groups_{group.signal}"] += 1
+            self.sums["samples"] += len(group.samples)
+            self.sums["completion_tokens"] += sum(sample.tokens for sample in group.samples)
+            for cause in (sample.mask_cause for sample in group.samples):
+                if cause is not None and cause != "importance":  # told apart, after the update
+                    self.sums["masked"] += 1
+                    self.sums[f"masked_{cause}"] += 1
+            self.sums["truncated"] += sum(sample.finish_reason == "length" for sample in group.samples)
+            self.sums["reward_errors"] += sum(_failed(sample) for sample in group.samples)
+            for kind, count in _by_class(group.samples).items():
+                self.sums[f"reward_errors_{kind}"] += count
+        self.sums["tokens"] += tokens
+
+    def add_masked(self, cause: MaskCause, count: int) -> None:
+        """Completions that an update left out, beyond those that were left out before it."""
+        self.sums["masked"] += count
+        self.sums[f"masked_{cause}"] += count
+
+    def add_discarded(self, reasons: Sequence[Discard]) -> None:
+        """Groups that dynamic sampling left out."""
+        self.sums["groups_discarded"] += len(reasons)
+        for reason in reasons:
+            self.sums[f"discarded_{reason}"] += 1
+
+    def as_dict(self) -> dict[str, float]:
+        names = ("samples", "tokens", "completion_tokens", "groups", "groups_mixed", "groups_all_equal")
+        more = ("groups_unscored", "groups_discarded", "masked", "truncated", "reward_errors")
+        reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
+        causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
+        told = [ENERGY] if ENERGY in self.sums else []  # of a machine without a meter nothing is known, not 0
+        errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
+        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *told)}
+
+
+@dataclass
+class Counts:
+    """What a run has added up so far; a checkpoint carries it on."""
+
+    totals: Totals = field(default_factory=Totals)
+    informative: int = 0
+    """Groups that gave some advantage other than 0, which equal rewards may (REINFORCE, process rewards)."""
+    steps: int = 0
+    """Whole and recorded."""
+    seconds_before: float = 0.0
+    """Wall time of earlier processes, up to the checkpoint that this one went on from."""
+    began: float = field(default_factory=time.perf_counter)
+
+    def seconds(self) -> float:
+        """Wall time that went into the run."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    def summary(self) -> str:
+        """What a finished run came to, in words."""
+        groups, mixed = self.totals.sums["groups"], self.totals.sums["groups_mixed"]
+        if mixed == 0 and self.informative == 0:
+            return (
+                f"No group carried a signal: the rewards of a group were equal in every one of {groups} groups; "
+                "the policy was not changed by rewards. Use easier problems, a reward with more steps between 0 and "
+                "full, or a base model that sometimes succeeds."
+            )
+        return f"Finished {self.steps} steps; {mixed} of {groups} groups carried a signal."
+
+
+def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> dict[str, float]:
+    """Rewards, group shares and lengths of one step's groups; `success` is the component that decides right or wrong,
+    `ddof` the one that the advantage uses."""
+    samples = [sample for group in groups for sample in group.samples]
+    metrics: dict[str, float] = {}
+    rewards = [sample.reward for sample in samples if sample.reward is not None]
+    if rewards:
+        metrics["reward"] = math.fsum(rewards) / len(rewards)
+    if len(rewards) > 1:
+        metrics["reward_std"] = _std(rewards, ddof)
+    for name in samples[0].components:
+        values = [v for sample in samples if (v := sample.components[name].value) is not None]
+        if values:
+            metrics[f"rewards/{name}/mean"] = math.fsum(values) / len(values)
+    stds = [group.reward_std for group in groups if group.reward_std is not None]
+    if stds:
+        metrics["reward_group_std"] = math.fsum(stds) / len(stds)
+    dead = [_verdict(group, success) for group in groups if group.signal != "mixed"]
+    metrics["frac_reward_zero_std"] = len(dead) / len(groups)
+    for kind in ("all_right", "all_wrong"):
+        metrics[f"frac_reward_zero_std/{kind}"] = dead.count(kind) / len(groups)
+    metrics["frac_reward_zero_std/other"] = sum(one in ("mixed", None) for one in dead) / len(groups)
+    shares = Counter(verdict for group in groups if (verdict := _verdict(group, success)) is not None)
+    for verdict in ("all_right", "all_wrong", "mixed"):
+        metrics[f"groups/{verdict}"] = shares[verdict] / len(groups)
+
+    lengths = [sample.tokens for sample in samples]
+    metrics["completions/mean_length"] = sum(lengths) / len(lengths)
+    metrics["completions/min_length"] = float(min(lengths))
+    metrics["completions/max_length"] = float(max(lengths))
+    metrics["completions/clipped_ratio"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
+    metrics["reward_errors"] = float(sum(_failed(sample) for sample in samples))
+    metrics |= {f"reward_errors/{kind}": float(count) for kind, count in _by_class(samples).items()}
+    for cause in ("reward_error", "truncated"):
+        metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))
+    return metrics
+
+
+def trouble(step: int, groups: Sequence[ScoredGroup]) -> str | None:
+    """What to tell when more of a step's completions than ALARM could not be scored for trouble that is not theirs."""
+    samples = [sample for group in groups for sample in group.samples]
+    errors = [one.error for sample in samples for one in sample.components.values() if one.error_class == "infra"]
+    count = _by_class(samples)["infra"]
+    if count <= ALARM * len(samples):
+        return None
+    return (
+        f"step {step}: {count} of {len(samples)} completions could not be scored for trouble of the machine or of a "
+        f"server, and were left out: {errors[0]}"
+    )
+
+
+def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> float | None:
+    """Mean over tokens, from each completion's own mean; None when an engine did not tell one."""
+    known = [(entropy, length) for entropy, length in zip(entropies, lengths, strict=True) if entropy is not None]
+    if len(known) < len(lengths):
+        return None
+    return math.fsum(entropy * length for entropy, length in known) / sum(lengths)
+
+
+def _verdict(group: ScoredGroup, success: str) -> str | None:
+    """all_right, all_wrong or mixed by the success component; None when no sample of the group was judged."""
+    passed = [p for sample in group.samples if (p := sample.components[success].passed) is not None]
+    if not passed:
+        return None
+    return "all_right" if all(passed) else "mixed" if any(passed) else "all_wrong"
+
+
+def _failed(sample: Sample) -> bool:
+    return any(component.error is not None for component in sample.components.values())
+
+
+def _by_class(samples: Sequence[Sample]) -> Counter[str]:
+    """Of each class of errors, in how many samples it is. Old records have none."""
+    found = ({one.error_class for one in sample.components.values()} - {None} for sample in samples)
+    return Counter(kind for kinds in found for kind in sorted(map(str, kinds)))
+
+
+def _std(values: Sequence[float], ddof: int) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))

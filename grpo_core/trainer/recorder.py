@@ -1,0 +1,77 @@
+"""What a trainer writes down as it goes: records on disk, lines for the person who watches.
+
+Only the first rank has a run directory; on the others everything here does nothing but keep the line of progress.
+"""
+
+from typing import Any
+
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records.types import Event, Outcome, PhaseStarted, Record
+from grpo_core.runtime.energy import Meter
+from grpo_core.runtime.progress import Progress
+from grpo_core.runtime.watchdog import at
+from grpo_core.trainer.metrics import ENERGY, Counts
+
+
+class Journal:
+    """One run's records and lines."""
+
+    meter: Meter | None = None
+    """Measures energy; None where the machine has no meter, or what was done before was not measured."""
+
+    def __init__(self, run_dir: RunDir | None, progress: Progress, counts: Counts) -> None:
+        """`counts` is the trainer's own."""
+        self._run_dir = run_dir
+        self._progress = progress
+        self._counts = counts
+
+    def write(self, record: Record) -> None:
+        if self._run_dir is not None:
+            self._run_dir.append(record)
+
+    def warn(self, message: str) -> None:
+        self.write(Event(type="warning", message=message))
+        self._progress.line(message)
+
+    def tell(self, event: Event) -> None:
+        """Record it and show it."""
+        self.write(event)
+        self._progress.line(event.message)
+
+    def waits(self, message: str, data: dict[str, Any]) -> None:
+        """What the watchdog says, at once: nothing else may come for long."""
+        self._progress.line(message)
+        self.write(Event(type="waiting", message=message, data=data))
+        self.commit()
+
+    def commit(self) -> None:
+        """Make durable what was written."""
+        if self._run_dir is not None:
+            self._run_dir.commit()
+
+    def phase(self, phase: str, total: int | None = None) -> None:
+        """A new part of the run begins, of `total` pieces."""
+        at(phase.replace("_", " ") if phase != "training" else "", phase.replace("_", " "))
+        self.write(PhaseStarted.model_validate({"phase": phase, "total": total}))
+        self.commit()
+        unit = "step" if phase == "training" else None
+        self._progress.begin(phase, total or 0, unit=unit, done=self._counts.steps if unit else 0)
+        if phase != "training":
+            self._progress.line(phase.replace("_", " "))
+
+    def count_energy(self) -> None:
+        """Add what was used since the last time to the run's sum."""
+        if self.meter is None:
+            return
+        try:
+            self._counts.totals.sums[ENERGY] += self.meter.take()
+        except OSError as error:  # a run does not end for want of a meter, and a part is not the sum
+            self.meter = None
+            self._counts.totals.sums.pop(ENERGY, None)
+            self.write(Event(type="warning", message=f"energy is no longer measured: {error}"))
+
+    def end(self, outcome: Outcome) -> None:
+        """The last record."""
+        if self._run_dir is not None:
+            self._run_dir.append(outcome)
+            self._run_dir.close()

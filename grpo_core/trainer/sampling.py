@@ -1,0 +1,241 @@
+"""Draws the groups of one step: problems in the run's order, completions, scores; with dynamic sampling, further
+batches until enough groups carry a signal. Never trains.
+
+Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) leaves out groups whose rewards are all equal. What is left over
+when a step is full is trained on first in the next step: one update old, with the sampler's log-probabilities as its
+old ones. With engine.one_step_off all groups are: they are drawn while the policy learns from the step before, and held
+here until their step comes (docs/one-step-off.md).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from grpo_core.config.run import RunConfig
+from grpo_core.data.prompts import Prompted, completion_text
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.errors import RewardError
+from grpo_core.model.load import LoadedModel
+from grpo_core.records.types import ComponentScore, Discard
+from grpo_core.rewards import Runner, Scored, Unscored
+from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
+from grpo_core.rollout.base import Completion, Decoding, Rollout
+from grpo_core.runtime import watchdog
+from grpo_core.runtime.clock import Clock, timed
+from grpo_core.runtime.fault_injection import fault
+from grpo_core.stats import nearly_equal
+from grpo_core.trainer.checkpoints.held import heard_position, told_position
+from grpo_core.trainer.checkpoints.state import DrawState
+from grpo_core.trainer.sampled import Drawn, Position, StepDraw
+
+OVERLONG = "overlong"
+"""Name of the component that the soft overlong punishment stands under."""
+_ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
+
+
+class Drawer:
+    """Owns the order of problems, what is left over from step to step, and a step's groups that were drawn ahead. Used
+    by one thread at a time."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        prompts: Sequence[Prompted],
+        *,
+        rollout: Rollout,
+        policy: LoadedModel,
+        runner: Runner,
+        ranks: Ranks,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` is called before every completion is scored and may raise to stop."""
+        self._config = config
+        self._prompts = prompts
+        self._rollout = rollout
+        self._policy = policy
+        self._runner = runner
+        self._ranks = ranks
+        self._check = check
+        self._drawn = 0
+        self._order = prompt_order(len(prompts), config.seed)
+        self._surplus: list[Drawn] = []
+        self._ahead: StepDraw | None = None
+
+    def draw(self, step: int) -> StepDraw:
+        """The groups of one step: those that were drawn ahead for it, else drawn now. Raises RewardError when nothing
+        could be scored."""
+        ahead, self._ahead = self._ahead, None
+        return ahead or self._draw(step, policy_of=step)
+
+    def draw_ahead(self, step: int) -> None:
+        """Draw the groups of the step that comes next, from the policy of the one in hand, and hold them for `draw`.
+        Raises RewardError."""
+        fault(f"drawing:{step}")
+        with Clock().running() as clock:
+            groups = self._draw(step, policy_of=step - 1)
+        seconds = clock.take()
+        self._ahead = replace(groups, seconds={name: seconds[name] for name in ("sample", "reward")})
+        watchdog.rest()
+        fault(f"drawn:{step}")
+
+    def _draw(self, step: int, *, policy_of: int) -> StepDraw:
+        """Sample, score, refill. `policy_of`: step whose policy samples."""
+        watchdog.at(f"step {step}", "sampling")
+        wanted, dynamic = self._config.sampling.prompts_per_step, self._config.algorithm.dynamic_sampling
+        kept, self._surplus = self._surplus[:wanted], self._surplus[wanted:]
+        fresh: list[Drawn] = []
+        discarded: list[tuple[Drawn, Discard]] = []
+        count, batches = wanted - len(kept), 0  # fewer are left over than a step holds
+        while True:
+            drawn = self._sample(step, count, first=len(fresh), policy_of=policy_of)
+            fresh += drawn
+            batches += 1
+            for group in drawn:
+                why = self._why_discarded(group) if dynamic.enabled else None
+                if why is not None:
+                    discarded.append((group, why))
+                elif len(kept) < wanted:
+                    kept.append(group)
+                else:
+                    self._surplus.append(group)
+            if len(kept) >= wanted or batches >= dynamic.max_batches or not dynamic.enabled:
+                break
+            # Enough to fill the step if groups go on as they did in it; never more than one full batch.
+            share = 1 - len(discarded) / len(fresh)
+            missing = wanted - len(kept)
+            count = wanted if share == 0 else min(wanted, math.ceil(missing / share))
+        if all(score.reward is None for group in fresh for score in group.scores):
+            errors = (one.error for one in fresh[0].scores[0].components.values() if one.error is not None)
+            raise RewardError(f"step {step}: no completion could be scored; the first failed with {next(errors)}")
+        return StepDraw(kept, discarded, fresh, batches, len(self._surplus))
+
+    # ------------------------------------------------------------------ into a checkpoint and back
+
+    def position(self) -> Position:
+        """Where drawing stands; cheap."""
+        return Position(self._drawn, tuple(self._surplus), self._ahead)
+
+    def told(self, position: Position) -> DrawState:
+        """The position as a checkpoint holds it, groups whole: sampled under a policy that no longer is."""
+        return told_position(position, self._prompts)
+
+    def restore(self, state: DrawState) -> None:
+        """Go on where `state` was told."""
+        position = heard_position(state, self._prompts)
+        self._drawn = position.drawn
+        self._order = prompt_order(len(self._prompts), self._config.seed, start=position.drawn)
+        self._surplus = list(position.surplus)
+        self._ahead = position.ahead
+
+    # ------------------------------------------------------------------ one batch
+
+    def _sample(self, step: int, count: int, *, first: int, policy_of: int) -> list[Drawn]:
+        sampling = self._config.sampling
+        problems = [self._prompts[next(self._order)] for _ in range(count)]
+        self._drawn += count
+        with timed("sample"):
+            watchdog.doing("sampling")
+            completions = self._rollout.generate(
+                [prompted.tokens for prompted in problems],
+                samples=sampling.group_size,
+                decoding=Decoding(
+                    max_tokens=sampling.max_completion_tokens,
+                    temperature=sampling.temperature,
+                    top_p=sampling.top_p,
+                    top_k=sampling.top_k,
+                ),
+                key=(self._config.seed, _SAMPLING, step),
+                places=range(first, first + count),
+            )
+        with timed("reward"):
+            texts = [
+                [completion_text(self._policy.tokenizer, one.tokens, self._policy.eos_ids) for one in group]
+                for group in completions
+            ]
+            scores = self._score(problems, completions, texts)
+        return [Drawn(*parts, sampled_at=policy_of) for parts in zip(problems, completions, texts, scores, strict=True)]
+
+    def _score(
+        self, problems: Sequence[Prompted], completions: Sequence[Sequence[Completion]], texts: Sequence[Sequence[str]]
+    ) -> list[list[Scored]]:
+        """Every group's scores, on every rank; each rank scores its share, so a verifier's word is asked once."""
+        mine = self._ranks.together(
+            lambda: self._scored([(problems[i], texts[i], completions[i]) for i in self._ranks.share(len(problems))])
+        )
+        if self._ranks.world == 1:
+            return mine
+        told = self._ranks.spread([[_told(score) for score in group] for group in mine], len(problems))
+        return [[_heard(score) for score in group] for group in told]
+
+    def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
+        """All groups together, so that a kind that works side by side has enough to do."""
+        samples = [
+            Unscored(prompted.problem, text, len(completion.tokens))
+            for prompted, texts, completions in groups
+            for text, completion in zip(texts, completions, strict=True)
+        ]
+        told = iter(self._runner.score(samples, check=self._check))
+        return [
+            [self._with_length(next(told), completion) for completion in completions] for _, _, completions in groups
+        ]
+
+    def _with_length(self, score: Scored, completion: Completion) -> Scored:
+        """The score with the soft overlong punishment, where the config asks for one."""
+        overlong, longest = self._config.algorithm.overlong, self._config.sampling.max_completion_tokens
+        if overlong.buffer_tokens is None:
+            return score
+        tokens = len(completion.tokens)
+        value = soft_overlong_punishment(tokens, max_tokens=longest, buffer_tokens=overlong.buffer_tokens)
+        component = ComponentScore(value=value, detail=f"{tokens:,} of {longest:,} tokens")
+        reward = None if score.reward is None else score.reward + overlong.penalty * value
+        return Scored(reward, {**score.components, OVERLONG: component})
+
+    def _before_length(self, score: Scored) -> float:
+        """The reward without the overlong punishment."""
+        assert score.reward is not None
+        if OVERLONG not in score.components:
+            return score.reward
+        return score.reward - self._config.algorithm.overlong.penalty * (score.components[OVERLONG].value or 0.0)
+
+    def _why_discarded(self, group: Drawn) -> Discard | None:
+        """Why the group carries no signal; None when it does. Its rewards are compared without the overlong punishment:
+        DAPO's condition counts right answers, and a long one among them is no reason to train on the group."""
+        scored = [score for score in group.scores if score.reward is not None]
+        if len(scored) < 2:
+            return "unscored"
+        if self._config.algorithm.multi_objective_aggregation == "normalize_then_sum":
+            names = scored[0].components.keys() - {OVERLONG}
+            columns = [[score.components[name].value or 0.0 for score in scored] for name in names]
+        else:
+            columns = [[self._before_length(score) for score in scored]]
+        if self._config.algorithm.supervision == "process":
+            steps = [one.value for score in scored for part in score.components.values() for one in part.steps or ()]
+            columns += [steps] if steps else []
+        if not all(nearly_equal(column) for column in columns):
+            return None
+        passed = [score.components[self._config.success_component].passed for score in scored]
+        if all(verdict is True for verdict in passed):
+            return "all_right"
+        return "all_wrong" if all(verdict is False for verdict in passed) else "all_equal"
+
+
+def prompt_order(count: int, seed: int, *, start: int = 0) -> Iterator[int]:
+    """Places of problems, for ever: each epoch is a new shuffle of all of them. `start` were drawn before."""
+    epoch, skip = divmod(start, count)
+    while True:
+        yield from np.random.default_rng([seed, _ORDER, epoch]).permutation(count).tolist()[skip:]
+        epoch, skip = epoch + 1, 0
+
+
+def _told(score: Scored) -> dict[str, object]:
+    components = {name: one.model_dump(mode="json") for name, one in score.components.items()}
+    return {"reward": score.reward, "components": components}
+
+
+def _heard(told: dict[str, dict[str, object]]) -> Scored:
+    components = {name: ComponentScore.model_validate(one) for name, one in told["components"].items()}
+    reward = told["reward"]
+    assert reward is None or isinstance(reward, float)
+    return Scored(reward, components)

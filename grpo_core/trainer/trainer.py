@@ -1,0 +1,394 @@
+"""The training loop: load, evaluate, (draw: sample and score, learn, record, perhaps cut a checkpoint) × steps,
+evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a step's groups are drawn
+beside the learning of the step before.
+
+GRPO as in DeepSeekMath (arXiv 2402.03300); departures are told where they are made: grpo_core/training/single.py and
+grpo_core/algo/. Knows nothing of the platform: it reads a config and writes a run directory.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import torch
+
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.causes import Defect, known_cause
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.errors import ExchangeError, GrpoError, Interrupted
+from grpo_core.evaluate.task import manner_of
+from grpo_core.evaluate.text_report import Measured, log_line
+from grpo_core.files.disk import disk_full, is_full
+from grpo_core.files.run_folder import RunDir
+from grpo_core.records.estimate import Estimate, Estimated
+from grpo_core.records.types import Manifest, Outcome, Phase, StepMetrics
+from grpo_core.rollout.frozen import frozen_for
+from grpo_core.rollout.make import make_rollout
+from grpo_core.runtime.clock import Clock, timed
+from grpo_core.runtime.fault_injection import fault
+from grpo_core.runtime.progress import Progress
+from grpo_core.runtime.watchdog import Watchdog, at
+from grpo_core.trainer.ahead import Ahead
+from grpo_core.trainer.checkpoints.go_on import read_checkpoint, taken_back, tell_resumed
+from grpo_core.trainer.checkpoints.keeper import Keeper
+from grpo_core.trainer.checkpoints.resume import Chosen, not_bit_by_bit
+from grpo_core.trainer.checkpoints.state import RunState
+from grpo_core.trainer.checkpoints.write import save_weights
+from grpo_core.trainer.evaluation import evaluate_all
+from grpo_core.trainer.groups import step_groups
+from grpo_core.trainer.inputs import Inputs, answer_cache, load_inputs, loaded, reward_used
+from grpo_core.trainer.learn import Learned, learn
+from grpo_core.trainer.manifest import build_manifest, meter
+from grpo_core.trainer.metrics import ENERGY, Counts, trouble
+from grpo_core.trainer.rank_checks import check_checkpoint_alike, check_inputs_alike
+from grpo_core.trainer.recorder import Journal
+from grpo_core.trainer.sampled import StepDraw
+from grpo_core.trainer.sampling import Drawer
+from grpo_core.trainer.step_metrics import count_step
+from grpo_core.trainer.telemetry import Telemetry, settling, watch_of
+from grpo_core.trainer.traces import traces
+from grpo_core.training.make import make_training
+
+
+class Trainer:
+    """One run, from its config to its outcome."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run_dir: RunDir | None,
+        *,
+        base: Path,
+        progress: Progress,
+        check: Callable[[], None] = lambda: None,
+        ranks: Ranks | None = None,
+        resume: Chosen | None = None,
+        estimate: Estimate | None = None,
+    ) -> None:
+        """`base`: folder that relative paths of the config start from. `check` is called often and may raise
+        Interrupted to end the run. `run_dir` is None on every rank but the first, which writes the records and alone
+        is given the checkpoint to go on from. `estimate`: what the run was expected to cost."""
+        self.config = config
+        self.run_dir = run_dir
+        self._base = base
+        self._progress = progress
+        self._check = check
+        self._ranks = ranks or Ranks()
+        self._resume = resume
+        self._counts = Counts()
+        if resume is not None:
+            self._counts.steps = resume.manifest.step
+        self._counted = resume is None
+        """Whether the sums in `_counts` are the run's: of one that goes on, once it was restored."""
+        self._final: str | None = None
+        self._journal = Journal(run_dir, progress, self._counts)
+        self._estimate = Estimated(estimate)
+
+    def run(self) -> Outcome:
+        """Do everything. An error is recorded as the run's outcome and raised again."""
+        try:
+            with self._watchdog():
+                self._run()
+        except Interrupted as stop:
+            self._end("stopped", stop.code, f"Stopped after {self._counts.steps} steps: {stop}")
+            raise
+        except Exception as error:
+            cause = self._cause(error)
+            if cause is not None:
+                self._fail(cause)
+                if cause is error:
+                    raise
+                raise cause from error
+            self._progress.line(traceback.format_exc())
+            where = "the log" if self.run_dir is not None else "what it printed"
+            self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
+            raise
+        return self._end("finished", "ok", self._counts.summary())
+
+    def _watchdog(self) -> Watchdog:
+        """Of this rank; the first one's words are recorded, the others' printed, where torchrun's log has them."""
+        seconds, board = self.config.engine.watchdog_seconds, self._ranks.board()
+        if self._ranks.main:
+            return Watchdog(seconds, warn=self._journal.waits, log=self._progress.aside, board=board)
+
+        name = self._ranks.name(self._ranks.rank)
+
+        def say(text: str, data: object = None) -> None:
+            print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+        return Watchdog(seconds, warn=say, log=say, board=board)
+
+    def _cause(self, error: Exception) -> GrpoError | None:
+        """The error that says what happened; None for a defect. That others are gone is a cause only where none of them
+        told its own."""
+        if self.run_dir is not None and is_full(error):
+            return disk_full(self.run_dir.path, "what the run writes")
+        cause = error if isinstance(error, GrpoError) else known_cause(error)
+        return (self._ranks.told() or cause) if isinstance(cause, ExchangeError) else cause
+
+    def _fail(self, error: GrpoError) -> None:
+        self._ranks.tell(error)
+        self._end("failed", error.code, str(error))
+
+    # ------------------------------------------------------------------ the loop
+
+    def _run(self) -> None:
+        config = self.config
+        if config.engine.threads is not None:
+            torch.set_num_threads(config.engine.threads)
+        self._phase("loading")
+        cache = answer_cache(self._ranks, self.run_dir.path if self.run_dir is not None else None)
+        inputs = self._ranks.together(
+            lambda: load_inputs(config, base=self._base, device=self._ranks.device, cache=cache)
+        )
+        with ExitStack() as opened:
+            opened.enter_context(inputs.runner)
+            self._run_on(inputs, opened)
+
+    def _run_on(self, inputs: Inputs, opened: ExitStack) -> None:
+        config = self.config
+        manifest = build_manifest(
+            config,
+            inputs.policy,
+            train=inputs.train_facts,
+            heldout=inputs.heldout_facts,
+            suites=inputs.suite_facts,
+            overlap=self._ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
+            ranks=self._ranks.world,
+            reward=inputs.runner.facts(),
+            sandbox=inputs.runner.sandbox(),
+        )
+        check_inputs_alike(self._ranks, manifest)
+        if self.run_dir is not None:
+            self._journal.meter = meter(inputs.policy.device, self._ranks.world)
+        if self._resume is None:
+            self._journal.write(manifest)
+        self._set_up(inputs, manifest, opened)
+        state = self._state_to_go_on_from(manifest)
+        for event in loaded(inputs):
+            self._journal.tell(event)
+        self._journal.commit()
+        if config.eval.before and state is None:
+            self._evaluate("before", inputs)
+        done = self._counts.steps
+        self._phase("training", config.optim.steps)
+        self._clock = Clock(settle=settling(inputs.policy.device))
+        self._telemetry = Telemetry(inputs.policy.device, self._ranks, watch_of(inputs.policy.device))
+        try:
+            with self._clock.running():
+                if state is None:
+                    self._keeper.begin()
+                for step in range(done + 1, config.optim.steps + 1):
+                    self._stop_if_asked()
+                    self._step(step, inputs)
+        except Interrupted:
+            self._ahead.close()
+            self._keeper.before_leaving()
+            raise
+
+        if config.eval.after:
+            self._evaluate("after", inputs)
+        if config.checkpoints.final:
+            self._phase("saving")
+            with self._training.whole():
+                if self.run_dir is not None:
+                    folder = self.run_dir.checkpoint_folder("final")
+                    saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
+                    self._journal.write(saved)
+                    self._final = saved.path
+        for event in reward_used(self._ranks.gather(inputs.runner.facts())):
+            self._journal.write(event)
+        if (worth := self._estimate.compared()) is not None:
+            self._journal.tell(worth)
+
+    def _step(self, step: int, inputs: Inputs) -> None:
+        fault(f"step:{step}")
+        at(f"step {step}", "step")
+        with self._training.whole():
+            with timed("sample"):
+                told = self._rollout.follow(step - 1)
+            drawn = self._drawer.draw(step)
+        if self._ranks.world > 1:
+            self._stop_if_asked()
+        fault(f"sampled:{step}")
+        if self.config.engine.one_step_off and step < self.config.optim.steps:
+            self._ahead.begin(lambda: self._drawer.draw_ahead(step + 1))
+        with timed("update"):
+            learned = learn(drawn.kept, self.config, step=step, policy=inputs.policy, training=self._training)
+        learned.metrics.update(told)
+        fault(f"updated:{step}")
+        if self.config.engine.one_step_off:
+            fault(f"waiting:{step}")
+            with timed("waiting"):
+                self._ahead.wait()
+        reward = self._record(step, drawn, learned, drawn.with_times(self._clock.take()))
+        fault(f"recorded:{step}")
+        self._keeper.after(step, reward)
+
+    def _set_up(self, inputs: Inputs, manifest: Manifest, opened: ExitStack) -> None:
+        """The parts of the loop, all with the policy as it was loaded. `opened` closes those that must be."""
+        config, ranks = self.config, self._ranks
+        # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
+        own_check = self._check_inside if ranks.world == 1 else lambda: None
+        self._ahead = Ahead(own_check, inputs.policy.device)
+        self._inside = check = self._ahead.check
+        frozen = frozen_for(config, inputs.policy)
+        self._training = make_training(
+            config, inputs.policy, reference=inputs.reference, critic=inputs.critic, ranks=ranks, check=check
+        )
+        rollout = make_rollout(
+            config,
+            inputs.policy,
+            ranks=ranks,
+            check=check,
+            frozen=frozen,
+            positions=inputs.positions(config),
+            folder=self.run_dir.path if self.run_dir is not None else None,
+            tell=self._progress.line,
+        )
+        self._rollout = opened.enter_context(closing(rollout))
+        opened.enter_context(closing(self._ahead))  # before what its work needs is closed
+        self._drawer = Drawer(
+            config,
+            inputs.train.prompts,
+            rollout=self._rollout,
+            policy=inputs.policy,
+            runner=inputs.runner,
+            ranks=ranks,
+            check=check,
+        )
+        self._keeper = Keeper(
+            config,
+            self.run_dir,
+            training=self._training,
+            drawer=self._drawer,
+            counts=self._counts,
+            ranks=ranks,
+            device=inputs.policy.device,
+            manifest=manifest,
+            base=self._base,
+            progress=self._progress,
+        )
+
+    def _state_to_go_on_from(self, manifest: Manifest) -> RunState | None:
+        """Set everything to where a checkpoint left it, and record that; None when the run starts from nothing. It
+        is refused before the manifest is written, and before any change to a directory that is gone on with."""
+        own = self._resume
+        (folder, *_) = self._ranks.gather(str(own.folder) if own is not None else None)
+        if folder is None:
+            return None
+        check_checkpoint_alike(self._ranks, Path(folder))
+        state, parts = self._ranks.together(lambda: read_checkpoint(Path(folder), manifest))
+        self._training.restore(parts, kl_coef=state.kl_coef, step=state.step)  # where ranks may have to exchange
+        self._ranks.together(lambda: self._restore(state))
+        chosen = self._ranks.together(lambda: taken_back(own, self.run_dir, self._progress))
+        if chosen is not None:
+            tell_resumed(chosen, manifest, self._journal, self._progress)
+        for message in not_bit_by_bit(manifest, self.config, state):
+            self._journal.warn(message)
+        return state
+
+    def _restore(self, state: RunState) -> None:
+        self._counts.totals.sums.update(state.totals)
+        if ENERGY not in state.totals and state.step > 0:
+            self._journal.meter = None  # what was done before was not measured, so a sum would not be the run's
+        if self._journal.meter is None:
+            self._counts.totals.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
+        self._counts.informative = state.informative
+        self._counts.steps = state.step
+        self._counts.seconds_before = state.seconds
+        self._keeper.restore(state)
+        self._counted = True
+
+    def _record(self, step: int, drawn: StepDraw, learned: Learned, seconds: dict[str, float]) -> float | None:
+        """Write the step's metrics and kept groups, make them durable, tell the person. Returns the mean reward."""
+        groups = step_groups(drawn, learned.advantages, self.config, step=step, masked=learned.masked)
+        self._journal.count_energy()
+        told = count_step(self._counts, step, groups, drawn, learned, self.config)
+        told["samples_per_second"] = len(drawn.completions) / seconds["total"]
+        told |= self._telemetry.take(seconds, sampled=drawn.completion_tokens, learned=learned.tokens)
+        self._journal.write(StepMetrics(step=step, metrics=told, seconds=seconds))
+        self._estimate.step(seconds["total"], told["memory/peak_bytes"])
+        for warning in (drawn.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.counted)):
+            if warning is not None:
+                self._journal.warn(warning)
+        if self.run_dir is not None:
+            for trace in traces(step, groups.trained, groups.discarded, groups.left, self.config):
+                self._journal.write(trace)
+        self._journal.commit()
+        self._counts.steps = step
+        reward = f"reward {told['reward']:.3f}" if "reward" in told else "nothing scored"
+        dead = f"no signal in {told['frac_reward_zero_std']:.0%} of groups"
+        self._progress.advance(step, f"{reward} · {dead} · {seconds['total']:.1f} s/step")
+        return told.get("reward")
+
+    # ------------------------------------------------------------------ records
+
+    def _stop_if_asked(self) -> None:
+        """Meet a wish to stop; with several ranks all stop when one was asked."""
+        asked: Interrupted | None = None
+        try:
+            self._check()
+        except Interrupted as wish:
+            asked = wish
+        if self._ranks.any(asked is not None):
+            raise asked or Interrupted("another rank was asked to stop")
+
+    def _check_inside(self) -> None:
+        """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
+        is finished, for only its end can be kept."""
+        if self._training.changed_in > self._counts.steps and self._keeper.behind:
+            return
+        self._check()
+
+    def _evaluate(self, phase: Phase, inputs: Inputs) -> None:
+        if not inputs.tasks:
+            return
+        total = sum(len(task.prompts.prompts) for task in inputs.tasks)
+        self._phase("evaluating_before" if phase == "before" else "evaluating_after", total)
+        with self._training.whole():
+            self._rollout.follow(self._counts.steps)
+            self._evaluated(phase, inputs)
+
+    def _evaluated(self, phase: Phase, inputs: Inputs) -> None:
+        evaluations = evaluate_all(
+            phase,
+            inputs.tasks,
+            rollout=self._rollout,
+            policy=inputs.policy,
+            manner=manner_of(self.config),
+            ranks=self._ranks,
+            progress=self._progress.advance,
+            check=self._inside,
+        )
+        for evaluation in evaluations:
+            for item in evaluation.items:
+                self._journal.write(item)
+            self._journal.write(evaluation.result)
+            self._journal.commit()
+            self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
+            if evaluation.result.suite != inputs.tasks[-1].name:
+                self._stop_if_asked()
+
+    def _phase(self, phase: str, total: int | None = None) -> None:
+        self._stop_if_asked()
+        self._journal.phase(phase, total)
+
+    def _end(self, status: str, code: str, message: str) -> Outcome:
+        self._journal.count_energy()
+        totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}
+        outcome = Outcome.model_validate(
+            {
+                "status": status,
+                "code": code,
+                "message": message,
+                "steps_done": self._counts.steps,
+                "steps_planned": self.config.optim.steps,
+                "totals": totals,
+                "final_checkpoint": self._final,
+            }
+        )
+        self._journal.end(outcome)
+        return outcome
