@@ -82,15 +82,15 @@ def main() -> int:
     parser.add_argument("out", type=Path, help="where the results go, as JSON")
     parser.add_argument("--compare", type=Path, help="earlier results; 1 is returned if a number differs")
     options = parser.parse_args()
+    before = json.loads(options.compare.read_text(encoding="utf-8")) if options.compare else None
     with tempfile.TemporaryDirectory(prefix="trajectories-") as name:
         folder = Path(name)
         grpo(folder, "cold-start", "--out", "base", "--steps", "60", "--threads", "1")
         grpo(folder, "demo-data", "--out", "data")
         results = {preset: trajectory(folder, preset) for preset in PRESETS}
     options.out.write_text(json.dumps(results, indent=1, sort_keys=True), encoding="utf-8")
-    if options.compare is None:
+    if before is None:
         return 0
-    before = json.loads(options.compare.read_text(encoding="utf-8"))
     differing = [preset for preset in PRESETS if before.get(preset) != results[preset]]
     for preset in PRESETS:
         print(f"{preset}: {'differs' if preset in differing else 'equal to the bit'}")

@@ -84,8 +84,7 @@ class Kind:
     params: type[Params]
     place: Place
     module: str
-    """It has `score(sample, params)` where place is here or aside, else
-    `open_scorer(params, context)`."""
+    """Has `score(sample, params)` where place is here or aside, else `open_scorer(params, context)`."""
     summary: str
     """What it pays for, in one line, for forms and lists."""
     steps: bool = False
@@ -93,17 +92,17 @@ class Kind:
     check: Callable[[Any], Iterable[tuple[str, str]]] = lambda params: ()
     """(parameter, what is wrong) beyond what the types say; cheap, runs no given code."""
     columns: Callable[[Any], frozenset[str]] = lambda params: frozenset()
-    """Fields that each problem must have beside prompt and answer."""
+    """Fields that each problem must have in addition to prompt and answer."""
 
     def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
         """The function of a kind that runs here or aside."""
-        found: Callable[[Unscored, Any], ComponentScore] = self._module().score
-        return found
+        score: Callable[[Unscored, Any], ComponentScore] = self._module().score
+        return score
 
     def open(self, params: Params, context: Context) -> Scorer:
         """The scorer of any other kind. Raises a GrpoError when what it needs is not there."""
-        found: Scorer = self._module().open_scorer(params, context)
-        return found
+        scorer: Scorer = self._module().open_scorer(params, context)
+        return scorer
 
     def _module(self) -> Any:
         return importlib.import_module(self.module)

@@ -13,7 +13,7 @@ from cohort.governance.words import count, measured, not_measured, plain, short,
 
 def lineage(facts: Facts) -> Answer:
     """Base, cold start, and the earlier runs whose output the base model is, as far as this platform knows them."""
-    found, run = facts.lineage, facts.run
+    origin, run = facts.lineage, facts.run
     earlier = [
         {
             "run": one.run.pk,
@@ -22,31 +22,31 @@ def lineage(facts: Facts) -> Answer:
             "base_model": one.run.base_model.name,
             "seal": one.seal or None,
         }
-        for one in found.ancestors
+        for one in origin.ancestors
     ]
     value: dict[str, Any] = {
         "earlier_runs": earlier,
-        "complete": found.followed_to_the_end,
-        "cold_start": plain(found.cold_start),
+        "complete": origin.followed_to_the_end,
+        "cold_start": plain(origin.cold_start),
         "settings_from": {"run": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
     }
     parts = [
         f"its base model is what run {one.run.pk}, {one.run.name}, wrote after step {count(one.step)}"
         + (f" (record {short(one.seal)})" if one.seal else " (without a record)")
-        for one in found.ancestors
+        for one in origin.ancestors
     ]
-    if not found.weights_known:
+    if not origin.weights_known:
         parts.append("earlier runs were not looked for, as no digest of the base model's weights is known")
     elif not parts:
         parts.append("no earlier run of this project wrote the base model's weights")
-    if found.cold_start:
-        parts.append(f"cold start recorded in the model folder: {_method(found.cold_start)}")
+    if origin.cold_start:
+        parts.append(f"cold start recorded in the model folder: {_method(origin.cold_start)}")
     if run.cloned_from is not None:
         parts.append(f"settings cloned from run {run.cloned_from.pk}, {run.cloned_from.name}; no weights of it")
     note = "Weights are known again by the SHA-256 of every file; what was trained elsewhere is not seen."
-    if not found.followed_to_the_end:
-        note += f" Followed back over {count(len(found.ancestors))} runs; there are more."
-    if not found.weights_known and len(parts) == 1:
+    if not origin.followed_to_the_end:
+        note += f" Followed back over {count(len(origin.ancestors))} runs; there are more."
+    if not origin.weights_known and len(parts) == 1:
         return not_measured(f"{parts[0].capitalize()}.").model_copy(update={"value": value})
     return measured(value, "; ".join(parts), note=note)
 
