@@ -17,7 +17,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform")]
 
 from seal import platform_environment  # noqa: E402
 
-from cohort.embedded.postgres import Postgres  # noqa: E402
+from cohort.cli.embedded.postgres import Postgres  # noqa: E402
 
 
 def main() -> int:

@@ -30,7 +30,7 @@ sys.path.remove(str(HERE))  # or `mlflow` would be this file
 import psycopg  # noqa: E402
 from cohort_web import METRICS, CohortWeb, free_port, wait_for  # noqa: E402
 
-from cohort.embedded.postgres import Postgres  # noqa: E402
+from cohort.cli.embedded.postgres import Postgres  # noqa: E402
 
 PEERS = HERE.parent / ".venv-bench/bin"
 WRITERS = (1, 4)

@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform")]
 
-from cohort.embedded.postgres import Postgres  # noqa: E402
+from cohort.cli.embedded.postgres import Postgres  # noqa: E402
 
 SEAL_SECONDS, SEAL_MB, VERIFY_SECONDS = 30, 500, 10
 
@@ -71,7 +71,7 @@ def platform_environment(home: Path, database_url: str) -> dict[str, str]:
 def _verify(card: Path, environment: dict[str, str]) -> dict[str, float]:
     """Seconds and peak memory (MB) of the command. Raises RuntimeError when it refuses the card."""
     begun = time.perf_counter()
-    words = [sys.executable, "-m", "cohort.cli", "verify", str(card)]
+    words = [sys.executable, "-m", "cohort.cli.main", "verify", str(card)]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.read()

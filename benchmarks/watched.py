@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sid
 import work  # noqa: E402
 from cohort_web import CohortWeb, free_port  # noqa: E402
 
-from cohort.embedded.postgres import Postgres  # noqa: E402
+from cohort.cli.embedded.postgres import Postgres  # noqa: E402
 from grpo_core.runtime.openmp import asleep  # noqa: E402
 
 WAYS = ("alone", "watched", "platform gone")

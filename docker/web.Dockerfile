@@ -34,4 +34,4 @@ RUN COHORT_MODE=embedded COHORT_SECRET_KEY=only-while-building COHORT_DATABASE_U
 EXPOSE 8400
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8400/healthz', timeout=4)"]
-CMD ["gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application"]
+CMD ["gunicorn", "--config", "python:cohort.server.gunicorn", "cohort.server.wsgi:application"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from cohort.embedded.postgres import Postgres
+from cohort.cli.embedded.postgres import Postgres
 from tests.processes import belonging_to, grpo
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from worker.keeper import processes
 
 DEADLINE = 300.0
 """Seconds for what comes at once on a quiet machine; starting Celery and torch takes long on a busy one."""
-COHORT = [sys.executable, "-P", "-u", "-m", "cohort.cli"]
+COHORT = [sys.executable, "-P", "-u", "-m", "cohort.cli.main"]
 Found = TypeVar("Found")
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cohort.celery import app
-from cohort.embedded import up
-from cohort.embedded.children import RESTARTS, TAIL_BYTES, Child
-from cohort.embedded.home import Home
+from cohort.base.celery_app import app
+from cohort.cli.embedded import up
+from cohort.cli.embedded.children import RESTARTS, TAIL_BYTES, Child
+from cohort.cli.embedded.home import Home
 from cohort.runs.dispatch import SEAL_QUEUE
 from grpo_core.protocol.queues import LAB_QUEUE, PLATFORM_QUEUE
 
@@ -29,7 +29,7 @@ for child in started:
 """
 RACE = f"""
 import psutil, subprocess, sys
-from cohort.embedded import children, spawn
+from cohort.cli.embedded import children, spawn
 spawn.adopt_orphans()
 left = subprocess.Popen(["sleep", "600"])
 words = [sys.executable, "-c", {FORKER!r}]
@@ -66,10 +66,10 @@ time.sleep(60)
 BEGIN = """
 import os, sys, time
 from pathlib import Path
-from cohort.embedded import children, spawn
-from cohort.embedded.home import Home
-from cohort.embedded.postgres import Postgres
-from cohort.embedded.up import LAB_WORKER, TRAINER_WORKER, Interrupts, Up
+from cohort.cli.embedded import children, spawn
+from cohort.cli.embedded.home import Home
+from cohort.cli.embedded.postgres import Postgres
+from cohort.cli.embedded.up import LAB_WORKER, TRAINER_WORKER, Interrupts, Up
 spawn.adopt_orphans()
 here = Path.cwd()
 

@@ -11,8 +11,8 @@ import psutil
 import psycopg
 import pytest
 
-from cohort.embedded.home import HomeError
-from cohort.embedded.postgres import Postgres
+from cohort.cli.embedded.home import HomeError
+from cohort.cli.embedded.postgres import Postgres
 from tests.processes import wait_for
 
 
@@ -82,7 +82,7 @@ OWNER = textwrap.dedent(
     """
     import sys, time
     from pathlib import Path
-    from cohort.embedded.postgres import Postgres
+    from cohort.cli.embedded.postgres import Postgres
     postgres = Postgres(Path(sys.argv[1]) / "pg", Path(sys.argv[1]) / "pg.log")
     postgres.start()
     print(postgres.process.pid, flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from cohort import cli as cohort_cli
+from cohort.cli import main as cohort_cli
 from grpo_core.cli import main as grpo_cli
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.run import RunConfig

@@ -29,6 +29,12 @@ ORDER = [
     *("algo", "distributed", "model", "rollout", "training"),
     *("rewards", "evaluate", "probe", "trainer", "estimate", "lab", "cli"),
 ]
+PLATFORM_ORDER = [
+    *("base", "evidence", "audit", "accounts", "catalog", "nodes", "runs"),
+    *("evaluations", "lab", "contamination", "review", "launch", "ingest", "records"),
+    *("worker_api", "background", "server", "web", "urls", "cli"),
+]
+"""The platform's folders; `settings` stands beside them and is imported by Django."""
 TORCH = {"algo", "distributed", "model", "rollout", "training", "trainer", "estimate"}
 """Folders that load torch; importing any other loads none."""
 
@@ -67,25 +73,28 @@ def test_the_platform_imports_only_what_loads_no_torch() -> None:
     assert not _foreign("platform/cohort", lambda name: name.startswith("grpo_core.") and name.split(".")[1] in TORCH)
 
 
-def test_folders_of_the_trainer_import_downwards() -> None:
+@pytest.mark.parametrize(
+    ("package", "order"), [("grpo_core", ORDER), ("platform/cohort", PLATFORM_ORDER)], ids=["trainer", "platform"]
+)
+def test_folders_import_downwards(package: str, order: list[str]) -> None:
     """Wherever the import stands in the file."""
-    files = (ROOT / "grpo_core").glob("*.py")
-    folders = (path.parent for path in (ROOT / "grpo_core").glob("*/__init__.py"))
-    assert {path.stem for path in (*files, *folders)} - {"__init__"} == set(ORDER)
-    rank = {f"grpo_core.{part}": number for number, part in enumerate(ORDER)}
-    for part in ORDER:
-        path = ROOT / "grpo_core" / part
+    root = ROOT / package
+    folders = (path.parent for path in root.glob("*/__init__.py"))
+    assert {path.stem for path in (*root.glob("*.py"), *folders)} - {"__init__", "settings"} == set(order)
+    rank = {f"{root.name}.{part}": number for number, part in enumerate(order)}
+    for part in order:
+        path = root / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
             imported = {name: rank.get(".".join(name.split(".")[:2]), -1) for name in _imports(file)}
-            above = {name for name, number in imported.items() if number > rank[f"grpo_core.{part}"]}
+            above = {name for name, number in imported.items() if number > rank[f"{root.name}.{part}"]}
             assert not above, f"{file.relative_to(ROOT)} imports {above}"
 
 
-@pytest.mark.parametrize("package", ["grpo_core", "worker"])
+@pytest.mark.parametrize("package", ["grpo_core", "worker", "platform/cohort"])
 def test_no_imports_in_a_circle(package: str) -> None:
     """Of modules, wherever the import stands; names one circle."""
     names = {
-        file: ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        file: ".".join(file.relative_to((ROOT / package).parent).with_suffix("").parts).removesuffix(".__init__")
         for file in (ROOT / package).rglob("*.py")
     }
     modules = set(names.values())
@@ -133,7 +142,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "cohort.settings"
 import django; django.setup()
 import importlib, pkgutil, cohort
 for module in pkgutil.walk_packages(cohort.__path__, "cohort."):
-    if not module.name.endswith("__main__") and module.name != "cohort.wsgi":
+    if not module.name.endswith("__main__") and module.name != "cohort.server.wsgi":
         importlib.import_module(module.name)
 from django.urls import get_resolver
 get_resolver().url_patterns

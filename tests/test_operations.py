@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from cohort.environment import Environment as PlatformEnvironment
+from cohort.base.environment import Environment as PlatformEnvironment
 from tests.processes import clean_environment
 from tests.variables import PAGE, page_with, table
 from worker.environment import Environment as WorkerEnvironment
@@ -47,7 +47,15 @@ def test_the_web_server_listens_where_the_variables_say(tmp_path: Path) -> None:
         "COHORT_LISTEN": "0.0.0.0:8499",
         "COHORT_WEB_WORKERS": "3",
     }
-    words = [sys.executable, "-m", "gunicorn", "--print-config", "--config", "python:cohort.gunicorn", "cohort.wsgi"]
+    words = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "--print-config",
+        "--config",
+        "python:cohort.server.gunicorn",
+        "cohort.server.wsgi",
+    ]
     environment = clean_environment() | settings
     done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, check=True)
     assert re.search(r"^bind +=.*0\.0\.0\.0:8499", done.stdout, re.MULTILINE)

@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cohort.embedded.postgres import Postgres
+from cohort.cli.embedded.postgres import Postgres
 from tests.processes import clean_environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,12 +100,12 @@ def test_the_installed_wheel_works(wheel: Path, tmp_path: Path, open_folder: Pat
             "COHORT_DATABASE_URL": server.url,
             "DJANGO_SETTINGS_MODULE": "cohort.settings",
         }
-        _run(python, "-m", "cohort.cli", "manage", "migrate", "--verbosity", "0", **settings)
+        _run(python, "-m", "cohort.cli.main", "manage", "migrate", "--verbosity", "0", **settings)
         seen = json.loads(_run(python, "-c", _LOOK, **settings).splitlines()[-1])
     finally:
         server.stop()
     assert [file for file in seen["files"] if str(packages) not in file] == []
-    assert {"runs_run", "catalog_basemodel", "governance_record", "accounts_user"} <= set(seen["tables"])
+    assert {"runs_run", "catalog_basemodel", "records_record", "accounts_user"} <= set(seen["tables"])
     assert seen["status"] == 200
     sheets = re.findall(r'href="(/static/[^"]+\.css)"', seen["page"])
     assert sheets

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
-from cohort.environment import Environment as PlatformEnvironment
+from cohort.base.environment import Environment as PlatformEnvironment
 from worker.environment import Environment as WorkerEnvironment
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations.md"

@@ -83,8 +83,9 @@ class CohortWeb:
 
         from cohort.accounts.models import Project, User
         from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
-        from cohort.runs.models import Attempt, Node, Run
-        from cohort.runs.nodes import token_new
+        from cohort.nodes.models import Node
+        from cohort.nodes.services import token_new
+        from cohort.runs.models import Attempt, Run
 
         project = Project.objects.create(slug="bench", name="bench")
         model = BaseModel.objects.create(project=project, name="none", path="none")
@@ -122,7 +123,7 @@ class CohortWeb:
     def start(self) -> None:
         # fmt: off
         words = [
-            sys.executable, "-m", "gunicorn", "cohort.wsgi:application", "--bind", f"127.0.0.1:{self.port}",
+            sys.executable, "-m", "gunicorn", "cohort.server.wsgi:application", "--bind", f"127.0.0.1:{self.port}",
             "--workers", "2", "--threads", "4", "--graceful-timeout", "5", "--no-control-socket",
         ]
         # fmt: on

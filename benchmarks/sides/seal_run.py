@@ -27,12 +27,12 @@ django.setup()
 
 from django.core.management import call_command  # noqa: E402
 
-from cohort import artifacts  # noqa: E402
 from cohort.accounts.services import project_create, user_create  # noqa: E402
+from cohort.base import artifacts  # noqa: E402
+from cohort.base.environment import environment  # noqa: E402
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create  # noqa: E402
-from cohort.environment import environment  # noqa: E402
 from cohort.evidence import keys  # noqa: E402
-from cohort.governance.services import record_seal  # noqa: E402
+from cohort.records.services import record_seal  # noqa: E402
 from cohort.review.models import Group, Sample, StepCommitments  # noqa: E402
 from cohort.runs.models import Attempt, EvalItem, EvalResult, Run, StepMetric  # noqa: E402
 from grpo_core.records import commitments  # noqa: E402

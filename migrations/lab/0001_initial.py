@@ -12,6 +12,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('accounts', '0001_initial'),
         ('catalog', '0001_initial'),
+        ('nodes', '0001_initial'),
         ('runs', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -47,7 +48,7 @@ class Migration(migrations.Migration):
                 ('base_model', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='catalog.basemodel')),
                 ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to=settings.AUTH_USER_MODEL)),
                 ('dataset', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='catalog.promptdataset')),
-                ('node', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='runs.node')),
+                ('node', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='nodes.node')),
                 ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='lab_jobs', to='accounts.project')),
                 ('version', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='catalog.verifierversion')),
             ],

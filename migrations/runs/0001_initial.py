@@ -12,6 +12,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('accounts', '0001_initial'),
         ('catalog', '0001_initial'),
+        ('nodes', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -89,23 +90,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-id'],
-            },
-        ),
-        migrations.CreateModel(
-            name='Node',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=80, unique=True)),
-                ('token_digest', models.CharField(max_length=64, unique=True)),
-                ('next_token_digest', models.CharField(max_length=64, null=True, unique=True)),
-                ('draining', models.CharField(blank=True, choices=[('', 'Takes runs'), ('finish', 'Takes no new run; what runs here ends here'), ('move', 'Takes no new run; what runs here stops at a checkpoint and goes on elsewhere')], default='', max_length=8)),
-                ('info', models.JSONField(default=dict)),
-                ('last_seen_at', models.DateTimeField(null=True)),
-                ('revoked_at', models.DateTimeField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-            ],
-            options={
-                'ordering': ['name'],
             },
         ),
         migrations.CreateModel(
@@ -239,7 +223,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='attempt',
             name='node',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='runs.node'),
+            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='nodes.node'),
         ),
         migrations.CreateModel(
             name='RunEvent',

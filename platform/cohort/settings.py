@@ -6,8 +6,8 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
-from cohort import paths
-from cohort.environment import environment
+from cohort.base import paths
+from cohort.base.environment import environment
 from grpo_core.protocol.queues import celery_transport
 
 ENV = environment()
@@ -42,7 +42,7 @@ _more_hosts = [host.strip() for host in ENV.allowed_hosts.split(",") if host.str
 ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]", *_more_hosts] if ENV.mode != "test" else ["*"]
 CSRF_TRUSTED_ORIGINS = [_public]
 
-LOCAL_APPS = ["accounts", "audit", "catalog", "runs", "review", "governance", "contamination", "lab"]
+LOCAL_APPS = ["accounts", "audit", "catalog", "nodes", "runs", "review", "records", "contamination", "lab"]
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -53,7 +53,7 @@ INSTALLED_APPS = [
     "django_htmx",
     "csp",
     "axes",
-    "cohort",
+    "cohort.web",
     *(f"cohort.{app}" for app in LOCAL_APPS),
 ]
 MIGRATION_MODULES = {app: f"migrations.{app}" for app in LOCAL_APPS}
@@ -63,12 +63,12 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
-    "cohort.body_limit.BodyLimit",
+    "cohort.web.body_limit.BodyLimit",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "cohort.access.LoginRequired",
+    "cohort.web.access.LoginRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -76,7 +76,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "cohort.urls"
-WSGI_APPLICATION = "cohort.wsgi.application"
+WSGI_APPLICATION = "cohort.server.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -87,9 +87,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "cohort.context.frame",
+                "cohort.web.context.frame",
             ],
-            "builtins": ["cohort.templatetags.cohort"],
+            "builtins": ["cohort.web.templatetags.cohort"],
         },
     }
 ]
@@ -156,7 +156,7 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-# Pages with charts add these by decorator (cohort.csp): plotly writes style attributes and fills one empty style
+# Pages with charts add these by decorator (cohort.web.csp): plotly writes style attributes and fills one empty style
 # element through CSSOM, whose hash is that of the empty string.
 PLOTLY_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 
@@ -169,7 +169,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = ENV.home_folder / "static"
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "cohort.runs.plotly_static.PlotlyFinder",
+    "cohort.web.plotly_static.PlotlyFinder",
 ]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG or ENV.mode == "test"  # a test has many handlers: none lists every file as it starts
@@ -218,9 +218,9 @@ CELERY: dict[str, Any] = {
     # that is away: the reconciler sends again.
     "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0},
     "beat_schedule": {
-        "reconcile": {"task": "cohort.runs.reconcile", "schedule": 5.0},
+        "reconcile": {"task": "cohort.background.reconcile", "schedule": 5.0},
         "expire_traces": {
-            "task": "cohort.governance.expire_traces",
+            "task": "cohort.records.expire_traces",
             "schedule": 3600.0,
             "options": {"queue": "platform.seal"},
         },

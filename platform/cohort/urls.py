@@ -9,19 +9,19 @@ are not signed in; tests/web/test_access.py walks this list.
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
-from cohort.accounts import views as accounts
-from cohort.accounts.forms import LoginForm
-from cohort.governance import verify_page
+from cohort.web.accounts import views as accounts
+from cohort.web.accounts.forms import LoginForm
+from cohort.web.records import verify_page
 
 _project: list[URLPattern | URLResolver] = [
-    path("", include("cohort.accounts.urls")),
-    path("nodes/", include("cohort.runs.nodes_urls")),
-    path("audit/", include("cohort.audit.urls")),
-    path("", include("cohort.runs.urls")),
-    path("", include("cohort.catalog.urls")),
-    path("", include("cohort.lab.urls")),
-    path("", include("cohort.governance.urls")),
-    path("", include("cohort.governance.traces.urls")),
+    path("", include("cohort.web.accounts.urls")),
+    path("nodes/", include("cohort.web.nodes.urls")),
+    path("audit/", include("cohort.web.audit.urls")),
+    path("", include("cohort.web.runs.urls")),
+    path("", include("cohort.web.catalog.urls")),
+    path("", include("cohort.web.lab.urls")),
+    path("", include("cohort.web.records.urls")),
+    path("", include("cohort.web.traces.urls")),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -32,10 +32,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("projects/", accounts.project_list, name="project_list"),
     path("projects/new/", accounts.project_new, name="project_new"),
     path("p/<slug:slug>/", include(_project)),
-    path("log/", include("cohort.audit.log_urls")),
+    path("log/", include("cohort.web.audit.log_urls")),
     path("verify/", verify_page.verify_page, name="verify_page"),
     path("verify/verify.pyz", verify_page.verify_pyz, name="verify_pyz"),
-    path("c/", include("cohort.governance.life.public_urls")),
+    path("c/", include("cohort.web.after_seal.public_urls")),
     path("api/worker/v1/", include("cohort.worker_api.urls")),
     path("healthz", accounts.healthz, name="healthz"),
 ]

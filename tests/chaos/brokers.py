@@ -15,7 +15,7 @@ from typing import Any
 import redis
 from kombu import Connection
 
-from cohort.embedded import spawn
+from cohort.cli.embedded import spawn
 from tests.processes import clean_environment, wait_for
 
 

@@ -18,13 +18,13 @@ from django.db import close_old_connections  # noqa: E402
 
 from cohort.accounts.models import Project, User  # noqa: E402
 from cohort.accounts.services import project_create, user_create  # noqa: E402
+from cohort.background.reconcile import reconcile  # noqa: E402
+from cohort.base.celery_app import app  # noqa: E402
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion  # noqa: E402
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create  # noqa: E402
-from cohort.celery import app  # noqa: E402
-from cohort.embedded.up import make_signing_key  # noqa: E402
+from cohort.cli.embedded.up import make_signing_key  # noqa: E402
+from cohort.nodes.services import node_create  # noqa: E402
 from cohort.runs.models import Run  # noqa: E402
-from cohort.runs.nodes import node_create  # noqa: E402
-from cohort.runs.reconcile import reconcile  # noqa: E402
 from cohort.runs.services import run_cancel, run_resume, run_retry  # noqa: E402
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, TRAIN_QUEUE  # noqa: E402
 from tests.factories.runs import Maker  # noqa: E402

@@ -93,7 +93,7 @@ class Ledger:
         return numbers
 
     def folder(self, attempt: dict[str, Any]) -> Path:
-        node = self.stand.one("SELECT name FROM runs_node WHERE id = %s", attempt["node_id"])
+        node = self.stand.one("SELECT name FROM nodes_node WHERE id = %s", attempt["node_id"])
         return self.stand.runs(node) / f"run-{attempt['run_id']}" / f"attempt-{attempt['fence']}"
 
     def _rows(self, attempt_id: int) -> dict[int, dict[str, Any]]:

@@ -23,8 +23,8 @@ import psutil
 import psycopg
 from psycopg.rows import dict_row
 
-from cohort.embedded import spawn
-from cohort.embedded.postgres import Postgres
+from cohort.cli.embedded import spawn
+from cohort.cli.embedded.postgres import Postgres
 from tests.chaos.brokers import Broker, free_port
 from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
 from tests.worker.stand_in import ROOT, stand_in
@@ -103,12 +103,14 @@ class Stand:
 
     def __post_init__(self) -> None:
         own = (self.platform_environment(), self.home)
-        web = ["-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application"]
+        web = ["-m", "gunicorn", "--config", "python:cohort.server.gunicorn", "cohort.server.wsgi:application"]
         self.web = Part("web", [sys.executable, *web], *own)
         words = (
             "--queues platform,platform.seal --pool threads --concurrency 2 --hostname platform@%h --beat --schedule"
         )
-        self.platform = Part("platform", [*celery("cohort.celery"), *words.split(), str(self.home / "beat")], *own)
+        self.platform = Part(
+            "platform", [*celery("cohort.background.worker"), *words.split(), str(self.home / "beat")], *own
+        )
         self.hand = Hand(*own)
 
     @property

@@ -98,7 +98,7 @@ class Killing:
 
         def so() -> bool:
             row = self.stand.run(run)
-            sealed = 'SELECT 1 FROM governance_record WHERE run_id = %s AND "end" = %s'
+            sealed = 'SELECT 1 FROM records_record WHERE run_id = %s AND "end" = %s'
             if row["state"] == "failed" and self.stand.rows(sealed, run, row["ends"]):
                 assert row["error_code"] in KILLED, self.stand.story(run)
                 self.stand.hand.do("press", run=run, service="retry")

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from cohort.embedded.postgres import Postgres
+from cohort.cli.embedded.postgres import Postgres
 from tests.chaos.brokers import Broker, RabbitBroker, RedisBroker
 from tests.chaos.chances import FULL, cases_of, most
 from tests.chaos.ledger import Ledger

@@ -158,7 +158,7 @@ def test_an_estimate_is_measured_shown_and_compared_with_its_run(cohort_home: Pa
 
 def served_to_nobody_else(home: Path, started: Started) -> None:
     names = {" ".join(process.cmdline()) for process in belonging_to(home)}
-    for part in ("gunicorn", "cohort.cli up", "worker.celery_app"):
+    for part in ("gunicorn", "cohort.cli.main up", "worker.celery_app"):
         assert any(part in name for name in names), part
     for name in ("secret.key", "node.token", "up.json", "signing-key.pem"):
         assert stat.S_IMODE((home / name).stat().st_mode) == 0o600

@@ -5,14 +5,14 @@ import secrets
 from typing import Any
 
 from cohort.evidence import record as evidence
-from cohort.governance.cards.reading import Reading, Series
-from cohort.governance.fields import FIELDS
+from cohort.records.cards.reading import Reading, Series
+from cohort.records.fields import FIELDS
 from tests.tables import cases
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) \u202e #raw $x$ *b* @ref \x1b[31m \ud800 日本語 👩‍👧 e\u0301"
 DIGEST = "ab" * 32
 BASE_DIGEST = "cd" * 32
-ROWS: dict[str, Any] = {case.id: case.values[0] for case in cases("governance/rows", "fields")}
+ROWS: dict[str, Any] = {case.id: case.values[0] for case in cases("records/rows", "fields")}
 
 
 def comparison(suite: str = "heldout", *, after: bool = True) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from cohort.catalog.services import verifier_version_create
 from cohort.lab.jobs import job_claim, job_finish
 from cohort.lab.models import LabJob, VerifierProbe
 from cohort.lab.services import job_ask
-from cohort.runs.models import Node
-from cohort.runs.nodes import node_create, node_present
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create, node_present
 from grpo_core.config.reward import RewardConfig
 from grpo_core.lab.result import LabSample, result_of
 from grpo_core.probe.cases.problems import problems_builtin

@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import ChosenSuite
+from cohort.launch.creation import run_create, run_launch
+from cohort.nodes.models import Node
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
-from cohort.runs.services import run_create, run_launch
-from cohort.runs.services.suites import ChosenSuite
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import ALLOWED
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"

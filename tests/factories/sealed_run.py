@@ -12,14 +12,16 @@ import zstandard
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import ChosenSuite
 from cohort.catalog.suites import starters_add
-from cohort.governance.models import Record
-from cohort.governance.services import record_seal
+from cohort.ingest.batch import records_ingest
+from cohort.launch.creation import run_launch
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create
+from cohort.records.models import Record
+from cohort.records.services import record_seal
 from cohort.runs.attempts import attempt_claim, attempt_finish
-from cohort.runs.ingest import records_ingest
-from cohort.runs.models import Attempt, Node, Run
-from cohort.runs.nodes import node_create
-from cohort.runs.services import ChosenSuite, run_launch
+from cohort.runs.models import Attempt, Run
 from grpo_core.protocol.messages import Finish, NodeInfo
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit

@@ -15,9 +15,9 @@ from django.db import connection
 
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set, project_create, user_create
+from cohort.base.environment import environment
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
-from cohort.environment import environment
 from tests.factories import sealed_run
 
 PASSWORD = "correct horse battery"

@@ -3,10 +3,10 @@
 import pytest
 from django.utils import timezone
 
+from cohort.ingest.batch import records_ingest
+from cohort.nodes.services import node_create
 from cohort.runs.attempts import attempt_claim
-from cohort.runs.ingest import records_ingest
 from cohort.runs.models import Attempt, Run
-from cohort.runs.nodes import node_create
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE, packed

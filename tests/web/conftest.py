@@ -10,10 +10,11 @@ from django.utils import timezone
 
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import user_create
+from cohort.base.environment import environment
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.environment import environment
-from cohort.runs.models import Node, Run
-from cohort.runs.nodes import node_create
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create
+from cohort.runs.models import Run
 from tests.browser import chromium
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_steps

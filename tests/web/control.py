@@ -14,12 +14,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from cohort.runs import reconcile
+from cohort.background import reconcile
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create
 from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
-from cohort.runs.models import Attempt, Node, Run
-from cohort.runs.nodes import node_create
+from cohort.runs.models import Attempt, Run
 from cohort.runs.schedule import queue
-from cohort.runs.selectors.queue import waiting_rows
+from cohort.runs.waiting import waiting_rows
 from grpo_core.protocol.messages import Beat, Finish, NodeInfo, Progress
 from grpo_core.records import types as records
 from tests.factories.runs import Maker

@@ -20,11 +20,12 @@ from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import dataset_create
-from cohort.governance.life.public import public_link_make
-from cohort.governance.models import Record
-from cohort.governance.statements.services import statement_make
 from cohort.lab.models import LabJob
-from cohort.runs.models import Checkpoint, Node, Run
+from cohort.nodes.models import Node
+from cohort.records.after_seal.public import public_link_make
+from cohort.records.models import Record
+from cohort.records.statements.services import statement_make
+from cohort.runs.models import Checkpoint, Run
 from tests.database import Databases
 from tests.factories.lab import sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps

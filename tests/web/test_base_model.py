@@ -13,12 +13,13 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 
 from cohort.accounts.models import Project, User
-from cohort.catalog import model_folder, views
+from cohort.base.environment import environment
+from cohort.catalog import model_folder
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel
 from cohort.catalog.services import base_model_register
-from cohort.environment import environment
 from cohort.runs.models import Attempt
+from cohort.web.catalog import views
 from grpo_core.errors import ModelError
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases

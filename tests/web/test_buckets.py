@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from cohort.runs.charts import MAX_POINTS, series, width_of
 from cohort.runs.models import Attempt, Bucket, Run
-from cohort.runs.selectors.series import MOST_ROWS, pieces
+from cohort.web.runs.charts import MAX_POINTS, series, width_of
+from cohort.web.runs.series import MOST_ROWS, pieces
 from grpo_core.records import types as records
 from tests.factories.worker import envelopes, phase
 from tests.web.batches import attempt, follow, resumed, run, saved, send

@@ -11,12 +11,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from cohort import artifacts
-from cohort.environment import environment
+from cohort.base import artifacts
+from cohort.base.environment import environment
+from cohort.nodes.services import node_create
 from cohort.runs.checkpoints import needless as needless_of
 from cohort.runs.checkpoints import pinned, resumable
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run, RunEvent
-from cohort.runs.nodes import node_create
 from grpo_core.protocol.messages import UploadReply
 from grpo_core.records import types as records
 from tests.factories.runs import Maker, add_checkpoint

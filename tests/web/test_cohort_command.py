@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from cohort.accounts.models import Membership, Project, User
-from cohort.demo.progress import line_of
-from cohort.embedded.home import Home, HomeError
-from cohort.embedded.people import node_revoke, user_add
-from cohort.embedded.up import _answers, make_node
-from cohort.runs.models import Node, Run
-from cohort.runs.nodes import node_create, token_digest
+from cohort.cli.demo.progress import line_of
+from cohort.cli.embedded.home import Home, HomeError
+from cohort.cli.embedded.people import node_revoke, user_add
+from cohort.cli.embedded.up import _answers, make_node
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create, token_digest
+from cohort.runs.models import Run
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db

@@ -11,13 +11,13 @@ from django.test import Client
 
 import grpo_core.stats
 from cohort.accounts.models import User
-from cohort.governance.comparisons import comparisons
-from cohort.governance.facts import collect
-from cohort.runs import comparison_cache
-from cohort.runs.comparison_cache import suites_cached
+from cohort.evaluations import cache as comparison_cache
+from cohort.evaluations.cache import suites_cached
+from cohort.evaluations.selectors import suites
+from cohort.launch.creation import run_submit
+from cohort.records.facts import collect
+from cohort.records.sections.comparisons_facts import comparisons
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
-from cohort.runs.selectors.evaluations import suites
-from cohort.runs.services import run_submit
 from grpo_core.config.run import RunConfig
 from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
 from tests.web.run_page import page_of, words

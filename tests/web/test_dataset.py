@@ -13,8 +13,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models import Model
 from django.test import Client
 
-from cohort import artifacts
 from cohort.accounts.models import Project, User
+from cohort.base import artifacts
 from cohort.catalog.models import BaseModel, EvalSuite, PromptDataset
 from cohort.catalog.services import dataset_create
 from cohort.catalog.tasks import dataset_from_task, task_reward

@@ -10,12 +10,14 @@ from django.utils import timezone
 
 from cohort.accounts.models import User
 from cohort.catalog.services import verifier_version_create
+from cohort.launch.creation import run_submit
+from cohort.nodes.engines import gpus_needed
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create, node_present
 from cohort.runs.attempts import NotWaiting, attempt_claim
-from cohort.runs.models import Node, Run, RunState
-from cohort.runs.nodes import node_create, node_present
+from cohort.runs.models import Run, RunState
 from cohort.runs.schedule import queue, seats, takeable
-from cohort.runs.selectors.queue import waiting_rows
-from cohort.runs.services import gpus_needed, run_submit
+from cohort.runs.waiting import waiting_rows
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.protocol.messages import NodeInfo

@@ -11,10 +11,11 @@ from cohort.accounts.models import User
 from cohort.lab.estimates import digest_of
 from cohort.lab.jobs import BadResult, job_claim
 from cohort.lab.models import JobState, LabJob, LaunchEstimate
+from cohort.launch.creation import run_submit
+from cohort.nodes.models import Node
 from cohort.runs.attempts import NotWaiting
-from cohort.runs.models import Node, StepMetric
+from cohort.runs.models import StepMetric
 from cohort.runs.schedule import seats
-from cohort.runs.services import run_submit
 from grpo_core.config.run import RunConfig
 from tests.factories.lab import measured, there
 from tests.factories.runs import Maker, add_steps

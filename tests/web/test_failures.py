@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from cohort.runs import reconcile
+from cohort.background import reconcile
+from cohort.background.reconcile import attempts_lost, queued_republish
+from cohort.nodes.models import Node
 from cohort.runs.attempts import StaleFence
-from cohort.runs.models import Attempt, Node, Run, RunEvent
-from cohort.runs.reconcile import attempts_lost, queued_republish
+from cohort.runs.models import Attempt, Run, RunEvent
 from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
 from grpo_core import errors
 from tests.factories.runs import Maker

@@ -14,14 +14,15 @@ from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.review import arithmetic
-from cohort.review.arithmetic import VARIANTS, Step, Variant, best_of, number, work_out
-from cohort.review.estimators import own_of
 from cohort.review.judgements import review_figures
 from cohort.review.models import Annotation, Group
-from cohort.review.selectors import current_groups, step_groups
+from cohort.review.selectors import current_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
+from cohort.web.review import arithmetic
+from cohort.web.review.arithmetic import VARIANTS, Step, Variant, best_of, number, work_out
+from cohort.web.review.estimators import own_of
+from cohort.web.review.selectors import step_groups
 from grpo_core.config.algorithm import AlgorithmConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 from tests.tables import cases

@@ -10,12 +10,12 @@ import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
+from cohort.ingest.batch import MAX_BATCH_BYTES, BadRecord, records_ingest
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import StaleFence, attempt_finish
-from cohort.runs.ingest import MAX_BATCH_BYTES, BadRecord, records_ingest
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
-from cohort.runs.selectors.series import current_steps
 from cohort.runs.transitions import OWN_KINDS
+from cohort.web.runs.series import current_steps
 from grpo_core.protocol.messages import Finish
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit, sample_content
@@ -193,7 +193,7 @@ def test_rows_and_count_go_together(attempt: Attempt, monkeypatch: Any) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cohort.runs.rows._update_run", fail)
+    monkeypatch.setattr("cohort.ingest.rows._update_run", fail)
     with pytest.raises(ZeroDivisionError):
         send(attempt, *envelopes(WHOLE_RUN))
     monkeypatch.undo()

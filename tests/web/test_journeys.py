@@ -11,9 +11,10 @@ from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.accounts.models import User
-from cohort.governance.services import record_seal
-from cohort.runs.models import Node, Run
-from cohort.runs.nodes import node_by_token
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_by_token
+from cohort.records.services import record_seal
+from cohort.runs.models import Run
 from grpo_core.records.types import StepMetrics
 from tests.factories import sealed_run
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in

@@ -12,14 +12,14 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
+from cohort.background.revoke import node_revoke
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.lab import jobs
 from cohort.lab.models import JobState, LabJob, VerifierProbe
 from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel, jobs_expire, jobs_republish
-from cohort.lab.waiting import why_waits
-from cohort.runs.models import Draining, Node
-from cohort.runs.nodes import node_create, node_drain, node_present, node_rotate, token_digest
-from cohort.runs.revoke import node_revoke
+from cohort.nodes.models import Draining, Node
+from cohort.nodes.services import node_create, node_drain, node_present, node_rotate, token_digest
+from cohort.web.lab.waiting import why_waits
 from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import Job

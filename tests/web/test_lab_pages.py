@@ -14,13 +14,13 @@ from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
 from cohort.catalog.services import verifier_version_create
-from cohort.lab.charts import histogram_drawn, interval_drawn
 from cohort.lab.gate import gate, launch_of
 from cohort.lab.models import LabJob, LaunchProbe, VerifierProbe
 from cohort.lab.services import job_ask
+from cohort.launch.creation import run_create, run_submit
 from cohort.runs.models import Run
-from cohort.runs.services import run_create, run_submit
-from cohort.templatetags.lab import call_time
+from cohort.web.lab.charts import histogram_drawn, interval_drawn
+from cohort.web.templatetags.lab import call_time
 from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker

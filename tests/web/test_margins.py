@@ -10,9 +10,11 @@ from django.test import Client
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import EvalSuite
-from cohort.governance.services import record_seal
+from cohort.catalog.run_inputs import ChosenSuite
+from cohort.launch.creation import run_create, run_submit
+from cohort.records.services import record_seal
 from cohort.runs.models import Run
-from cohort.runs.services import ChosenSuite, NotPossible, run_create, run_extend, run_resume, run_retry, run_submit
+from cohort.runs.services import NotPossible, run_extend, run_resume, run_retry
 from grpo_core.errors import ConfigError
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_evaluation, put_in

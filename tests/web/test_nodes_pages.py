@@ -12,16 +12,17 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 
-from cohort import __version__, cli
-from cohort.access import keeps_nodes
+from cohort import __version__
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import membership_set
-from cohort.embedded import people
-from cohort.embedded.home import HomeError
-from cohort.runs import nodes
-from cohort.runs.models import Draining, Node
-from cohort.runs.nodes import node_create, node_present
-from cohort.runs.selectors.sandboxes import no_sandbox, sandbox_of
+from cohort.cli import main as cli
+from cohort.cli.embedded import people
+from cohort.cli.embedded.home import HomeError
+from cohort.nodes import services as nodes
+from cohort.nodes.models import Draining, Node
+from cohort.nodes.sandboxes import no_sandbox, sandbox_of
+from cohort.nodes.services import node_create, node_present
+from cohort.web.access import keeps_nodes
 from tests.factories.runs import Maker
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
@@ -297,7 +298,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """`cohort node …` on the tests' database: status, and what it prints as answer and as complaint."""
-    monkeypatch.setattr("cohort.embedded.visit.database", lambda home, purpose: nullcontext())
+    monkeypatch.setattr("cohort.cli.embedded.visit.database", lambda home, purpose: nullcontext())
 
     def run(*words: str) -> tuple[int, str, str]:
         status = cli.main(["node", *words])

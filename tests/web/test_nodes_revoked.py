@@ -7,11 +7,12 @@ import pytest
 from django.db.models.functions import Now
 
 from cohort.accounts.models import User
-from cohort.embedded import people
+from cohort.background.revoke import node_revoke
+from cohort.cli.embedded import people
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_rotate
 from cohort.runs.attempts import NotWaiting
-from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent
-from cohort.runs.nodes import node_rotate
-from cohort.runs.revoke import node_revoke
+from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent
 from cohort.runs.services import run_cancel, run_retry
 from tests.factories.worker import NODE, envelopes, packed, phase, step
 from tests.web import control

@@ -16,10 +16,12 @@ from cohort.accounts.models import User
 from cohort.accounts.services import staff_make
 from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
+from cohort.catalog.run_inputs import ChosenSuite
 from cohort.catalog.suites import starters_add
 from cohort.lab.services import job_ask
-from cohort.runs.models import Attempt, ImportedResult, Node, Run
-from cohort.runs.services import ChosenSuite, run_create, run_submit
+from cohort.launch.creation import run_create, run_submit
+from cohort.nodes.models import Node
+from cohort.runs.models import Attempt, ImportedResult, Run
 from tests.browser import picture
 from tests.factories.lab import failed, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in

@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.models.functions import Now
 from psycopg.conninfo import make_conninfo
 
+from cohort.background.pulse import pulse
 from cohort.runs.models import ServiceBeat
-from cohort.runs.pulse import pulse
 from tests.processes import DEADLINE, wait_for
 
 BEATS = """
@@ -66,7 +66,14 @@ def test_a_beat_leaves_the_grace_that_the_reconciler_gave() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_gunicorn_beats_from_the_start_and_ends_when_told(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "gunicorn", "--config", "python:cohort.gunicorn", "cohort.wsgi:application"]
+    words = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "--config",
+        "python:cohort.server.gunicorn",
+        "cohort.server.wsgi:application",
+    ]
     variables = {"COHORT_DATABASE_URL": database(), "COHORT_LISTEN": "127.0.0.1:0", "COHORT_WEB_WORKERS": "1"}
     log = tmp_path / "web.log"
     with process(words, log, **variables) as web:

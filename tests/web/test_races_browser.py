@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from cohort.lab.models import LabJob
 from cohort.runs.models import Run
-from cohort.runs.views import form as form_views
+from cohort.web.launch import form as form_views
 from tests.factories.lab import measured, there
 from tests.factories.runs import Maker, add_group, add_steps, put_in
 from tests.web.control import fresh

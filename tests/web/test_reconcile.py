@@ -12,10 +12,11 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
-from cohort.runs import outages, reconcile
-from cohort.runs.models import Attempt, Node, Run, RunEvent, ServiceBeat
-from cohort.runs.outages import leases_capped, leases_count, tries_capped
-from cohort.runs.pulse import pulse
+from cohort.background import outages, reconcile
+from cohort.background.outages import leases_capped, leases_count, tries_capped
+from cohort.background.pulse import pulse
+from cohort.nodes.models import Node
+from cohort.runs.models import Attempt, Run, RunEvent, ServiceBeat
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
@@ -32,7 +33,7 @@ HOUR = timedelta(hours=1)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The reconciler's own, and no memory of runs of other tests."""
     moment = [1000.0]
-    monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: moment[0])
+    monkeypatch.setattr("cohort.background.reconcile.time.monotonic", lambda: moment[0])
     monkeypatch.setattr(reconcile, "_published", {})
     monkeypatch.setattr(reconcile, "_seals_asked", {})
     for queue in ("train", "train.a100.gpu2"):
@@ -234,8 +235,8 @@ def test_whose_leases_end(
         name, *values = step.split() if isinstance(step, str) else [next(iter(step)), *step.values()]
         getattr(platform, name.replace("pass", "pass_"))(*values)
     if logged:
-        (message,) = [record.getMessage() for record in caplog.records if record.name == "cohort.runs.outages"]
-        assert "cohort.gunicorn" in message, "why leases do not end is logged once"
+        (message,) = [record.getMessage() for record in caplog.records if record.name == "cohort.background.outages"]
+        assert "cohort.server.gunicorn" in message, "why leases do not end is logged once"
 
 
 def test_the_first_round_of_a_new_platform_may_end_leases() -> None:
@@ -247,7 +248,7 @@ AWAY = """
 import importlib, os, django
 django.setup()
 import cohort.settings
-from cohort.environment import environment
+from cohort.base.environment import environment
 from cohort.runs import outages
 from django.conf import settings
 for os.environ["COHORT_LEASE_SECONDS"] in ("240", "60", "24", "3"):

@@ -9,9 +9,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from cohort.runs.models import Attempt, Node, StepMetric
-from cohort.runs.nodes import token_digest
-from cohort.wsgi import application
+from cohort.nodes.models import Node
+from cohort.nodes.services import token_digest
+from cohort.runs.models import Attempt, StepMetric
+from cohort.server.wsgi import application
 from grpo_core.records import types as records
 from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import attempt, run

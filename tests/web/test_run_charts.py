@@ -13,10 +13,10 @@ from django.contrib.staticfiles import finders
 from django.http import HttpResponse
 from django.test import Client
 
-from cohort.runs.chart_list import CHARTS, Chart, charts_of
-from cohort.runs.charts import MAX_POINTS, thin
 from cohort.runs.models import Attempt, Run, StepMetric
-from cohort.runs.selectors.series import seams, segments
+from cohort.web.runs.chart_list import CHARTS, Chart, charts_of
+from cohort.web.runs.charts import MAX_POINTS, thin
+from cohort.web.runs.series import seams, segments
 from grpo_core.config.run import RunConfig
 from tests.factories.runs import Maker, add_steps, gone_on
 from tests.tables import cases

@@ -7,9 +7,10 @@ import pytest
 from django.utils import timezone
 
 from cohort.accounts.models import User
+from cohort.nodes.models import Node
 from cohort.runs import services
 from cohort.runs.checkpoints import offers, pinned
-from cohort.runs.models import Attempt, Checkpoint, Node, Run, RunEvent, RunState
+from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent, RunState
 from cohort.runs.services import NotPossible
 from cohort.runs.transitions import IllegalTransition
 from grpo_core.config.run import RunConfig

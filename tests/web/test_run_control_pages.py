@@ -10,9 +10,10 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from cohort.governance.services import seal_failed
-from cohort.runs.models import Attempt, Node, Run, RunEvent
-from cohort.runs.selectors.header import Header, run_header
+from cohort.nodes.models import Node
+from cohort.records.services import seal_failed
+from cohort.runs.models import Attempt, Run, RunEvent
+from cohort.web.runs.header import Header, run_header
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 from tests.tables import cases
 from tests.web.control import do, ended, fresh

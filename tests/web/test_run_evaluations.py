@@ -8,10 +8,11 @@ import pytest
 from django.test import Client
 
 from cohort.accounts.models import Project, User
-from cohort.governance.facts import collect
+from cohort.catalog.run_inputs import ChosenSuite
+from cohort.evaluations.selectors import CHANGES, Suite, changed_items, suites
+from cohort.launch.creation import run_create, run_submit
+from cohort.records.facts import collect
 from cohort.runs.models import Attempt, Run
-from cohort.runs.selectors.evaluations import CHANGES, Suite, changed_items, suites
-from cohort.runs.services import ChosenSuite, run_create, run_submit
 from grpo_core.config.run import RunConfig
 from grpo_core.stats import holm
 from tests.factories.runs import Maker, add_evaluation, put_in

@@ -15,11 +15,12 @@ from django.utils.html import escape
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
-from cohort.runs.forms.from_yaml import form_from_yaml
-from cohort.runs.forms.outlook import Outlook, outlook
-from cohort.runs.forms.run_form import RunForm
-from cohort.runs.forms.shown import fields_shown, groups_shown
-from cohort.runs.models import Node, Run
+from cohort.nodes.models import Node
+from cohort.runs.models import Run
+from cohort.web.launch.from_yaml import form_from_yaml
+from cohort.web.launch.outlook import Outlook, outlook
+from cohort.web.launch.run_form import RunForm
+from cohort.web.launch.shown import fields_shown, groups_shown
 from grpo_core.config.preset_differences import diff
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.run import RunConfig

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.runs.forms.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, LABELS, fields, group_of
-from cohort.runs.forms.values import settings_of, texts_of
-from cohort.runs.forms.variants import USUAL, offered
+from cohort.web.launch.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, LABELS, fields, group_of
+from cohort.web.launch.values import settings_of, texts_of
+from cohort.web.launch.variants import USUAL, offered
 from grpo_core.config.conflicts import SCALES
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.relevance import idle

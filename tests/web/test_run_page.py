@@ -10,11 +10,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from cohort.governance.services import record_seal
-from cohort.runs.models import Attempt, Node, Run, RunEvent
-from cohort.runs.selectors.header import run_header
-from cohort.runs.selectors.tiles import Tile, tiles
-from cohort.runs.services import run_submit
+from cohort.launch.creation import run_submit
+from cohort.nodes.models import Node
+from cohort.records.services import record_seal
+from cohort.runs.models import Attempt, Run, RunEvent
+from cohort.web.runs.header import run_header
+from cohort.web.runs.tiles import Tile, tiles
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.tables import cases
 from tests.web.control import poll_of

@@ -6,12 +6,13 @@ import pytest
 from celery import Celery
 
 from cohort.accounts.models import User
+from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register
-from cohort.environment import environment
+from cohort.launch.creation import run_create, run_launch, run_submit
 from cohort.runs.dispatch import waiting_messages
 from cohort.runs.models import Run, RunEvent, RunState
-from cohort.runs.services import run_cancel, run_create, run_launch, run_sealed, run_submit
+from cohort.runs.services import run_cancel, run_sealed
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError

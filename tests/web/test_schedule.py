@@ -16,11 +16,12 @@ from django.utils import timezone
 
 import cohort
 from cohort.accounts.models import Project
+from cohort.nodes.models import Node
 from cohort.runs.attempts import NotWaiting, OtherVersion
 from cohort.runs.limits import falls_below, gpu_hours_used, hours_free_at, project_use
-from cohort.runs.models import Attempt, Checkpoint, Node, Run
+from cohort.runs.models import Attempt, Checkpoint, Run
 from cohort.runs.schedule import queue, seats, takeable
-from cohort.runs.selectors.queue import waiting_rows
+from cohort.runs.waiting import waiting_rows
 from tests.factories.runs import Maker
 from tests.tables import cases
 from tests.web import control

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from cohort.environment import environment
-from cohort.governance.services import record_reissue, record_seal
-from cohort.paths import ROOT
+from cohort.base.environment import environment
+from cohort.base.paths import ROOT
+from cohort.base.scratch import scratch_folder
+from cohort.records.services import record_reissue, record_seal
 from cohort.runs.models import Run
-from cohort.scratch import scratch_folder
 from tests.factories import sealed_run
 from tests.processes import clean_environment
 
 WORK = """
 import sys
-from cohort.scratch import scratch_folder
+from cohort.base.scratch import scratch_folder
 with scratch_folder("cards") as folder:
     (folder / "pack").write_bytes(b"completions")
     print(folder, flush=True)

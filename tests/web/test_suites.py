@@ -15,15 +15,16 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from cohort import artifacts
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
+from cohort.base import artifacts
 from cohort.catalog import suites
 from cohort.catalog.models import EvalSuite, EvalSuiteVersion
+from cohort.catalog.run_inputs import ChosenSuite, suite_path
 from cohort.catalog.suites import starters_add
+from cohort.launch.creation import run_create
 from cohort.runs.attempts import attempt_inputs
 from cohort.runs.models import Run
-from cohort.runs.services import ChosenSuite, run_create, suite_path
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.attacks import ATTACKS

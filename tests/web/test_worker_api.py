@@ -12,16 +12,17 @@ from django.test import Client
 
 from cohort import __version__
 from cohort.accounts.models import User
+from cohort.background import reconcile
+from cohort.background.reconcile import attempts_lost, seals_republish, span
+from cohort.background.tasks import seal
+from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset
-from cohort.environment import environment
-from cohort.governance.models import Record
-from cohort.governance.tasks import seal
 from cohort.lab.models import LabJob
 from cohort.lab.services import job_ask
-from cohort.runs import reconcile
-from cohort.runs.models import Attempt, Node, Run, RunEvent, RunState
-from cohort.runs.nodes import node_create
-from cohort.runs.reconcile import attempts_lost, seals_republish, span
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create
+from cohort.records.models import Record
+from cohort.runs.models import Attempt, Run, RunEvent, RunState
 from cohort.runs.services import run_cancel, run_sealed
 from grpo_core.config.run import RunConfig
 from grpo_core.protocol.messages import BeatReply, ClaimReply
@@ -264,7 +265,7 @@ def test_a_node_that_was_restarted_gives_its_dead_attempts_back(worker: AttemptC
 def unsealed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The reconciler's clock; it remembers no run of another test."""
     clock = [0.0]
-    monkeypatch.setattr("cohort.runs.reconcile.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("cohort.background.reconcile.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(reconcile, "_seals_asked", {})
     return clock
 

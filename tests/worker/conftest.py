@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from cohort.accounts.models import Project, User
+from cohort.base.environment import environment
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import ChosenSuite
 from cohort.catalog.services import base_model_register
-from cohort.environment import environment
+from cohort.nodes.services import node_create
 from cohort.runs.models import Checkpoint, Run, StepMetric
-from cohort.runs.nodes import node_create
 from cohort.runs.services import run_cancel, run_pause
-from cohort.runs.services.suites import ChosenSuite
 from grpo_core.protocol.messages import ClaimReply, Finish
 from grpo_core.protocol.queues import TRAIN_QUEUE
 from tests.factories.runs import Maker

@@ -4,7 +4,7 @@ from contextlib import closing, suppress
 from queue import Empty
 from typing import Any
 
-from cohort.celery import app
+from cohort.base.celery_app import app
 
 
 def take_all(queue: str) -> list[Any]:

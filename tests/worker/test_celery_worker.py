@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from cohort.celery import app
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Node, Run, RunEvent, RunState, StepMetric
+from cohort.base.celery_app import app
+from cohort.catalog.run_inputs import ChosenSuite
+from cohort.nodes.models import Node
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.services import run_cancel
-from cohort.runs.services.suites import ChosenSuite
 from grpo_core.files.spool import SpoolReader
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from tests.factories.suites import add_suite

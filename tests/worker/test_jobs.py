@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset
-from cohort.environment import environment
 from cohort.lab.models import JobState, LabJob
 from cohort.lab.services import job_ask, job_cancel
-from cohort.runs.models import Node
-from cohort.runs.selectors.sandboxes import sandbox_of
+from cohort.nodes.models import Node
+from cohort.nodes.sandboxes import sandbox_of
 from cohort.worker_api import jobs as calls
 from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report

@@ -11,11 +11,11 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
+from cohort.background.revoke import node_revoke
 from cohort.catalog.services import dataset_create
 from cohort.lab.models import JobState, LabJob, VerifierProbe
 from cohort.lab.services import job_ask, jobs_expire, jobs_republish
-from cohort.runs.models import Node
-from cohort.runs.revoke import node_revoke
+from cohort.nodes.models import Node
 from grpo_core.lab.result import LabResult
 from grpo_core.protocol.queues import LAB_QUEUE
 from tests.processes import DEADLINE, belonging_to, wait_for

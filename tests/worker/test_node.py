@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from cohort.runs.models import Attempt, Node, Run, RunState
-from cohort.runs.revoke import node_revoke
+from cohort.background.revoke import node_revoke
+from cohort.nodes.models import Node
+from cohort.runs.models import Attempt, Run, RunState
 from tests.disks import small_disk
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE, session_members, wait_for

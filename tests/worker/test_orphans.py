@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from cohort.nodes.services import node_create
 from cohort.runs.models import Attempt, Run, RunState
-from cohort.runs.nodes import node_create
 from tests.factories.worker import NODE
 from tests.needs import needs
 from tests.processes import wait_for

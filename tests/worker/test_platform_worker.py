@@ -13,10 +13,11 @@ from django.db import connection
 from django.db.models.functions import Now
 from psycopg.conninfo import make_conninfo
 
-from cohort.celery import app
-from cohort.environment import environment
+from cohort.base.celery_app import app
+from cohort.base.environment import environment
+from cohort.nodes.models import Node
 from cohort.runs.attempts import attempt_claim
-from cohort.runs.models import Attempt, Node, RunState, ServiceBeat
+from cohort.runs.models import Attempt, RunState, ServiceBeat
 from grpo_core.protocol.queues import PLATFORM_QUEUE, TRAIN_QUEUE
 from tests.factories.worker import NODE
 from tests.processes import wait_for
@@ -36,7 +37,17 @@ def platform_worker(folder: Path, *words: str, **variables: str) -> Iterator["su
     database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
     own = {"COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
     pool = ["--pool", "threads", "--concurrency", "2", "--loglevel", "INFO"]
-    celery = [sys.executable, "-m", "celery", "-A", "cohort.celery", "worker", "--queues", PLATFORM_QUEUE, *pool]
+    celery = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "cohort.background.worker",
+        "worker",
+        "--queues",
+        PLATFORM_QUEUE,
+        *pool,
+    ]
     with logged([*celery, *words], folder / "log", os.environ | own | variables) as process:
         yield process
     assert "Traceback" not in (folder / "log").read_text()
@@ -71,7 +82,7 @@ def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None
     waiting.queued_at = Now() - timedelta(minutes=1)
     waiting.save(update_fields=["queued_at"])
     take_all(TRAIN_QUEUE)
-    app.send_task("cohort.runs.reconcile", queue=PLATFORM_QUEUE)
+    app.send_task("cohort.background.reconcile", queue=PLATFORM_QUEUE)
     offered: list[object] = []
 
     def requeued() -> bool:

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
+from cohort.background.reconcile import attempts_lost
+from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset
-from cohort.environment import environment
+from cohort.nodes.models import Node
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, Node, Run, RunState, StepMetric
-from cohort.runs.reconcile import attempts_lost
+from cohort.runs.models import Attempt, Run, RunState, StepMetric
 from cohort.worker_api import records
 from grpo_core.protocol.messages import BeatReply
 from tests.factories.stock import PROBLEMS

@@ -41,6 +41,13 @@ class Role(models.TextChoices):
     ADMIN = "admin", "Admin: also decides who belongs to the project"
 
 
+_ORDER = [Role.VIEWER, Role.REVIEWER, Role.OPERATOR, Role.ADMIN]
+
+
+def reaches(role: str, at_least: Role) -> bool:
+    return _ORDER.index(Role(role)) >= _ORDER.index(at_least)
+
+
 class Membership(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")

@@ -1,6 +1,6 @@
 """Writes to people, projects and memberships. Each function checks, does, and says what stands in the way.
 
-Who may call what is decided by the views through `cohort.access`; the rules that hold for everybody are here.
+Who may call what is decided by the views through `cohort.web.access`; the rules that hold for everybody are here.
 """
 
 import logging

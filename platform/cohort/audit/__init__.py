@@ -1,0 +1,1 @@
+"""The audit log: entries, its Merkle tree, signed heads, witnesses."""

@@ -7,16 +7,14 @@ that is rolled back goes with it. `services.integrate` numbers what was committe
 import re
 import secrets
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import connection
 
 from cohort.audit.models import AuditEntry
 from cohort.evidence.canonical import CanonicalError, canonical
-
-if TYPE_CHECKING:
-    from cohort.accounts.models import Project, User
 
 MAX_REASON_CHARS = 10_000
 MAX_BODY_BYTES = 256 * 1024
@@ -26,11 +24,17 @@ _KIND = re.compile(r"[a-z][a-z0-9_]{1,59}")
 _SUBJECT = re.compile(r"[a-z_]+:[^\x00-\x1f\x7f]{1,180}")
 
 
+class HasSlug(Protocol):
+    """A project, whose model lies above this folder."""
+
+    slug: str
+
+
 class NotLoggable(ValidationError):
     """What is to be logged is too long, or cannot be written down. Nothing is changed without its entry."""
 
 
-def who(actor: "User | None") -> str:
+def who(actor: AbstractUser | None) -> str:
     """The actor's name in the log; None is who runs commands on the server."""
     return f"user:{actor.username}" if actor is not None else "platform"
 
@@ -40,7 +44,7 @@ def log(
     actor: str,
     kind: str,
     subject: str,
-    project: "Project | None" = None,
+    project: HasSlug | None = None,
     before: Any = None,
     after: Any = None,
     reason: str = "",

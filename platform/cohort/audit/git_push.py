@@ -14,11 +14,11 @@ from pathlib import Path
 from cohort.audit.keys import public_keys
 from cohort.audit.models import LogCheckpoint
 from cohort.audit.tree import LogFault, roots
+from cohort.base.scratch import scratch_folder
 from cohort.evidence.checkpoint import CheckpointError
 from cohort.evidence.checkpoint import parse as parse_checkpoint
 from cohort.evidence.keys import parse_vkey
 from cohort.evidence.note import NoteError, open_note
-from cohort.scratch import scratch_folder
 
 SECONDS = 120
 """For a whole push, of as many commands as it takes."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cohort.environment import environment
+from cohort.base.environment import environment
 from cohort.evidence.keys import KeyFault, SigningKey, generate, load
 
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from cohort.audit.entries import log
 from cohort.audit.keyfile import missing
 from cohort.audit.models import LogCheckpoint, LogKey
-from cohort.environment import environment
+from cohort.base.environment import environment
 from cohort.evidence.keys import KeyFault, SigningKey, load, parse_vkey
 from cohort.evidence.rotation import rotation
 

@@ -12,7 +12,7 @@ from cohort.audit.git_push import GitFault, git_push
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
 from cohort.audit.services import LogFault, consistency
 from cohort.audit.witness import WitnessFault, WitnessKey, cosigned
-from cohort.environment import environment
+from cohort.base.environment import environment
 from cohort.evidence.keys import KeyFault
 
 _log = logging.getLogger(__name__)

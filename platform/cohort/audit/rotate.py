@@ -6,7 +6,7 @@ a command that was cut anywhere in between is finished by the next one.
 
 from cohort.audit import keys, services
 from cohort.audit.models import LogCheckpoint
-from cohort.environment import environment
+from cohort.base.environment import environment
 from cohort.evidence.keys import SigningKey, generate, load
 
 

@@ -1,0 +1,1 @@
+"""What runs are made from: base models, datasets, rewards, suites."""

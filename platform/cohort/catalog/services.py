@@ -16,13 +16,13 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
 from pydantic import ValidationError as PydanticError
 
-from cohort import artifacts
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
+from cohort.base import artifacts
+from cohort.base.environment import environment
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
-from cohort.contamination import services as overlaps
-from cohort.environment import environment
+from cohort.catalog.signals import dataset_added
 from grpo_core.config.messages import field_problems
 from grpo_core.config.run import DataFormat, RewardConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
@@ -115,7 +115,7 @@ def dataset_create(
     after = {"name": name, "sha256": dataset.sha256, "problems": dataset.problems, "source": source}
     with transaction.atomic():
         _save_new(dataset, "dataset", actor, after)
-        overlaps.asked_for_dataset(dataset)
+        dataset_added.send(sender=PromptDataset, dataset=dataset)
     log.info("dataset %r of %d problems stored in %r", name, dataset.problems, project.slug)
     return dataset
 

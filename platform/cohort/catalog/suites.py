@@ -15,11 +15,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from pydantic import ValidationError as PydanticError
 
-from cohort import artifacts
 from cohort.accounts.models import Project, User
 from cohort.audit.services import log as audit
+from cohort.base import artifacts
 from cohort.catalog.models import EvalSuite, EvalSuiteVersion
-from cohort.contamination import services as overlaps
+from cohort.catalog.signals import suite_version_added
 from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.data.lines import lines_of
@@ -188,7 +188,7 @@ def _create(
         if not artifacts.exists(version.artifact):
             artifacts.put(version.artifact, [content])
         version.save()
-        overlaps.asked_for_suite(version)
+        suite_version_added.send(sender=EvalSuiteVersion, version=version)
         audit(
             actor=f"user:{actor.username}" if actor else "platform",
             kind="suite_version_added",

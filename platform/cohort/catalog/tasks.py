@@ -13,9 +13,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from cohort.accounts.models import Project, User
+from cohort.base.scratch import scratch_folder
 from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.catalog.services import dataset_create, verifier_version_create
-from cohort.scratch import scratch_folder
 from grpo_core.data import gym
 from grpo_core.errors import ConfigError
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cohort import artifacts
+from cohort.base import artifacts
+from cohort.base.refusals import Refused
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.contamination.models import DataOverlap
-from cohort.refusals import Refused
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.lines import lines_of
 from grpo_core.data.loaders import scan_problems

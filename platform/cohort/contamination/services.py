@@ -4,15 +4,18 @@ import logging
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.dispatch import receiver
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
+from cohort.base.celery_app import app
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
-from cohort.celery import app
+from cohort.catalog.signals import dataset_added, suite_version_added
 from cohort.contamination import selectors
 from cohort.contamination.compare import NotComparable, compared
 from cohort.contamination.models import DataOverlap, LaunchOverlap
@@ -32,14 +35,16 @@ _Pair = tuple[PromptDataset, EvalSuiteVersion | None, PromptDataset | None]
 log = logging.getLogger(__name__)
 
 
-def asked_for_dataset(dataset: PromptDataset) -> None:
+@receiver(dataset_added)
+def asked_for_dataset(dataset: PromptDataset, **_: Any) -> None:
     """Compare a new dataset with every suite version of its project and every dataset that its runs hold out."""
     versions = EvalSuiteVersion.objects.filter(suite__project=dataset.project)
     heldout = PromptDataset.objects.filter(evaluated_runs__project=dataset.project).exclude(pk=dataset.pk).distinct()
     _ask([(dataset, version, None) for version in versions] + [(dataset, None, other) for other in heldout])
 
 
-def asked_for_suite(version: EvalSuiteVersion) -> None:
+@receiver(suite_version_added)
+def asked_for_suite(version: EvalSuiteVersion, **_: Any) -> None:
     """Compare a new suite version with every dataset of its project."""
     _ask([(dataset, version, None) for dataset in PromptDataset.objects.filter(project=version.suite.project)])
 

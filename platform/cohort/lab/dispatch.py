@@ -6,7 +6,7 @@ from functools import partial
 
 from django.db import transaction
 
-from cohort.celery import app
+from cohort.base.celery_app import app
 from cohort.lab.models import LabJob
 from cohort.runs.dispatch import BROKER_ERRORS
 from grpo_core.protocol.queues import LAB_JOB_TASK, LAB_QUEUE

@@ -7,15 +7,13 @@ from django.db import transaction
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import ChosenSuite, input_path
 from cohort.lab.dispatch import job_on_commit
 from cohort.lab.estimates import digest_of, measured_as
-from cohort.lab.models import JobKind, LabJob
-from cohort.lab.selectors_pages import OPEN
+from cohort.lab.models import OPEN, JobKind, LabJob
 from cohort.lab.services import room_demanded
-from cohort.runs.selectors.engines import packages_needed
-from cohort.runs.services import ChosenSuite, gpus_needed, input_path
-from cohort.runs.services.engines_needed import engines_demanded
-from cohort.runs.services.sandbox_needed import sandbox_demanded
+from cohort.nodes.engines import gpus_needed, packages_needed, require_engines
+from cohort.nodes.sandboxes import require_sandbox
 from grpo_core.config.run import RunConfig
 from grpo_core.rewards import Rubric
 
@@ -35,14 +33,14 @@ def estimate_ask(
 ) -> LabJob:
     """The job that measures it; the one that is under way already where there is one.
 
-    `config` is of these rows (`cohort.runs.services.run_config`). Raises ConfigError when no node has what it needs,
+    `config` is of these rows (`cohort.launch.creation.run_config`). Raises ConfigError when no node has what it needs,
     or too many jobs wait.
     """
     rubric = Rubric(config.reward)
     packages = packages_needed(config)
     if rubric.needs_sandbox:
-        sandbox_demanded(what="this estimate")
-    engines_demanded(packages)
+        require_sandbox(what="this estimate")
+    require_engines(packages)
     Project.objects.select_for_update().get(pk=project.pk)
     digest = digest_of(config)
     under_way = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, state__in=OPEN, cancel_asked=False)

@@ -9,8 +9,9 @@ from typing import Any
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
-from cohort.runs.models import Run
+from cohort.runs.models import Run, StepMetric
 from cohort.runs.schedule import Seat
+from cohort.runs.standing import standing
 from grpo_core.config.run import RunConfig
 from grpo_core.records.estimate import Estimate
 
@@ -75,3 +76,15 @@ def estimate_of(told: Any) -> Estimate:
 def launch_estimate(run: Run) -> LaunchEstimate | None:
     """What was estimated at the run's last launch."""
     return run.launch_estimates.select_related("job__node", "by").first()
+
+
+def step_figures(run: Run) -> tuple[list[float], list[float]]:
+    """(seconds that each standing step took, peak memory in bytes that each told), in order."""
+    rows = standing(StepMetric.objects.filter(run=run)).order_by("step").values_list("seconds", "metrics")
+    seconds, memory = [], []
+    for spans, metrics in rows.iterator(chunk_size=2000):
+        if (total := spans.get("total")) is not None:
+            seconds.append(float(total))
+        if (peak := metrics.get("memory/peak_bytes")) is not None:
+            memory.append(float(peak))
+    return seconds, memory

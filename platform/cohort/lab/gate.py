@@ -11,10 +11,10 @@ from django.db.models import Case, When
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
+from cohort.base.storable import storable
 from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.runs.models import Run
-from cohort.runs.text import storable
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.probe.report import ProbeReport
 

@@ -22,16 +22,17 @@ from pydantic import ValidationError
 
 import cohort
 from cohort.audit import services as audit
+from cohort.base.refusals import Refused
+from cohort.base.storable import storable
 from cohort.lab.dispatch import job_on_commit, publish
 from cohort.lab.estimates import hindrance
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe
-from cohort.refusals import Refused
+from cohort.nodes.models import Node
+from cohort.nodes.services import token_digest, token_new
 from cohort.runs import schedule
 from cohort.runs.attempts import NotWaiting, OtherVersion, StaleFence
 from cohort.runs.dispatch import waiting_messages
-from cohort.runs.models import Attempt, AttemptState, Node
-from cohort.runs.nodes import token_digest, token_new
-from cohort.runs.text import storable
+from cohort.runs.models import Attempt, AttemptState
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
 from grpo_core.protocol.messages import InputFile, JobBeat, JobFinish, NodeInfo

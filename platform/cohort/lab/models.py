@@ -7,7 +7,8 @@ from django.db import models
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.runs.models import Node, Run
+from cohort.nodes.models import Node
+from cohort.runs.models import Run
 
 
 class JobKind(models.TextChoices):
@@ -23,6 +24,9 @@ class JobState(models.TextChoices):
     DONE = "done", "done"
     FAILED = "failed", "failed"
     CANCELLED = "cancelled", "cancelled"
+
+
+OPEN = (JobState.WAITING, JobState.RUNNING)
 
 
 class LabJob(models.Model):

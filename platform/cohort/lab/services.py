@@ -1,6 +1,6 @@
 """What people do with jobs of the reward lab: ask for one, call one off. What workers do to them is in `jobs`.
 
-Callers have already decided who may (`cohort.access`). No reward is run here: a job is done by a worker.
+Callers have already decided who may (`cohort.web.access`). No reward is run here: a job is done by a worker.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,14 +11,13 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
+from cohort.base.refusals import Refused
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.dispatch import job_on_commit
 from cohort.lab.jobs import job_beat, job_claim, job_finish, jobs_expire, jobs_republish, jobs_revoked
-from cohort.lab.models import JobKind, JobState, LabJob
-from cohort.lab.selectors_pages import OPEN
-from cohort.refusals import Refused
-from cohort.runs.services.sandbox_needed import sandbox_demanded
+from cohort.lab.models import OPEN, JobKind, JobState, LabJob
+from cohort.nodes.sandboxes import require_sandbox
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
 from grpo_core.rewards import Rubric
@@ -81,7 +80,7 @@ def job_ask(
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise ConfigError(f"this cannot be tried:\n{listed}", tuple(problems))
     if rubric.needs_sandbox:
-        sandbox_demanded(what="this try")
+        require_sandbox(what="this try")
     Project.objects.select_for_update().get(pk=project.pk)
     room_demanded(project)
     job = LabJob.objects.create(

@@ -1,0 +1,1 @@
+"""Sampled groups and what reviewers judge."""

@@ -5,8 +5,8 @@ from django.db import transaction
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
+from cohort.base.storable import storable
 from cohort.review.models import Annotation, Sample, Verdict
-from cohort.runs.text import storable
 
 MOST_CHARACTERS = 2000
 """Of a note."""

@@ -1,0 +1,1 @@
+"""Runs and attempts: states, leases, queue, retries."""

@@ -13,17 +13,19 @@ from django.db.models import Case, F, JSONField, Max, Value, When
 from django.db.models.functions import Coalesce, Least, Now
 
 import cohort
+from cohort.base.refusals import Refused
+from cohort.base.storable import storable
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
-from cohort.refusals import Refused
+from cohort.catalog.run_inputs import input_path
+from cohort.nodes.models import Draining, Node
+from cohort.nodes.services import node_present, token_new
 from cohort.runs import dispatch, retry, schedule
 from cohort.runs.checkpoints import offers, pinned, resumable
-from cohort.runs.models import Attempt, AttemptState, Checkpoint, Draining, Node, Run, RunState, StepMetric
+from cohort.runs.models import Attempt, AttemptState, Checkpoint, Run, RunState, StepMetric
 from cohort.runs.models.run import Desired
-from cohort.runs.nodes import node_present, token_new
-from cohort.runs.selectors.queue import Reasons
-from cohort.runs.services import asked_reason, input_path
-from cohort.runs.text import storable
+from cohort.runs.services import asked_reason
 from cohort.runs.transitions import run_event, run_lock, run_move
+from cohort.runs.waiting import Reasons
 from grpo_core.protocol import messages as wire
 from grpo_core.protocol.messages import Beat, CheckpointOffer, Finish, InputFile, LostAttempts, NodeInfo
 

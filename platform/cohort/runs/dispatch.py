@@ -11,13 +11,13 @@ from django.db import transaction
 from kombu.exceptions import ChannelError, KombuError
 from kombu.exceptions import ConnectionError as BrokerConnectionError
 
-from cohort.celery import app
+from cohort.base.celery_app import app
 from cohort.runs.models import Run
 from cohort.runs.schedule import queue, seats, takeable
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, train_queue
 
-SEAL_TASK = "cohort.governance.seal"
-RENEW_TASK = "cohort.governance.renew_cards"
+SEAL_TASK = "cohort.records.seal"
+RENEW_TASK = "cohort.records.renew_cards"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with processes of its own: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""

@@ -13,13 +13,13 @@ from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from cohort import __version__
-from cohort.lab.models import JobKind, JobState, LabJob
+from cohort.nodes.engines import missing, packages_of
+from cohort.nodes.models import Node
+from cohort.nodes.sandboxes import sandbox_of
+from cohort.nodes.selectors import nodes_here
 from cohort.runs.limits import Use, uses
-from cohort.runs.models import Attempt, AttemptState, Checkpoint, Node, Run, RunState
-from cohort.runs.selectors.engines import missing, packages_of
-from cohort.runs.selectors.nodes import nodes_here
-from cohort.runs.selectors.sandboxes import sandbox_of
-from cohort.runs.selectors.standing import standing
+from cohort.runs.models import Attempt, AttemptState, Checkpoint, Run, RunState
+from cohort.runs.standing import standing
 from grpo_core.protocol.messages import NodeInfo
 
 KEPT = timedelta(seconds=60)
@@ -132,13 +132,15 @@ class Queue:
 def seats() -> tuple[Seat, ...]:
     """The nodes that are here, by name."""
     running = Attempt.objects.filter(node=OuterRef("pk"), state=AttemptState.RUNNING)
-    measuring = _estimates().filter(node=OuterRef("pk"))
+    measuring = _measuring().filter(pk=OuterRef("pk"))
     found = nodes_here().annotate(busy=Exists(running), measuring=Exists(measuring)).order_by("name")
     return tuple(seat(node, busy=node.busy, measuring=node.measuring) for node in found)
 
 
-def _estimates() -> QuerySet[LabJob]:
-    return LabJob.objects.filter(kind=JobKind.ESTIMATE, state=JobState.RUNNING)
+def _measuring() -> QuerySet[Node]:
+    """Nodes that measure what a run will take. By the reverse relation, because the lab's models depend on those of
+    runs."""
+    return Node.objects.filter(lab_jobs__kind="estimate", lab_jobs__state="running")
 
 
 def seat(node: Node, *, busy: bool = False, measuring: bool = False) -> Seat:
@@ -162,7 +164,7 @@ def seat(node: Node, *, busy: bool = False, measuring: bool = False) -> Seat:
 
 def here(node: Node) -> Seat:
     """As it is now, of a node that asks."""
-    return seat(Node.objects.get(pk=node.pk), measuring=_estimates().filter(node=node).exists())
+    return seat(Node.objects.get(pk=node.pk), measuring=_measuring().filter(pk=node.pk).exists())
 
 
 def _obstacle(node: Node, info: NodeInfo) -> str:

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.audit import services as audit
-from cohort.refusals import Refused
+from cohort.base.refusals import Refused
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
 

@@ -15,11 +15,11 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from cohort import artifacts
-from cohort.refusals import Refused
+from cohort.base import artifacts
+from cohort.base.refusals import Refused
 from cohort.runs.attempts import StaleFence, attempt_lock
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, CheckpointFile, Run
-from cohort.runs.selectors.standing import standing
+from cohort.runs.standing import standing
 from cohort.runs.transitions import run_event
 from grpo_core.protocol.messages import UploadReply
 

@@ -1,0 +1,1 @@
+"""The HTTP API that workers call."""

@@ -13,9 +13,10 @@ from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
-from cohort import artifacts
+from cohort.base import artifacts
 from cohort.catalog.models import PromptDataset
 from cohort.lab.jobs import BadResult
+from cohort.nodes.services import node_present, token_digest
 from cohort.runs.attempts import (
     NotWaiting,
     OtherVersion,
@@ -29,7 +30,6 @@ from cohort.runs.attempts import (
 )
 from cohort.runs.checkpoints import needless, removed
 from cohort.runs.models import Attempt, AttemptState, Run
-from cohort.runs.nodes import node_present, token_digest
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
 from cohort.worker_api.jobs import router as jobs
 from cohort.worker_api.records import refusal, unknown_token

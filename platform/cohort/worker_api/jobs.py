@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from ninja import Router, Status
 from ninja.security import HttpBearer
 
-from cohort import artifacts
+from cohort.base import artifacts
 from cohort.lab.jobs import DEADLINE, file_artifact, job_beat, job_claim, job_finish
 from cohort.lab.models import JobState, LabJob
+from cohort.nodes.services import token_digest
 from cohort.runs.attempts import StaleFence
-from cohort.runs.nodes import token_digest
 from cohort.worker_api.records import refusal
 from cohort.worker_api.shared import NodeToken, asking, chunks_of, streamed
 from grpo_core.protocol.messages import JobBeat, JobBeatReply, JobClaim, JobFinish, JobGiven

@@ -17,10 +17,10 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
+from cohort.ingest.batch import BadRecord, UnknownToken, batch_ingest
+from cohort.nodes.services import token_digest
 from cohort.runs.attempts import StaleFence
-from cohort.runs.ingest import BadRecord, UnknownToken, batch_ingest
 from cohort.runs.models import Attempt
-from cohort.runs.nodes import token_digest
 from grpo_core.protocol.messages import IngestReply, Refusal
 
 _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")

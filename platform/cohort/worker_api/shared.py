@@ -6,8 +6,8 @@ from typing import IO, Any
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja.security import HttpBearer
 
-from cohort.runs.models import Node
-from cohort.runs.nodes import node_by_token
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_by_token
 
 
 class NodeToken(HttpBearer):

@@ -1,7 +1,7 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
 from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
-from cohort.runs.models.run import Attempt, AttemptState, Draining, Node, Priority, Run, RunEvent, RunState, ServiceBeat
+from cohort.runs.models.run import Attempt, AttemptState, Priority, Run, RunEvent, RunState, ServiceBeat
 from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, StepMetric
 
 __all__ = [
@@ -11,11 +11,9 @@ __all__ = [
     "Checkpoint",
     "CheckpointFile",
     "ComparisonCache",
-    "Draining",
     "EvalItem",
     "EvalResult",
     "ImportedResult",
-    "Node",
     "Priority",
     "Run",
     "RunEvent",

@@ -7,6 +7,7 @@ from django.db import models
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.nodes.models import Node
 
 
 class RunState(models.TextChoices):
@@ -38,39 +39,12 @@ class Desired(models.TextChoices):
     CANCEL = "cancel"
 
 
-class Draining(models.TextChoices):
-    NO = "", "Takes runs"
-    FINISH = "finish", "Takes no new run; what runs here ends here"
-    MOVE = "move", "Takes no new run; what runs here stops at a checkpoint and goes on elsewhere"
-
-
 class Priority(models.IntegerChoices):
     """Order of one project's runs; between projects it says nothing."""
 
     LOW = -10, "Low"
     NORMAL = 0, "Normal"
     HIGH = 10, "High"
-
-
-class Node(models.Model):
-    """A machine that may run attempts. Its token is stored as a digest and shown once."""
-
-    name = models.CharField(max_length=80, unique=True)
-    token_digest = models.CharField(max_length=64, unique=True)
-    next_token_digest = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001
-    """A token made to replace the other, which is refused from the first call with this one on."""
-    draining = models.CharField(max_length=8, choices=Draining.choices, blank=True, default=Draining.NO)
-    info = models.JSONField(default=dict)
-    """wire.NodeInfo as last reported."""
-    last_seen_at = models.DateTimeField(null=True)
-    revoked_at = models.DateTimeField(null=True)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering: ClassVar = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Run(models.Model):
@@ -117,7 +91,7 @@ class Run(models.Model):
     needs_sandbox = models.BooleanField(default=False)
     """Its reward runs code that a person or a model wrote: only a node whose sandbox works may take it."""
     needs_packages = models.JSONField(default=list)
-    """Packages of its engine that a node must have to take it (cohort.runs.selectors.engines), by its config."""
+    """Packages of its engine that a node must have to take it (cohort.nodes.engines), by its config."""
     not_before = models.DateTimeField(null=True)
     """A run that is tried again waits until then."""
     retries = models.PositiveSmallIntegerField(default=0)

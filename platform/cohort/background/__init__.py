@@ -1,0 +1,1 @@
+"""What happens without a request: Celery tasks, the reconciler, outages, the beat schedule."""

@@ -1,0 +1,90 @@
+"""The platform's own outages, which are not its workers': while it was away itself, nobody loses a lease; and what a
+database's clock that was set back leaves behind: times that lie too far ahead.
+
+Reads and writes ServiceBeat by the database's clock alone.
+"""
+
+import logging
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Case, F, Q, Value, When
+from django.db.models.functions import Now
+
+from cohort.nodes.models import Node
+from cohort.runs.models import Attempt, AttemptState, Run, RunState, ServiceBeat
+from cohort.runs.retry import DELAYS
+
+RECONCILER = "reconciler"
+WEB = "web"
+GRACE = timedelta(seconds=60)
+"""After an outage nobody is ended for so long: every worker has time to beat again."""
+AWAY = 4 * timedelta(seconds=settings.COHORT_ROUND_SECONDS)
+"""A reconciler that was silent for longer was away, and with it, perhaps, the database. A third of a lease of 60 s,
+half of one of 20 s to 40 s: after a shorter outage, what is left of every lease is time enough to beat again."""
+WEB_AWAY = 3 * timedelta(seconds=settings.COHORT_PULSE_SECONDS)
+"""So was a web server, which beats too; while it is, no beat of a worker arrives."""
+_AT_ONCE = timedelta(seconds=5)
+"""A beat that lies less far ahead was made while this looked; one further ahead, before the clock was set back."""
+
+log = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def leases_count() -> bool:
+    """Beat, and say whether a lease that is over ends its attempt: not within 60 s after an outage.
+
+    Called at every round of the reconciler. One that finds no beat of its own was never here, or its database is new;
+    one that finds it in the future knows that the clock was set back, and nothing of how long it was away.
+    """
+    with connection.cursor() as cursor:  # two rounds at once must not both find the beat of before
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('cohort reconciler beat', 0))")
+    own = ServiceBeat.objects.filter(name=RECONCILER)
+    if not own.exists():
+        running = Attempt.objects.filter(state=AttemptState.RUNNING).exists()
+        ServiceBeat.objects.create(name=RECONCILER, beat_at=Now(), grace_until=Now() + GRACE if running else None)
+    elif why := _outage():
+        if not own.filter(grace_until__gt=Now()).exists():
+            log.warning("no lease ends until %d s after this: %s", GRACE.total_seconds(), why)
+        own.update(beat_at=Now(), grace_until=Now() + GRACE)
+    else:
+        own.update(beat_at=Now())
+        own.filter(grace_until__gt=Now() + GRACE).update(grace_until=Now() + GRACE)
+    return own.filter(Q(grace_until=None) | Q(grace_until__lte=Now())).exists()
+
+
+def _outage() -> str:
+    """What of the platform is or was away, in words; empty when nothing."""
+    away = Q(beat_at__lt=Now() - AWAY) | Q(beat_at__gt=Now())
+    if ServiceBeat.objects.filter(away, name=RECONCILER).exists():
+        return "the reconciler or the database was away, or the database's clock was set back"
+    silent = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
+    if ServiceBeat.objects.filter(silent, name=WEB).exists() and not _workers_heard():
+        return (
+            "the web server gives no sign of life, and no worker was heard. If it does run, start it with "
+            "`gunicorn --config python:cohort.server.gunicorn`, which gives it one"
+        )
+    return ""
+
+
+def _workers_heard() -> bool:
+    """Whether calls of workers arrived of late, which only a web server can have taken, whatever its own beat says."""
+    late = (Now() - WEB_AWAY, Now() + _AT_ONCE)
+    beaten = Attempt.objects.filter(state=AttemptState.RUNNING, heartbeat_at__range=late)
+    return beaten.exists() or Node.objects.filter(last_seen_at__range=late).exists()
+
+
+def leases_capped() -> int:
+    """Bring back leases that lie more than two of their lengths ahead, which no beat can have made. How many."""
+    lease = timedelta(seconds=settings.COHORT_LEASE_SECONDS)
+    ahead = Attempt.objects.filter(state=AttemptState.RUNNING, lease_until__gt=Now() + 2 * lease)
+    return ahead.update(lease_until=Now() + lease)
+
+
+def tries_capped() -> int:
+    """Let no run wait longer for its next try than that try's delay from now. How many were brought back."""
+    delays = [When(retries=number, then=Value(delay)) for number, delay in enumerate(DELAYS, 1)]
+    after = Case(*delays, default=Value(max(DELAYS)))
+    ahead = Run.objects.filter(state=RunState.QUEUED).annotate(after=after).filter(not_before__gt=Now() + F("after"))
+    return ahead.update(not_before=Now() + after)

@@ -1,0 +1,284 @@
+"""Puts right what was lost on the way: messages, workers, records that were not sealed; and says what stands still.
+
+Runs every 5 s, when Celery's beat asks for it, and may run twice at once. Leases are also looked at from a thread that
+needs no message, because a broker that is away must keep no dead worker's run Running. Compares times only with the
+database's clock. Whatever fails keeps nothing else from being put right: it is logged, the rest goes on, and the round
+fails at its end.
+"""
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TypeVar, TypeVarTuple
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce, Now
+
+from cohort.audit import services as audit
+from cohort.background.outages import leases_capped, leases_count, tries_capped
+from cohort.lab.jobs import jobs_expire, jobs_republish
+from cohort.records.models import Record, Statement
+from cohort.runs import dispatch
+from cohort.runs.attempts import attempt_over
+from cohort.runs.models import Attempt, AttemptState, Run, RunEvent, RunState
+from cohort.runs.schedule import Queue, queue, seats, takeable
+from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, run_event, run_lock
+
+UNCLAIMED = timedelta(seconds=10)
+"""A run that waits for longer, although a node could take it, may have lost its message."""
+REPEATED = 30.0
+"""Seconds between two messages for the same run."""
+UNSEALED = timedelta(seconds=60)
+STALLED = timedelta(minutes=10)
+STALLED_STEPS = 20
+"""A run stands still when nothing has moved for 10 minutes, or for 20 of its steps, whichever is longer."""
+_LONGEST_PAUSE = 3600.0
+
+# Both of this process alone: what failed for a fault that has been mended is asked for at once after a restart.
+_seals_asked: dict[int, tuple[int, float]] = {}
+"""By run, how often its record was asked for again, and when last (monotonic)."""
+_published: dict[int, float] = {}
+"""By run, when a message for it was last sent from here (monotonic)."""
+
+log = logging.getLogger(__name__)
+
+Given = TypeVarTuple("Given")
+Found = TypeVar("Found")
+
+
+class RoundFailed(Exception):
+    """Parts of a round of the reconciler failed; the log has their tracebacks. The message names them."""
+
+
+class _Round:
+    """Runs each part on its own."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def part(self, what: str, call: Callable[[*Given], Found], *given: *Given) -> Found | None:
+        """What the call returns; None when it failed."""
+        try:
+            return call(*given)
+        except Exception as error:  # of whatever kind: the others' leases run out all the same
+            log.exception("reconciling: %s failed; the rest goes on", what)
+            self.failed.append(f"{what} ({type(error).__name__})")
+            return None
+
+    def end(self) -> None:
+        """Raises RoundFailed."""
+        if self.failed:
+            raise RoundFailed(f"failed: {', '.join(self.failed)}; all else was reconciled")
+
+
+def reconcile() -> None:
+    """One round. Raises RoundFailed once every part has had its turn."""
+    this = _Round()
+    _leases(this)
+    this.part("tries too far ahead", tries_capped)
+    this.part("runs that stand still", stalls_told)
+    this.part("waiting runs", queued_republish)
+    this.part("waiting jobs of the lab", jobs_republish)
+    this.part("missing records", seals_republish)
+    this.part("the audit log", audit.keep)
+    this.end()
+
+
+def leases_watch() -> threading.Event:
+    """Look at the leases in a thread of its own, at once and every 5 s, until the event that is returned is set. The
+    thread ends with the process."""
+    stop = threading.Event()
+    threading.Thread(target=_watch, args=(stop,), name="leases", daemon=True).start()
+    return stop
+
+
+def _watch(stop: threading.Event) -> None:
+    while not stop.is_set():
+        this = _Round()
+        try:
+            _leases(this)
+            this.end()
+        except RoundFailed as error:
+            log.error("leases: %s", error)
+        finally:
+            connection.close()  # between rounds none is held, and a broken one is not used again
+        stop.wait(settings.COHORT_ROUND_SECONDS)
+
+
+def _leases(this: _Round) -> None:
+    this.part("leases too far ahead", leases_capped)
+    if this.part("the platform's own outages", leases_count):
+        this.part("lost attempts", attempts_lost)
+        this.part("lost jobs of the lab", jobs_expire)
+
+
+def attempts_lost() -> list[int]:
+    """End every attempt whose lease is over, one that never beat too. Returns the runs' ids.
+
+    Raises RoundFailed once all have had their turn, when one of them could not be ended.
+    """
+    expired = Attempt.objects.filter(state=AttemptState.RUNNING, lease_until__lt=Now()).values_list("pk", flat=True)
+    this = _Round()
+    ended = [this.part(f"the end of attempt {pk}", _lose, pk) for pk in expired]
+    this.end()
+    return [run_id for run_id in ended if run_id is not None]
+
+
+@transaction.atomic
+def _lose(attempt_pk: int) -> int | None:
+    attempt = Attempt.objects.select_related("run", "node").get(pk=attempt_pk)
+    run = run_lock(run=attempt.run)
+    silent = (
+        Attempt.objects.select_for_update()
+        .filter(pk=attempt_pk, state=AttemptState.RUNNING, lease_until__lt=Now())
+        .annotate(silence=Now() - Coalesce("heartbeat_at", "claimed_at"))
+        .values_list("silence", flat=True)
+        .first()
+    )
+    if silent is None:
+        return None  # a beat or a finish came first
+    message = (
+        f"The worker {attempt.node.name} was last heard of {span(silent)} ago. "
+        "It may have lost power, network or memory; everything it had sent is stored."
+    )
+    attempt.refresh_from_db(from_queryset=Attempt.objects.select_related("run", "node"))  # both are locked now
+    attempt_over(attempt=attempt, state=AttemptState.LOST, code="worker_lost", message=message, actor="platform")
+    log.warning("run %s: %s", run.pk, message)
+    return run.pk
+
+
+def stalls_told() -> list[int]:
+    """Say once of every run whose worker lives and whose trainer has not moved for long. Returns the runs' ids.
+
+    Raises RoundFailed once all have had their turn, when of one of them it could not be said.
+    """
+    since = Coalesce("progress_at", "claimed_at")
+    still = (
+        Attempt.objects.filter(
+            state=AttemptState.RUNNING, lease_until__gt=Now(), run__state__in=ON_A_WORKER, run__stalled_at=None
+        )
+        .annotate(moved_at=since, still_for=Now() - since)
+        .filter(still_for__gt=STALLED)
+        .values_list("pk", "moved_at", "still_for", "run__seconds_per_step")
+    )
+    silent = [
+        (pk, moved_at, still_for)
+        for pk, moved_at, still_for, step in still
+        if still_for > max(STALLED, timedelta(seconds=STALLED_STEPS * (step or 0)))
+    ]
+    this = _Round()
+    told = [this.part(f"the silence of attempt {found[0]}", _stall, *found) for found in silent]
+    this.end()
+    return [run_id for run_id in told if run_id is not None]
+
+
+@transaction.atomic
+def _stall(attempt_pk: int, moved_at: datetime, still_for: timedelta) -> int | None:
+    """The run's id; None when something came first."""
+    attempt = Attempt.objects.select_related("run", "node").get(pk=attempt_pk)
+    run = run_lock(run=attempt.run)
+    attempt = Attempt.objects.select_related("node").get(pk=attempt_pk)
+    if attempt.state != AttemptState.RUNNING or moved_at != (attempt.progress_at or attempt.claimed_at):
+        return None
+    run.stalled_at = moved_at
+    run.save(update_fields=["stalled_at"])
+    message = (
+        f"Nothing has moved for {span(still_for)}, although the worker on {attempt.node.name} lives. "
+        f"Last seen: {_doing(attempt, run)}"
+    )
+    run_event(run=run, actor="platform", kind="stalled", message=message, data={"attempt": attempt.pk})
+    log.warning("run %s: %s", run.pk, message)
+    return run.pk
+
+
+def _doing(attempt: Attempt, run: Run) -> str:
+    """What the trainer last said that it did."""
+    told = attempt.progress
+    phase = str(told.get("phase") or run.phase or "starting").replace("_", " ")
+    if told.get("total"):
+        return f"{phase}, {told['done']:,} of {told['total']:,}"
+    return f"{phase}, step {run.step:,} of {run.steps_total:,}" if run.step else phase
+
+
+def queued_republish() -> list[int]:
+    """Publish again the runs that a node here could have taken for a while: into their queue, and only where no
+    message lies any more, or busy workers would find more and more of them. Returns the runs' ids.
+    """
+    found = queue()
+    now = time.monotonic()
+    for run_id in _published.keys() - {run.pk for run in found.runs}:
+        _published.pop(run_id, None)
+    if not found.runs:
+        return []
+    due: dict[str, list[Run]] = defaultdict(list)
+    for run in takeable(found, seats()):
+        if _is_due(run, found) and now - _published.get(run.pk, float("-inf")) >= REPEATED:
+            due[dispatch.run_queue(run)].append(run)
+    published = [run for name, runs in due.items() if dispatch.waiting_messages(name) == 0 for run in runs]
+    for run in published:
+        _published[run.pk] = now
+        dispatch.train_on_commit(run=run)
+    return sorted(run.pk for run in published)
+
+
+def _is_due(run: Run, found: Queue) -> bool:
+    """Whether its message is missed: no one was sent for a run that waited for its next try."""
+    assert run.queued_at is not None, "the run waits"
+    # One that seems to have come back long after now came before the clock was set back.
+    return run.not_before is not None or abs(found.now - run.queued_at) >= UNCLAIMED
+
+
+def seals_republish() -> list[int]:
+    """Ask again for the record of every run that ended a minute ago without one, of every run that has one and was not
+    told, and for every further version that a person asked for. Returns the ids of the runs asked for.
+
+    For each run after pauses that double, up to an hour: a seal that takes long is not started again and again, and
+    one that fails is. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
+    """
+    sealed = Record.objects.filter(run=OuterRef("run"), end=OuterRef("run__ends"))
+    ended = Attempt.objects.filter(
+        Q(run__state=RunState.SEALING) | Q(run__state__in=[RunState.FAILED, RunState.CANCELLED]) & ~Exists(sealed),
+        fence=F("run__fence"),
+        ended_at__lt=Now() - UNSEALED,
+    ).values_list("run_id", flat=True)
+    unsealed = {*ended, *_versions_waited_for()}
+    for run_id in _seals_asked.keys() - unsealed:
+        _seals_asked.pop(run_id, None)
+    due = sorted(run_id for run_id in unsealed if _seal_is_due(run_id))
+    for run_id in due:
+        dispatch.seal_on_commit(run_id=run_id)
+    return due
+
+
+def _versions_waited_for() -> list[int]:
+    """Runs of whose record a further version was asked for a minute ago and is not sealed. Of the runs that have
+    something new to say, which are few: events are many."""
+    newest = Record.objects.filter(run=OuterRef("run")).order_by("-sealed_at").values("sealed_at")[:1]
+    said = Statement.objects.filter(run__state__in=ENDED).annotate(sealed=Subquery(newest))
+    news = said.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also what was said while the record was being made
+    asked = RunEvent.objects.filter(run__in=news.values("run"), kind="version_requested", at__lt=Now() - UNSEALED)
+    since = RunEvent.objects.filter(run=OuterRef("run"), kind="sealed", pk__gt=OuterRef("pk"))
+    return list(asked.exclude(Exists(since)).values_list("run_id", flat=True))
+
+
+def _seal_is_due(run_id: int) -> bool:
+    """Whether it is time to ask; notes it when it is."""
+    times, last = _seals_asked.get(run_id, (0, float("-inf")))
+    now = time.monotonic()
+    if now - last < min(UNSEALED.total_seconds() * 2**times, _LONGEST_PAUSE):
+        return False
+    _seals_asked[run_id] = (min(times + 1, 10), now)
+    return True
+
+
+def span(length: timedelta) -> str:
+    """A length of time in the words of a sentence: 75 seconds, 12 minutes, 3 hours."""
+    seconds = int(length.total_seconds())
+    if seconds < 120:
+        return f"{seconds} seconds"
+    return f"{seconds // 60} minutes" if seconds < 7200 else f"{seconds // 3600} hours"

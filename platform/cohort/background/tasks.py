@@ -1,0 +1,84 @@
+"""Every Celery task of the platform's own queues. Each calls one function and may run twice."""
+
+import logging
+from typing import Any
+
+from celery import shared_task
+
+from cohort.audit import push
+from cohort.background import reconcile as reconciler
+from cohort.contamination import services as contamination
+from cohort.records.cards.pack import CardTooLarge
+from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
+from cohort.records.traces.redaction import cards_renew, runs_to_renew
+from cohort.records.traces.retention import traces_expire
+from cohort.runs.models import Run
+
+log = logging.getLogger(__name__)
+
+
+@shared_task(name="cohort.background.reconcile")  # type: ignore[untyped-decorator]
+def reconcile(**_: Any) -> None:
+    reconciler.reconcile()
+
+
+@shared_task(name="cohort.audit.push")  # type: ignore[untyped-decorator]
+def push_audit_log() -> None:
+    """A failure is logged, shown on the log's page and tried again at the next turn."""
+    push.push(only_new=True)
+
+
+@shared_task(name=contamination.TASK)  # type: ignore[untyped-decorator]
+def check_overlap(overlap_id: int) -> None:
+    contamination.check(overlap_id)
+
+
+@shared_task(name="cohort.contamination.remind")  # type: ignore[untyped-decorator]
+def remind(**_: Any) -> None:
+    contamination.remind()
+
+
+@shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]
+def seal(run_id: int) -> None:
+    """Seal the run's record, or the further version that was asked for. What goes wrong is told on the run, and the
+    reconciler asks again."""
+    run = Run.objects.get(pk=run_id)
+    try:
+        asked = version_pending(run)
+        if asked is None:
+            record_seal(run=run)
+        else:
+            record_seal(run=run, reason=asked.reason, actor=asked.by)
+    except (BeingSealed, NotEnded, NothingNew) as why:
+        log.info("run %s: not sealed now: %s", run_id, why)
+    except Exception as error:
+        what = str(error) if isinstance(error, CardTooLarge) else f"{type(error).__name__}: {error}"
+        seal_failed(run=run, reason=f"The record could not be sealed: {what}")
+        raise
+
+
+@shared_task(name="cohort.records.renew_cards")  # type: ignore[untyped-decorator]
+def renew_cards(run_id: int) -> None:
+    """Issue the cards of a run again after samples of it were redacted; the hourly task does what fails here."""
+    try:
+        cards_renew(run=Run.objects.get(pk=run_id))
+    except BeingSealed as why:
+        log.info("run %s: cards are not issued again now: %s", run_id, why)
+
+
+@shared_task(name="cohort.records.expire_traces")  # type: ignore[untyped-decorator]
+def expire_traces() -> None:
+    """Hourly: delete what is kept for too long, and renew every card that still holds a deleted text. A run whose cards
+    cannot be made is told in the worker's log and holds up no other."""
+    traces_expire()
+    failed = []
+    for run_id in runs_to_renew():
+        try:
+            cards_renew(run=Run.objects.get(pk=run_id))
+        except BeingSealed as why:
+            log.info("run %s: cards are not issued again now: %s", run_id, why)
+        except Exception:  # whatever it was, the texts of other runs must go too; it is raised at the end
+            log.exception("run %s: cards that hold deleted texts could not be issued again", run_id)
+            failed.append(run_id)
+    if failed:
+        raise RuntimeError(f"cards of {len(failed)} runs still hold deleted texts: {failed}")

@@ -1,0 +1,104 @@
+"""Files that are too large for the database: uploaded datasets, cards, checkpoints. An fsspec address says where.
+
+A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`, `checkpoints/run-<id>/…`), never by a person.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, cast
+from uuid import uuid4
+
+import fsspec
+
+from cohort.base.environment import environment
+
+
+@dataclass(frozen=True)
+class Stored:
+    key: str
+    sha256: str
+    size: int
+
+
+def _filesystem() -> tuple[Any, str]:
+    return cast("tuple[Any, str]", fsspec.core.url_to_fs(environment().artifacts_url, auto_mkdir=True))
+
+
+def put(key: str, chunks: Iterable[bytes]) -> Stored:
+    """Store under `key`; what is readable there is always whole: the bytes are written aside and moved."""
+    filesystem, root = _filesystem()
+    digest, size = hashlib.sha256(), 0
+    aside = f"{root}/{key}.{uuid4().hex}.part"  # two uploads of one file may run at once
+    try:
+        with filesystem.open(aside, "wb") as handle:
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                handle.write(chunk)
+        filesystem.mv(aside, f"{root}/{key}")
+    except BaseException:  # also when the process is told to end
+        with suppress(FileNotFoundError):
+            filesystem.rm_file(aside)
+        raise
+    return Stored(key, digest.hexdigest(), size)
+
+
+def open_read(key: str) -> IO[bytes]:
+    filesystem, root = _filesystem()
+    return cast("IO[bytes]", filesystem.open(f"{root}/{key}", "rb"))
+
+
+def read_chunks(key: str, size: int = 1 << 20) -> Iterator[bytes]:
+    with open_read(key) as handle:
+        while chunk := handle.read(size):
+            yield chunk
+
+
+def remove(key: str) -> None:
+    filesystem, root = _filesystem()
+    filesystem.rm_file(f"{root}/{key}")
+
+
+def exists(key: str) -> bool:
+    filesystem, root = _filesystem()
+    return bool(filesystem.exists(f"{root}/{key}"))
+
+
+def sizes(folder: str) -> dict[str, int]:
+    """Files directly in a folder, by name, in bytes; those still being written are left out. Empty: no such folder."""
+    return {name: size for name, size in _listed(folder) if size is not None and not name.endswith(".part")}
+
+
+def unfinished(folder: str) -> list[str]:
+    """Names of the files directly in a folder that are being written, or that a killed process left half-written."""
+    return [name for name, size in _listed(folder) if size is not None and name.endswith(".part")]
+
+
+def folders(folder: str) -> list[str]:
+    """Names of the folders directly in a folder."""
+    return [name for name, size in _listed(folder) if size is None]
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder with all that is in it; one that is not there is no fault."""
+    filesystem, root = _filesystem()
+    try:
+        filesystem.rm(f"{root}/{folder}", recursive=True)
+    except FileNotFoundError:
+        return
+
+
+def _listed(folder: str) -> list[tuple[str, int | None]]:
+    """Name and size of each entry; a folder has no size."""
+    filesystem, root = _filesystem()
+    filesystem.invalidate_cache()  # object stores keep listings, and another process may have written since
+    try:
+        entries = filesystem.ls(f"{root}/{folder}", detail=True)
+    except FileNotFoundError:
+        return []
+    return [
+        (entry["name"].rstrip("/").rpartition("/")[2], None if entry["type"] == "directory" else int(entry["size"]))
+        for entry in entries
+    ]

@@ -1,0 +1,136 @@
+"""Everything the platform is told by the environment (COHORT_…), read once and checked.
+
+Knows no Django, so that `cohort` can read it before Django starts. docs/operations.md lists the variables.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from grpo_core.errors import ConfigError
+
+Mode = Literal["production", "embedded", "test"]
+
+
+class Environment(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="COHORT_", extra="ignore", use_attribute_docstrings=True)
+
+    mode: Mode = "production"
+    """production refuses weak settings; embedded is what `cohort up` sets for one machine; test is for the tests."""
+    home: Path = Path("~/.local/share/cohort")
+    """Folder of everything kept on disk: artifacts, models, and in embedded mode database, broker, runs and keys."""
+    database_url: str = ""
+    """postgresql://… of the only store of truth."""
+    database_url_file: Path | None = None
+    """File that holds it instead, because it has a password in it."""
+    broker_url: str = "filesystem://"
+    """amqp://… or redis://…; filesystem:// uses the folder broker/ under home."""
+    broker_url_file: Path | None = None
+    """File that holds it instead."""
+    artifacts: str = ""
+    """fsspec address of uploaded files and cards; empty means the folder artifacts/ under home."""
+    models_dir: Path | None = None
+    """Folder that base models are registered from; empty means models/ under home."""
+    public_url: str = "http://127.0.0.1:8400"
+    """Address that people reach the web server under."""
+    allowed_hosts: str = ""
+    """More host names that the web server answers to, with commas between them, such as the one that workers use
+    inside a private network."""
+    listen: str = "127.0.0.1:8400"
+    """Address and port that `gunicorn --config python:cohort.server.gunicorn` listens on."""
+    web_workers: int = Field(default=2, ge=1)
+    """Its processes; each has 8 threads. About one per core."""
+    secret_key: SecretStr = SecretStr("")
+    """Django's signing key."""
+    secret_key_file: Path | None = None
+    """File that holds it instead."""
+    signing_key_file: Path | None = None
+    """File with the private key that signs the audit log and the cards (docs/audit.md); empty means signing-key.pem
+    under home. For the platform's workers alone: the web server needs only public keys."""
+    log_origin: str = ""
+    """Name of the audit log, given to its first key and kept for ever; empty means the host of COHORT_PUBLIC_URL and
+    /log."""
+    log_git: str = ""
+    """Git repository, as `git push` takes it, that the log's checkpoints are pushed to."""
+    log_witness: str = ""
+    """Address of a C2SP witness that is asked to cosign the log's checkpoints."""
+    log_witness_key: str = ""
+    """The witness's public key, as name+hash+base64."""
+    debug: bool = False
+    """Show tracebacks in the browser. Refused in production."""
+    trusted_proxy: bool = False
+    """Believe X-Forwarded-Proto: set it when a proxy of yours ends TLS."""
+    max_dataset_bytes: int = Field(default=512 * 1024 * 1024, ge=1)
+    """Largest dataset that may be uploaded, in bytes."""
+    max_dataset_problems: int = Field(default=1_000_000, ge=1)
+    """Most problems of a dataset. The web server holds their ids while it reads the file: about 150 MB for a
+    million."""
+    lease_seconds: float = Field(default=60, gt=0)
+    """A worker that was not heard for so long is taken for lost, by the database's clock. For tests and slow
+    networks."""
+    heartbeat_seconds: float = Field(default=10, gt=0)
+    """How often a worker says that it lives, at most; well below half the lease. For tests and slow networks."""
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """Lowest level that is logged."""
+
+    @property
+    def home_folder(self) -> Path:
+        return self.home.expanduser().absolute()
+
+    @property
+    def models_folder(self) -> Path:
+        return (self.models_dir.expanduser().absolute()) if self.models_dir else self.home_folder / "models"
+
+    @property
+    def broker_folder(self) -> Path:
+        return self.home_folder / "broker"
+
+    @property
+    def artifacts_url(self) -> str:
+        return self.artifacts or f"file://{self.home_folder / 'artifacts'}"
+
+    @property
+    def signing_key_path(self) -> Path:
+        given = self.signing_key_file
+        return given.expanduser().absolute() if given else self.home_folder / "signing-key.pem"
+
+    @property
+    def log_name(self) -> str:
+        """What a new log is called."""
+        return self.log_origin or f"{urlsplit(self.public_url).hostname or 'localhost'}/log"
+
+    def resolved_secret_key(self) -> str:
+        return _given("SECRET_KEY", self.secret_key.get_secret_value(), self.secret_key_file)
+
+    def resolved_database_url(self) -> str:
+        return _given("DATABASE_URL", self.database_url, self.database_url_file)
+
+    def resolved_broker_url(self) -> str:
+        return _given("BROKER_URL", self.broker_url, self.broker_url_file)
+
+
+def _given(name: str, value: str, file: Path | None) -> str:
+    """The file's content when a file is named, else the variable's. Raises ConfigError for a file that is not there."""
+    if file is None:
+        return value
+    try:
+        return file.expanduser().read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}, named by COHORT_{name}_FILE: {error.strerror}") from None
+
+
+@cache
+def environment() -> Environment:
+    """Raises ConfigError that names each variable with a value that cannot be."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        faults = [
+            f"  COHORT_{str(fault['loc'][0]).upper()}: {fault['msg']}; given {fault['input']!r}"
+            for fault in error.errors()
+        ]
+        raise ConfigError("the environment is not valid:\n" + "\n".join(faults)) from None

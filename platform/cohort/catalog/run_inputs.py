@@ -1,0 +1,52 @@
+"""The suites that a run is evaluated on: from a chosen version to its part of the config."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from grpo_core.config import builtin_suites as starter
+
+OWN = ("margin", "limit", "max_completion_tokens", "template")
+"""What a run decides of a suite; all else is the version's."""
+
+
+@dataclass(frozen=True)
+class ChosenSuite:
+    """A version with what the run decides of it. Empty values leave a thing to the run's `eval` and `data` parts. They
+    are of any type, as somebody typed them: RunConfig says what is wrong with them."""
+
+    version: EvalSuiteVersion
+    margin: Any = None
+    limit: Any = None
+    max_completion_tokens: Any = None
+    template: Any = None
+
+
+def input_path(dataset: PromptDataset) -> str:
+    """Where the worker lays the dataset's file, relative to the run directory."""
+    return f"inputs/{dataset.sha256}.jsonl"
+
+
+def suite_path(version: EvalSuiteVersion) -> str:
+    """What the config calls the items' file: a starter suite by its name as long as this Cohort brings the same bytes,
+    any other as the file that the worker lays into the run directory."""
+    if version.builtin in starter.names() and starter.definition(version.builtin)["sha256"] == version.sha256:
+        return starter.PREFIX + version.builtin
+    return f"inputs/{version.sha256}.jsonl"
+
+
+def suite_part(chosen: ChosenSuite) -> dict[str, Any]:
+    """The suite as an entry of `eval.suites`."""
+    version = chosen.version
+    return {
+        "name": version.suite.name,
+        "title": version.title,
+        "version": version.number,
+        "path": suite_path(version),
+        "sha256": version.sha256,
+        "category": version.category,
+        "scorer": version.scorer,
+        "higher_is": version.higher_is,
+        "sensitive": version.sensitive,
+        **{name: getattr(chosen, name) for name in OWN},
+    }

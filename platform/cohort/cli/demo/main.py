@@ -1,0 +1,44 @@
+"""The demo from start to end: start everything, prepare, launch, show, check, say where things are."""
+
+from contextlib import suppress
+
+from cohort import __version__
+from cohort.cli.embedded.home import Home
+from cohort.cli.embedded.serve import STOP_HINT
+from cohort.cli.embedded.serve import stay as serve_on
+from cohort.cli.embedded.up import Say, Up, running
+
+
+def demo(home: Home, *, port: int, steps: int | None, stay: bool, say: Say) -> int:
+    """0 when the run succeeded and its card was accepted; a fault raises GrpoError after everything was stopped."""
+    say(f"Cohort {__version__}, home {home.path}")
+    with running(home, host="127.0.0.1", port=port, say=say, purpose="cohort demo") as up:
+        _train_and_check(up, steps=steps)
+        if stay:
+            say(f"\nServing on. {STOP_HINT}")
+            with suppress(KeyboardInterrupt):
+                serve_on(up)
+    return 0
+
+
+def _train_and_check(up: Up, *, steps: int | None) -> None:
+    from django.urls import reverse
+
+    from cohort.cli.demo import prepare, progress, report
+
+    user, project, password = prepare.person()
+    login = f"log in as {user.username} with the password {password} (each demo makes a new one)"
+    up.say(f"{up.address}  {login}")
+    prepare.build_model(up)
+    up.say(report.probed(prepare.probe(up, project, user)))
+    run = prepare.launch(up, project, user, steps=steps)
+    page = f"{up.address}{reverse('run_detail', args=[project.slug, run.pk])}"
+    up.say(f"run {run.pk} launched: {page}")
+    run = progress.follow(run, watch=up.watch)
+    report.ended_well(run)
+    card = report.save_card(run, up.home)
+    verdicts = report.verify(card)
+    up.say("\n".join(["", *report.accuracy(run), f"card             {card}"]))
+    for name, verdict in verdicts.items():
+        up.say(f"{name:<16} {verdict}")
+    up.say(f"page             {page}\n                 {login}")

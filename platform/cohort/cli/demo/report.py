@@ -1,0 +1,80 @@
+"""What came of the demo's run: accuracy before and after, the card and whether the offline check accepts it."""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from cohort.base import artifacts
+from cohort.cli.embedded.home import Home, HomeError
+from cohort.lab.models import VerifierProbe
+from cohort.records.models import Record
+from cohort.runs.models import Run, RunState
+from cohort.runs.models.evals import EvalResult
+from cohort.runs.standing import standing_evaluations
+from grpo_core.probe.report import ProbeReport
+from grpo_core.stats import wilson
+
+
+def accuracy(run: Run) -> list[str]:
+    """One line per evaluation that stands, with its 95 % Wilson interval."""
+    lines = []
+    for result in standing_evaluations(EvalResult.objects.filter(run=run)).order_by("at", "seq"):
+        interval = wilson(result.correct, result.problems)
+        lines.append(
+            f"{result.phase + ' training':<16} {result.correct / result.problems:.1%} right "
+            f"({result.correct:.0f} of {result.problems}; 95 % interval {interval.low:.1%} to {interval.high:.1%})"
+        )
+    return lines
+
+
+def probed(probe: VerifierProbe) -> str:
+    """What the reward pays and does not pay, in one line."""
+    report = ProbeReport.from_json(probe.report)
+    wrong, right = report.false_positive, report.false_negative
+    return (
+        f"reward probed: pays {wrong.mistakes} of {wrong.n:,} wrong answers of {wrong.classes} classes, refuses "
+        f"{right.mistakes} of {right.n:,} right ones written otherwise"
+    )
+
+
+def save_card(run: Run, home: Home) -> Path:
+    """Copy the card out of the artifact store, for the person to take away."""
+    home.cards.mkdir(exist_ok=True)
+    path = home.cards / f"run-{run.pk}.zip"
+    with open(path, "wb") as handle:
+        record = Record.objects.filter(run=run, end=run.ends).latest("version")
+        for chunk in artifacts.read_chunks(record.card().artifact):
+            handle.write(chunk)
+    return path
+
+
+def verify(card: Path) -> dict[str, str]:
+    """Run `cohort verify` as anyone would, and the verify.pyz of the card itself, side by side; the verdict of each by
+    its name. Raises HomeError when one refuses the card."""
+    with tempfile.TemporaryDirectory(prefix="cohort-demo-") as folder, zipfile.ZipFile(card) as archive:
+        pyz = archive.extract("verify.pyz", folder)
+        checks = {
+            "cohort verify": [sys.executable, "-P", "-m", "cohort.cli.main", "verify", str(card)],
+            "verify.pyz": [sys.executable, "-P", pyz, str(card)],
+        }
+        started = {
+            name: subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for name, words in checks.items()
+        }
+        printed = {name: process.communicate()[0].strip() for name, process in started.items()}
+    for name, process in started.items():
+        if process.returncode != 0:
+            raise HomeError(f"`{name} {card}` refused the card:\n{printed[name]}")
+    return {
+        name: next(line for line in text.splitlines() if line.startswith("accepted")) for name, text in printed.items()
+    }
+
+
+def ended_well(run: Run) -> None:
+    """Raise HomeError with the reason unless the run succeeded."""
+    if run.state == RunState.SUCCEEDED:
+        return
+    tail = "\n".join(f"  | {line}" for line in run.log_tail.splitlines()[-15:])
+    raise HomeError(f"the run is {run.get_state_display().lower()}: {run.reason}" + (f"\n{tail}" if tail else ""))

@@ -1,0 +1,179 @@
+"""The processes of one `cohort up`: start, wait until ready, notice a death, stop with everything below them.
+
+Each child leads its own process group, so that Ctrl-C on the terminal reaches `cohort up` alone, which then stops
+them in order. Output goes to logs/<name>.log of the home; the log of the start before is kept as <name>.log.1.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from cohort.cli.embedded import spawn
+from cohort.cli.embedded.home import HomeError
+
+RESTARTS = 3
+"""A child that dies is started again, at most so many times within RESTART_WINDOW; then everything is stopped."""
+RESTART_WINDOW = 600.0
+TAIL_BYTES = 64 * 1024
+
+
+@dataclass
+class Child:
+    name: str
+    words: Sequence[str]
+    environment: dict[str, str]
+    folder: Path
+    log: Path
+    grace: float
+    """Seconds from SIGTERM to SIGKILL."""
+    pass_fds: tuple[int, ...] = ()
+    ready: Callable[["Child"], bool] = lambda child: True
+    process: "subprocess.Popen[bytes] | None" = None
+    log_start: int = 0
+    """Where in the log the newest start begins."""
+    deaths: list[float] = field(default_factory=list)
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.log_start = log.tell()
+            self.process = subprocess.Popen(
+                spawn.command(self.words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self.environment,
+                pass_fds=self.pass_fds,
+                process_group=0,
+            )
+
+    def output(self) -> str:
+        """What the child wrote since its newest start."""
+        with open(self.log, "rb") as log:
+            log.seek(self.log_start)
+            return log.read().decode("utf-8", errors="replace")
+
+    def tail(self, lines: int = 15) -> str:
+        """Its last lines, of the last 64 KiB at most: the log of days is not read whole."""
+        with open(self.log, "rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self.log_start, end - TAIL_BYTES))
+            text = log.read().decode("utf-8", errors="replace")
+        return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:])
+
+    def exit_text(self) -> str:
+        """How the process ended, in words."""
+        assert self.process is not None
+        status = self.process.returncode
+        return f"was killed by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+    def may_restart(self) -> bool:
+        """Note a death; False when there were too many of late."""
+        now = time.monotonic()
+        self.deaths = [at for at in self.deaths if now - at < RESTART_WINDOW]
+        self.deaths.append(now)
+        return len(self.deaths) <= RESTARTS
+
+
+def keep_last_log(log: Path) -> None:
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+
+
+def wait_until_ready(children: Sequence[Child], seconds: float) -> None:
+    """Return when all are ready; raise HomeError with the log's last lines for one that died or took too long."""
+    deadline = time.monotonic() + seconds
+    waiting = list(children)
+    while waiting:
+        for child in list(waiting):
+            assert child.process is not None
+            if child.process.poll() is not None:
+                raise HomeError(
+                    f"{child.name} {child.exit_text()} while starting. Its log {child.log} says:\n{child.tail()}"
+                )
+            if child.ready(child):
+                waiting.remove(child)
+        if waiting and time.monotonic() > deadline:
+            late = waiting[0]
+            raise HomeError(
+                f"{late.name} was not ready after {seconds:.0f} seconds. Its log {late.log} says:\n{late.tail()}"
+            )
+        time.sleep(0.1)
+
+
+def stop(child: Child, *, hurry: Callable[[], bool]) -> bool:
+    """SIGTERM, wait the child's grace (cut short when `hurry` says so), then SIGKILL to its whole process group.
+
+    Returns whether it had to be killed.
+    """
+    process, child.process = child.process, None
+    if process is None:
+        return False
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + child.grace
+    while process.poll() is None and time.monotonic() < deadline and not hurry():
+        time.sleep(0.05)
+    if process.poll() is not None:
+        return False
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return True
+
+
+def supervisors() -> list[int]:
+    """Process ids of the runs' supervisors below this process. One whose worker died was told so by the kernel: it
+    stops its trainer at a checkpoint, tells the platform and ends, and needs up to the worker's grace for it."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE and "worker.supervise" in process.cmdline():
+                found.append(process.pid)
+    return found
+
+
+def wait_for_supervisors(seconds: float, *, hurry: Callable[[], bool]) -> None:
+    """Until there is none any more, unless that takes longer or `hurry` says so."""
+    deadline = time.monotonic() + seconds
+    while supervisors() and time.monotonic() < deadline and not hurry():
+        time.sleep(0.1)
+
+
+def end_orphans(kept: Sequence[int], *, grace: float) -> None:
+    """End every process below this one that does not hang on a process id in `kept`: what dead children left."""
+    # Looked at before what is kept, which goes on and starts processes meanwhile: those are not in here.
+    left = psutil.Process().children(recursive=True)
+    spared = set(kept)
+    for pid in kept:
+        try:
+            spared.update(process.pid for process in psutil.Process(pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            continue
+    left = [process for process in left if process.pid not in spared]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            try:
+                process.send_signal(number)
+            except psutil.NoSuchProcess:
+                continue
+        deadline = time.monotonic() + grace
+        while left and time.monotonic() < deadline:
+            _reap(left)
+            left = [process for process in left if process.is_running()]
+            time.sleep(0.05)
+
+
+def _reap(processes: Sequence[psutil.Process]) -> None:
+    """Collect adopted processes that have ended; those that are not ours to collect end with their parent."""
+    for process in processes:
+        try:
+            os.waitpid(process.pid, os.WNOHANG)
+        except ChildProcessError:
+            continue

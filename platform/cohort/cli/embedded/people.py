@@ -1,0 +1,128 @@
+"""People, their first project, and nodes, managed from the command line of the machine that Cohort runs on."""
+
+from collections.abc import Callable
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from cohort.accounts.models import Membership, Project, Role, User
+from cohort.accounts.services import membership_set, password_hand_out, project_create, staff_make, user_create
+from cohort.background import revoke
+from cohort.cli.embedded.home import HomeError
+from cohort.nodes import services as nodes
+from cohort.nodes.models import Draining, Node
+from cohort.runs.node_status import node_status_rows
+
+
+def password_renew(username: str) -> tuple[User, str]:
+    """The person of this name, made when missing, with a new password; it is returned here and never again."""
+    user = User.objects.filter(username=username).first()
+    if user is None:
+        return user_create(username=username)
+    return user, password_hand_out(user=user)
+
+
+def user_add(*, name: str, project: str | None, role: str | None, new_password: bool, staff: bool = False) -> list[str]:
+    """Make a person, or give one a new password, and put them in a project. Returns the lines to show.
+
+    Without a role a member keeps the one they have, and anyone else becomes an operator. `staff` lets them manage the
+    server's nodes, whatever their role.
+    """
+    if role is not None and project is None:
+        raise HomeError("--role is of no use alone: say with --project where it is to hold.")
+    known = User.objects.filter(username=name).exists()
+    if known and not new_password and project is None and not staff:
+        raise HomeError(f"{name} is here already. --new-password gives them another password.")
+    lines = []
+    try:
+        with transaction.atomic():
+            if known and not new_password:
+                user = User.objects.get(username=name)
+            else:
+                user, password = password_renew(name)
+                lines.append(f"{name} can log in with the password {password}")
+            if staff:
+                staff_make(user=user)
+                lines.append(f"{name} may manage the server's nodes")
+            if project is not None:
+                lines.append(_join(user, project, role))
+    except ValidationError as fault:
+        raise HomeError(" ".join(fault.messages)) from None
+    return lines
+
+
+def node_add(*, name: str) -> str:
+    """Register a machine that may train; returns its token, which is not shown again."""
+    try:
+        _, token = nodes.node_create(name=name)
+    except ValidationError as fault:
+        said = " ".join(fault.messages)
+        raise HomeError(said[0].lower() + said[1:]) from None
+    return token
+
+
+def node_rotate(*, name: str) -> str:
+    """A new token for the node, which is not shown again; the old one is refused once the new one is used."""
+    return nodes.node_rotate(node=_node(name), actor=None)
+
+
+def node_revoke(*, name: str) -> str:
+    """Refuse the node's token from now on, and end what runs there. Its name stays taken, for the record."""
+    _done(lambda: revoke.node_revoke(node=_node(name), actor=None))
+    return f"the token of {name} is refused from now on"
+
+
+def node_drain(*, name: str, move: bool) -> str:
+    """Give the node no new run; with `move` what runs there goes on elsewhere."""
+    how = Draining.MOVE if move else Draining.FINISH
+    _done(lambda: nodes.node_drain(node=_node(name), actor=None, how=how))
+    return f"{name} is draining. {how.label}."
+
+
+def node_undrain(*, name: str) -> str:
+    _done(lambda: nodes.node_undrain(node=_node(name), actor=None))
+    return f"{name} takes runs again"
+
+
+def node_lines() -> list[str]:
+    """Every node in a line: name, what it does, since when it is silent, what runs there."""
+    rows = node_status_rows()
+    if not rows:
+        return ["There is no node yet. `cohort node NAME` makes one and prints the token that its worker needs."]
+    width = max(len(row.node.name) for row in rows)
+    lines = []
+    for row in rows:
+        words = [row.node.name.ljust(width), row.status.ljust(8)]
+        if row.node.last_seen_at is not None:
+            words.append(f"heard of {row.node.last_seen_at:%Y-%m-%d %H:%M:%S} UTC")
+        lines.append("  ".join([*words, *(f"run {one.run_id}, attempt {one.fence}" for one in row.attempts)]).rstrip())
+    return lines
+
+
+def _node(name: str) -> Node:
+    node = Node.objects.filter(name=name).first()
+    if node is None:
+        raise HomeError(f"there is no node {name}. `cohort node --list` shows those that there are.")
+    return node
+
+
+def _done(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except ValidationError as fault:
+        raise HomeError(" ".join(fault.messages)) from None
+
+
+def _join(user: User, slug: str, role: str | None) -> str:
+    project = Project.objects.filter(slug=slug).first()
+    if project is None:
+        if role not in (None, "admin"):
+            raise HomeError(
+                f"there is no project {slug!r}, and a new one's first member is its admin. Leave out --role."
+            )
+        project_create(slug=slug, name=slug, owner=user)
+        return f"made the project {slug}; {user.username} is its admin"
+    has = Membership.objects.filter(project=project, user=user).values_list("role", flat=True).first()
+    chosen = role or has or Role.OPERATOR.value
+    membership_set(project=project, actor=None, user=user, role=chosen)
+    return f"{user.username} is {chosen} in {slug}"

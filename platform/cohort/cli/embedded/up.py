@@ -1,0 +1,378 @@
+"""`cohort up`: database, migrations, static files, node, web server and workers, in that order and back.
+
+A child that dies is started again, three times in ten minutes at most; then, or when the database dies, everything is
+stopped and the command ends with status 1. The worker of the reward lab alone is done without then. Django is imported
+only once the database runs.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from cohort import __version__
+from cohort.cli.embedded import children, spawn
+from cohort.cli.embedded.children import Child
+from cohort.cli.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
+from cohort.cli.embedded.inside import enter, leave
+from cohort.cli.embedded.postgres import Postgres
+from grpo_core.protocol.queues import LAB_QUEUE
+
+READY_SECONDS = 120.0
+TRAINER_WORKER = "trainer-worker"
+LAB_WORKER = "lab-worker"
+_ANY_ADDRESS = ("0.0.0.0", "::")
+_OF_THE_NODE = {TRAINER_WORKER: "Nothing trains here", LAB_WORKER: "No reward is tried or probed here"}
+"""What ends with a worker whose node is revoked."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Interrupts:
+    """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, unless everything is being stopped already; any
+    other only says to hurry."""
+
+    count: int = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            raise KeyboardInterrupt
+
+    def stopping(self) -> None:
+        """From now on none raises."""
+        self.count = max(1, self.count)
+
+    def hurry(self) -> bool:
+        return self.count > 1
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup, whose whole point it is
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass
+class Up:
+    """What runs. Made by `running`; `watch` must be called while it is used."""
+
+    home: Home
+    address: str
+    postgres: Postgres
+    say: Say
+    interrupts: Interrupts
+    children: list[Child] = field(default_factory=list)
+    helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """Other processes that were started on purpose and end by themselves."""
+
+    def watch(self) -> None:
+        """Start a dead child again; raise HomeError when that does not help."""
+        process = self.postgres.process
+        if process is not None and process.poll() is not None:
+            raise HomeError(f"the database ended by itself. Its log is {self.postgres.log}.")
+        for child in self.children:
+            if child.process is None or child.process.poll() is None:
+                continue
+            end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
+            if child.name in _OF_THE_NODE and child.process.returncode == os.EX_NOPERM:  # its node was revoked
+                self.children.remove(child)
+                what = _OF_THE_NODE[child.name]
+                self.say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
+                return
+            may_restart = child.may_restart()
+            if child.name == LAB_WORKER and not may_restart:  # no reason to stop what trains
+                self.children.remove(child)
+                self.say(f"{end}\nIt died too often. {_OF_THE_NODE[LAB_WORKER]} until Cohort is started anew.")
+                return
+            if not may_restart:
+                raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
+            # A run's supervisor ends by itself; the worker that is started now takes nothing until it has.
+            children.end_orphans([*self._kept(), *children.supervisors()], grace=10)
+            child.start()
+            self.say(f"{end}\nStarted it again.")
+
+    def stop(self) -> None:
+        """The trainer's worker first, so that it can still report; the web server after it; the database last."""
+        self.interrupts.stopping()
+        self.say("Stopping …")
+        self.helpers.clear()
+        for child in reversed(self.children):
+            if children.stop(child, hurry=self.interrupts.hurry):
+                why = "asked to hurry" if self.interrupts.hurry() else f"it did not stop in {child.grace:.0f} s"
+                self.say(f"{child.name} was killed: {why}")
+            if child.name == TRAINER_WORKER:  # one that died before may have left some, which report to the web server
+                children.wait_for_supervisors(child.grace, hurry=self.interrupts.hurry)
+        children.end_orphans(self._kept(), grace=5)
+        leave()
+        self.postgres.stop()
+
+    def _kept(self) -> list[int]:
+        """Process ids of the parts that are alive."""
+        parts = [self.postgres.process, *(child.process for child in self.children), *self.helpers]
+        return [part.pid for part in parts if part is not None and part.poll() is None]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address before anything starts, so that nobody else can; the web server gets the open socket."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise HomeError(
+                f"port {port} on {host} is taken by another program. Choose another one with --port."
+            ) from None
+        raise HomeError(
+            f"cannot listen on {host}, port {port}: {error}. Choose others with --host and --port."
+        ) from None
+    return listener
+
+
+@contextmanager
+def running(
+    home: Home, *, host: str, port: int, trainer: bool = True, say: Say, purpose: str = "cohort up"
+) -> Iterator[Up]:
+    """Everything started and answering while the block runs; stopped in order after it, whatever happens."""
+    refuse_foreign_settings()
+    with ExitStack() as stack:
+        home.make()
+        stack.enter_context(home.locked(purpose))
+        listener = stack.enter_context(listen(host, port))
+        spawn.adopt_orphans()
+        interrupts = Interrupts()
+        stack.enter_context(interrupts.installed())
+        postgres = Postgres(home.database, home.logs / "postgres.log")
+        address = _address(host, listener.getsockname()[1])
+        up = Up(home=home, address=address, postgres=postgres, say=say, interrupts=interrupts)
+        stack.callback(up.stop)
+        _start(up, listener, address, trainer=trainer)
+        home.publish({"pid": os.getpid(), "address": up.address, "database_url": postgres.url})
+        yield up
+
+
+def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> None:
+    home, say = up.home, up.say
+    children.keep_last_log(home.logs / "postgres.log")
+    began = time.monotonic()
+    up.postgres.start()
+    say(f"database ready after {time.monotonic() - began:.1f} s")
+    environment = home.platform_environment(up.postgres.url, up.address)
+    up.address = environment["COHORT_PUBLIC_URL"]
+    enter(environment)
+    migrate()
+    make_signing_key()
+    _collect_static(home)
+    up.children = [
+        _web(home, listener, local, environment),
+        _platform_worker(home, environment),
+        _seal_worker(home, environment),
+    ]
+    if trainer:
+        make_node(home)
+        up.children.append(_trainer_worker(home, local))
+    for child in up.children:
+        children.keep_last_log(child.log)
+        child.start()
+    children.wait_until_ready(up.children, READY_SECONDS)
+    say(f"web server and workers ready after {time.monotonic() - began:.1f} s; logs are in {home.logs}")
+    if trainer:  # nobody waits for it: what it does is asked for on a page
+        lab = _lab_worker(home, local)
+        children.keep_last_log(lab.log)
+        up.children.append(lab)
+        lab.start()
+
+
+# ---------------------------------------------------------------------- what is prepared
+
+
+def migrate() -> None:
+    from django.core.management import call_command
+
+    call_command("migrate", interactive=False, verbosity=0)
+
+
+def _collect_static(home: Home) -> None:
+    """Copy and compress the pages' files, when one of them changed since the last start."""
+    from django.contrib.staticfiles.finders import get_finders
+    from django.core.management import call_command
+
+    found = []
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            found.append([path, storage.size(path), storage.get_modified_time(path).isoformat()])
+    fingerprint = hashlib.sha256(json.dumps([__version__, sorted(found)]).encode()).hexdigest()
+    mark = home.static / ".made-from"
+    if mark.is_file() and mark.read_text() == fingerprint:
+        return
+    call_command("collectstatic", interactive=False, verbosity=0, clear=True)
+    mark.write_text(fingerprint)
+
+
+def make_signing_key() -> None:
+    """The key that signs the audit log and the cards, made once. Raises HomeError when the log has one already and its
+    file is gone: nobody could tell another key's log from a forged one."""
+    from cohort.audit.keyfile import make_key
+    from cohort.audit.keys import coming
+    from cohort.audit.models import LogKey
+    from cohort.base.environment import environment
+
+    path = environment().signing_key_path
+    if path.exists() or coming(path).exists():  # a replacement of the key that was cut leaves the new one there
+        return
+    if LogKey.objects.exists():
+        raise HomeError(
+            f"the audit log's signing key {path} is gone. Put it back from your copy; no other key can go on with this "
+            "log (docs/audit.md)."
+        )
+    make_key(path)
+
+
+def make_node(home: Home) -> None:
+    """The trainer's own identity, made once; again when the database does not know it or it was revoked."""
+    from cohort.nodes.models import Node
+    from cohort.nodes.services import node_create, token_digest
+
+    if home.node_token.exists():
+        digest = token_digest(home.node_token.read_text(encoding="utf-8").strip())
+        if Node.objects.filter(token_digest=digest, revoked_at=None).exists():
+            return
+    taken = set(Node.objects.values_list("name", flat=True))
+    name = next(name for number in range(1, 1000) if (name := f"local-{number}") not in taken)
+    _, token = node_create(name=name)
+    write_secret(home.node_token, token)
+
+
+# ---------------------------------------------------------------------- what is started
+
+
+def _web(home: Home, listener: socket.socket, local: str, environment: dict[str, str]) -> Child:
+    # fmt: off
+    words = [
+        sys.executable, "-m", "gunicorn", "--config", "python:cohort.server.gunicorn", "cohort.server.wsgi:application",
+        "--bind", f"fd://{listener.fileno()}", "--workers", "2", "--threads", "4", "--graceful-timeout", "5",
+        "--no-control-socket",
+    ]
+    # fmt: on
+    return Child(
+        name="web",
+        words=words,
+        environment=environment,
+        folder=home.path,
+        log=home.logs / "web.log",
+        grace=15,
+        pass_fds=(listener.fileno(),),
+        ready=lambda child: _answers(f"{local}/healthz"),
+    )
+
+
+def _platform_worker(home: Home, environment: dict[str, str]) -> Child:
+    """Reconciles, and nothing else: lost workers must not wait while records are made."""
+    beat = ("--beat", "--schedule", str(home.path / "beat-schedule"))
+    return _platform_celery(home, environment, "platform", "platform", "1", *beat)
+
+
+def _seal_worker(home: Home, environment: dict[str, str]) -> Child:
+    """Makes records, in a process of its own: neither their time nor their memory is the reconciler's."""
+    return _platform_celery(home, environment, "seal", "platform.seal", "2")
+
+
+def _platform_celery(home: Home, environment: dict[str, str], name: str, queue: str, threads: str, *more: str) -> Child:
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "cohort.background.worker", "worker", "--queues", queue, *more,
+        "--pool", "threads", "--concurrency", threads, "--hostname", f"{name}@%h", "--loglevel", "INFO", *_QUIET_CELERY,
+    ]
+    # fmt: on
+    return Child(
+        name=f"{name}-worker",
+        words=words,
+        environment=environment,
+        folder=home.path,
+        log=home.logs / f"{name}-worker.log",
+        grace=30,
+        ready=_celery_is_ready,
+    )
+
+
+def _trainer_worker(home: Home, local: str) -> Child:
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker",
+        "--hostname", "train@%h", "--loglevel", "INFO", *_QUIET_CELERY,
+    ]
+    # fmt: on
+    return Child(
+        name=TRAINER_WORKER,
+        words=words,
+        environment=home.worker_environment(local),
+        folder=home.path,
+        log=home.logs / "trainer-worker.log",
+        grace=75,
+        ready=_celery_is_ready,
+    )
+
+
+def _lab_worker(home: Home, local: str) -> Child:
+    """Tries and probes rewards, in a process of its own, so that this waits for no run."""
+    # fmt: off
+    words = [
+        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--queues", LAB_QUEUE,
+        "--hostname", "lab@%h", "--loglevel", "INFO", *_QUIET_CELERY,
+    ]
+    # fmt: on
+    return Child(
+        name=LAB_WORKER,
+        words=words,
+        environment=home.worker_environment(local),
+        folder=home.path,
+        log=home.logs / "lab-worker.log",
+        grace=30,
+        ready=_celery_is_ready,
+    )
+
+
+_QUIET_CELERY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+"""On the filesystem broker each of these would write files that nobody reads."""
+
+
+def _celery_is_ready(child: Child) -> bool:
+    return " ready." in child.output()
+
+
+def _answers(url: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this machine, whatever HTTP_PROXY says
+    try:
+        with direct.open(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except OSError:
+        return False
+
+
+def _address(host: str, port: int) -> str:
+    shown = "127.0.0.1" if host in _ANY_ADDRESS else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

@@ -1,0 +1,41 @@
+"""Reach a home's database from another command: the running one's, or one started for the moment."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cohort.cli.embedded.home import Home, HomeError
+from cohort.cli.embedded.inside import enter, leave
+
+
+@contextmanager
+def database(home: Home, purpose: str) -> Iterator[None]:
+    """Django set up over the home's database while the block runs.
+
+    With COHORT_DATABASE_URL (or its _FILE) set, as in production, the environment is taken as it is and the home is
+    not looked at.
+    """
+    if os.environ.get("COHORT_DATABASE_URL") or os.environ.get("COHORT_DATABASE_URL_FILE"):
+        enter({"DJANGO_SETTINGS_MODULE": "cohort.settings"})
+        yield
+        return
+    if not home.exists():
+        raise HomeError(
+            f"there is no Cohort in {home.path}. Start `cohort up` there once, name another folder with COHORT_HOME, "
+            "or set COHORT_DATABASE_URL and the other variables of docs/operations.md."
+        )
+    if (state := home.published()) is not None:
+        enter(home.platform_environment(state["database_url"], state["address"]))
+        yield
+        return
+    from cohort.cli.embedded.postgres import Postgres
+
+    with home.locked(purpose):
+        postgres = Postgres(home.database, home.logs / "postgres.log")
+        try:
+            postgres.start()
+            enter(home.platform_environment(postgres.url))
+            yield
+        finally:
+            leave()
+            postgres.stop()

@@ -1,0 +1,206 @@
+"""The command `cohort`. Parses first and imports Django only in the commands that need it; never torch.
+
+A fault the person can mend is printed as one message without a traceback; any other keeps its traceback, because it is
+a defect of ours.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from cohort import __version__
+from grpo_core.errors import GrpoError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in _OTHERS:  # everything after the word is theirs, options included
+        return _mendable(lambda: _OTHERS[words[0]](words[1:]))
+    arguments = _parser().parse_args(words)
+    return _mendable(lambda: int(arguments.run(arguments)))
+
+
+def _mendable(act: Callable[[], int]) -> int:
+    try:
+        return act()
+    except GrpoError as error:
+        print(f"cohort: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cohort",
+        description="Define, run, review and document GRPO training of language models.",
+        epilog="`grpo --help` shows the trainer, which needs no platform.",
+    )
+    parser.add_argument("--version", action="version", version=f"cohort {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    up = commands.add_parser("up", help="start everything on this machine, without root")
+    _place(up)
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    up.add_argument("--no-trainer", action="store_true", help="leave training to workers on other machines")
+    up.set_defaults(run=_up)
+
+    demo = commands.add_parser("demo", help="start everything, train a small model, check its card")
+    _place(demo)
+    demo.add_argument("--no-serve", action="store_true", help="end when the card is checked, even on a terminal")
+    demo.add_argument("--steps", type=_positive, metavar="N", help="optimiser steps (default: the demo preset's)")
+    demo.set_defaults(run=_demo)
+
+    commands.add_parser("audit", help="check the audit log, sign it, give it another key, hand it on")
+    commands.add_parser("verify", help="check a downloaded card, without network or database")
+    commands.add_parser("manage", help="Django's commands, on the home's database")
+
+    user = commands.add_parser("user", help="make a person and print a password for them")
+    user.add_argument("name", metavar="NAME")
+    user.add_argument("--project", metavar="SLUG", help="project to belong to; made when missing")
+    user.add_argument(
+        "--role", choices=["viewer", "reviewer", "operator", "admin"], help="default: the one they have, else operator"
+    )
+    user.add_argument("--new-password", action="store_true", help="for a person who is here already")
+    user.add_argument("--staff", action="store_true", help="let them manage the server's nodes, whatever their role")
+    _home(user)
+    user.set_defaults(run=_user)
+
+    node = commands.add_parser("node", help="make a node and print its token; list, drain, revoke nodes")
+    node.add_argument("name", metavar="NAME", nargs="?")
+    what = node.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show every node, and what runs there")
+    what.add_argument(
+        "--rotate", action="store_true", help="print another token; the old one is refused once that one is used"
+    )
+    what.add_argument("--revoke", action="store_true", help="refuse this node's token from now on")
+    what.add_argument("--drain", action="store_true", help="give it no new run; what runs there ends there")
+    what.add_argument("--undrain", action="store_true", help="let it take runs again")
+    node.add_argument("--move", action="store_true", help="with --drain: what runs there goes on elsewhere")
+    _home(node)
+    node.set_defaults(run=_node)
+    return parser
+
+
+def _home(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--home", metavar="DIR", help="folder of everything (default: COHORT_HOME or ~/.local/share/cohort)"
+    )
+
+
+def _place(parser: argparse.ArgumentParser) -> None:
+    _home(parser)
+    parser.add_argument(
+        "--port", type=_port, default=8400, help="port to listen on (default: 8400; 0 takes a free one)"
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port number from 0 to 65535")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    from cohort.cli.embedded.home import Home
+    from cohort.cli.embedded.serve import serve
+
+    return serve(
+        Home.at(arguments.home), host=arguments.host, port=arguments.port, trainer=not arguments.no_trainer, say=_say
+    )
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from cohort.cli.demo.main import demo
+    from cohort.cli.embedded.home import Home
+
+    stay = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.no_serve
+    return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay, say=_say)
+
+
+def _verify(words: list[str]) -> int:
+    from cohort.evidence import verify
+
+    return verify.main(words)
+
+
+def _manage(words: list[str]) -> int:
+    from cohort.cli.embedded.home import Home
+    from cohort.cli.embedded.visit import database
+
+    with database(Home.at(None), "cohort manage"):
+        from django.core.management import execute_from_command_line
+
+        execute_from_command_line(["cohort manage", *words])
+    return 0
+
+
+def _user(arguments: argparse.Namespace) -> int:
+    from cohort.cli.embedded.home import Home
+    from cohort.cli.embedded.visit import database
+
+    with database(Home.at(arguments.home), "cohort user"):
+        from cohort.cli.embedded.people import user_add
+
+        lines = user_add(
+            name=arguments.name,
+            project=arguments.project,
+            role=arguments.role,
+            new_password=arguments.new_password,
+            staff=arguments.staff,
+        )
+    _say("\n".join(lines))
+    return 0
+
+
+def _node(arguments: argparse.Namespace) -> int:
+    from cohort.cli.embedded.home import Home, HomeError
+    from cohort.cli.embedded.visit import database
+
+    if (arguments.name is None) != arguments.list:
+        raise HomeError("give the node's name, or --list alone to see them all.")
+    if arguments.move and not arguments.drain:
+        raise HomeError("--move is of no use alone: it says how a node is drained, with --drain.")
+    with database(Home.at(arguments.home), "cohort node"):
+        from cohort.cli.embedded import people
+
+        if arguments.list:
+            line = "\n".join(people.node_lines())
+        elif arguments.rotate:
+            line = people.node_rotate(name=arguments.name)
+        elif arguments.revoke:
+            line = people.node_revoke(name=arguments.name)
+        elif arguments.drain:
+            line = people.node_drain(name=arguments.name, move=arguments.move)
+        elif arguments.undrain:
+            line = people.node_undrain(name=arguments.name)
+        else:
+            line = people.node_add(name=arguments.name)
+    _say(line)
+    return 0
+
+
+def _audit(words: list[str]) -> int:
+    from cohort.cli import audit as command
+
+    return command.main(words)
+
+
+_OTHERS = {"audit": _audit, "manage": _manage, "verify": _verify}
+"""Commands with a parser of their own."""
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Evaluation results of runs: reads, comparisons, results imported from other tools."""

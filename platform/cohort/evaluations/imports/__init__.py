@@ -1,0 +1,8 @@
+"""Results of other evaluation tools, read from the files they wrote. Nothing here is run and nothing is believed: the
+files come from anywhere, are bounded before they are parsed, and what is odd in them is refused by name."""
+
+from cohort.evaluations.imports.bounds import BadImport
+from cohort.evaluations.imports.files import Upload, read_uploads
+from cohort.evaluations.imports.found import Found
+
+__all__ = ["BadImport", "Found", "Upload", "read_uploads"]

@@ -1,0 +1,71 @@
+"""Which tool wrote the files of one import, and everything that they state."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cohort.evaluations.imports import inspect_log, lm_eval
+from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES, BadImport, document
+from cohort.evaluations.imports.found import Found, name
+
+MAX_RESULTS = 2000
+"""Numbers of one import."""
+_ZIP = b"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class Upload:
+    name: str
+    content: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def read_uploads(uploads: Sequence[Upload]) -> tuple[Upload, list[Found]]:
+    """(the file that states the results, what it states). One log of Inspect, or one results file of
+    lm-evaluation-harness with any number of its samples files. Raises BadImport."""
+    if sum(len(one.content) for one in uploads) > MAX_UPLOAD_BYTES:
+        raise BadImport(f"The files are more than {MAX_UPLOAD_BYTES:,} bytes together", code="too_large")
+    for one in uploads:
+        name(one.name, "a file's name")
+    samples = [one for one in uploads if lm_eval.is_samples(one.name)]
+    heads = [one for one in uploads if one not in samples]
+    if len(heads) != 1:
+        named = ", ".join(one.name for one in heads) or "none"
+        raise BadImport(
+            "One import takes one log of Inspect, or one results_….json of lm-evaluation-harness with its "
+            f"samples_….jsonl; files that state results here: {named}",
+            code="one_results_file",
+        )
+    head = heads[0]
+    found = _read(head)
+    if samples and found[0].tool != lm_eval.TOOL:
+        raise BadImport(
+            f"{samples[0].name} is of lm-evaluation-harness and {head.name} is a log of Inspect", code="mixed_tools"
+        )
+    for one in samples:
+        found = lm_eval.with_samples(found, one.name, one.content)
+    if len(found) > MAX_RESULTS:
+        raise BadImport(
+            f"{head.name} states {len(found):,} numbers; at most {MAX_RESULTS:,} are taken at once",
+            code="too_many_results",
+        )
+    return head, found
+
+
+def _read(head: Upload) -> list[Found]:
+    if head.content.startswith(_ZIP):
+        return inspect_log.read_zip(head.content, head.name)
+    data = document(head.content, head.name)
+    if inspect_log.is_log(data):
+        return inspect_log.read(data, head.name)
+    if lm_eval.is_results(data):
+        return lm_eval.read(data, head.name)
+    raise BadImport(
+        f"{head.name} is neither a log of Inspect (it has no eval and status) nor a results file of "
+        "lm-evaluation-harness (it has no results with versions)",
+        code="unknown_tool",
+    )

@@ -1,0 +1,244 @@
+"""Every suite of a run before and after, with its uncertainty, and which items changed.
+
+The record is made from the same rows by the same functions, so page and card cannot say different things.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from cohort.catalog.suite_words import CATEGORIES
+from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
+from cohort.runs.models import Attempt, EvalItem, EvalResult, Run
+from cohort.runs.standing import standing_evaluations
+from grpo_core.config.evaluation import HELDOUT, SuiteConfig
+from grpo_core.config.run import RunConfig
+
+CHANGES = ("changed", "fixed", "broken", "all")
+"""Which items a page may show."""
+HELDOUT_TITLE = "Held-out problems"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite; `after` is None until the run has been evaluated again, `before` where it was evaluated once only."""
+
+    before: EvalResult | None
+    after: EvalResult | None
+    compared: dict[str, Any]
+    """As `evidence.compare.compare` gives it; the contract of its fields stands there."""
+    same_protocol: bool
+
+    @property
+    def name(self) -> str:
+        return str(self.compared["suite"])
+
+    @property
+    def title(self) -> str:
+        return str(self.compared["title"])
+
+    @property
+    def category(self) -> str:
+        return str(self.compared["category"])
+
+    @property
+    def sensitive(self) -> bool:
+        return bool(self.compared["sensitive"])
+
+    @property
+    def change(self) -> dict[str, Any] | None:
+        change: dict[str, Any] | None = self.compared["change"]
+        return change
+
+    @property
+    def verdict(self) -> str:
+        return str(self.compared["verdict"])
+
+    @property
+    def tone(self) -> str:
+        return tone(self.compared)
+
+    @property
+    def colour(self) -> str:
+        """Of the difference: only where the verdict says that it is one for better or worse."""
+        return {"is-right": "right", "is-wrong": "wrong"}.get(self.tone, "")
+
+    @property
+    def good(self) -> bool:
+        """Whether a right answer is one to be glad of: not where a higher score is harm, or neither."""
+        return str(self.compared["higher_is"]) == "better"
+
+    @property
+    def fixed_word(self) -> str:
+        return "fixed" if self.good else "rose"
+
+    @property
+    def broken_word(self) -> str:
+        return "broken" if self.good else "fell"
+
+    @property
+    def points(self) -> "Points | None":
+        return points(self.change)
+
+    @property
+    def margin_points(self) -> float:
+        return 100 * float(self.compared["margin"])
+
+    @property
+    def slices(self) -> list[tuple[dict[str, Any], "Points | None"]]:
+        return [(one, points(one["change"])) for one in self.compared["slices"]]
+
+    @property
+    def clean(self) -> tuple[dict[str, Any], "Points | None"] | None:
+        """The suite without the items that were found in the training file."""
+        clean = self.compared["clean"]
+        return (clean, points(clean["change"])) if clean else None
+
+
+@dataclass(frozen=True)
+class Points:
+    """A change in percentage points: the difference, its interval, and the smallest one that would be found."""
+
+    difference: float
+    low: float
+    high: float
+    mde: float
+
+
+def points(change: Mapping[str, Any] | None) -> Points | None:
+    if change is None:
+        return None
+    span = change["interval"]
+    return Points(*(100 * float(one) for one in (change["difference"], span["low"], span["high"], change["mde"])))
+
+
+def tone(compared: Mapping[str, Any]) -> str:
+    """Class of the badge that a verdict is shown in; the word always stands beside it."""
+    verdict = str(compared["verdict"])
+    if verdict == "regressed" or compared["non_inferiority"] == "regressed":
+        return "is-wrong"
+    if verdict == "better":
+        return "is-right"
+    return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
+
+
+Compare = Callable[[Sequence[Case]], list[dict[str, Any]]]
+
+
+def suites(run: Run, config: RunConfig, *, compare: Compare = compare_all) -> list[Suite]:
+    """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
+    compared item by item, and only when both answered the same items under one protocol. `compare` gives what
+    `compare_all` does: seconds for long suites, which a page spares itself (`cohort.evaluations.cache`)."""
+    results: dict[str, dict[str, EvalResult]] = {}
+    for result in newest_results(run):
+        results.setdefault(result.suite, {})[result.phase] = result
+    known = {suite.name: suite for suite in config.eval.suites}
+    names = sorted(results, key=lambda name: (name in known, name))
+    given = [_case(known.get(name), name, results[name], config) for name in names]
+    return [
+        Suite(results[name].get("before"), results[name].get("after"), compared, one[3])
+        for name, one, compared in zip(names, given, compare(given), strict=True)
+    ]
+
+
+def by_category(found: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
+    """(category in words, its suites), in the order in which categories are told everywhere."""
+    grouped: dict[str, list[Suite]] = {}
+    for suite in found:
+        grouped.setdefault(suite.category, []).append(suite)
+    return [(words, grouped[name]) for name, words in CATEGORIES.items() if name in grouped]
+
+
+def newest_results(run: Run) -> QuerySet[EvalResult]:
+    """One evaluation for each suite and phase: the newest that stands."""
+    newest = standing_evaluations(EvalResult.objects.filter(run=run)).order_by("suite", "phase", "-attempt_id", "-seq")
+    return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
+
+
+def evaluations_known(run: Run) -> str:
+    """Which evaluations stand. Nothing of one changes once it is stored, so while this is the same, so is all that can
+    be said of them."""
+    return ",".join(str(pk) for pk in newest_results(run).values_list("pk", flat=True))
+
+
+def result_items(result: EvalResult) -> QuerySet[EvalItem]:
+    """The items of one evaluation, in order."""
+    same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase)
+    return same.filter(seq__lt=result.seq).order_by("seq")
+
+
+def _case(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig) -> Case:
+    before, after = phases.get("before"), phases.get("after")
+    shown = after or before
+    assert shown is not None, "a suite is known by its results"
+    same = before is not None and after is not None and before.protocol == after.protocol
+    margin = config.eval.margin if suite is None or suite.margin is None else suite.margin
+    facts = SuiteFacts(
+        suite=name,
+        title=suite.title if suite else HELDOUT_TITLE if name == HELDOUT else name,
+        category=suite.category if suite else "performance",
+        higher_is=suite.higher_is if suite else "better",
+        sensitive=suite.sensitive if suite else False,
+        margin=margin,
+        protocol=shown.protocol,
+    )
+    scores = [_scores(one) if one else None for one in (before, after)]
+    return facts, scores[0], scores[1], same, _touched(shown)
+
+
+def _scores(result: EvalResult) -> list[Item]:
+    rows = result_items(result).values_list("problem_id", "score", "truncated", "error", "cluster", "slice")
+    return [Item(one, score, cut, bool(error), cluster, part) for one, score, cut, error, cluster, part in rows]
+
+
+def _touched(result: EvalResult) -> frozenset[str] | None:
+    """Ids of items that the trainer found in its training file; None where it did not look. A worker wrote the
+    manifest, so any part of it may be of another type; such a one tells nothing."""
+    here: Any = Attempt.objects.values_list("manifest", flat=True).get(pk=result.attempt_id)
+    for key in ("data", "overlap", result.suite, "touched"):
+        here = here.get(key) if isinstance(here, dict) else None
+    if not isinstance(here, list):
+        return None
+    ids = (one.get("id") if isinstance(one, dict) else one for one in here)
+    return frozenset(one for one in ids if isinstance(one, str))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One item before and after."""
+
+    before: EvalItem
+    after: EvalItem
+
+    @property
+    def pair(self) -> tuple[EvalItem, EvalItem]:
+        return self.before, self.after
+
+    @property
+    def kind(self) -> str:
+        return _kind(self.before.score, self.after.score)
+
+
+def _kind(before: float, after: float) -> str:
+    if after > before:
+        return "fixed"
+    return "broken" if after < before else "same"
+
+
+def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[Changed], int]:
+    """(the first `limit` pairs of the chosen kind, all without one; how many there are)."""
+    if suite.before is None or suite.after is None:
+        return [], 0
+    before, after = (dict(result_items(one).values_list("problem_id", "score")) for one in (suite.before, suite.after))
+    kinds = {name: _kind(score, after[name]) for name, score in before.items() if name in after}
+    chosen = [
+        name for name, kind in kinds.items() if show == "all" or kind == show or (show == "changed" and kind != "same")
+    ]
+    shown = chosen[:limit]  # only of these are the texts read, which may be long
+    old, new = (
+        {item.problem_id: item for item in result_items(one).filter(problem_id__in=shown)}
+        for one in (suite.before, suite.after)
+    )
+    return [Changed(old[name], new[name]) for name in shown], len(chosen)

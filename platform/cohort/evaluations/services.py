@@ -1,0 +1,63 @@
+"""Taking in what other evaluation tools measured: shown beside the run's own results, and marked, never mixed."""
+
+from collections.abc import Sequence
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from cohort.accounts.models import User
+from cohort.audit.services import log as audit
+from cohort.evaluations.imports import BadImport, Upload, read_uploads
+from cohort.runs.models import ImportedResult, Run
+from cohort.runs.transitions import run_lock
+
+
+@transaction.atomic
+def results_import(*, run: Run, actor: User, phase: str, uploads: Sequence[Upload]) -> list[ImportedResult]:
+    """Store every number that the files state, as stated. `phase` says which weights were measured: before, after or
+    neither. Raises ValidationError by field; then nothing is stored."""
+    if phase not in ImportedResult.Phase.values:
+        raise ValidationError({"phase": "Say which weights were measured: before training, after it, or neither."})
+    if not uploads:
+        raise ValidationError({"upload": "Choose a file."})
+    try:
+        head, found = read_uploads(uploads)
+    except BadImport as error:
+        raise ValidationError({"upload": f"{error}."}) from None
+    run_lock(run=run)  # two uploads of one file at the same time
+    earlier = ImportedResult.objects.filter(run=run, file_sha256=head.sha256, phase=phase).select_related("by").first()
+    if earlier is not None:
+        raise ValidationError(
+            {
+                "upload": f"{head.name} was imported by {earlier.by.username} on {earlier.at:%d %b %Y} already, as "
+                f"{earlier.get_phase_display()}."
+            }
+        )
+    rows = ImportedResult.objects.bulk_create(
+        ImportedResult(
+            run=run,
+            tool=one.tool,
+            task=one.task,
+            phase=phase,
+            metric=one.metric,
+            value=one.value,
+            stderr=one.stderr,
+            n=one.n,
+            higher_is=one.higher_is,
+            facts=one.facts,
+            file_name=head.name,
+            file_sha256=head.sha256,
+            samples=one.samples,
+            by=actor,
+        )
+        for one in found
+    )
+    audit(
+        actor=f"user:{actor.username}",
+        kind="results_imported",
+        subject=f"run:{run.pk}",
+        project=run.project,
+        after={"tool": found[0].tool, "phase": phase, "results": len(rows)},
+        data={"files": [{"name": one.name, "sha256": one.sha256} for one in uploads[:100]]},
+    )
+    return rows

@@ -1,0 +1,1 @@
+"""Records of workers, from a batch of bytes to rows."""

@@ -1,0 +1,382 @@
+"""From records to rows: which table takes which record, and what the attempt's and the run's own rows say after them.
+
+Called inside the transaction of `ingest`, with run and attempt locked. What comes by the thousand goes through COPY;
+what comes a few times in a run is written one by one, in order.
+"""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from django.db.models import F
+from django.db.models.functions import Coalesce, Least
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from cohort.ingest.buckets import buckets_store
+from cohort.ingest.copy import RowFault, Table
+from cohort.review.models import Group, Sample, StepCommitments
+from cohort.runs.attempts import run_moves
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
+from cohort.runs.standing import standing
+from cohort.runs.transitions import OWN_KINDS, run_move
+from grpo_core.records import types as records
+
+PHASE_STATES: dict[str, RunState] = {
+    "evaluating_before": RunState.EVALUATING,
+    "training": RunState.TRAINING,
+    "evaluating_after": RunState.EVALUATING,
+}
+"""The other phases, loading and saving, leave the run's state as it is."""
+
+PHASE_WORDS = {
+    "loading": "loading model and data",
+    "evaluating_before": "evaluating before training",
+    "training": "training",
+    "evaluating_after": "evaluating after training",
+    "saving": "saving weights",
+}
+
+_STEPS = Table(StepMetric, "attempt", "run", "seq", "step", "at", "metrics", "seconds")
+_GROUPS = Table(
+    Group,
+    *("id", "attempt", "run", "seq", "step", "index", "problem_id", "prompt", "answer", "reward_mean", "reward_std"),
+    *("signal", "discarded", "sampled_at"),
+)
+_SAMPLES = Table(
+    Sample,
+    *("group", "index", "completion", "tokens", "finish_reason", "reward", "components", "shaped_reward", "advantage"),
+    *("mask_cause", "logprob_mean", "salt"),
+)
+_COMMITMENTS = Table(StepCommitments, "attempt", "run", "seq", "step", "count", "leaves")
+_ITEMS = Table(
+    EvalItem,
+    *("attempt", "run", "seq", "phase", "suite", "problem_id", "prompt", "answer", "completion", "score", "truncated"),
+    *("error", "tokens", "detail", "slice", "cluster"),
+)
+_EVENTS = Table(RunEvent, "run", "attempt", "seq", "at", "actor", "kind", "message", "data")
+_RESULTS = Table(EvalResult, "phase", "suite", "problems", "truncated", "errors")
+_CHECKPOINTS = Table(
+    Checkpoint,
+    *("attempt", "run", "seq", "step", "at", "path", "files", "final", "best", "pinned", "seconds"),
+)
+_PLAN = Table(Run, "steps_total")
+
+_FILES: TypeAdapter[dict[str, records.FileEntry]] = TypeAdapter(dict[str, records.FileEntry])
+_COMPONENTS: TypeAdapter[dict[str, records.ComponentScore]] = TypeAdapter(dict[str, records.ComponentScore])
+
+_REMOVED = """
+    UPDATE runs_checkpoint SET removed_at = statement_timestamp()
+    FROM unnest(%s::int[], %s::text[]) AS gone (step, path)
+    WHERE run_id = %s AND attempt_id = %s AND removed_at IS NULL
+      AND runs_checkpoint.step = gone.step AND runs_checkpoint.path = gone.path
+"""
+_STEPS_FOR_SPEED = 20
+_GROUP_IDS = """
+    SELECT nextval(ids.name) FROM
+        (SELECT pg_get_serial_sequence('review_group', 'id')::regclass AS name) AS ids, generate_series(1, %s)
+"""
+_ADVANCE = """
+    UPDATE runs_attempt SET acked_seq = %s, progress_at = statement_timestamp() WHERE id = %s
+"""
+# The newest steps are asked for by their numbers, a range of the index by run and step: "the last 20 of the attempt"
+# is read as all of them sorted until the table has been analysed. One plan reads a run from its beginning: that made
+# when autovacuum has just found the table empty. It is kept until autovacuum comes again, a minute after 50 steps.
+_ADVANCE_STEP = f"""
+    WITH moved AS ({_ADVANCE})
+    UPDATE runs_run SET
+        step = %s,
+        first_metrics = coalesce(%s::jsonb, first_metrics),
+        latest_metrics = %s::jsonb,
+        seconds_per_step = coalesce((
+            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY newest.total) FROM (
+                SELECT (seconds->>'total')::float AS total FROM runs_stepmetric
+                WHERE run_id = %s AND step > %s AND attempt_id = %s
+            ) AS newest
+        ), seconds_per_step)
+    WHERE id = %s
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose records these are, as read under the lock."""
+
+    attempt_id: int
+    run_id: int
+    fence: int
+    step: int
+    """The run's newest standing step, from which the next one rises."""
+    unbegun: bool
+    """The run has no first metrics yet."""
+    stalled: bool
+
+
+@dataclass
+class _Rows:
+    """What goes through COPY, table by table."""
+
+    steps: list[tuple[Any, ...]] = field(default_factory=list)
+    groups: list[tuple[int, records.Group]] = field(default_factory=list)
+    commitments: list[tuple[Any, ...]] = field(default_factory=list)
+    items: list[tuple[Any, ...]] = field(default_factory=list)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+    checkpoints: list[tuple[int, datetime, records.CheckpointManifest]] = field(default_factory=list)
+    removed: list[records.CheckpointRemoved] = field(default_factory=list)
+
+
+def store(cursor: "psycopg.Cursor[Any]", place: Place, envelopes: Sequence[records.Envelope]) -> None:
+    """Write the records, which follow without a gap on what the attempt holds, and advance its `acked_seq`.
+
+    Raises RowFault for a record that no table can hold or that contradicts what is stored.
+    """
+    rows, few = _sorted(place, envelopes)
+    if rows.steps:
+        _STEPS.write(cursor, rows.steps)
+    if rows.groups:
+        _store_groups(cursor, place, rows.groups)
+    if rows.commitments:
+        _store_commitments(cursor, rows.commitments)
+    if rows.items:
+        _store_items(cursor, rows.items)
+    if rows.events:
+        _EVENTS.write(cursor, rows.events)
+    if rows.checkpoints:
+        _store_checkpoints(cursor, place, rows.checkpoints)
+    if rows.removed:
+        # One that another attempt wrote, and this one fetched to go on from, is where it was.
+        gone = ([one.step for one in rows.removed], [one.path for one in rows.removed])
+        cursor.execute(_REMOVED, (*gone, place.run_id, place.attempt_id), prepare=True)
+    for envelope in few:
+        _store_one(place, envelope)
+    steps = [envelope.record for envelope in envelopes if isinstance(envelope.record, records.StepMetrics)]
+    if steps:
+        buckets_store(cursor, attempt_id=place.attempt_id, run_id=place.run_id, steps=steps)
+    _update_run(cursor, place, envelopes[-1].seq, steps)
+
+
+def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows, list[records.Envelope]]:
+    """(what goes through COPY, what is written one by one). Every value is checked against its column."""
+    rows, few, step = _Rows(), [], place.step
+    for envelope in envelopes:
+        record, seq = envelope.record, envelope.seq
+        match record:
+            case records.StepMetrics():
+                if record.step <= step:
+                    raise RowFault(
+                        f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_newer"
+                    )
+                step, parts = record.step, (to_json(record.metrics).decode(), to_json(record.seconds).decode())
+                row = (place.attempt_id, place.run_id, seq, record.step, envelope.at, *parts)
+                _STEPS.fit(seq, row)
+                rows.steps.append(row)
+            case records.Group():
+                rows.groups.append((seq, record))
+            case records.Commitments():
+                if record.step != step:
+                    raise RowFault(
+                        f"record {seq} is not valid: step: {record.step} is committed to after step {step}",
+                        code="other_step_committed",
+                    )
+                leaves = b64decode(record.leaves)
+                committed = (place.attempt_id, place.run_id, seq, record.step, record.count, leaves)
+                _COMMITMENTS.fit(seq, committed)
+                rows.commitments.append(committed)
+            case records.EvalItem():
+                rows.items.append(_item(place, seq, record))
+            case records.Event():
+                if record.type in OWN_KINDS:
+                    raise RowFault(
+                        f"record {seq} is not valid: type: {record.type!r} is of the platform's own events; a trainer "
+                        "names its events otherwise",
+                        code="own_kind",
+                    )
+                rows.events.append(_event(place, envelope, record.type, record.message, record.data))
+            case records.PhaseStarted():
+                told = {"phase": record.phase, "total": record.total}
+                rows.events.append(_event(place, envelope, "phase", PHASE_WORDS[record.phase].capitalize(), told))
+                few.append(envelope)
+            case records.Resumed():
+                if step > place.step:
+                    raise RowFault(
+                        f"record {seq} is not valid: the attempt has trained a step before it was resumed",
+                        code="resumed_late",
+                    )
+                step = record.step
+                told = record.model_dump(mode="json", exclude={"kind"})
+                rows.events.append(_event(place, envelope, "resumed", _resumed_words(record), told))
+                few.append(envelope)
+            case records.CheckpointManifest():
+                rows.checkpoints.append((seq, envelope.at, record))
+            case records.CheckpointRemoved():
+                rows.removed.append(record)
+            case _:
+                few.append(envelope)
+    return rows, few
+
+
+def _item(place: Place, seq: int, item: records.EvalItem) -> tuple[Any, ...]:
+    asked = (item.phase, item.suite, item.problem_id, item.prompt, item.answer, item.completion)
+    judged = (item.score, item.truncated, item.error or "", item.tokens, item.detail)
+    row = (place.attempt_id, place.run_id, seq, *asked, *judged, item.slice, item.cluster)
+    _ITEMS.fit(seq, row)
+    return row
+
+
+def _event(place: Place, envelope: records.Envelope, kind: str, message: str, data: dict[str, Any]) -> tuple[Any, ...]:
+    text = to_json(data).decode()
+    row = (place.run_id, place.attempt_id, envelope.seq, envelope.at, "trainer", kind, message, text)
+    _EVENTS.fit(envelope.seq, row)
+    return row
+
+
+def _resumed_words(record: records.Resumed) -> str:
+    place = f"step {record.step}" if record.step else "the evaluation before training"
+    skipped = "".join(f"; {one.path} was passed over: {one.reason}" for one in record.skipped)
+    return f"Goes on from the checkpoint of {place}{skipped}"
+
+
+def _store_groups(cursor: "psycopg.Cursor[Any]", place: Place, groups: list[tuple[int, records.Group]]) -> None:
+    """Ids are taken first, so that samples need not ask for those of their groups."""
+    ids = [row[0] for row in cursor.execute(_GROUP_IDS, (len(groups),), prepare=True)]
+    made, samples = [], []
+    for group_id, (seq, group) in zip(ids, groups, strict=True):
+        asked = (group.step, group.index, group.problem_id, group.prompt, group.answer)
+        rest = (group.reward_mean, group.reward_std, group.signal, group.discarded or "", group.sampled_at)
+        row = (group_id, place.attempt_id, place.run_id, seq, *asked, *rest)
+        _GROUPS.fit(seq, row)
+        made.append(row)
+        indexes = set()
+        for one in group.samples:
+            indexes.add(one.index)
+            sample = _sample(group_id, one)
+            _SAMPLES.fit(seq, sample)
+            samples.append(sample)
+        if len(indexes) < len(group.samples):
+            raise RowFault(f"record {seq} is not valid: samples: two of them have the same index", code="same_index")
+    _GROUPS.write(cursor, made)
+    _SAMPLES.write(cursor, samples)
+
+
+def _store_commitments(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> None:
+    try:
+        _COMMITMENTS.write(cursor, rows)
+    except psycopg.errors.UniqueViolation:
+        _, _, seq, step, *_ = rows[-1]
+        raise RowFault(
+            f"record {seq} is not valid: step: the attempt has committed to step {step} before", code="committed_before"
+        ) from None
+
+
+def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> None:
+    try:
+        _ITEMS.write(cursor, rows)
+    except psycopg.errors.UniqueViolation:
+        _, _, seq, phase, suite, *_ = rows[0]
+        raise RowFault(
+            f"record {seq} is not valid, or one after it: problem_id: the attempt has answered it {phase} training in "
+            f"{suite} already",
+            code="answered_before",
+        ) from None
+
+
+def _store_checkpoints(
+    cursor: "psycopg.Cursor[Any]", place: Place, found: list[tuple[int, datetime, records.CheckpointManifest]]
+) -> None:
+    """A run has one best checkpoint: the last that was told to be."""
+    best = max((seq for seq, _, one in found if one.best), default=None)
+    if best is not None:
+        Checkpoint.objects.filter(run=place.run_id, best=True).update(best=False)
+    made = []
+    for seq, at, one in found:
+        files = _FILES.dump_json(one.files).decode()
+        rest = (one.step, at, one.path, files, one.final, seq == best, False, one.seconds)
+        row = (place.attempt_id, place.run_id, seq, *rest)
+        _CHECKPOINTS.fit(seq, row)
+        made.append(row)
+    _CHECKPOINTS.write(cursor, made)
+
+
+def _sample(group_id: int, one: records.Sample) -> tuple[Any, ...]:
+    components = _COMPONENTS.dump_json(one.components).decode()
+    written = (one.completion, one.tokens, one.finish_reason, one.reward, components, one.shaped_reward)
+    return (group_id, one.index, *written, one.advantage, one.mask_cause or "", one.logprob_mean, one.salt or "")
+
+
+# ---------------------------------------------------------------------- a few in a run
+
+
+def _store_one(place: Place, envelope: records.Envelope) -> None:
+    seq, record = envelope.seq, envelope.record
+    told: dict[str, Any] = {"attempt_id": place.attempt_id, "run_id": place.run_id, "seq": seq, "at": envelope.at}
+    attempts = Attempt.objects.filter(pk=place.attempt_id)
+    match record:
+        case records.Manifest():
+            attempts.update(manifest=record.model_dump(mode="json"))
+        case records.Outcome():
+            attempts.update(outcome=record.model_dump(mode="json"))
+        case records.EvalResult():
+            _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
+            EvalResult.objects.create(**told, **record.model_dump(exclude={"kind"}))
+        case records.PhaseStarted():
+            _phase(place, seq, record)
+        case records.Resumed():
+            _resumed(place, seq, record)
+
+
+def _phase(place: Place, seq: int, record: records.PhaseStarted) -> None:
+    run = Run.objects.get(pk=place.run_id)
+    state = PHASE_STATES.get(record.phase)
+    if state is not None and state != run.state:
+        run_move(run=run, to=state, actor="trainer")
+    run.phase = record.phase
+    if run.phase == "training" and record.total is not None:
+        _PLAN.fit(seq, (record.total,))
+        run.steps_total = record.total
+    run.save(update_fields=["phase", "steps_total"])
+
+
+def _resumed(place: Place, seq: int, record: records.Resumed) -> None:
+    """What earlier attempts recorded beyond the checkpoint is superseded; the run is where the checkpoint is."""
+    earlier = Checkpoint.objects.filter(run=place.run_id, attempt__fence__lt=place.fence, final=False, step=record.step)
+    if not standing(earlier).exists():
+        raise RowFault(
+            f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
+            "go on from",
+            code="no_such_checkpoint",
+        )
+    begun = StepMetric.objects.filter(attempt=place.attempt_id, seq__lt=seq).exists()
+    own = Attempt.objects.filter(pk=place.attempt_id, resumed_step=None)
+    if begun or not own.update(resumed_step=record.step):
+        raise RowFault(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
+    Attempt.objects.filter(run=place.run_id, fence__lt=place.fence).update(
+        valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
+    )
+    # The best was perhaps found beyond the checkpoint; then the one before it is the best again.
+    every = Checkpoint.objects.filter(run=place.run_id)
+    every.filter(best=True).update(best=False)
+    if record.best is not None:
+        again = standing(every.filter(step=record.best, final=False)).order_by("-attempt__fence").first()
+        if again is not None:
+            every.filter(pk=again.pk).update(best=True)
+    steps = standing(StepMetric.objects.filter(run=place.run_id)).order_by("step").values_list("metrics", flat=True)
+    first, latest = steps.first(), steps.reverse().first()
+    Run.objects.filter(pk=place.run_id).update(step=record.step, first_metrics=first or {}, latest_metrics=latest or {})
+
+
+def _update_run(cursor: "psycopg.Cursor[Any]", place: Place, seq: int, steps: Sequence[records.StepMetrics]) -> None:
+    """Count the records as held, and bring the run's row up to date: step, first and newest metrics, speed."""
+    if place.stalled:
+        run_moves(run=Run.objects.get(pk=place.run_id))
+    if steps:
+        # The run begins at its first step; an attempt that begins anew takes the earlier ones' place in this too.
+        first = to_json(steps[0].metrics).decode() if place.unbegun or steps[0].step == 1 else None
+        last = steps[-1]
+        now = (last.step, first, to_json(last.metrics).decode())
+        newest = (place.run_id, last.step - _STEPS_FOR_SPEED, place.attempt_id)
+        cursor.execute(_ADVANCE_STEP, (seq, place.attempt_id, *now, *newest, place.run_id), prepare=True)
+        return
+    cursor.execute(_ADVANCE, (seq, place.attempt_id), prepare=True)

@@ -1,0 +1,1 @@
+"""From rows to a checked config and a run in the queue."""

@@ -1,0 +1,277 @@
+"""Making a run: its config put together and checked, a draft, a launch."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+
+from cohort.accounts.models import Project, User
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import ChosenSuite, input_path, suite_part
+from cohort.contamination import services as overlaps
+from cohort.lab import estimates, gate
+from cohort.launch.columns import columns_missing
+from cohort.nodes.engines import gpus_needed, packages_needed, require_engines
+from cohort.nodes.sandboxes import require_sandbox
+from cohort.runs import dispatch
+from cohort.runs.models import Priority, Run, RunState, RunSuite
+from cohort.runs.services import config_still_valid
+from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
+from grpo_core.config.run import RunConfig
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.protocol.queues import LABEL, LABEL_RULE
+from grpo_core.rewards import Rubric
+
+_CHOSEN = {
+    "name": "the run's name",
+    "model.path": "the base model",
+    "model.revision": "the base model",
+    "data.path": "the dataset",
+    "data.format": "the dataset",
+    "eval.path": "the held-out dataset",
+    "eval.format": "the held-out dataset",
+    "reward": "the reward",
+    "eval.suites": "the suites",
+}
+"""Fields of a RunConfig that rows decide; settings may not."""
+
+
+def run_config(
+    *,
+    name: str,
+    base_model: BaseModel,
+    dataset: PromptDataset,
+    eval_dataset: PromptDataset | None,
+    verifier_version: VerifierVersion,
+    settings: Mapping[str, Any],
+    suites: Sequence[ChosenSuite] = (),
+) -> RunConfig:
+    """The complete, checked config of a run made from these rows.
+
+    `settings` is a nested part of RunConfig, such as {"preset": "dapo", "sampling": {"group_size": 8}, "seed": 1};
+    what it leaves out comes from the preset, then from RunConfig. Suites stand in the config in the order given.
+    Raises ConfigError whose problems carry the dotted path of each faulty field.
+    """
+    refused = [
+        FieldProblem(path, f"is decided by {what} that was chosen; leave it out of the settings")
+        for path, what in _CHOSEN.items()
+        if _holds(settings, path)
+    ]
+    if refused:
+        raise _config_error(refused)
+    chosen: dict[str, Any] = {
+        "name": name,
+        "model": {"path": base_model.path, "revision": base_model.revision or None},
+        "data": {"path": input_path(dataset), "format": dataset.format},
+        "reward": verifier_version.spec,
+    }
+    if eval_dataset is not None:
+        chosen["eval"] = {"path": input_path(eval_dataset), "format": eval_dataset.format}
+    if suites:
+        chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(one) for one in suites]}
+    config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
+    rubric = Rubric(config.reward)
+    unfit = [*_unfit(config, dataset, eval_dataset), *columns_missing(rubric, dataset, field="dataset")]
+    if eval_dataset is not None:
+        unfit += columns_missing(rubric, eval_dataset, field="eval_dataset")
+    if unfit:
+        raise _config_error(unfit)
+    return config
+
+
+@transaction.atomic
+def run_create(
+    *,
+    project: Project,
+    actor: User,
+    name: str,
+    base_model: BaseModel,
+    dataset: PromptDataset,
+    eval_dataset: PromptDataset | None = None,
+    verifier_version: VerifierVersion,
+    settings: Mapping[str, Any],
+    suites: Sequence[ChosenSuite] = (),
+    priority: int = Priority.NORMAL,
+    node_label: str = "",
+    cloned_from: Run | None = None,
+) -> Run:
+    """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
+
+    `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with.
+    """
+    rows = {
+        "base_model": base_model.project_id,
+        "dataset": dataset.project_id,
+        "eval_dataset": eval_dataset.project_id if eval_dataset else project.pk,
+        "verifier_version": verifier_version.verifier.project_id,
+        "cloned_from": cloned_from.project_id if cloned_from else project.pk,
+        **{f"eval.suites.{at}": one.version.suite.project_id for at, one in enumerate(suites)},
+    }
+    foreign = [
+        FieldProblem(field, f"does not belong to the project {project.name}")
+        for field, owner in rows.items()
+        if owner != project.pk
+    ]
+    if faults := [*foreign, *_placing(priority, node_label)]:
+        raise _config_error(faults)
+    config = run_config(
+        name=name,
+        base_model=base_model,
+        dataset=dataset,
+        eval_dataset=eval_dataset,
+        verifier_version=verifier_version,
+        settings=settings,
+        suites=suites,
+    )
+    run = Run.objects.create(
+        project=project,
+        name=config.name,
+        config=config.to_dict(),
+        config_digest=config.digest(),
+        preset=config.preset or "",
+        base_model=base_model,
+        dataset=dataset,
+        eval_dataset=eval_dataset,
+        verifier_version=verifier_version,
+        steps_total=config.optim.steps,
+        priority=priority,
+        node_label=node_label,
+        gpus=gpus_needed(config),
+        needs_sandbox=Rubric(config.reward).needs_sandbox,
+        needs_packages=packages_needed(config),
+        cloned_from=cloned_from,
+        created_by=actor,
+    )
+    RunSuite.objects.bulk_create(RunSuite(run=run, version=one.version) for one in suites)
+    data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
+    run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)
+    run_logged(run=run, actor=f"user:{actor.username}", kind="run_created", after={"name": run.name}, data=data)
+    return run
+
+
+@transaction.atomic
+def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override: str = "") -> None:
+    """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
+    when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
+    (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
+    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs or
+    the packages that its engine needs, or its config is refused by now.
+
+    The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
+    on.
+    """
+    if run_lock(run=run).state != RunState.DRAFT:  # another state may become queued too, but not by being submitted
+        raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
+    config_still_valid(run)
+    if run.needs_sandbox:
+        require_sandbox(what="this run")
+    require_engines(run.needs_packages)
+    actor_name = f"user:{actor.username}"
+    run_move(run=run, to=RunState.QUEUED, actor=actor_name)
+    known = gate.figures(gate.gate(run.verifier_version, run.dataset))
+    data = {"config_digest": run.config_digest, "margins": margins(run.config), "reward_probe": known}
+    run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
+    overlaps.noted_at_launch(run=run, actor=actor, seen=overlap_seen)
+    gate.noted_at_launch(run=run, actor=actor, override=probe_override)
+    estimates.noted_at_launch(run=run, actor=actor)
+    dispatch.train_on_commit(run=run)
+
+
+def margins(config: Mapping[str, Any]) -> dict[str, float]:
+    """By suite, the margin that its change is judged by; `heldout` is that of the held-out problems. A stored config
+    may be of a version that had no suites."""
+    evaluation = config["eval"]
+    general = evaluation["margin"]
+    found = {"heldout": general}
+    for suite in evaluation.get("suites") or ():
+        own = suite.get("margin")
+        found[suite["name"]] = general if own is None else own
+    return found
+
+
+@transaction.atomic
+def run_launch(
+    *,
+    project: Project,
+    actor: User,
+    name: str,
+    base_model: BaseModel,
+    dataset: PromptDataset,
+    eval_dataset: PromptDataset | None = None,
+    verifier_version: VerifierVersion,
+    settings: Mapping[str, Any],
+    suites: Sequence[ChosenSuite] = (),
+    priority: int = Priority.NORMAL,
+    node_label: str = "",
+    cloned_from: Run | None = None,
+    overlap_seen: str = "",
+    probe_override: str = "",
+) -> Run:
+    """Create and submit together, or neither."""
+    run = run_create(
+        project=project,
+        actor=actor,
+        name=name,
+        base_model=base_model,
+        dataset=dataset,
+        eval_dataset=eval_dataset,
+        verifier_version=verifier_version,
+        settings=settings,
+        suites=suites,
+        priority=priority,
+        node_label=node_label,
+        cloned_from=cloned_from,
+    )
+    run_submit(run=run, actor=actor, overlap_seen=overlap_seen, probe_override=probe_override)
+    return run
+
+
+def _placing(priority: int, node_label: str) -> Iterator[FieldProblem]:
+    if priority not in Priority.values:
+        yield FieldProblem("priority", f"is one of {', '.join(map(str, Priority.values))}, not {priority}")
+    if node_label and not LABEL.fullmatch(node_label):
+        yield FieldProblem("node_label", f"{node_label!r} can be no label: one takes {LABEL_RULE}")
+
+
+def _unfit(config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDataset | None) -> Iterator[FieldProblem]:
+    """What is wrong between the config and the files it is to use."""
+    taken = min(dataset.problems, config.data.limit or dataset.problems)
+    if eval_dataset is None and config.eval.holdout >= taken:
+        used = f"{dataset.problems:,} problems" + (f", of which {taken:,} are used" if taken < dataset.problems else "")
+        yield FieldProblem(
+            "eval.holdout",
+            f"nothing would be left to train on: {dataset.name} has {used}; hold out fewer, or choose a held-out "
+            "dataset",
+        )
+    if eval_dataset is not None and eval_dataset.sha256 == dataset.sha256:
+        yield FieldProblem(
+            "eval_dataset",
+            "is the same file as the dataset to train on, so it would say nothing of new problems: choose another, "
+            "or hold out some of the training problems",
+        )
+
+
+def _config_error(problems: list[FieldProblem]) -> ConfigError:
+    listed = "\n".join(f"  {problem}" for problem in problems)
+    return ConfigError(f"this run is not valid:\n{listed}", tuple(problems))
+
+
+def _holds(settings: Mapping[str, Any], path: str) -> bool:
+    here: Any = settings
+    for piece in path.split("."):
+        if not isinstance(here, Mapping) or piece not in here:
+            return False
+        here = here[piece]
+    return True
+
+
+def _merged(settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the chosen values laid over them. A part that is not a mapping stays, for the check to name."""
+    merged = dict(settings)
+    for key, value in chosen.items():
+        part = settings.get(key, {})
+        if not isinstance(value, Mapping):
+            merged[key] = value
+        elif isinstance(part, Mapping):
+            merged[key] = {**part, **value}
+    return merged

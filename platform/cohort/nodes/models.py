@@ -1,0 +1,32 @@
+"""A machine that runs attempts and jobs of the lab."""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class Draining(models.TextChoices):
+    NO = "", "Takes runs"
+    FINISH = "finish", "Takes no new run; what runs here ends here"
+    MOVE = "move", "Takes no new run; what runs here stops at a checkpoint and goes on elsewhere"
+
+
+class Node(models.Model):
+    """A machine that may run attempts. Its token is stored as a digest and shown once."""
+
+    name = models.CharField(max_length=80, unique=True)
+    token_digest = models.CharField(max_length=64, unique=True)
+    next_token_digest = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001
+    """A token made to replace the other, which is refused from the first call with this one on."""
+    draining = models.CharField(max_length=8, choices=Draining.choices, blank=True, default=Draining.NO)
+    info = models.JSONField(default=dict)
+    """wire.NodeInfo as last reported."""
+    last_seen_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

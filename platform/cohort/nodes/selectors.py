@@ -1,0 +1,18 @@
+"""Which machines are here: the one rule that sidebar, form, queue and the pages of nodes share."""
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from cohort.nodes.models import Node
+
+SILENT_AFTER = timedelta(seconds=max(60, settings.COHORT_LEASE_SECONDS))
+"""A worker says every 20 s that it is here, busy or not; one not heard from for this long is gone. A shorter lease does
+not shorten it, because an idle worker knows nothing of leases."""
+
+
+def nodes_here() -> QuerySet[Node]:
+    """Not revoked, and heard from lately by the database's clock."""
+    return Node.objects.filter(revoked_at=None, last_seen_at__gt=Now() - SILENT_AFTER)

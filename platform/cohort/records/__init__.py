@@ -1,0 +1,1 @@
+"""Governance records, their cards, and what is added after a seal."""

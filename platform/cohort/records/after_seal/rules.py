@@ -1,0 +1,122 @@
+"""How a record stands after what was said of it, and who may sign it. Pure: reads no database, so that services, pages
+and the list all decide alike."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import TextChoices
+
+from cohort.accounts.models import Role, reaches
+from cohort.records.models import EntryKind, RecordEntry
+
+
+class SignRole(TextChoices):
+    OPERATOR = "operator", "operator: answers for the run"
+    REVIEWER = "reviewer", "reviewer: independent of who launched it"
+
+
+class Decision(TextChoices):
+    APPROVED = "approved", "Approve"
+    REJECTED = "rejected", "Reject"
+    WITHDRAWN = "withdrawn", "Withdraw my earlier sign-off"
+
+
+NEEDED = {SignRole.OPERATOR: Role.OPERATOR, SignRole.REVIEWER: Role.REVIEWER}
+"""The least role in the project that each signer must have."""
+
+
+class State(TextChoices):
+    """Where the sign-off of a record stands."""
+
+    NONE = "none", "not signed off"
+    OPERATOR = "operator", "signed by the operator only"
+    REVIEWER = "reviewer", "signed by the reviewer only"
+    APPROVED = "approved", "signed off by both"
+    REJECTED = "rejected", "rejected"
+    REVOKED = "revoked", "revoked"
+
+
+_SHOWN = {
+    State.NONE: ("is-plain", "○"),
+    State.OPERATOR: ("is-suspect", "◐"),
+    State.REVIEWER: ("is-suspect", "◑"),
+    State.APPROVED: ("is-right", "✓"),
+    State.REJECTED: ("is-wrong", "✕"),
+    State.REVOKED: ("is-wrong", "⊘"),
+}
+
+
+@dataclass(frozen=True)
+class Standing:
+    operator: RecordEntry | None = None
+    """The sign-off that holds in this role: the newest, unless it was withdrawn."""
+    reviewer: RecordEntry | None = None
+    revocation: RecordEntry | None = None
+
+    def of(self, role: str) -> RecordEntry | None:
+        return self.operator if role == SignRole.OPERATOR else self.reviewer
+
+    @property
+    def signed(self) -> list[RecordEntry]:
+        return [one for one in (self.operator, self.reviewer) if one is not None]
+
+    @property
+    def state(self) -> State:
+        if self.revocation is not None:
+            return State.REVOKED
+        if any(one.decision == Decision.REJECTED for one in self.signed):
+            return State.REJECTED
+        if self.operator is not None and self.reviewer is not None:
+            return State.APPROVED
+        if self.operator is not None:
+            return State.OPERATOR
+        return State.REVIEWER if self.reviewer is not None else State.NONE
+
+    @property
+    def words(self) -> str:
+        return str(self.state.label)
+
+    @property
+    def tone(self) -> str:
+        """Class of the badge; the words always stand in it."""
+        return _SHOWN[self.state][0]
+
+    @property
+    def sign(self) -> str:
+        return _SHOWN[self.state][1]
+
+
+def standing_of(entries: Iterable[RecordEntry]) -> Standing:
+    """How a record stands, from all its entries in the order in which they were written."""
+    found: dict[str, Any] = {}
+    for entry in entries:
+        if entry.kind == EntryKind.SIGN_OFF:
+            found[entry.role] = None if entry.decision == Decision.WITHDRAWN else entry
+        elif entry.kind == EntryKind.REVOKED:
+            found["revocation"] = entry
+    return Standing(**found)
+
+
+def may_not_sign(role: SignRole, *, standing: Standing, user_id: int, member: str, launched: bool) -> str:
+    """Why this person may not sign in this role, as a sentence for them; empty when they may.
+
+    `member`: their role in the project, or empty. `launched`: they put the run into the queue before it was sealed.
+    """
+    if standing.revocation is not None:
+        return "The record was revoked. A revoked record is not signed; seal another version and sign that."
+    if not member or not reaches(member, NEEDED[role]):
+        return f"Signing as {role.value} needs the role {NEEDED[role].value} in the project."
+    if role == SignRole.REVIEWER and launched:
+        return "You launched this run, so you cannot be its independent reviewer. Ask somebody who did not."
+    other = SignRole.REVIEWER if role == SignRole.OPERATOR else SignRole.OPERATOR
+    elsewhere = standing.of(other)
+    if elsewhere is not None and elsewhere.by_id == user_id:
+        return f"You have signed as {other.value}. The two roles need two different people."
+    earlier = standing.of(role)
+    if earlier is not None and earlier.by_id != user_id:
+        return (
+            f"{earlier.by.username} has signed as {role.value}: {earlier.decision}. Only they can correct or withdraw "
+            "it; another version of the record is signed anew."
+        )
+    return ""

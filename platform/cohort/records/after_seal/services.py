@@ -1,0 +1,268 @@
+"""What is said of a record after it was sealed. Every function checks, appends one entry, and logs it.
+
+Nothing is edited: PostgreSQL refuses it. A wrong entry is corrected by a further one of its kind that names it
+(`corrects`); a sign-off by another of the same person in the same role. Raises ValidationError by field, with what to
+do about it, and then nothing is written.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from cohort.accounts.models import Membership, User
+from cohort.audit import services as audit
+from cohort.audit.entries import MAX_REASON_CHARS
+from cohort.evidence.canonical import canonical, sha256
+from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
+from cohort.records.models import EntryKind, Record, RecordEntry
+from cohort.runs.models import Run, RunState
+from grpo_core.text import UNSTORABLE
+
+TEXT_CHARS = 20_000
+SHORT_CHARS = 200
+FIGURES = 50
+SEVERITIES = {
+    "low": "low: no harm, worth knowing",
+    "moderate": "moderate: harm was possible or slight",
+    "high": "high: somebody or something was harmed",
+    "critical": "critical: serious or lasting harm",
+}
+
+
+@transaction.atomic
+def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: str) -> RecordEntry:
+    """Approve or reject the record as its operator or its reviewer, or withdraw one's own earlier sign-off.
+
+    Two different people fill the two roles (`rules.may_not_sign`). Raises PermissionDenied for who does not belong to
+    the project.
+    """
+    said = checked_text(reason, field="reason", what="The reason")
+    if role not in SignRole.values:
+        raise ValidationError({"role": "Choose the role in which you sign: operator or reviewer."})
+    if decision not in Decision.values:
+        raise ValidationError({"decision": "Choose what you decide: approve or reject."})
+    _lock(record)
+    member = Membership.objects.filter(project=record.run.project_id, user=actor).first()
+    if member is None:
+        raise PermissionDenied("Only members of the project sign its records.")
+    standing = standing_of(record.entries.select_related("by"))
+    refused = may_not_sign(
+        SignRole(role),
+        standing=standing,
+        user_id=actor.pk,
+        member=member.role,
+        launched=has_launched(record, actor),
+    )
+    if refused:
+        raise ValidationError({"role": refused})
+    earlier = standing.of(role)
+    if decision == Decision.WITHDRAWN and earlier is None:
+        raise ValidationError({"decision": f"Nothing to withdraw: nobody has signed as {role}."})
+    return _append(
+        record,
+        actor,
+        kind=EntryKind.SIGN_OFF,
+        logged="record_signed_off",
+        text=said,
+        role=role,
+        decision=decision,
+        data={"member": member.role},
+        corrects=earlier.pk if earlier is not None else None,
+        openly=True,
+    )
+
+
+@transaction.atomic
+def revoke(*, record: Record, actor: User, reason: str) -> RecordEntry:
+    """Say that the record must no longer be relied on. It cannot be taken back; another version can be sealed."""
+    said = checked_text(reason, field="reason", what="The reason")
+    _lock(record)
+    earlier = record.entries.filter(kind=EntryKind.REVOKED).first()
+    if earlier is not None:
+        raise ValidationError(f"This record was revoked already, on {earlier.at:%Y-%m-%d}.")
+    return _append(record, actor, kind=EntryKind.REVOKED, logged="record_revoked", text=said, openly=True)
+
+
+@transaction.atomic
+def incident(
+    *, record: Record, actor: User, severity: str, when: datetime, what: str, corrects: int | None = None
+) -> RecordEntry:
+    """Something went wrong with the model. `when`: aware, not after now."""
+    said = checked_text(what, field="what", what="What happened")
+    if severity not in SEVERITIES:
+        raise ValidationError({"severity": f"Choose how severe it was: {', '.join(SEVERITIES)}."})
+    if when > timezone.now():
+        raise ValidationError({"when": "This lies in the future. Give the time in UTC at which it happened."})
+    data = {"severity": severity, "when": when.astimezone(UTC).isoformat(timespec="minutes")}
+    return _append(
+        record,
+        actor,
+        kind=EntryKind.INCIDENT,
+        logged="incident_reported",
+        text=said,
+        data=data,
+        corrects=_correctable(record, EntryKind.INCIDENT, corrects),
+    )
+
+
+@transaction.atomic
+def feedback(*, record: Record, actor: User, text: str, source: str, corrects: int | None = None) -> RecordEntry:
+    """What somebody outside said of the model, and who it came from."""
+    said = checked_text(text, field="text", what="The feedback")
+    from_whom = checked_text(source, field="source", what="The source", most=SHORT_CHARS)
+    return _append(
+        record,
+        actor,
+        kind=EntryKind.FEEDBACK,
+        logged="feedback_added",
+        text=said,
+        data={"source": from_whom},
+        corrects=_correctable(record, EntryKind.FEEDBACK, corrects),
+    )
+
+
+@transaction.atomic
+def monitoring(
+    *,
+    record: Record,
+    actor: User,
+    text: str,
+    period: tuple[date, date],
+    figures: Sequence[tuple[str, str]] = (),
+    corrects: int | None = None,
+) -> RecordEntry:
+    """What watching the model in use has shown. `period`: first and last day; `figures`: name and value, as text."""
+    said = checked_text(text, field="text", what="The note")
+    first, last = period
+    if last < first:
+        raise ValidationError({"until": f"The period ends on {last}, before it begins on {first}."})
+    if last > timezone.now().date():
+        raise ValidationError({"until": f"The period ends on {last}, which is yet to come."})
+    if len(figures) > FIGURES:
+        raise ValidationError({"figures": f"{len(figures):,} figures; at most {FIGURES} fit. Add another note."})
+    kept = [
+        {
+            "name": checked_text(name, field="figures", what="A figure's name", most=SHORT_CHARS),
+            "value": checked_text(value, field="figures", what=f"The value of {name[:40]}", most=SHORT_CHARS),
+        }
+        for name, value in figures
+    ]
+    return _append(
+        record,
+        actor,
+        kind=EntryKind.MONITORING,
+        logged="monitoring_noted",
+        text=said,
+        data={"from": first.isoformat(), "until": last.isoformat(), "figures": kept},
+        corrects=_correctable(record, EntryKind.MONITORING, corrects),
+    )
+
+
+@transaction.atomic
+def override(*, record: Record, actor: User, what: str, reason: str, corrects: int | None = None) -> RecordEntry:
+    """Say why a flag that a monitor raised does not stand against the record. The flag itself stays in it."""
+    flag = checked_text(what, field="what", what="The flag", most=SHORT_CHARS)
+    said = checked_text(reason, field="reason", what="The reason")
+    return _append(
+        record,
+        actor,
+        kind=EntryKind.OVERRIDE,
+        logged="flag_overridden",
+        text=said,
+        data={"what": flag},
+        corrects=_correctable(record, EntryKind.OVERRIDE, corrects),
+        openly=True,
+    )
+
+
+def has_launched(record: Record, user: User) -> bool:
+    """Whether the person made the run, or put it into the queue (again) before this record was sealed."""
+    run: Run = record.run
+    if run.created_by_id == user.pk:
+        return True
+    theirs = run.events.filter(kind="state", actor=f"user:{user.username}", at__lte=record.sealed_at)
+    return theirs.filter(data__to=RunState.QUEUED).exists()
+
+
+def checked_text(text: str, *, field: str, what: str, most: int = TEXT_CHARS) -> str:
+    """The text, stripped, with one kind of line end. Raises ValidationError on `field`."""
+    said = text.replace("\r\n", "\n").strip()
+    if not said:
+        raise ValidationError({field: f"{what} is missing."})
+    if len(said) > most:
+        raise ValidationError(
+            {field: f"{what} has {len(said):,} characters; at most {most:,} are kept. Shorten it, or add several."}
+        )
+    if UNSTORABLE.search(said):
+        raise ValidationError({field: f"{what} holds a character that cannot be stored (NUL or half a surrogate)."})
+    return said
+
+
+def _lock(record: Record) -> None:
+    """One sign-off or revocation of a record at a time, so that two people cannot fill one role at once."""
+    Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
+
+
+def _correctable(record: Record, kind: EntryKind, corrects: int | None) -> int | None:
+    if corrects is None:
+        return None
+    _lock(record)
+    if not record.entries.filter(pk=corrects, kind=kind).exists():
+        raise ValidationError({"corrects": "There is no such entry of this kind on this record."})
+    if record.entries.filter(data__corrects=corrects).exists():
+        raise ValidationError({"corrects": "That entry was corrected already. Correct the one that did so."})
+    return corrects
+
+
+def _append(
+    record: Record,
+    actor: User,
+    *,
+    kind: EntryKind,
+    logged: str,
+    text: str,
+    role: str = "",
+    decision: str = "",
+    data: dict[str, Any] | None = None,
+    corrects: int | None = None,
+    openly: bool = False,
+) -> RecordEntry:
+    """Log first: the entry keeps the log entry's number, and neither can be changed afterwards.
+
+    `openly`: the text is a reason and stands in the log itself. What may tell of people outside (incidents, feedback,
+    monitoring) stands there by its digest alone.
+    """
+    facts = {**(data or {}), **({"corrects": corrects} if corrects is not None else {})}
+    content = sha256(canonical({"text": text, **facts}))
+    after = {"entry": kind.value, "content_sha256": content}
+    if role:
+        after |= {"role": role, "decision": decision}
+    row = audit.log(
+        actor=audit.who(actor),
+        kind=logged,
+        subject=f"record:{record.pk}",
+        project=record.run.project,
+        after=after | facts if openly else after,
+        reason=_for_the_log(text) if openly else "",
+        data={"run": record.run_id, "seal": record.seal},
+    )
+    return RecordEntry.objects.create(
+        record=record,
+        kind=kind,
+        role=role,
+        decision=decision,
+        text=text,
+        data={**facts, "log": row.pk},
+        by=actor,
+    )
+
+
+def _for_the_log(text: str) -> str:
+    if len(text) <= MAX_REASON_CHARS:
+        return text
+    said = f" … ({len(text):,} characters; all of it stands at the record, and its digest in content_sha256)"
+    return text[: MAX_REASON_CHARS - len(said)] + said

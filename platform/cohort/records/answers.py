@@ -1,0 +1,125 @@
+"""How a field of the record is filled: one function for each kind of source, and how numbers and text are written."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from cohort.evidence.canonical import CanonicalError, canonical
+from cohort.records.schema_types import NOT_EVALUATED, NOT_MEASURED, NOT_STATED, Answer, Evidence
+
+MINUS = "\u2212"
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+"""Characters that steer a terminal or cannot be seen; ranges, so that every Python takes the same ones."""
+
+
+def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Answer:
+    return Answer(value=value, text=text, source="measured", evidence=evidence, note=note)
+
+
+def declared(value: Any, text: str, *, note: str = "", evidence: Evidence = "declared") -> Answer:
+    """From the run's config."""
+    return Answer(value=value, text=text, source="config", evidence=evidence, note=note)
+
+
+def stated(value: Any, text: str, *, by: str, note: str = "") -> Answer:
+    return Answer(value=value, text=text, source=f"stated by {by}", evidence="stated", note=note)
+
+
+def not_stated(note: str = "", *, text: str = NOT_STATED) -> Answer:
+    return Answer(value=None, text=text, source="not stated", evidence="none", note=note)
+
+
+def not_evaluated(note: str = "") -> Answer:
+    return not_stated(note, text=NOT_EVALUATED)
+
+
+def not_measured(note: str = "") -> Answer:
+    return not_stated(note, text=NOT_MEASURED)
+
+
+def not_applicable(why: str) -> Answer:
+    return Answer(value=None, text="not applicable", source="not applicable", evidence="none", note=why)
+
+
+# ---------------------------------------------------------------------- numbers and names
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def of(part: float, whole: float) -> str:
+    """`12 of 480 (2.5 %)`; without the share when there is nothing to share."""
+    return f"{count(part)} of {count(whole)}" + (f" ({percent(part / whole)})" if whole else "")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %".replace("-", MINUS)
+
+
+def points(difference: float) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    return f"{100 * difference:+.1f}".replace("-", MINUS)
+
+
+def number(value: float) -> str:
+    """As people write it: 0.04, 1e-6."""
+    mantissa, e, exponent = f"{value:g}".partition("e")
+    return mantissa.replace("-", MINUS) + (f"e{int(exponent)}" if e else "")
+
+
+def judged_by(verdict: str, non_inferiority: str | None, margin: float) -> str:
+    """The margin (a share) behind a verdict, in points: `margin 5`. Empty where the verdict names it, and where nothing
+    was judged by one: of a neutral score, or without a comparison."""
+    return "" if non_inferiority is None or "margin" in verdict else f"margin {number(100 * margin)}"
+
+
+def printable(text: str) -> str:
+    """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def short(digest: str) -> str:
+    return f"sha256 {digest[:12]}…"
+
+
+def moment(at: datetime | None) -> str:
+    return f"{at.day} {at:%b %Y, %H:%M} UTC" if at else "not at all"
+
+
+def span(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """With a thousands prefix: 0.8 M, 1.2 T."""
+    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:g} {unit}".rstrip()
+
+
+def plain(value: Any) -> Any:
+    """`value`, or its text when canonical JSON cannot carry it (a number over 2⁵³ from a foreign file)."""
+    try:
+        canonical(value)
+    except CanonicalError:
+        return str(value)
+    return value
+
+
+def dig(facts: Mapping[str, Any] | None, *path: str) -> Any:
+    """The value at `path`, or None where something on the way is missing."""
+    here: Any = facts
+    for name in path:
+        if not isinstance(here, Mapping) or name not in here:
+            return None
+        here = here[name]
+    return here

@@ -1,0 +1,85 @@
+"""What the cards of a record that was sealed before are made from again: its last card for the project itself, without
+the samples that were redacted since."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cohort.base import artifacts
+from cohort.base.refusals import Refused
+from cohort.evidence import dsse
+from cohort.evidence.card_reader import CardReader
+from cohort.evidence.limits import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
+from cohort.records.cards import attest
+from cohort.records.cards.data_files import Collected
+from cohort.records.cards.making import Contents
+from cohort.records.cards.pack import Pack
+from cohort.records.cards.traces import Place, Traces, redacted_lines
+from cohort.records.models import Card, Record
+from cohort.records.schema import SCHEMA
+from cohort.review.models import Sample
+
+
+def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
+    """Raises NotToBeIssued for a record of the first schema and for a card that is no longer stored."""
+    if record.schema_version != SCHEMA:
+        raise NotToBeIssued(
+            f"record {record.pk} is {record.schema_version}; only cards of {SCHEMA} are issued again",
+            code="other_schema",
+        )
+    if not artifacts.exists(last.artifact):
+        raise NotToBeIssued(f"the file of record {record.pk}'s last card is no longer stored", code="not_stored")
+    document: dict[str, Any] = json.loads(record.document)
+    with artifacts.open_read(last.artifact) as handle:
+        card = CardReader(handle)
+        card.open()
+        sealed = [pack.add(file["path"], card.chunks(file["path"])) for file in document["files"]]
+        wrong = [one.name for one, file in zip(sealed, document["files"], strict=True) if one.sha256 != file["sha256"]]
+        if wrong:
+            raise NotToBeIssued(
+                f"{wrong[0]} in the stored card of record {record.pk} is not the file that was sealed",
+                code="other_file",
+            )
+        names = sorted((name for name in card.entries if name.startswith("traces/")), key=_place)
+        redacted = _redacted(record)
+        lines = redacted_lines(_lines(card, names), lambda place: place in redacted)
+        traces = Traces(lines, most=MAX_CARD_BYTES, most_a_file=MAX_TRACE_FILE_BYTES)
+        shown = [pack.add(name, content) for name, content in traces.files()]
+        collected = Collected()
+        for row in card.lines("metrics.jsonl"):
+            collected.step(row["step"], row["metrics"])
+        weights = _weights(card.whole(attest.FILE))
+    return Contents(document, sealed, shown, collected.series, weights, record.run_root)
+
+
+class NotToBeIssued(Refused):
+    """The record's cards cannot be issued again: it is of the first schema, or its card is not stored as it was."""
+
+    code = "not_to_be_issued"
+
+
+def _redacted(record: Record) -> set[Place]:
+    """Samples of the run whose text was deleted."""
+    rows = Sample.objects.filter(group__run=record.run_id).exclude(redacted_at=None)
+    return set(rows.values_list("group__attempt__fence", "group__step", "group__index", "index"))
+
+
+def _place(name: str) -> list[int]:
+    """steps-000001-000100.jsonl, then its further part steps-000001-000100-2.jsonl, then those of later steps."""
+    return [int(number) for number in re.findall(r"\d+", name)]
+
+
+def _lines(card: CardReader, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        yield from card.lines(name)
+
+
+def _weights(envelope: bytes) -> dict[str, str]:
+    """The final weights' files that the last card's attestation names."""
+    statement = json.loads(dsse.parsed(envelope).payload)
+    return {
+        one["name"].removeprefix(attest.WEIGHTS): one["digest"]["sha256"]
+        for one in statement["subject"]
+        if one["name"].startswith(attest.WEIGHTS)
+    }

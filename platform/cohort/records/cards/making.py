@@ -1,0 +1,196 @@
+"""The cards of a sealed record, for the four audiences: written, attested, logged, stored.
+
+Order matters: every file, then the attestation of each audience, then the log's entry that names them all, then the
+proof that the log holds it. What fails before the rows are stored leaves at most an entry in the log that no record
+belongs to.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+from django.db import transaction
+
+from cohort.accounts.models import Project
+from cohort.audit import services as audit
+from cohort.base import artifacts
+from cohort.base.refusals import Refused
+from cohort.evidence import dsse, pyz, strict_base64, tlog_proof
+from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.merkle import root
+from cohort.evidence.record import redact, shows
+from cohort.records.cards import attest, bom, html, markdown, pdf, readme, sheets, weights
+from cohort.records.cards.pack import Pack, Packed
+from cohort.records.cards.reading import Reading, Series
+from cohort.records.models import Card
+from cohort.records.schema import json_schema
+from cohort.records.schema_types import AUDIENCES, Audience
+from cohort.records.traces.tree import StepLeaves
+
+_TRACES: Audience = "authority"
+_MOST_EARLIER = 2048
+"""Proofs from earlier sizes of the log that a card carries of the oldest and of the newest cards each."""
+
+
+class KeysChanged(Refused):
+    """The log's key was replaced while cards were being made; another try makes them with the new one."""
+
+    code = "keys_changed"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What all cards of a record are made from."""
+
+    document: Mapping[str, Any]
+    """record.json of the project itself, with every salt."""
+    sealed: Sequence[Packed]
+    traces: Sequence[Packed]
+    series: Series
+    weights: Mapping[str, str]
+    run_root: str
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Why and by whom these cards are issued, for attestation and log."""
+
+    kind: str
+    """Of the log's entry."""
+    actor: str
+    project: Project
+    number: int = 1
+    reason: str = ""
+
+
+@dataclass
+class Issued:
+    """Cards that lie in the artifact store and in no row yet."""
+
+    stored: dict[Audience, artifacts.Stored] = field(default_factory=dict)
+    log_index: int = 0
+    checkpoint_size: int = 0
+
+    def remove(self) -> None:
+        """Take the files back: there will be no rows."""
+        for one in self.stored.values():
+            artifacts.remove(one.key)
+
+
+def run_root_of(leaves: Iterable[StepLeaves]) -> str:
+    """Hex root of the run's tree; that of an empty tree for a trainer that made no commitments."""
+    return root(one.leaves[at : at + 32] for one in leaves for at in range(0, len(one.leaves), 32)).hex()
+
+
+def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
+    """Make and store a card for every audience. Raises CardTooLarge, KeyFault, KeysChanged; then nothing is stored."""
+    audit.checkpoint()  # before anything is signed: the log's key is there, and known to the log
+    key, (vkeys, rotations) = audit.signing_key(), audit.public_keys()
+    keys = canonical({"origin": key.name, "keys": list(vkeys), "rotations": list(rotations)})
+    common = _common(pack, contents, keys)
+    files: dict[Audience, list[Packed]] = {}
+    payloads: dict[Audience, bytes] = {}
+    for audience in AUDIENCES:
+        files[audience] = _files(pack, contents, common, audience)
+        payloads[audience] = attest.statement(
+            files[audience], contents.weights,
+            seal=contents.document["seal"], audience=audience, issue=issue.number, reason=issue.reason,
+        )  # fmt: skip
+    entry = _logged(contents, issue, payloads)
+    proof = audit.prove(entry)
+    if audit.public_keys() != (vkeys, rotations):
+        raise KeysChanged("the audit log's key was replaced while the cards were being made")
+    afterwards = [
+        pack.whole("log-entry.json", proof.body),
+        pack.whole("proof.tlog-proof", tlog_proof.write(proof.index, proof.path, proof.checkpoint).encode()),
+        pack.whole("consistency.json", _consistency(proof.size)),
+    ]
+    issued = Issued(log_index=proof.index, checkpoint_size=proof.size)
+    stem = f"cards/{contents.document['head']['run']}-{contents.document['seal'][:16]}-{issue.number}-{uuid4().hex[:8]}"
+    try:
+        for audience in AUDIENCES:
+            envelope = dsse.envelope(payloads[audience], dsse.PAYLOAD_TYPE, key)
+            whole = [*files[audience], pack.whole(attest.FILE, envelope), *afterwards]
+            issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", pack.zip(whole))
+    except BaseException:  # also when the process is told to end: what was stored belongs to no row
+        issued.remove()
+        raise
+    return issued
+
+
+def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
+    """The files that are the same for every audience, beside the sealed ones."""
+    found = [
+        pack.whole("record.schema.json", _schema()),
+        pack.whole("keys.json", keys),
+        pack.whole("verify.pyz", pyz.build()),
+    ]
+    if contents.weights:
+        name = f"run-{contents.document['head']['run']}"
+        signed = weights.weights_envelope(contents.weights, name=name, key=audit.signing_key())
+        found.append(pack.whole(weights.FILE, signed))
+    return found
+
+
+@cache
+def _schema() -> bytes:
+    return canonical(json_schema())
+
+
+def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: Audience) -> list[Packed]:
+    """Every file of the audience's card that its attestation names."""
+    document = contents.document if audience == "internal" else redact(dict(contents.document), audience)
+    given = {one["path"] for one in document["files"] if shows(audience, one["audience"])}
+    sealed = [one for one in contents.sealed if one.name in given]
+    traces = list(contents.traces) if shows(audience, _TRACES) else []
+    reading = Reading(document, contents.series if "metrics.jsonl" in given else None, contents.weights)
+    copies = [pack.whole(name, content) for name, content in _copies(reading)]
+    found = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common, *copies]
+    names = [one.name for one in found] + [attest.FILE, *attest.AFTERWARDS]
+    return [*found, pack.whole(readme.FILE, readme.readme(reading, names))]
+
+
+def _copies(reading: Reading) -> Iterator[tuple[str, bytes]]:
+    yield markdown.FILE, markdown.card_markdown(reading)
+    yield html.FILE, html.card_html(reading)
+    yield pdf.FILE, pdf.card_pdf(reading)
+    yield bom.FILE, bom.bom(reading)
+    yield sheets.EU_FILE, sheets.eu_sheet(reading)
+    yield sheets.NIST_FILE, sheets.nist_sheet(reading)
+
+
+@transaction.atomic(durable=True)
+def _logged(contents: Contents, issue: Issue, payloads: Mapping[Audience, bytes]) -> Any:
+    """The log's entry: the record and the exact bytes of every attestation of it."""
+    head = contents.document["head"]
+    return audit.log(
+        actor=issue.actor,
+        kind=issue.kind,
+        subject=f"run:{head['run']}",
+        project=issue.project,
+        reason=issue.reason,
+        data={
+            "seal": contents.document["seal"],
+            "record_root": contents.document["record_root"],
+            "run_root": contents.run_root,
+            "end": head["end"],
+            "version": head["version"],
+            "issue": issue.number,
+            "attestations": {audience: sha256(payload) for audience, payload in payloads.items()},
+        },
+    )
+
+
+def _consistency(size: int) -> bytes:
+    """That the log of `size` entries only grew since earlier cards: for the size in each of them, so that anybody who
+    holds one can compare. Of more than twice `_MOST_EARLIER` sizes the oldest and the newest are given."""
+    rows = Card.objects.filter(checkpoint_size__lt=size, checkpoint_size__gt=0).order_by("checkpoint_size")
+    sizes = [one for one in rows.values_list("checkpoint_size", flat=True).distinct() if one is not None]
+    if len(sizes) > 2 * _MOST_EARLIER:
+        sizes = sizes[:_MOST_EARLIER] + sizes[-_MOST_EARLIER:]
+    proofs = audit.consistency(to=size, sizes=sizes)
+    return canonical(
+        {"size": size, "from": {str(old): [strict_base64.encode(one) for one in path] for old, path in proofs.items()}}
+    )

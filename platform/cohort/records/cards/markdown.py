@@ -1,0 +1,107 @@
+"""CARD.md: the record as Markdown, with the YAML head that model hubs read. Text in it is inert: nothing a person or a
+model wrote can become markup.
+
+The head's scores are those after training; before, the difference and its interval stand in the table below it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from cohort.records.answers import percent, printable
+from cohort.records.cards.blocks import Block, blocks, counted
+from cohort.records.cards.reading import Reading
+from cohort.records.schema_types import AUDIENCE_WORDS
+
+FILE = "CARD.md"
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&])")
+_RATES = ("performance", "multilingual", "tool_use", "format")
+"""Categories whose score is the share of items that were right."""
+_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+
+
+def card_markdown(reading: Reading) -> bytes:
+    head = reading.head
+    stated, total = counted(reading)
+    parts = [
+        f"---\n{yaml.safe_dump(_metadata(reading), sort_keys=False, allow_unicode=True, width=1_000_000)}---",
+        f"# Governance record of {escape(head['title'])}",
+        f"The run {escape(head['state'])}. Sealed {escape(head['sealed_at'])}; {stated} of {total} fields that this "
+        f"copy shows are stated. It is for {AUDIENCE_WORDS[reading.document['audience']]}.",
+        f"Seal `{reading.seal}`, short {reading.short_digest}. Check it offline: `python verify.pyz CARD.zip`.",
+    ]
+    for block in blocks(reading):
+        parts.append(f"## {escape(block.title)}")
+        if block.compared:
+            parts.append(_table(block))
+        rows = [
+            f"| {escape(row.label)} | {escape(row.text)}{_note(row.note)} | {escape(row.mark)} |" for row in block.rows
+        ]
+        parts.append("\n".join(["| Field | Value | Source |", "| --- | --- | --- |", *rows]))
+    return ("\n\n".join(parts) + "\n").encode()
+
+
+def escape(text: object) -> str:
+    """One line of text with every character of Markdown and HTML made inert."""
+    return _MARKUP.sub(r"\\\1", printable(re.sub(r"[ \t\n]+", " ", str(text)).strip(" ")))
+
+
+def _note(note: str) -> str:
+    return f" ({escape(note.rstrip('.'))})" if note else ""
+
+
+def _table(block: Block) -> str:
+    head = "| Suite | n | Before | After | Difference in points, 95 % | Smallest visible | Verdict |"
+    rows = [
+        f"| {' | '.join(escape(cell) for cell in (c.suite, c.problems, c.before, c.after, c.difference))} "
+        f"| {escape(c.visible_from)} | {escape(c.verdict)} |"
+        for c in block.compared
+    ]
+    return "\n".join([escape(block.caption), "", head, "| --- |" + " --- |" * 6, *rows])
+
+
+def _metadata(reading: Reading) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    source = reading.value("subject.base_model", "source")
+    if isinstance(source, str) and reading.value("subject.base_model", "revision") and _HUB_ID.fullmatch(source):
+        found["base_model"] = source
+        found["base_model_relation"] = "finetune"
+    languages = reading.value("data.prompts", "languages")
+    if isinstance(languages, list) and languages:
+        found["language"] = [_line(language) for language in languages]
+    found |= {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["grpo", "reinforcement-learning", "cohort"],
+    }
+    if results := list(_results(reading)):
+        found["model-index"] = [{"name": _line(reading.head["title"]), "results": results}]
+    return found
+
+
+def _results(reading: Reading) -> Iterator[dict[str, Any]]:
+    for one in reading.comparisons:
+        if one["after"] is None:
+            continue
+        title = _line(one.get("title") or one["suite"])
+        after: Mapping[str, Any] = one["after"]
+        span = after["interval"]
+        metric = {
+            "type": "accuracy" if one["category"] in _RATES else "score",
+            "name": f"{title}, after training",
+            "value": after["share"],
+            "config": f"95 % interval {percent(span['low'])} to {percent(span['high'])}, {one['problems']} items",
+            "args": {"interval_low": span["low"], "interval_high": span["high"], "items": one["problems"]},
+        }
+        yield {
+            "task": {"type": "text-generation", "name": _line(one["category"]).replace("_", " ")},
+            "dataset": {"type": _line(one["suite"]), "name": title},
+            "metrics": [metric],
+        }
+
+
+def _line(text: object) -> str:
+    """Text in the head, which hubs show as they like: without the signs that begin markup."""
+    return printable(" ".join(re.sub(r"[<>\[\]`]", " ", str(text)).split())) or "unnamed"

@@ -1,0 +1,102 @@
+"""card.pdf: the record to print, set by Typst. It carries the seal, the short digest and how to check; it is a copy to
+read, and the zip that holds it is the evidence."""
+
+import json
+import unicodedata
+from importlib import resources
+from typing import Any
+
+import typst
+
+from cohort.records.answers import printable
+from cohort.records.cards import svg
+from cohort.records.cards.blocks import Block, Row, blocks, counted
+from cohort.records.cards.charts import Chart, charts
+from cohort.records.cards.reading import Reading
+from cohort.records.schema_types import AUDIENCE_WORDS
+
+FILE = "card.pdf"
+_TEXT = 4_000
+"""Characters of one field on paper; the whole stands in record.json, and the page says so."""
+_CHECK = (
+    "How to check: unpack nothing; run `python verify.pyz CARD.zip` on the zip that this file came in, with any Python "
+    "that has the package cryptography. It prints the seal: compare it with this one and with the platform's."
+)
+
+_PLAINER = "Signs beyond ASCII stand here as their numbers, because they could not be set; card.html shows them."
+
+
+def card_pdf(reading: Reading) -> bytes:
+    """The file's bytes. Text that Typst cannot set (it fails on some sequences of rare signs) is set with every sign
+    beyond ASCII written as its number, and the page says so."""
+    template = resources.files(__package__).joinpath("card.typ").read_bytes()
+    card = _card(reading)
+    try:
+        return _set(template, card)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of pyo3: a fault inside Typst, and no subclass of Exception
+            raise
+    return _set(template, _plainer(card) | {"check": f"{_CHECK} {_PLAINER}"})
+
+
+def _set(template: bytes, card: dict[str, Any]) -> bytes:
+    return bytes(typst.compile(template, format="pdf", sys_inputs={"card": json.dumps(card)}))
+
+
+def _plainer(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("ascii", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [_plainer(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _plainer(one) for name, one in value.items()}
+    return value
+
+
+def _card(reading: Reading) -> dict[str, Any]:
+    """What the template reads; all text without characters that cannot be printed."""
+    head = reading.head
+    stated, total = counted(reading)
+    return {
+        "title": f"Record of {_plain(head['title'])}",
+        "subtitle": f"The run {head['state']}. Sealed {head['sealed_at']}, end {head['end']}, version "
+        f"{head['version']}. {stated} of {total} fields shown here are stated. "
+        f"For {AUDIENCE_WORDS[reading.document['audience']]}.",
+        "seal": reading.seal,
+        "short": reading.short_digest,
+        "check": _CHECK,
+        "charts": [_chart(chart) for chart in charts(reading)],
+        "sections": [_section(block) for block in blocks(reading)],
+    }
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    return {"svg": svg.standalone(chart.svg), "alt": _plain(chart.title)}
+
+
+def _section(block: Block) -> dict[str, Any]:
+    return {
+        "title": block.title,
+        "stated": f"{block.stated} of {block.shown} fields",
+        "caption": block.caption,
+        "compared": [
+            [_plain(cell) for cell in (c.suite, c.problems, c.before, c.after, c.difference, c.visible_from, c.verdict)]
+            for c in block.compared
+        ],
+        "rows": [_row(row) for row in block.rows],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "label": row.label,
+        "text": _plain(row.text),
+        "note": _plain(row.note),
+        "mark": _plain(row.mark),
+        "muted": row.missing or row.withheld,
+    }
+
+
+def _plain(text: str) -> str:
+    found = "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable(text))
+    return found if len(found) <= _TEXT else f"{found[:_TEXT]}… (cut here; whole in record.json)"

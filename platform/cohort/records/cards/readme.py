@@ -1,0 +1,77 @@
+"""README.txt: what the zip is, what each file holds, and how to check it. The first thing a stranger opens."""
+
+from collections.abc import Iterable
+
+from cohort.records.answers import printable
+from cohort.records.cards.reading import Reading
+from cohort.records.schema_types import AUDIENCE_WORDS
+
+FILE = "README.txt"
+
+WHAT_FILES_HOLD = (
+    ("record.json", "the record: every field with its value, source and evidence (RFC 8785 canonical JSON)"),
+    ("record.schema.json", "JSON Schema (2020-12) of record.json"),
+    ("CARD.md", "the record as a model card for model hubs"),
+    ("card.html", "the record as a page; open it in any browser, no network needed"),
+    ("card.pdf", "the record to print"),
+    ("bom.cdx.json", "CycloneDX 1.7 ML-BOM with a model card"),
+    ("sheets/eu-documentation-form.md", "what a documentation form of the EU asks, and where it stands here"),
+    ("sheets/nist-ai-rmf.md", "what NIST's AI risk framework asks, and where it stands here"),
+    ("weights.dsse.json", "signed list of the final weights' files and digests"),
+    ("config.yaml", "the run's complete config"),
+    ("manifest.json", "what the trainer ran on: code, packages, machine, model, data"),
+    ("outcome.json", "totals that the trainer told at its end"),
+    ("metrics.jsonl", "numbers of every step"),
+    ("events.jsonl", "what happened to the run, with time and actor"),
+    ("evals/", "every evaluated item, before and after training"),
+    ("commitments.jsonl", "a salted hash of every completion of the run, kept or not"),
+    ("traces/", "sampled groups that were kept, with rewards"),
+    ("attestation.dsse.json", "signature over the digest of every file here (in-toto statement in a DSSE envelope)"),
+    ("log-entry.json", "the entry about this sealing in the platform's audit log"),
+    ("proof.tlog-proof", "proof that the log holds that entry, under a signed checkpoint"),
+    ("consistency.json", "proof that the log only grew since earlier cards were made"),
+    ("keys.json", "the platform's public keys, and how each replaced the one before"),
+    ("verify.pyz", "the checker: one file of Python, needs only the package cryptography"),
+)
+"""(path or folder, what it holds), in the order of reading."""
+
+_WIDTH = 34
+
+
+def readme(reading: Reading, paths: Iterable[str]) -> bytes:
+    """`paths`: every file of this card."""
+    present = set(paths)
+    head = reading.head
+    listed = [
+        f"  {name:<{_WIDTH}}{words}"
+        for name, words in WHAT_FILES_HOLD
+        if name in present or (name.endswith("/") and any(path.startswith(name) for path in present))
+    ]
+    lines = [
+        f"Governance card of {printable(head['title'])}",
+        "",
+        f"Run {head['run']}, end {head['end']}, version {head['version']} of its record. The run {head['state']}.",
+        f"Sealed {head['sealed_at']}. For: {reading.audience} ({AUDIENCE_WORDS[reading.document['audience']]}).",
+        "",
+        f"Seal   {reading.seal}",
+        f"Short  {reading.short_digest}",
+        "The seal is the same in the card of every audience. Compare it with the one that the platform shows, or that",
+        "you were given on another way.",
+        "",
+        "Check this card, without a network:",
+        "  python -m venv check && check/bin/pip install cryptography",
+        "  check/bin/python verify.pyz CARD.zip",
+        "Where Cohort is installed, `cohort verify CARD.zip` does the same. Take verify.pyz from the platform's own",
+        "page if you do not trust who gave you this zip: who changes a card can change the checker in it.",
+        "With an older card of the same platform: `… CARD.zip --against OLDER.zip` shows that its log only grew.",
+        "",
+        "What it does not prove: that the training ran as the trainer reported it, that entries were true when they",
+        "were written, and anything about behaviour that was not evaluated.",
+        "",
+        "Files:",
+        *listed,
+        "",
+        "Fields of record.json that are for another audience are withheld: their hash stands in their place, so that",
+        "the seal still covers them.",
+    ]
+    return "\n".join([*lines, ""]).encode()

@@ -1,0 +1,165 @@
+"""The difference of two records, section by section, field by field, suite by suite, file by file. Knows no Django."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cohort.records.diff.reading import Read, field_order, label_of, read, section_order, title_of
+from cohort.records.diff.suites import SuiteDiff, suite_diffs
+from cohort.records.diff.values import Change, Kind, changes, same
+
+COMPARISONS = "behaviour.performance"
+CONFIG = "method.config"
+_MARKS = ("source", "evidence", "audience", "note")
+"""What an entry says of its value. The salt is random and says nothing."""
+
+
+@dataclass(frozen=True)
+class FieldDiff:
+    section: str
+    name: str
+    label: str
+    kind: Kind
+    before: str | None
+    """The value in words; None where there is none or it is withheld."""
+    after: str | None
+    values: tuple[Change, ...] = ()
+    """Where the values for machines differ."""
+    marks: tuple[Change, ...] = ()
+    """Differences of source, evidence, audience and note."""
+    withheld: str = ""
+    """Of a withheld field: before, after or both."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def words_differ(self) -> bool:
+        return self.before != self.after
+
+
+@dataclass(frozen=True)
+class SectionDiff:
+    name: str
+    title: str
+    fields: tuple[FieldDiff, ...]
+    suites: tuple[SuiteDiff, ...] = ()
+    """Of the section about behaviour: every suite of either."""
+
+    @property
+    def differing(self) -> tuple[FieldDiff, ...]:
+        return tuple(one for one in self.fields if one.kind != Kind.EQUAL)
+
+    @property
+    def equal(self) -> tuple[FieldDiff, ...]:
+        return tuple(one for one in self.fields if one.kind == Kind.EQUAL)
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    path: str
+    kind: Kind
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Diff:
+    before: Read
+    after: Read
+    head: tuple[Change, ...]
+    sections: tuple[SectionDiff, ...]
+    files: tuple[FileDiff, ...]
+
+    @property
+    def identical(self) -> bool:
+        """Whether they are one record: the same seal."""
+        return self.before.seal == self.after.seal
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """Fields by what became of them."""
+        found = dict.fromkeys(Kind, 0)
+        for section in self.sections:
+            for one in section.fields:
+                found[one.kind] += 1
+        return found
+
+    @property
+    def differing_files(self) -> tuple[FileDiff, ...]:
+        return tuple(one for one in self.files if one.kind != Kind.EQUAL)
+
+
+def diff(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
+) -> Diff:
+    """From the first record to the second: documents of either schema, for any audience. Raises NotARecord.
+
+    `configs`: the sealed config.yaml of both, where the reader has them; a record itself holds only their digests.
+    """
+    a, b = read(before), read(after)
+    told = tuple(changes(*configs)) if configs is not None else ()
+    sections = tuple(_section(name, a, b, told) for name in section_order(a, b))
+    return Diff(a, b, tuple(changes(a.head, b.head)), sections, _files(a.files, b.files))
+
+
+def _section(section: str, a: Read, b: Read, config: tuple[Change, ...]) -> SectionDiff:
+    fields = tuple(_field(section, name, a, b) for name in field_order(section, a, b))
+    if config and section == CONFIG.partition(".")[0]:
+        fields = tuple(replace(one, values=config) if one.path == CONFIG else one for one in fields)
+    of, _, field = COMPARISONS.partition(".")
+    suites: tuple[SuiteDiff, ...] = ()
+    if section == of:
+        suites = suite_diffs(_comparisons(a, of, field), _comparisons(b, of, field))
+    return SectionDiff(section, title_of(section), fields, suites)
+
+
+def _field(section: str, name: str, a: Read, b: Read) -> FieldDiff:
+    before, after = a.sections.get(section, {}).get(name), b.sections.get(section, {}).get(name)
+    label, withheld = label_of(section, name), _side(before, after)
+    if before is None or after is None:
+        kind = Kind.ADDED if before is None else Kind.REMOVED
+        return FieldDiff(section, name, label, kind, _words(before), _words(after), withheld=withheld)
+    if withheld:
+        if before == after:  # the same leaf: the same words, whatever they are
+            return FieldDiff(section, name, label, Kind.EQUAL, None, None, withheld=withheld)
+        return FieldDiff(section, name, label, Kind.WITHHELD, _words(before), _words(after), withheld=withheld)
+    marks = tuple(
+        Change(mark, Kind.CHANGED, before.get(mark, ""), after.get(mark, ""))
+        for mark in _MARKS
+        # records of the first schema name no audience, which is no change of it
+        if before.get(mark, "") != after.get(mark, "") and (mark != "audience" or (mark in before and mark in after))
+    )
+    values = () if f"{section}.{name}" == COMPARISONS else tuple(changes(before["value"], after["value"]))
+    equal = same(before["value"], after["value"]) and before["text"] == after["text"] and not marks
+    kind = Kind.EQUAL if equal else Kind.CHANGED
+    return FieldDiff(section, name, label, kind, before["text"], after["text"], values, marks)
+
+
+def _words(entry: Mapping[str, Any] | None) -> str | None:
+    return entry.get("text") if entry is not None else None
+
+
+def _side(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    """On which side the field is withheld: before, after, both, or empty for neither."""
+    hidden = [name for name, one in (("before", before), ("after", after)) if one is not None and "withheld" in one]
+    return "both" if len(hidden) == 2 else "".join(hidden)
+
+
+def _comparisons(one: Read, section: str, field: str) -> Sequence[Mapping[str, Any]]:
+    return one.sections.get(section, {}).get(field, {}).get("value") or ()
+
+
+def _files(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> tuple[FileDiff, ...]:
+    found = []
+    for path in sorted(before.keys() | after.keys()):
+        a, b = before.get(path), after.get(path)
+        if a is None or b is None:
+            kind = Kind.ADDED if a is None else Kind.REMOVED
+        else:
+            kind = Kind.EQUAL if a["sha256"] == b["sha256"] else Kind.CHANGED
+        found.append(FileDiff(path, kind, a, b))
+    return tuple(found)

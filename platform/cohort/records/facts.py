@@ -1,0 +1,236 @@
+"""Everything the platform holds of an ended run, read once, as the record is made from it. Writes nothing.
+
+What a later attempt superseded is only counted (`history`); everything else here is of what stands.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, Literal
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from cohort.base import artifacts
+from cohort.catalog.models import PromptDataset
+from cohort.contamination.selectors import at_launch
+from cohort.evaluations.selectors import newest_results, result_items, suites
+from cohort.lab.estimates import launch_estimate, step_figures
+from cohort.lab.models import LaunchEstimate
+from cohort.records.models import Statement
+from cohort.records.schema_types import Comparison
+from cohort.records.sections.committed_facts import Committed, committed
+from cohort.records.sections.comparisons_facts import comparisons
+from cohort.records.sections.history_facts import History, history
+from cohort.records.sections.lineage_facts import Lineage, lineage
+from cohort.records.sections.monitors import watched
+from cohort.records.sections.probe import Probed, probed
+from cohort.records.statements.selectors import newest_statements
+from cohort.review.judgements import review_figures
+from cohort.review.models import Group, Sample
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
+from cohort.runs.standing import standing
+from grpo_core.config.run import RunConfig
+from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
+from grpo_core.records.monitors import Flag
+
+State = Literal["succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Held-out prompts that are in the training file too, letter case and white space aside."""
+
+    heldout: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class TracesInCard:
+    """What of the kept groups went into the card."""
+
+    groups: int
+    samples: int
+    cut_at: int | None
+    """Step of the first group that was left out; None when all are in."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    run: Run
+    launched_by: str
+    """Name of the person who put the draft into the queue."""
+    state: State
+    sealed_at: datetime
+    config: RunConfig
+    history: History
+    told_by: Attempt | None
+    """The newest attempt whose work stands: one that only tried to begin, later, tells nothing of the run's work."""
+    last_words: str
+    """What the trainer said last, when the run ended with an attempt and not while it waited for another."""
+    first: StepMetric | None
+    last: StepMetric | None
+    comparisons: list[Comparison]
+    checkpoint: Checkpoint | None
+    snapshots: list[Checkpoint]
+    """Stored policies that a later step sampled with: checkpoints before the last step, whether still kept or not."""
+    groups_kept: int
+    samples_kept: int
+    events: int
+    last_event: int
+    """Id of the newest event that the record knows of; sealing itself adds one."""
+    overlap: Overlap | None
+    """None when there is no separate held-out file, or a file is no longer stored."""
+    seen_at_launch: dict[str, Any] | None
+    """What the platform's own search for overlaps had found then, and who launched with it; None where it knew of
+    none."""
+    lineage: Lineage
+    committed: Committed
+    flags: list[Flag]
+    reviewed: dict[str, Any]
+    """Figures of `cohort.review.judgements`: what people judged of the completions that stand."""
+    imported: list[ImportedResult]
+    probed: Probed
+    estimate: LaunchEstimate | None
+    """What was measured of the config before the run's last launch."""
+    step_seconds: list[float]
+    """Of each step that stands, what it took."""
+    step_memory: list[float]
+    """Of each step that told it, its peak in bytes."""
+    statements: dict[str, Statement]
+    """Field (`section.field`, with `:flag` for an override) → the newest statement, without those taken back."""
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        return self.told_by.manifest if self.told_by else None
+
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        return self.told_by.outcome if self.told_by else None
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Sums over the work that stands; empty when nobody told them. A trainer that ended before it had taken up
+        what was done before it has counted nothing, which is not the same as nothing done."""
+        told = dict(self.outcome["totals"]) if self.outcome else {}
+        return told if "samples" in told and (told["samples"] or not self.steps_done) else {}
+
+    @property
+    def tokens(self) -> float | None:
+        """Sampled in the steps that stand, with prompts: by the totals, else as counted at the last step."""
+        if self.totals:
+            return self.totals["tokens"]
+        counted = self.last.metrics.get("num_tokens") if self.last else None
+        return None if counted is None else float(counted)
+
+    @property
+    def steps_done(self) -> int:
+        return self.last.step if self.last else 0
+
+
+def collect(run: Run, *, state: State) -> Facts:
+    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
+    attempts = list(run.attempts.order_by("-fence"))
+    steps = standing_steps(run)
+    groups = standing_groups(run)
+    events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
+    told_by = _of_what_stands(run, attempts)
+    compared = comparisons(suites(run, config))
+    step_seconds, step_memory = step_figures(run)
+    launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
+    return Facts(
+        run=run,
+        launched_by=launch.actor.removeprefix("user:"),
+        state=state,
+        sealed_at=Run.objects.annotate(moment=Now()).values_list("moment", flat=True).get(pk=run.pk),
+        config=config,
+        history=history(run),
+        told_by=told_by,
+        last_words=_last_words(run, attempts),
+        first=steps.first(),
+        last=steps.last(),
+        comparisons=compared,
+        checkpoint=_final(run),
+        snapshots=_snapshots(run, steps.last()),
+        groups_kept=groups.count(),
+        samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),
+        events=len(events),
+        last_event=max(events, default=0),
+        overlap=_overlap(run, config),
+        seen_at_launch=at_launch(run),
+        lineage=lineage(run, told_by.manifest if told_by else None),
+        committed=committed(run),
+        flags=watched(run, compared),
+        reviewed=review_figures(run, success=config.success_component),
+        imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
+        probed=probed(run),
+        estimate=launch_estimate(run),
+        step_seconds=step_seconds,
+        step_memory=step_memory,
+        statements=newest_statements(run),
+    )
+
+
+def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
+    """Of attempts, newest first: the first that went on from a checkpoint, has a step that stands, or had nothing to go
+    on from."""
+    stepped = set(standing_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
+    for place, attempt in enumerate(attempts, start=1):
+        before = (earlier.valid_through for earlier in attempts[place:])
+        alone = all(through is not None and through < 0 for through in before)
+        if alone or attempt.resumed_step is not None or attempt.pk in stepped:
+            return attempt
+    return None
+
+
+def _last_words(run: Run, attempts: list[Attempt]) -> str:
+    newest = attempts[0] if attempts else None
+    if newest is None or newest.outcome is None or newest.ended_at is None:
+        return ""
+    queued_since = run.queued_at is not None and run.queued_at > newest.ended_at
+    return "" if queued_since else str(newest.outcome["message"])
+
+
+def standing_steps(run: Run) -> QuerySet[StepMetric]:
+    return standing(StepMetric.objects.filter(run=run)).order_by("step")
+
+
+def standing_groups(run: Run) -> QuerySet[Group]:
+    return standing(Group.objects.filter(run=run)).order_by("step", "index")
+
+
+def _final(run: Run) -> Checkpoint | None:
+    """The newest final weights that stand."""
+    saved = standing(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
+    return saved.order_by("-attempt__fence", "-seq").first()
+
+
+def _snapshots(run: Run, last: StepMetric | None) -> list[Checkpoint]:
+    before = standing(Checkpoint.objects.filter(run=run, final=False, step__lt=last.step if last else 0))
+    return list(before.order_by("step", "-attempt__fence").distinct("step"))
+
+
+def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:
+    """Items of the newest evaluation of each suite in this phase."""
+    for result in newest_results(run).filter(phase=phase):
+        yield from result_items(result).iterator(chunk_size=500)
+
+
+def _overlap(run: Run, config: RunConfig) -> Overlap | None:
+    if run.eval_dataset is None:
+        return None
+    try:
+        heldout = list(_prompts(run.eval_dataset, config.eval.limit))
+        wanted = set(heldout)
+        shared = {prompt for prompt in _prompts(run.dataset, config.data.limit) if prompt in wanted}
+    except FileNotFoundError:
+        return None
+    return Overlap(heldout=len(heldout), shared=sum(prompt in shared for prompt in heldout))
+
+
+def _prompts(dataset: PromptDataset, limit: int | None) -> Iterator[str]:
+    with artifacts.open_read(dataset.artifact) as handle:
+        lines = iter(lambda: handle.readline(MAX_LINE_BYTES + 1), b"")
+        for problem in islice(scan_problems(lines, dataset.format, source=dataset.name), limit):
+            yield " ".join(problem.prompt.casefold().split())

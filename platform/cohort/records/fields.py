@@ -1,0 +1,210 @@
+"""The one table of a record's fields: which there are, in what order, how they are called, and who may see each unless
+its owner says otherwise. The field list is that of docs/record.md. Knows no Django.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cohort.records.schema_types import Answer, Audience, Part, field
+
+
+class Section(Part):
+    """Fields that belong together."""
+
+    def answers(self) -> Iterator[tuple[str, Answer]]:
+        """(name, answer) of every field, in order."""
+        for name in type(self).model_fields:
+            yield name, getattr(self, name)
+
+
+class Subject(Section):
+    """What was trained, from what"""
+
+    run: Answer = field("Run", "authority")
+    outcome: Answer = field("How it ended", "public")
+    attempts: Answer = field("Attempts", "authority")
+    steering: Answer = field("Retries, extensions and pauses", "authority")
+    earlier_records: Answer = field("Earlier records of this run", "public")
+    training_method: Answer = field("Reinforcement learning used", "public")
+    base_model: Answer = field("Base model", "public")
+    lineage: Answer = field("Lineage: base, cold start, earlier runs", "public")
+    pipeline: Answer = field("Whole pipeline, stage by stage", "public")
+    reference_policy: Answer = field("Reference policy", "public")
+    old_policy: Answer = field("Old-policy snapshots", "public")
+    trained_policy: Answer = field("Trained policy", "public")
+
+
+class Environment(Section):
+    """Code and environment"""
+
+    code: Answer = field("Trainer's code", "public")
+    packages: Answer = field("Packages", "downstream")
+    machine: Answer = field("Machine", "downstream")
+    seeds: Answer = field("Seeds", "public")
+
+
+class Reward(Section):
+    """Reward"""
+
+    source: Answer = field("Reward source", "public")
+    verifier: Answer = field("Verifier specification", "public")
+    disclosure: Answer = field("Who may see the specification, and why", "public")
+    rule_or_model: Answer = field("Rule or model", "public")
+    domain: Answer = field("Reward domains", "public")
+    verifiable_or_social: Answer = field("Verifiable or social", "public")
+    brittleness: Answer = field("Known brittleness", "public")
+    errors: Answer = field("Reward errors", "public")
+    course: Answer = field("Mean reward", "public")
+
+
+class Data(Section):
+    """Data"""
+
+    prompts: Answer = field("Prompt distribution", "public")
+    selection: Answer = field("How prompts were selected", "public")
+    choice: Answer = field("Why this dataset", "downstream")
+    provenance: Answer = field("Data provenance record", "public")
+    heldout: Answer = field("Held-out problems", "public")
+    decontamination: Answer = field("Decontamination checks", "public")
+
+
+class Method(Section):
+    """Method"""
+
+    loss: Answer = field("Loss variant", "public")
+    normalization: Answer = field("Reward normalization", "public")
+    clipping: Answer = field("Clipping", "public")
+    kl: Answer = field("KL penalty", "public")
+    group_size: Answer = field("Group size", "public")
+    sampling: Answer = field("Sampling temperature and limits", "public")
+    optimiser: Answer = field("Optimiser", "public")
+    preset: Answer = field("Preset and differences", "public")
+    config: Answer = field("Complete config", "public")
+    rationale: Answer = field("Why these choices", "authority")
+
+
+class Rejected(Section):
+    """What was thrown away, and what was kept"""
+
+    samples: Answer = field("Rejected samples", "public")
+    groups: Answer = field("Groups without signal", "public")
+    truncated: Answer = field("Truncated completions", "public")
+    problems: Answer = field("Problems dropped", "public")
+    traces: Answer = field("Traces kept", "public")
+    commitments: Answer = field("Commitments to every completion", "public")
+
+
+class Budget(Section):
+    """Training budget"""
+
+    steps: Answer = field("Steps", "public")
+    time: Answer = field("Time and device", "public")
+    step_time: Answer = field("Time per step: estimate and actual", "public")
+    peak_memory: Answer = field("Peak memory: estimate and actual", "public")
+    tokens: Answer = field("Completions and tokens", "public")
+    superseded: Answer = field("Superseded work", "public")
+    compute: Answer = field("Training compute", "public")
+    energy: Answer = field("Energy", "public")
+    base_share: Answer = field("Compute beside the base model's", "authority")
+
+
+class Oversight(Section):
+    """Monitors and people"""
+
+    flags: Answer = field("Monitors", "downstream")
+    overrides: Answer = field("Flags overridden", "downstream")
+    human_review: Answer = field("Human review", "downstream")
+
+
+class Behaviour(Section):
+    """Behaviour before and after"""
+
+    performance: Answer = field("Performance before and after", "public")
+    protocol: Answer = field("Evaluation protocol", "public")
+    hallucination: Answer = field("Hallucination", "public")
+    refusal_calibration: Answer = field("Refusal calibration", "public")
+    jailbreak_robustness: Answer = field("Jailbreak robustness", "public")
+    harmful_capability: Answer = field("Harmful-capability evaluations", "public")
+    benchmark_contamination: Answer = field("Benchmark contamination", "public")
+    multilingual: Answer = field("Multilingual behaviour", "public")
+    tool_use: Answer = field("Tool use", "public")
+    format: Answer = field("Format", "public")
+    safety_regressions: Answer = field("Safety regressions", "public")
+    imported: Answer = field("Results of other tools", "public")
+
+
+class Handling(Section):
+    """Handling and connections"""
+
+    trace_policy: Answer = field("Reasoning traces shown to users", "public")
+    inventory: Answer = field("AI system inventory", "authority")
+    system_card: Answer = field("System card", "public")
+    model_card: Answer = field("Model card", "public")
+    audit_trail: Answer = field("Audit trail", "public")
+    evaluation_file: Answer = field("Evaluation file", "public")
+    change_management: Answer = field("Change-management process", "authority")
+    monitoring: Answer = field("Post-market monitoring plan", "authority")
+
+
+class Sections(Part):
+    """All of a record, in the order of its page."""
+
+    subject: Subject
+    environment: Environment
+    reward: Reward
+    data: Data
+    method: Method
+    rejected: Rejected
+    budget: Budget
+    oversight: Oversight
+    behaviour: Behaviour
+    handling: Handling
+
+
+@dataclass(frozen=True)
+class FieldFacts:
+    section: str
+    name: str
+    label: str
+    audience: Audience
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.name}"
+
+
+def _table() -> dict[str, dict[str, FieldFacts]]:
+    found: dict[str, dict[str, FieldFacts]] = {}
+    for section, part in Sections.model_fields.items():
+        kind = part.annotation
+        assert kind is not None, "every section has a type"
+        found[section] = {
+            name: FieldFacts(section, name, str(one.title), one.json_schema_extra["audience"])
+            for name, one in kind.model_fields.items()
+        }
+    return found
+
+
+FIELDS: dict[str, dict[str, FieldFacts]] = _table()
+"""section → field → what the table above says of it, both in the page's order."""
+TITLES: dict[str, str] = {
+    section: (part.annotation.__doc__ or "").strip()
+    for section, part in Sections.model_fields.items()
+    if part.annotation
+}
+"""section → its heading."""
+
+
+ADDED = frozenset({"budget.step_time", "budget.peak_memory"})
+"""Fields that records sealed before there were estimates do not have: they stay as they are, and still verify."""
+
+
+def field_facts(path: str) -> FieldFacts:
+    """Of `section.field`. Raises KeyError for none."""
+    section, _, name = path.partition(".")
+    return FIELDS[section][name]
+
+
+def labels() -> dict[str, str]:
+    """`section.field` → its label."""
+    return {facts.path: facts.label for fields in FIELDS.values() for facts in fields.values()}

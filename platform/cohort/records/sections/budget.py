@@ -1,0 +1,151 @@
+"""What the run cost: by all attempts, told apart from what stands."""
+
+from cohort.evidence.plain_text import counted
+from cohort.records.answers import count, dig, measured, not_measured, not_stated, number, percent, scaled, span
+from cohort.records.facts import Facts
+from cohort.records.fields import Budget
+from cohort.records.schema_types import Answer
+from cohort.records.sections import estimate as sections_estimate
+from cohort.records.sections import history as sections_history
+from cohort.records.sections.from_statements import ASKED, given, said
+from cohort.records.sections.power_facts import rated_watts
+from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
+
+
+def budget(facts: Facts) -> Budget:
+    planned, tries = facts.config.optim.steps, len(facts.history.tries)
+    steps = measured(
+        {"done": facts.steps_done, "planned": planned},
+        f"{facts.steps_done} of {planned} steps in {counted(tries, 'attempt')}",
+        evidence="recomputable",
+    )
+    missing = not_measured(NO_TOTALS)
+    compute = missing if facts.tokens is None else _compute(facts, facts.tokens)
+    return Budget(
+        steps=steps,
+        time=_time(facts),
+        step_time=sections_estimate.step_time(facts),
+        peak_memory=sections_estimate.peak_memory(facts),
+        tokens=missing if facts.tokens is None else _tokens(facts, facts.tokens),
+        superseded=sections_history.superseded(facts),
+        compute=compute,
+        energy=_energy(facts),
+        base_share=_base_share(facts, compute),
+    )
+
+
+def _time(facts: Facts) -> Answer:
+    past, seconds = facts.history, facts.totals.get("seconds")
+    if not past.tries:
+        return not_measured(NO_TOTALS)
+    device = dig(facts.manifest, "platform", "device") or "a device not told"
+    value = {
+        "seconds": None if seconds is None else round(seconds, 1),
+        "device": device,
+        "held_seconds": round(past.held_seconds, 1),
+        "device_seconds": round(past.device_seconds, 1),
+        "step_seconds": round(sum(one.seconds for one in past.tries), 1),
+        "superseded_step_seconds": round(sum(one.superseded_seconds for one in past.tries), 1),
+    }
+    if len(past.tries) == 1:
+        return measured(value, f"{span(past.held_seconds if seconds is None else seconds)} on {device}")
+    note = "From each claim of a node to its release: what was superseded or broken off is in it."
+    by = facts.told_by
+    which = "the newest" if by is None or by.fence == facts.run.fence else f"attempt {by.fence}"
+    return measured(value, f"{sections_history.held(facts)}; {which} on {device}", note=note)
+
+
+def _tokens(facts: Facts, tokens: float) -> Answer:
+    samples, besides = facts.totals.get("samples"), facts.history.superseded_tokens
+    value = {
+        "completions": samples,
+        "tokens": tokens,
+        "superseded_tokens": besides,
+        "tokens_with_superseded": None if besides is None else tokens + besides,
+    }
+    completions = "a number of completions not told" if samples is None else f"{count(samples)} completions"
+    text = f"{completions}, {count(tokens)} tokens with prompts"
+    if facts.history.superseded_steps:
+        text += f"; besides {'a number not told' if besides is None else count(besides)} in superseded steps"
+    note = f"As counted at the last step: {NO_TOTALS}." if samples is None else ""
+    return measured(value, text, note=note)
+
+
+def _compute(facts: Facts, tokens: float) -> Answer:
+    parameters = dig(facts.manifest, "model", "parameters")
+    if not parameters:
+        return not_measured(NO_MANIFEST)
+    algorithm = facts.config.algorithm
+    passes = algorithm.inner_iterations
+    reference = 2 if algorithm.needs_reference else 0
+    critic = 2 + 6 * passes if algorithm.advantage == "gae" else 0
+    factor = 2 + 6 * passes + reference + critic
+    superseded = facts.history.superseded_tokens or 0.0
+    flop = factor * parameters * (tokens + superseded)
+    parts = ["2 to sample", "6 for each pass"]
+    if reference:
+        parts.append("2 for the reference")
+    if critic:
+        parts.append(f"{critic} for the critic")
+    cheaper = ["shared prompts"]
+    if algorithm.zero_advantage_is_inert or algorithm.dynamic_sampling.enabled:
+        cheaper.append("groups without signal")
+    if facts.config.model.lora.rank:
+        cheaper.append("adapters")
+    saved = " and ".join(cheaper)
+    work = " Superseded steps are counted." if superseded else ""
+    if facts.history.superseded_tokens is None:
+        work = " Superseded steps are not counted: their tokens were not told."
+    return measured(
+        {"flop_estimate": flop, "per_token": factor * parameters},
+        f"about {scaled(flop, 'FLOP')}",
+        note=f"Estimate: {factor} × parameters × tokens ({', '.join(parts)}). {saved.capitalize()} cost less; "
+        f"evaluations are not counted.{work}",
+    )
+
+
+def _energy(facts: Facts) -> Answer:
+    """Measured by the trainer where it could; else estimated from how long devices were held, where their rated power
+    is known; else not measured."""
+    joules, meters = facts.totals.get("energy_joules"), dig(facts.manifest, "platform", "energy_meter")
+    if joules is not None:
+        value = {"joules": joules, "estimated": False, "meter": meters}
+        note = f"By {meters}." if meters else ""
+        if len(facts.history.tries) > 1:
+            note += " Of the work that stands; what was superseded or broken off is not in it."
+        return measured(value, _energy_words(joules), note=note.strip())
+    device = dig(facts.manifest, "platform", "device")
+    if device and (watts := rated_watts(str(device))) is not None and facts.history.device_seconds:
+        joules = watts * facts.history.device_seconds
+        told = {dig(one.attempt.manifest, "platform", "device") for one in facts.history.tries}
+        others = " Attempts on another device, or on one not told, are counted as if on it." if told - {device} else ""
+        return measured(
+            {"joules": joules, "estimated": True, "device": device, "rated_watts": watts},
+            f"estimated: about {_energy_words(joules)}, were the devices at their rated power all the time",
+            note=f"No meter was read. Estimate: {span(facts.history.device_seconds)} of devices × {count(watts)} W, "
+            f"the rated power of {device}; the rest of the machine and its cooling are not in it.{others}",
+        )
+    return not_measured("No meter was read, and the device's rated power is not known here.")
+
+
+def _energy_words(joules: float) -> str:
+    return f"{joules / 3.6e6:.3g} kWh" if joules >= 3.6e4 else f"{scaled(joules, 'J')}"
+
+
+def _base_share(facts: Facts, compute: Answer) -> Answer:
+    """This run's compute beside the base model's, which only a person can know."""
+    told = facts.statements.get("budget.base_share")
+    if told is None:
+        return not_stated("Unknown: nobody stated what training the base model took. " + ASKED, text="unknown")
+    spent = dig(compute.value if isinstance(compute.value, dict) else None, "flop_estimate")
+    base = float(given(told)["flop"])
+    share = None if spent is None else spent / base
+    words = f"base model {number(base)} FLOP" + (
+        "" if share is None else f"; this run's estimate is {_small(share)} of it"
+    )
+    entry = said(told, value={"base_flop": base, "run_flop_estimate": spent, "share": share}, text=words)
+    return entry.model_copy(update={"note": f"{told.by.username} wrote: {told.text}\n{entry.note}"})
+
+
+def _small(share: float) -> str:
+    return percent(share) if share >= 0.001 else f"{number(100 * share)} %"

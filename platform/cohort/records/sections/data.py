@@ -1,0 +1,174 @@
+"""The section about the problems: what was trained on, what was held out, and what of one is in the other."""
+
+from typing import Any
+
+from cohort.records.answers import (
+    count,
+    declared,
+    dig,
+    measured,
+    not_applicable,
+    not_evaluated,
+    not_stated,
+    number,
+    of,
+    plain,
+    short,
+    stated,
+)
+from cohort.records.facts import Facts
+from cohort.records.fields import Data
+from cohort.records.schema_types import Answer
+from cohort.records.sections.from_statements import said, stated_or_asked
+from cohort.records.sections.subject import NO_MANIFEST
+
+
+def data(facts: Facts) -> Data:
+    run = facts.run
+    train = dig(facts.manifest, "data", "train")
+    if train is None:
+        prompts = measured(
+            {"dataset": run.dataset.name, "sha256": run.dataset.sha256, "problems": run.dataset.problems},
+            f"{run.dataset.name}: {count(run.dataset.problems)} problems in the file, {short(run.dataset.sha256)}",
+            note=NO_MANIFEST,
+        )
+    else:
+        prompts = measured(
+            {"dataset": run.dataset.name, **train},
+            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
+            + _lengths(train["prompt_tokens"]),
+        )
+    return Data(
+        prompts=prompts,
+        selection=_selection(facts),
+        choice=stated_or_asked(facts.statements, "data.choice"),
+        provenance=_provenance(facts),
+        heldout=_heldout(facts),
+        decontamination=_decontamination(facts),
+    )
+
+
+def _provenance(facts: Facts) -> Answer:
+    """What was stated of this run, else what the uploader named as the file's source."""
+    dataset = facts.run.dataset
+    source = dataset.source.strip()
+    if (told := facts.statements.get("data.provenance")) is not None:
+        return said(told, note=f"The uploader wrote: {source}" if source else "")
+    by = dataset.created_by.username if dataset.created_by else "the uploader"
+    return stated(source, source, by=by) if source else not_stated("The uploader named no source.")
+
+
+def _lengths(tokens: dict[str, float]) -> str:
+    return (
+        f"prompts of {number(tokens['min'])} to {number(tokens['max'])} tokens, mean {number(round(tokens['mean'], 1))}"
+    )
+
+
+def _selection(facts: Facts) -> Answer:
+    config = facts.config
+    text = f"{_taken(facts)}, shuffled anew by seed each time all were used; {config.sampling.prompts_per_step} a step"
+    value = {
+        "limit": config.data.limit,
+        "order": "shuffled each epoch by seed",
+        "prompts_per_step": config.sampling.prompts_per_step,
+        "template": config.data.template,
+        "max_prompt_tokens": config.data.max_prompt_tokens,
+        "long_prompts": config.data.long_prompts,
+    }
+    return declared(value, text)
+
+
+def _taken(facts: Facts) -> str:
+    """Which problems of the training file are trained on, in words."""
+    config, run = facts.config, facts.run
+    limit = config.data.limit
+    words = "all problems"
+    if limit is not None and limit < run.dataset.problems:
+        words = f"the first {count(limit)} of {count(run.dataset.problems)} problems"
+    left_out = []
+    if run.eval_dataset is None and config.eval.holdout:
+        left_out.append(f"the {count(config.eval.holdout)} held out")
+    dropped = dig(facts.manifest, "data", "train", "dropped")
+    if config.data.long_prompts == "drop" and dropped != 0:
+        number_of = "those" if dropped is None else f"{count(dropped)}"
+        left_out.append(f"{number_of} with a prompt over {count(config.data.max_prompt_tokens)} tokens")
+    return words + (f" without {' and '.join(left_out)}" if left_out else "")
+
+
+def _heldout(facts: Facts) -> Answer:
+    run, config = facts.run, facts.config
+    apart = config.eval.holdout if run.eval_dataset is None else run.eval_dataset.problems
+    if not apart:
+        return not_applicable("no problems were held out")
+    used = dig(facts.manifest, "data", "eval", "problems")
+    if used is None:
+        used = min(apart, config.eval.limit or apart)
+    problems = f"{count(apart)} problems" if used == apart else f"{count(used)} of {count(apart)} problems"
+    if run.eval_dataset is not None:
+        value = {"dataset": run.eval_dataset.name, "sha256": run.eval_dataset.sha256, "problems": used}
+        return measured(value, f"{run.eval_dataset.name}: {problems}, {short(run.eval_dataset.sha256)}")
+    value = {"split": "by SHA-256 of seed and prompt", "problems": used, "set_apart": apart}
+    return declared(value, f"{problems} set apart from the training file by seed, never trained on")
+
+
+def _decontamination(facts: Facts) -> Answer:
+    """What of the evaluations is in the training file: by the trainer, of every suite, else by the platform's own
+    comparison of the held-out problems."""
+    found = dig(facts.manifest, "data", "overlap")
+    answer = _overlaps(found) if found else _equal_prompts(facts)
+    seen = facts.seen_at_launch
+    touched = [one for one in seen["pairs"] if one["state"] == "found"] if seen else []
+    if not seen or not touched:
+        return answer
+    known = ", ".join(f"{one['with']}: {of(one['touched'], one['items'])}" for one in touched)
+    read = "who ticked that this was seen" if seen["acknowledged"] else "without saying that this was seen"
+    note = f"Known before the run began ({known}); launched all the same by {seen['by']}, {read}."
+    value = answer.value if isinstance(answer.value, dict) else {}
+    told = {**seen, "at": seen["at"].isoformat()}
+    if answer.missing:
+        return measured(plain({"at_launch": told}), f"known before the run began: {known}", note=note)
+    return answer.model_copy(
+        update={"value": plain({**value, "at_launch": told}), "note": f"{answer.note} {note}".strip()}
+    )
+
+
+def _overlaps(found: dict[str, Any]) -> Answer:
+    """The reports stand in the value whole: who checks a card leaves out the touched items by their ids."""
+    parts, odd = [], []
+    for suite, report in found.items():
+        counts, items = report["counts"], report["items"]["texts"]
+        parts.append(f"{suite}: {of(counts['touched'], items)} items touched")
+        if counts["same_but_numbers"]:
+            odd.append(f"{count(counts['same_but_numbers'])} more of {suite} once all numbers count as the same")
+    with_options = all("options" in report["counts"] for report in found.values())  # an older trainer's are without
+    ways = "13-grams, 8-grams, MinHash and options" if with_options else "13-grams, 8-grams and MinHash"
+    note = (
+        f"Searched for: equal texts, {ways}, letter case and punctuation aside. Scores without the items that were "
+        "found stand beside each suite. It does not see paraphrase, translation, or what the base model read before."
+    )
+    text = "; ".join(parts) + (f" ({'; '.join(odd)})" if odd else "")
+    return measured({"overlap": plain(found)}, text, note=note)
+
+
+def _equal_prompts(facts: Facts) -> Answer:
+    more = "Near duplicates and overlap with the base model's own training were not searched for."
+    if facts.overlap is not None:
+        found, limit = facts.overlap, facts.config.data.limit
+        among = f"among the first {count(limit)} of the training file" if limit else "in the training file"
+        return measured(
+            {
+                "method": "equal prompts, letter case and white space aside",
+                "heldout": found.heldout,
+                "shared": found.shared,
+                "of_the_first": limit,
+            },
+            f"{of(found.shared, found.heldout)} held-out prompts are {among}",
+            note=f"Compared letter for letter, case and white space aside. {more}",
+        )
+    if facts.run.eval_dataset is None and facts.config.eval.holdout:
+        return declared(
+            {"method": "equal prompts stay on one side of the split"},
+            "equal prompts stay on one side of the split",
+            note=more,
+        )
+    return not_evaluated("There is nothing to compare with, or a file is no longer stored.")

@@ -1,0 +1,36 @@
+"""What a person stated, as an answer of the record."""
+
+from typing import Any, cast
+
+from cohort.records.answers import moment, not_stated
+from cohort.records.models import Statement
+from cohort.records.schema_types import Answer, Audience
+from cohort.records.statements.questions import BY_FIELD
+
+ASKED = "Only a person can say this; nobody has yet."
+
+
+def said(statement: Statement, *, value: Any = None, text: str = "", note: str = "") -> Answer:
+    """`value` and `text` where they are not simply those of the statement."""
+    when = f"Stated {moment(statement.at)}."
+    return Answer(
+        value=statement.value if value is None else value,
+        text=text or statement.text,
+        source=f"stated by {statement.by.username}",
+        evidence="stated",
+        note=f"{note} {when}".strip(),
+        audience=cast("Audience", statement.audience),
+    )
+
+
+def given(statement: Statement) -> dict[str, Any]:
+    """The statement's value for machines."""
+    return dict(statement.value or {})
+
+
+def stated_or_asked(statements: dict[str, Statement], field: str) -> Answer:
+    """The field as a person stated it, or that it is not stated."""
+    if (found := statements.get(field)) is not None:
+        return said(found)
+    question = BY_FIELD[field]
+    return not_stated(f"Asked of every run; nobody has answered. {question.why}" if question.required else ASKED)

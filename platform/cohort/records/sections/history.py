@@ -1,0 +1,139 @@
+"""Fields about how a run came to its end: attempts, what no longer stands, who steered it, earlier records."""
+
+from typing import Any
+
+from cohort.records.answers import count, measured, moment, short, span
+from cohort.records.facts import Facts
+from cohort.records.schema_types import Answer
+from cohort.records.sections.history_facts import Tried
+
+_STEERED = {
+    "retried": "retried",
+    "extended": "extended",
+    "pause_asked": "paused",
+    "paused": "paused",
+    "resumed": "resumed",
+    "cancelled": "cancelled while it was paused",
+}
+
+
+def attempts(facts: Facts) -> Answer:
+    """Every try: where, from which checkpoint, how far, how it ended and why."""
+    tries = facts.history.tries
+    text = "; ".join(_in_words(one) for one in tries)
+    text = f"{len(tries)} attempts: {text}" if len(tries) > 1 else f"attempt {text}" if tries else "none"
+    return measured([_value(one) for one in tries], text)
+
+
+def _value(one: Tried) -> dict[str, Any]:
+    attempt = one.attempt
+    return {
+        "number": attempt.fence,
+        "node": attempt.node.name,
+        "gpus": attempt.gpus,
+        "began": attempt.claimed_at.isoformat(),
+        "ended": attempt.ended_at.isoformat() if attempt.ended_at else None,
+        "end": attempt.state,
+        "code": attempt.end_code,
+        "reason": attempt.end_reason,
+        "from_checkpoint_at_step": attempt.resumed_step,
+        "first_step": one.first_step,
+        "last_step": one.last_step,
+        "steps": one.steps,
+        "superseded_steps": one.superseded_steps,
+        "stands_through_step": attempt.valid_through,
+        "device_seconds": round(one.device_seconds, 1),
+    }
+
+
+def _in_words(one: Tried) -> str:
+    attempt = one.attempt
+    text = f"{attempt.fence} on {attempt.node.name}"
+    if attempt.resumed_step is not None:
+        text += f", from the checkpoint at step {count(attempt.resumed_step)}"
+    if one.first_step is not None and one.last_step is not None:
+        steps = f"{count(one.first_step)} to {count(one.last_step)}"
+        text += f", step{f' {count(one.first_step)}' if one.steps == 1 else f's {steps}'}"
+    else:
+        text += ", no step"
+    text += f", {attempt.get_state_display().lower()}"
+    if attempt.end_code not in ("", "ok", attempt.state):
+        text += f" ({attempt.end_code})"
+    return text + (f", {count(one.superseded_steps)} superseded" if one.superseded_steps else "")
+
+
+def superseded(facts: Facts) -> Answer:
+    """What was recorded, and paid, and then replaced because a later attempt went on from an earlier step."""
+    past = facts.history
+    value = {
+        "steps": past.superseded_steps,
+        "tokens": past.superseded_tokens,
+        "groups_kept": past.superseded_groups,
+        "samples_kept": past.superseded_samples,
+        "evaluations": past.superseded_evaluations,
+    }
+    note = "Of a step in hand when an attempt ended nothing was recorded, so it is in no count."
+    if not any(value.values()):
+        return measured(value, "none", note=note if len(past.tries) > 1 else "")
+    tokens = "tokens not told" if past.superseded_tokens is None else f"{count(past.superseded_tokens)} tokens"
+    text = (
+        f"{_many(past.superseded_steps, 'step')} with {tokens}; {_many(past.superseded_groups, 'kept group')} with "
+        f"{_many(past.superseded_samples, 'completion')}"
+    )
+    if past.superseded_evaluations:
+        text += f"; {_many(past.superseded_evaluations, 'evaluation')}"
+    stays = "They stay on the platform; the files of this card and all other fields are of what stands."
+    return measured(value, text, note=f"{stays} {note}")
+
+
+def steering(facts: Facts) -> Answer:
+    """Who retried, extended, paused or resumed the run, and why."""
+    value = [
+        {"at": one.at.isoformat(), "by": one.actor, "what": one.what, "words": one.words, "data": one.data}
+        for one in facts.history.steered
+    ]
+    text = "; ".join(
+        f"{_STEERED[one.what]} by {one.actor} on {moment(one.at)}"
+        + (f": {one.words}" if one.what in ("retried", "extended") else "")
+        for one in facts.history.steered
+    )
+    note = ""
+    if any(one.what == "extended" for one in facts.history.steered):
+        note = "Its length was changed after it was launched; the number of steps in the config is the last one."
+    return measured(value, text or "none", note=note)
+
+
+def earlier_records(facts: Facts) -> Answer:
+    """Records that were sealed at earlier ends of the run, and earlier versions of this one."""
+    past = facts.history.earlier
+    value = [
+        {
+            "end": one.end,
+            "version": one.version,
+            "attempt": one.fence,
+            "sealed_at": one.sealed_at.isoformat(),
+            "state": one.state,
+            "seal": one.seal,
+        }
+        for one in past
+    ]
+    text = "; ".join(
+        f"after attempt {one.fence}"
+        + (f", version {one.version}" if one.version > 1 or one.end == facts.run.ends else "")
+        + f", sealed {moment(one.sealed_at)}, the run {one.state}, seal {short(one.seal)}"
+        for one in past
+    )
+    return measured(value, text or "none", note="This record takes their place; they stay as they are." if past else "")
+
+
+def held(facts: Facts) -> str:
+    """How long nodes were held, over all attempts."""
+    number = len(facts.history.tries)
+    text = f"{span(facts.history.held_seconds)} on nodes over {number} attempts"
+    if facts.history.device_seconds > facts.history.held_seconds:
+        text += f", {span(facts.history.device_seconds)} of devices"
+    return text
+
+
+def _many(number: int, what: str) -> str:
+    return f"{count(number)} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,178 @@
+"""How a run came to its end: its attempts, what of their work no longer stands, who put it back into the queue, and the
+records that were sealed before. Read once, as the record is made from it. Writes nothing.
+
+Which rows stand is `cohort.runs.standing`'s rule; this module counts the others.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models.fields.json import KT
+
+from cohort.records.models import Record
+from cohort.review.models import Group, Sample
+from cohort.runs.models import Attempt, EvalResult, Run, RunEvent, RunState, StepMetric
+from cohort.runs.standing import standing_evaluations, superseded
+
+_STEERED = ("retried", "extended", "pause_asked")
+"""Kinds of events by which a person changes the course of a run that exists; a move into or out of pause without a
+worker is a state event."""
+
+
+@dataclass
+class Tried:
+    """One attempt, as far as it reported."""
+
+    attempt: Attempt
+    first_step: int | None = None
+    last_step: int | None = None
+    steps: int = 0
+    seconds: float = 0.0
+    """Of its steps together, as the trainer measured them."""
+    tokens: float | None = 0.0
+    """Sampled in its steps, with prompts; None when the trainer did not tell."""
+    superseded_steps: int = 0
+    superseded_seconds: float = 0.0
+    superseded_tokens: float | None = 0.0
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the attempt held its node, on the database's clock."""
+        return (self.attempt.ended_at - self.attempt.claimed_at).total_seconds() if self.attempt.ended_at else 0.0
+
+    @property
+    def device_seconds(self) -> float:
+        """Times the GPUs that it held; without one the node counts as one device."""
+        return self.held_seconds * max(1, self.attempt.gpus)
+
+
+@dataclass(frozen=True)
+class Steered:
+    """What a person did to the run after it was launched."""
+
+    at: datetime
+    actor: str
+    what: str
+    words: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A record of the same run, sealed at an end before this one, or an earlier version of it."""
+
+    end: int
+    version: int
+    fence: int
+    sealed_at: datetime
+    state: str
+    seal: str
+
+
+@dataclass(frozen=True)
+class History:
+    tries: list[Tried]
+    superseded_groups: int
+    """Of those that were kept."""
+    superseded_samples: int
+    superseded_evaluations: int
+    steered: list[Steered]
+    earlier: list[Earlier]
+
+    @property
+    def steps(self) -> int:
+        """Of all attempts, superseded ones too."""
+        return sum(one.steps for one in self.tries)
+
+    @property
+    def superseded_steps(self) -> int:
+        return sum(one.superseded_steps for one in self.tries)
+
+    @property
+    def superseded_tokens(self) -> float | None:
+        """None when a superseded step did not tell."""
+        told = [one.superseded_tokens for one in self.tries]
+        return None if None in told else sum(filter(None, told))
+
+    @property
+    def held_seconds(self) -> float:
+        return sum(one.held_seconds for one in self.tries)
+
+    @property
+    def device_seconds(self) -> float:
+        return sum(one.device_seconds for one in self.tries)
+
+
+def history(run: Run) -> History:
+    attempts = list(run.attempts.select_related("node").order_by("fence"))
+    groups = superseded(Group.objects.filter(run=run))
+    evaluations = EvalResult.objects.filter(run=run)
+    return History(
+        tries=_tries(run, attempts),
+        superseded_groups=groups.count(),
+        superseded_samples=Sample.objects.filter(group__in=groups.values("pk")).count(),
+        superseded_evaluations=evaluations.count() - standing_evaluations(evaluations).count(),
+        steered=_steered(run),
+        earlier=_earlier(run),
+    )
+
+
+def _tries(run: Run, attempts: list[Attempt]) -> list[Tried]:
+    """`num_tokens` of a step counts from the run's first one on, in the line of attempts that the step belongs to. So
+    what a step cost is its count less that of the step before it, by the newest attempt up to its own that has it."""
+    tries = {attempt.pk: Tried(attempt) for attempt in attempts}
+    counted: dict[int, float | None] = {0: 0.0}
+    rows = StepMetric.objects.filter(run=run).order_by("attempt__fence", "step")
+    found = rows.values_list("attempt_id", "step", KT("metrics__num_tokens"), KT("seconds__total"))
+    for attempt_id, step, tokens, seconds in found.iterator(chunk_size=5000):
+        one = tries[attempt_id]
+        before, counted[step] = counted.get(step - 1), None if tokens is None else float(tokens)
+        total = counted[step]
+        cost = None if total is None or before is None else total - before
+        took = float(seconds or 0.0)
+        one.first_step = one.first_step or step
+        one.last_step, one.steps, one.seconds = step, one.steps + 1, one.seconds + took
+        one.tokens = _plus(one.tokens, cost)
+        if one.attempt.valid_through is not None and step > one.attempt.valid_through:
+            one.superseded_steps += 1
+            one.superseded_seconds += took
+            one.superseded_tokens = _plus(one.superseded_tokens, cost)
+    return list(tries.values())
+
+
+def _plus(sum_: float | None, more: float | None) -> float | None:
+    return None if sum_ is None or more is None else sum_ + more
+
+
+def _steered(run: Run) -> list[Steered]:
+    """Retries, extensions, pauses and their ends by people, in order. What the platform or a worker did is in the
+    attempts."""
+    found: list[Steered] = []
+    people = RunEvent.objects.filter(run=run, kind__in=[*_STEERED, "state"], actor__startswith="user:")
+    for event in people.order_by("pk"):
+        kind = event.kind
+        if kind == "state":
+            way = (event.data.get("from"), event.data.get("to"))
+            if RunState.PAUSED not in way:
+                continue
+            kind = {RunState.PAUSED: "paused", RunState.QUEUED: "resumed"}.get(way[1], "cancelled")
+            if kind == "resumed" and found and found[-1].what == "extended":
+                continue  # to extend a paused run is to resume it
+        found.append(Steered(event.at, event.actor.removeprefix("user:"), kind, event.message, event.data))
+    return found
+
+
+def _earlier(run: Run) -> list[Earlier]:
+    """All that there are: the one being made comes after them."""
+    return [
+        Earlier(one.end, one.version, one.fence, one.sealed_at, _state(one), one.seal)
+        for one in Record.objects.filter(run=run).order_by("end", "version")
+    ]
+
+
+def _state(record: Record) -> str:
+    """How the run had ended, as the record says; records of the first schema say it elsewhere."""
+    document = json.loads(record.document)
+    return str(document["head" if "head" in document else "record"]["state"])

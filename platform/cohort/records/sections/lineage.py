@@ -1,0 +1,104 @@
+"""Where the base model came from, and the whole pipeline told apart from the one stage that this run is."""
+
+from typing import Any
+
+from cohort.evidence.plain_text import counted
+from cohort.records.answers import count, measured, not_measured, plain, short, stated
+from cohort.records.facts import Facts
+from cohort.records.schema_types import Answer
+from cohort.records.sections import method_text as method_words
+from cohort.records.sections.from_statements import given, said
+from cohort.records.statements.questions import STAGE_WORDS
+
+
+def lineage(facts: Facts) -> Answer:
+    """Base, cold start, and the earlier runs whose output the base model is, as far as this platform knows them."""
+    origin, run = facts.lineage, facts.run
+    earlier = [
+        {
+            "run": one.run.pk,
+            "name": one.run.name,
+            "step": one.step,
+            "base_model": one.run.base_model.name,
+            "seal": one.seal or None,
+        }
+        for one in origin.ancestors
+    ]
+    value: dict[str, Any] = {
+        "earlier_runs": earlier,
+        "complete": origin.followed_to_the_end,
+        "cold_start": plain(origin.cold_start),
+        "settings_from": {"run": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
+    }
+    parts = [
+        f"its base model is what run {one.run.pk}, {one.run.name}, wrote after step {count(one.step)}"
+        + (f" (record {short(one.seal)})" if one.seal else " (without a record)")
+        for one in origin.ancestors
+    ]
+    if not origin.weights_known:
+        parts.append("earlier runs were not looked for, as no digest of the base model's weights is known")
+    elif not parts:
+        parts.append("no earlier run of this project wrote the base model's weights")
+    if origin.cold_start:
+        parts.append(f"cold start recorded in the model folder: {_method(origin.cold_start)}")
+    if run.cloned_from is not None:
+        parts.append(f"settings cloned from run {run.cloned_from.pk}, {run.cloned_from.name}; no weights of it")
+    note = "Weights are known again by the SHA-256 of every file; what was trained elsewhere is not seen."
+    if not origin.followed_to_the_end:
+        note += f" Followed back over {count(len(origin.ancestors))} runs; there are more."
+    if not origin.weights_known and len(parts) == 1:
+        return not_measured(f"{parts[0].capitalize()}.").model_copy(update={"value": value})
+    return measured(value, "; ".join(parts), note=note)
+
+
+def _method(told: dict[str, Any]) -> str:
+    recipe = told.get("recipe")
+    name = str(told.get("method") or told.get("task") or "stage before this run")
+    return name + (f" of {recipe['steps']} steps" if isinstance(recipe, dict) and "steps" in recipe else "")
+
+
+def pipeline(facts: Facts) -> Answer:
+    """Every stage that is known, with who says so; the GRPO stage is this run and, before it, earlier ones."""
+    told = facts.statements.get("subject.pipeline")
+    here = _this_run(facts)
+    if told is None:
+        stages = [*_known_before(facts), here]
+        text = _in_words(stages)
+        note = (
+            "What pretraining, tuning or distillation the base model had is not known here, and nobody has stated it."
+        )
+        cold = facts.lineage.cold_start
+        if cold:
+            return stated(stages, text, by="the model folder's cold_start.json", note=note)
+        return measured(stages, f"{text}; nothing is known of the stages before", note=note)
+    stages = [{**one, "known_by": f"stated by {told.by.username}"} for one in given(told)["stages"]]
+    at = next((place for place, one in enumerate(stages) if _is_this_run(one)), None)
+    stages[len(stages) if at is None else at :] = [here, *([] if at is None else stages[at + 1 :])]
+    return said(told, value=stages, text=_in_words(stages))
+
+
+def _is_this_run(stage: dict[str, Any]) -> bool:
+    return bool(stage["kind"] == "grpo" and stage["what"].casefold().strip(" .") == "this run")
+
+
+def _known_before(facts: Facts) -> list[dict[str, Any]]:
+    stages = []
+    if facts.lineage.cold_start:
+        what = _method(facts.lineage.cold_start)
+        stages.append({"kind": "cold_start", "what": what, "known_by": "the model folder's cold_start.json"})
+    for one in reversed(facts.lineage.ancestors):
+        stages.append({"kind": "grpo", "what": f"run {one.run.pk}, {one.run.name}", "known_by": "measured"})
+    return stages
+
+
+def _this_run(facts: Facts) -> dict[str, Any]:
+    name, _ = method_words.training_method(facts.config.algorithm)
+    what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
+    return {"kind": "grpo", "what": what, "known_by": "measured"}
+
+
+def _in_words(stages: list[dict[str, Any]]) -> str:
+    return "; ".join(
+        f"{at}. {stage['what'] if stage['kind'] == 'grpo' else STAGE_WORDS[stage['kind']] + ': ' + stage['what']}"
+        for at, stage in enumerate(stages, start=1)
+    )

@@ -1,0 +1,94 @@
+"""The section about the method: loss, normalization, clipping, KL, sampling, optimiser."""
+
+from cohort.records.answers import count, declared, number, short
+from cohort.records.facts import Facts
+from cohort.records.fields import Method
+from cohort.records.schema_types import Answer
+from cohort.records.sections import method_text as method_words
+from cohort.records.sections.from_statements import stated_or_asked
+from grpo_core.config.preset_differences import diff
+from grpo_core.config.presets import PRESETS
+
+_LOSS_FIELDS = {
+    "aggregation",
+    "aggregation_constant",
+    "local_batch",
+    "denominator",
+    "inner_iterations",
+    "mini_batches",
+    "entropy_coef",
+    "top_entropy_share",
+    "off_policy_threshold",
+}
+_OWN_SETTINGS = {"sapo": "sapo", "vespo": "vespo", "dppo": "dppo"}
+"""Loss → the part of the config that is its own."""
+
+
+def method(facts: Facts) -> Method:
+    config = facts.config
+    algorithm, sampling, optim = config.algorithm, config.sampling, config.optim
+    own = _OWN_SETTINGS.get(algorithm.loss)
+    bounds = {"loss", "clip_low", "clip_high", "clip_delta"} | ({own} if own else set())
+    if algorithm.loss == "cispo":
+        bounds.add("cispo_bound")
+    estimator = {"advantage", "scale", "std_ddof", "advantage_eps", "pass_k", "multi_objective_aggregation"}
+    critic = {"critic"} if algorithm.advantage == "gae" else set()
+    controls = method_words.sampling_controls(algorithm)
+    trained = method_words.adapters(config)
+    return Method(
+        loss=declared(
+            {"loss": algorithm.loss, **algorithm.model_dump(mode="json", include=_LOSS_FIELDS | critic)},
+            method_words.loss(algorithm),
+        ),
+        normalization=declared(
+            algorithm.model_dump(mode="json", include={*estimator, "supervision", *critic}),
+            method_words.normalization(algorithm),
+        ),
+        clipping=declared(
+            algorithm.model_dump(mode="json", include=bounds),
+            method_words.clipping(algorithm),
+            note=method_words.clipping_note(algorithm),
+        ),
+        kl=declared(
+            algorithm.kl.model_dump() | {"reference": algorithm.reference.model_dump()}, method_words.kl(config)
+        ),
+        group_size=declared(sampling.group_size, f"{sampling.group_size} completions a problem"),
+        sampling=declared(
+            {**sampling.model_dump(), **algorithm.model_dump(include={"dynamic_sampling", "overlong", "correction"})},
+            "; ".join(
+                [
+                    f"temperature {number(sampling.temperature)}, top-p {number(sampling.top_p)}, "
+                    f"top-k {sampling.top_k or 'off'}, at most {count(sampling.max_completion_tokens)} tokens",
+                    *controls,
+                ]
+            ),
+        ),
+        optimiser=declared(
+            {**optim.model_dump(), "lora": config.model.lora.model_dump()},
+            f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}"
+            + (f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else "")
+            + f", gradient norm at most {number(optim.max_grad_norm)}"
+            + (f"; {trained}" if trained else ""),
+        ),
+        preset=_preset(facts),
+        config=declared(
+            {"sha256": facts.run.config_digest},
+            f"config.yaml; {short(facts.run.config_digest)}",
+            evidence="recomputable",
+            note="The digest is of the config's canonical JSON.",
+        ),
+        rationale=stated_or_asked(facts.statements, "method.rationale"),
+    )
+
+
+def _preset(facts: Facts) -> Answer:
+    name = facts.config.preset
+    if name is None:
+        return declared(None, "none")
+    differences = diff(facts.config)
+    listed = ", ".join(map(str, differences))
+    value = {
+        "preset": name,
+        "differences": [{"path": found.path, "preset": found.paper, "run": found.yours} for found in differences],
+    }
+    return declared(value, f"{name} ({PRESETS[name].paper}): {listed or 'no differences'}", note=PRESETS[name].citation)

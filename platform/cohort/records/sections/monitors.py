@@ -1,0 +1,36 @@
+"""The monitors of `grpo_core.records.monitors`, over what the platform holds of a run. Writes nothing."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from django.db.models.functions import MD5
+
+from cohort.records.schema_types import Comparison
+from cohort.review.models import Group, Sample
+from cohort.runs.models import Run, StepMetric
+from cohort.runs.standing import standing
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, monitor
+
+
+def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:
+    """Every monitor's word on the work of the run that stands."""
+    rows = standing(StepMetric.objects.filter(run=run)).order_by("step").values_list("step", "metrics")
+    return monitor(list(rows.iterator(chunk_size=5000)), _kept(run), _held_out(compared))
+
+
+def _held_out(compared: Sequence[Comparison]) -> HeldOut | None:
+    found = next((one.change for one in compared if one.suite == HELDOUT), None)
+    return HeldOut(found.difference, found.interval.low) if found else None
+
+
+def _kept(run: Run) -> Iterator[KeptGroup]:
+    """Completions by their digest: the texts stay in the database."""
+    groups = standing(Group.objects.filter(run=run))
+    rows = Sample.objects.filter(group__in=groups.values("pk"), redacted_at=None).order_by(
+        "group__step", "group_id", "index"
+    )
+    found = rows.values_list("group_id", "group__step", "reward", "tokens", MD5("completion"))
+    for _, samples in groupby(found.iterator(chunk_size=5000), key=lambda row: row[0]):
+        _, steps, rewards, lengths, digests = zip(*samples, strict=True)
+        yield KeptGroup(steps[0], rewards, lengths, digests)

@@ -1,0 +1,81 @@
+"""What the monitors flagged, what people overrode, and what people looked at."""
+
+from typing import get_args
+
+from cohort.records.answers import MINUS, count, measured, moment, not_applicable, not_stated, percent, stated
+from cohort.records.facts import Facts
+from cohort.records.fields import Oversight
+from cohort.records.schema_types import Answer
+from cohort.records.sections.monitor_text import FLAG_WORDS
+from cohort.records.statements.questions import override_field
+from grpo_core.records.monitors import Name
+
+
+def oversight(facts: Facts) -> Oversight:
+    return Oversight(flags=_flags(facts), overrides=_overrides(facts), human_review=_human_review(facts))
+
+
+def _flags(facts: Facts) -> Answer:
+    value = [
+        {
+            "monitor": flag.name,
+            "raised": flag.raised,
+            "figure": flag.figure,
+            "threshold": flag.threshold,
+            "text": flag.text,
+            "overridden": override_field(flag.name) in facts.statements,
+        }
+        for flag in facts.flags
+    ]
+    raised = [flag for flag in facts.flags if flag.raised]
+    silent = [flag for flag in facts.flags if flag.raised is None]
+    computed = len(facts.flags) - len(silent)
+    text = "; ".join(f"{FLAG_WORDS[flag.name]}: {flag.text}" for flag in raised)
+    text = f"{len(raised)} of {computed} raised. {text}" if raised else f"none of {computed} raised"
+    note = "A flag says that a figure passed a threshold; the thresholds are proposals of this project."
+    if silent:
+        note += f" Not computed: {', '.join(FLAG_WORDS[flag.name] for flag in silent)}."
+    if not computed:
+        return not_stated(note, text="not measured").model_copy(update={"value": value})
+    return measured(value, text, note=note)
+
+
+def _overrides(facts: Facts) -> Answer:
+    raised = {flag.name for flag in facts.flags if flag.raised}
+    made = [(name, told) for name in get_args(Name) if (told := facts.statements.get(override_field(name)))]
+    if not made:
+        if all(flag.raised is None for flag in facts.flags):
+            return not_applicable("No monitor could be computed, so there was no flag to override.")
+        return measured([], f"{len(raised) or 'none'} raised, none overridden")
+    value = [
+        {"monitor": name, "raised": name in raised, "by": told.by.username, "at": told.at.isoformat(), "why": told.text}
+        for name, told in made
+    ]
+    text = "; ".join(
+        f"{FLAG_WORDS[name]}, by {told.by.username} on {moment(told.at)}: {told.text}" for name, told in made
+    )
+    names = ", ".join(dict.fromkeys(told.by.username for _, told in made))
+    return stated(value, text, by=names, note="A flag that was overridden stays a flag.")
+
+
+def _human_review(facts: Facts) -> Answer:
+    """Completions that people judged, and how their word and the verifier's agree."""
+    found = facts.reviewed
+    if not facts.groups_kept:
+        return not_applicable("No group was kept, so there was nothing to look at.")
+    if not found["samples"]:
+        return not_stated("Nobody has judged a completion of this run.", text="no review is recorded")
+    people = found["reviewers"]
+    judged = ", ".join(f"{count(number)} {word}" for word, number in found["judged"].items())
+    text = f"{count(found['samples'])} completions judged by {people} {'person' if people == 1 else 'people'}: {judged}"
+    if (verifier := found["verifier"]) is not None:
+        share = verifier["agreement"]
+        between = f"[{percent(share['low'])}, {percent(share['high'])}]"
+        text += f"; people and verifier agree on {percent(share['share'])} {between}"
+        text += f", κ {verifier['kappa']:.2f}".replace("-", MINUS) if verifier["kappa"] is not None else ""
+        text += f"; paid though wrong {count(verifier['paid_though_wrong'])}"
+        text += f", unpaid though right {count(verifier['unpaid_though_right'])}"
+    note = "Of completions that people chose to look at, not of a random sample."
+    if found["disagreeing"]:
+        note += f" Reviewers disagree on {count(found['disagreeing'])}."
+    return measured(found, text, note=note)

@@ -1,0 +1,133 @@
+"""What a record says of probes: where the reward is known to be brittle, in figures, and who launched in spite of it.
+
+Only figures and the names of classes: a probe's examples hold problems of the dataset, which a record does not show.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.lab.gate import gate, launch_of, listed
+from cohort.lab.models import LaunchProbe, VerifierProbe
+from cohort.records.answers import count, measured, moment, not_stated, of, percent
+from cohort.records.models import Statement
+from cohort.records.schema_types import Answer
+from cohort.records.sections.from_statements import said
+from cohort.runs.models import Run
+from grpo_core.probe.report import ClassResult, ProbeReport, Shares
+
+_VERDICTS = {
+    "clean": "no class of wrong answers is paid",
+    "pays_wrong": "wrong answers are paid",
+    "rejects_right": "some right answers are not paid",
+    "undecided": "errors kept the probe from deciding",
+}
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The newest probe of the run's reward when the record was made, and what was known when the run was launched."""
+
+    newest: VerifierProbe | None
+    launch: LaunchProbe | None
+
+
+def probed(run: Run) -> Probed:
+    return Probed(gate(run.verifier_version, run.dataset).probe, launch_of(run))
+
+
+def brittleness(found: Probed, stated: Statement | None) -> Answer:
+    launched = _launched(found.launch)
+    if found.newest is None:
+        unprobed = "No probe of the verifier was run."
+        if stated is None:
+            return not_stated(f"{unprobed} Nobody has put its weak places into words either.")
+        answer = said(stated, value={"probe": None, "words": stated.text})
+        return answer.model_copy(update={"note": f"{answer.note} {unprobed}"})
+    report = ProbeReport.from_json(found.newest.report)
+    words, who = "", ""
+    if stated is not None:
+        public = stated.audience == "public"
+        words = stated.text if public else ""
+        who = f"{stated.by.username} put its weak places into words" + (
+            f", {moment(stated.at)}." if public else f" for the audience {stated.audience} alone."
+        )
+    value = {"probe": _figures(found.newest, report), "override": _override(found.launch), "words": words or None}
+    text = f"{_text(report)}{f'; in words: {words}' if words else ''}"
+    probe = f"Probed {moment(found.newest.at)} with {count(report.problems)} problems of {_whose(found.newest)}."
+    return measured(value, text, evidence="reported", note=" ".join(filter(None, (probe, launched, who))))
+
+
+def _text(report: ProbeReport) -> str:
+    told = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} paid"]
+    if held := [one.title for one in report.classes if one.name in report.pays_wrong]:
+        told.append(f"it pays {listed(held, shown=5)}")
+    told.append(f"{of_family(report.false_negative, 'right')} not paid")
+    if rejected := [one.title for one in report.classes if one.name in report.rejects]:
+        told.append(f"it rejects {listed(rejected, shown=5)}")
+    return "; ".join(told)
+
+
+def of_family(shares: Shares, what: str) -> str:
+    """`3 of 480 (0.6 %) wrong answers`, with the interval where there is one."""
+    interval = (
+        f", 95 % interval {percent(shares.wilson95[0])} to {percent(shares.wilson95[1])}" if shares.wilson95 else ""
+    )
+    return f"{of(shares.mistakes, shares.n)} {what} answers{interval}"
+
+
+def _launched(launch: LaunchProbe | None) -> str:
+    if launch is None or launch.state == "unprobed":
+        return "It was not probed before the launch." if launch is not None else ""
+    if launch.overridden:
+        return f"The run was held back by it; {launch.by.username} launched it all the same: {launch.reason}"
+    return "It was probed before the launch."
+
+
+def _override(launch: LaunchProbe | None) -> dict[str, Any] | None:
+    if launch is None or not launch.overridden:
+        return None
+    return {
+        "by": launch.by.username,
+        "at": launch.at.isoformat(),
+        "reason": launch.reason,
+        "pays_wrong": list(launch.pays_wrong),
+        "probe": launch.probe.digest if launch.probe else None,
+    }
+
+
+def _whose(probe: VerifierProbe) -> str:
+    return f"the dataset {probe.dataset.name}" if probe.dataset is not None else "the probe's own"
+
+
+def _figures(probe: VerifierProbe, report: ProbeReport) -> dict[str, Any]:
+    return {
+        "digest": probe.digest,
+        "at": report.at.isoformat(),
+        "probe_version": report.probe_version,
+        "verdict": report.verdict,
+        "problems": report.problems,
+        "problems_source": report.problems_source,
+        "problems_digest": report.problems_digest,
+        "pays_wrong": list(report.pays_wrong),
+        "pays_part": list(report.pays_part),
+        "rejects": list(report.rejects),
+        "false_negative": report.false_negative.model_dump(mode="json"),
+        "false_positive": report.false_positive.model_dump(mode="json"),
+        "classes": [_class(one) for one in report.classes],
+        "determinism": report.determinism.model_dump(mode="json"),
+        "unscored": report.unscored,
+        "sandbox": (report.sandbox or {}).get("level"),
+    }
+
+
+def _class(one: ClassResult) -> dict[str, Any]:
+    kept = {"name", "title", "family", "n", "paid", "rate", "wilson95", "mean_share", "errors", "held"}
+    return one.model_dump(mode="json", include=kept)
+
+
+def sandbox_text(report: dict[str, Any] | None) -> str:
+    """What kept the code of verifiers and completions apart, in one line; empty where nothing had to."""
+    if not report:
+        return ""
+    weaker = "; weaker: " + "; ".join(report["weaker"]) if report.get("weaker") else ""
+    return f"{report.get('version') or report.get('level')}{weaker}"

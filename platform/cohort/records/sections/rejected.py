@@ -1,0 +1,148 @@
+"""What was thrown away of what was sampled, what was kept, and the commitments to all of it."""
+
+from typing import Any
+
+from cohort.records.answers import count, dig, measured, not_measured, of, scaled, short
+from cohort.records.facts import Facts, TracesInCard
+from cohort.records.fields import Rejected
+from cohort.records.schema_types import Answer
+from cohort.records.sections import method_text as method_words
+from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
+
+
+def rejected(facts: Facts, *, traces: TracesInCard) -> Rejected:
+    totals, missing = facts.totals, not_measured(NO_TOTALS)
+    return Rejected(
+        samples=_samples(facts) if totals else missing,
+        groups=_groups(facts) if totals else missing,
+        truncated=_truncated(facts) if totals else missing,
+        problems=_dropped(facts),
+        traces=_traces(facts, traces),
+        commitments=_commitments(facts),
+    )
+
+
+_CAUSES = {
+    "reward_error": "without a reward",
+    "truncated": "cut off at the token limit",
+    "importance": "sampler and trainer too far apart",
+}
+
+
+def _samples(facts: Facts) -> Answer:
+    """Completions left out of the update, by cause. An outcome that knows of no causes knew of one."""
+    totals, algorithm = facts.totals, facts.config.algorithm
+    causes = {cause: totals[f"masked_{cause}"] for cause in _CAUSES if f"masked_{cause}" in totals}
+    told = [f"{count(number)} {_CAUSES[cause]}" for cause, number in causes.items() if number]
+    text = f"{of(totals['masked'], totals['samples'])} completions left out of the update"
+    others = algorithm.overlong.mask_truncated or algorithm.correction.mode == "sequence_mask"
+    notes = ["Wrong ones stay, as training learns from them."]
+    if not others and algorithm.off_policy_threshold is None:
+        notes = ["Only completions without a reward are left out; wrong ones stay, as training learns from them."]
+    if algorithm.off_policy_threshold is not None:
+        notes.append(
+            "Besides, updates leave out completions by how far the policy has moved from them; their share of the "
+            "tokens is off_policy_share in metrics.jsonl."
+        )
+    if algorithm.dynamic_sampling.enabled:
+        notes.append("Those of discarded groups are counted with the groups.")
+    value = {"left_out": totals["masked"], "of": totals["samples"], **causes}
+    return measured(value, text + (f": {', '.join(told)}" if others and told else ""), note=" ".join(notes))
+
+
+_REASONS = {
+    "all_right": "all right",
+    "all_wrong": "all wrong",
+    "all_equal": "equal otherwise",
+    "unscored": "not scored",
+}
+
+
+def _groups(facts: Facts) -> Answer:
+    totals, algorithm = facts.totals, facts.config.algorithm
+    names = ["groups", "groups_mixed", "groups_all_equal", "groups_unscored"]
+    silent = totals["groups_all_equal"] + totals["groups_unscored"]
+    notes = []
+    discarded = totals.get("groups_discarded", 0.0)
+    if algorithm.dynamic_sampling.enabled:
+        names += [name for name in ("groups_discarded", *(f"discarded_{why}" for why in _REASONS)) if name in totals]
+        whys = [f"{count(totals.get(f'discarded_{why}', 0))} {words}" for why, words in _REASONS.items()]
+        notes.append(f"Dynamic sampling discarded {count(discarded)} groups ({', '.join(whys)}) and drew others.")
+    if said := method_words.silent_groups(algorithm, remaining=silent > discarded or silent == 0):
+        notes.append(said)
+    text = f"{of(silent, totals['groups'])} groups: all rewards equal, or fewer than two scored"
+    return measured({name: totals[name] for name in names}, text, note=" ".join(notes))
+
+
+def _truncated(facts: Facts) -> Answer:
+    totals, overlong = facts.totals, facts.config.algorithm.overlong
+    if overlong.mask_truncated:
+        note = "They are scored, count in their group's mean, and are left out of the update."
+    elif overlong.buffer_tokens is not None:
+        note = f"They lose {scaled(overlong.penalty)} of their reward and are used like the others."
+    else:
+        note = "They are scored and used like the others."
+    value = {"truncated": totals["truncated"], "of": totals["samples"]}
+    text = f"{of(totals['truncated'], totals['samples'])} completions reached the token limit"
+    return measured(value, text, note=note)
+
+
+def _dropped(facts: Facts) -> Answer:
+    train = dig(facts.manifest, "data", "train")
+    if train is None:
+        return not_measured(NO_MANIFEST)
+    heldout = dig(facts.manifest, "data", "eval") or {}
+    dropped, also = int(train["dropped"]), int(heldout.get("dropped", 0))
+    limit = facts.config.data.max_prompt_tokens
+    text = f"{count(dropped)} training and {count(also)} held-out problems with a prompt over {limit} tokens"
+    return measured({"train": dropped, "heldout": also, "max_prompt_tokens": limit}, text)
+
+
+def _traces(facts: Facts, in_card: TracesInCard) -> Answer:
+    whole = facts.totals.get("groups", facts.steps_done * facts.config.sampling.prompts_per_step)
+    value: dict[str, Any] = {
+        "groups": facts.groups_kept,
+        "samples": facts.samples_kept,
+        "groups_in_card": in_card.groups,
+        "samples_in_card": in_card.samples,
+        "not_in_card_from": in_card.cut_at,
+    }
+    note = "Groups are picked by seed; completions of the others are counted, not kept."
+    if facts.groups_kept >= whole:
+        note = ""
+    if not facts.groups_kept:
+        return measured(value, f"none of {count(whole)} groups" if whole else "there was no group", note=note)
+    text = f"{of(facts.groups_kept, whole)} groups with {count(facts.samples_kept)} completions"
+    if in_card.cut_at is None:
+        where = "in traces/ of the cards for authorities and for the project"
+        return measured(value, f"{text}, {where}", evidence="recomputable", note=note)
+    some = f"{count(in_card.groups)} of them in traces/ of the cards for authorities and for the project"
+    text += f"; {some}" if in_card.groups else "; none of them in any card"
+    rest = f"The rest, from step {in_card.cut_at} on, is too large for a card and stays on the platform."
+    return measured(value, text, note=f"{note} {rest}".strip())
+
+
+def _commitments(facts: Facts) -> Answer:
+    found = facts.committed
+    if not found.leaves:
+        why = "No step was trained." if not facts.steps_done else "This trainer made no commitments."
+        return not_measured(why)
+    value = {
+        "leaves": found.leaves,
+        "steps": found.steps,
+        "superseded": found.superseded,
+        "run_root": found.root,
+        "file": "commitments.jsonl",
+    }
+    text = f"{count(found.leaves)} salted hashes in commitments.jsonl, root {short(found.root)}"
+    if found.superseded:
+        text += f"; {count(found.superseded)} of superseded steps are among them"
+    note = (
+        "One of each completion, kept or not, made by the trainer in the step that sampled it. A completion that is "
+        "shown with its salt can be checked against its hash; the hash alone tells nothing of it."
+    )
+    if facts.config.algorithm.dynamic_sampling.enabled:
+        note += " One that was held over for a later step has another hash there."
+    if (without := facts.history.steps - found.steps) > 0:
+        note += f" {count(without)} step{'' if without == 1 else 's'} made none."
+    return measured(value, text, evidence="recomputable", note=note)

@@ -1,0 +1,97 @@
+"""The section about what the policy was paid for."""
+
+from cohort.records.answers import MINUS, declared, dig, measured, not_applicable, not_measured, number, of, short
+from cohort.records.facts import Facts
+from cohort.records.fields import Reward
+from cohort.records.models import Statement
+from cohort.records.schema_types import Answer
+from cohort.records.sections import method_text as method_words
+from cohort.records.sections.from_statements import given, said, stated_or_asked
+from cohort.records.sections.probe import brittleness, sandbox_text
+from cohort.records.sections.subject import NO_TOTALS
+from grpo_core.rewards import KINDS, Rubric
+
+_ON_ERROR = {
+    "mask": "a completion that cannot be scored is left out of its group",
+    "zero": "a completion that cannot be scored is paid 0",
+    "fail": "a completion that cannot be scored ends the run",
+}
+
+
+def reward(facts: Facts) -> Reward:
+    config, version = facts.config.reward, facts.run.verifier_version
+    terms = " + ".join(
+        f"{component.name} ({component.kind}, weight {number(component.weight)})" for component in config.components
+    )
+    name = f"{version.verifier.name}, version {version.number}"
+    errors = not_measured(NO_TOTALS)
+    if totals := facts.totals:
+        errors = measured(
+            {"errors": totals["reward_errors"], "of": totals["samples"], "on_error": config.on_error},
+            f"{of(totals['reward_errors'], totals['samples'])} completions could not be scored",
+            note=f"Here {_ON_ERROR[config.on_error]}.",
+        )
+    punishment = method_words.overlong(facts.config.algorithm)
+    disclosed = facts.statements.get("reward.disclosure")
+    return Reward(
+        source=declared(
+            {
+                "verifier": version.verifier.name,
+                "version": version.number,
+                **facts.config.algorithm.model_dump(include={"overlong"}),
+            },
+            f"{name}: {terms}" + (f"; {punishment}" if punishment else ""),
+        ),
+        verifier=_verifier(facts, disclosed),
+        disclosure=_disclosure(disclosed),
+        rule_or_model=_rule_or_model(facts),
+        domain=stated_or_asked(facts.statements, "reward.domain"),
+        verifiable_or_social=stated_or_asked(facts.statements, "reward.verifiable_or_social"),
+        brittleness=brittleness(facts.probed, facts.statements.get("reward.brittleness")),
+        errors=errors,
+        course=_course(facts),
+    )
+
+
+def _rule_or_model(facts: Facts) -> Answer:
+    """By the kinds of the components that count; where code ran, what kept it apart."""
+    components = [one for one in facts.config.reward.components if one.weight != 0]
+    judged = {one.name: one.kind for one in components if KINDS[one.kind].place in ("model", "judge")}
+    if not judged:
+        value, text = "rule-based", "rules only; no model judged"
+    else:
+        told = ", ".join(f"{name} ({kind})" for name, kind in judged.items())
+        rules = len(judged) < len(components)
+        value = "rule-based and model-based" if rules else "model-based"
+        text = f"models judged: {told}" + ("; the rest are rules" if rules else "")
+    apart = sandbox_text(dig(facts.manifest, "sandbox"))
+    return declared(value, text, note=f"Code ran in a sandbox: {apart}." if apart else "")
+
+
+def _verifier(facts: Facts, disclosed: Statement | None) -> Answer:
+    """The whole specification, unless a person said that showing it to the public is not safe."""
+    config = facts.config.reward
+    found = declared(
+        config.model_dump(mode="json"),
+        f"complete in config.yaml; {short(Rubric(config).digest)}",
+        note="The rules' code is that of the trainer's version, under Code and environment.",
+    )
+    withheld = disclosed is not None and given(disclosed)["choice"] == "withheld"
+    return found.model_copy(update={"audience": "downstream"}) if withheld else found
+
+
+def _disclosure(disclosed: Statement | None) -> Answer:
+    if disclosed is not None:
+        return said(disclosed)
+    return not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
+
+
+def _course(facts: Facts) -> Answer:
+    if facts.first is None or facts.last is None:
+        return not_measured("No step was trained.")
+    first, last = facts.first.metrics.get("reward"), facts.last.metrics.get("reward")
+    if first is None or last is None:
+        return not_measured("No completion could be scored.")
+    value = {"first_step": facts.first.step, "first": first, "last_step": facts.last.step, "last": last}
+    text = f"{first:.3f} at step {facts.first.step}, {last:.3f} at step {facts.last.step}".replace("-", MINUS)
+    return measured(value, text, evidence="recomputable", note="Of training completions; every step in metrics.jsonl.")

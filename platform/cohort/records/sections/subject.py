@@ -1,0 +1,199 @@
+"""Sections about the run itself: what was trained from what, by which code, on which machine."""
+
+from typing import Any
+
+from cohort.evidence.plain_text import counted
+from cohort.records.answers import count, declared, dig, measured, moment, not_measured, plain, scaled, short
+from cohort.records.facts import Facts
+from cohort.records.fields import Environment, Subject
+from cohort.records.schema_types import Answer
+from cohort.records.sections import history as sections_history
+from cohort.records.sections import lineage as sections_lineage
+from cohort.records.sections import method_text as method_words
+
+NO_MANIFEST = "the trainer ended before it described its inputs"
+NO_TOTALS = "the trainer ended without telling its totals"
+
+
+def subject(facts: Facts) -> Subject:
+    return Subject(
+        run=_run(facts),
+        outcome=_outcome(facts),
+        attempts=sections_history.attempts(facts),
+        steering=sections_history.steering(facts),
+        earlier_records=sections_history.earlier_records(facts),
+        training_method=_training_method(facts),
+        base_model=_base_model(facts),
+        lineage=sections_lineage.lineage(facts),
+        pipeline=sections_lineage.pipeline(facts),
+        reference_policy=_reference(facts),
+        old_policy=_old_policy(facts),
+        trained_policy=_trained(facts),
+    )
+
+
+def _run(facts: Facts) -> Answer:
+    run = facts.run
+    value = {
+        "id": run.pk,
+        "name": run.name,
+        "project": run.project.slug,
+        "created_by": run.created_by.username,
+        "launched_by": facts.launched_by,
+        "created_at": run.created_at.isoformat(),
+        "started_at": run.started_at.isoformat() if run.started_at else None,
+        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+        "cloned_from": {"id": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
+    }
+    text = f"{run.name}, run {run.pk} of the project {run.project.name}; launched by {facts.launched_by}"
+    if run.created_by.username != facts.launched_by:
+        text += f", defined by {run.created_by.username}"
+    if run.cloned_from is not None:
+        text += f"; cloned from {run.cloned_from.name}, run {run.cloned_from.pk}"
+    return measured(value, f"{text}; started {moment(run.started_at)}")
+
+
+def _outcome(facts: Facts) -> Answer:
+    run, planned = facts.run, facts.config.optim.steps
+    told = facts.last_words
+    value = {
+        "state": facts.state,
+        "code": run.error_code or ("ok" if facts.state == "succeeded" else facts.state),
+        "steps_done": facts.steps_done,
+        "steps_planned": planned,
+        "message": told,
+        "reason": run.reason,
+    }
+    if facts.state == "succeeded":
+        return measured(value, f"succeeded. {told}".strip())
+    why = run.reason or told
+    return measured(value, f"{facts.state} after {facts.steps_done} of {planned} steps" + (f": {why}" if why else ""))
+
+
+def _training_method(facts: Facts) -> Answer:
+    if facts.steps_done == 0:
+        return measured("none", "none: the run ended before its first training step")
+    name, words = method_words.training_method(facts.config.algorithm)
+    return measured(name, f"yes: {words}, {counted(facts.steps_done, 'step')}")
+
+
+def _base_model(facts: Facts) -> Answer:
+    row, model = facts.run.base_model, dig(facts.manifest, "model")
+    registered = {name: entry["sha256"] for name, entry in row.weights.items()}
+    if model is None:
+        value = {"name": row.name, "path": row.path, "revision": row.revision or None, "weights": registered}
+        if not registered:
+            at = f" at {row.revision}" if row.revision else ""
+            return declared(value, f"{row.name}: {row.path}{at}", note=NO_MANIFEST)
+        text = f"{row.name}: {row.path}, weights {short(row.weights_digest)} as registered"
+        return measured(value, text, note=NO_MANIFEST)
+    weights = dict(model["weights"])
+    note = ""
+    if registered:
+        same = weights == registered
+        note = "The weights are those that were registered." if same else "The weights differ from those registered."
+    value = {"name": row.name, **{name: model[name] for name in model if name != "provenance"}}
+    first = next(iter(weights.values()), "")
+    text = (
+        f"{row.name}: {model['source']}" + (f" at {model['revision']}" if model.get("revision") else "") + f", "
+        f"{scaled(model['parameters'])} parameters, {model['dtype']}; {len(weights)} weights "
+        f"file{'' if len(weights) == 1 else 's'}" + (f", {short(first)}" if first else "")
+    )
+    return measured(plain(value), text, note=note)
+
+
+def _reference(facts: Facts) -> Answer:
+    algorithm, text = facts.config.algorithm, method_words.reference(facts.config)
+    if not algorithm.needs_reference:
+        return declared(None, text)
+    value = {"policy": "base model", "kl_coef": algorithm.kl.coef, "reference": algorithm.reference.model_dump()}
+    return declared(value, text)
+
+
+def _old_policy(facts: Facts) -> Answer:
+    text = "the policy at the start of each step, which sampled that step's completions; held in memory"
+    stored = [{"after_step": one.step, "weights": _weights(one.files)} for one in facts.snapshots]
+    text += f"; {count(len(stored))} of them stored as checkpoints" if stored else ", not stored"
+    note = "The value has the SHA-256 of the weights of every stored one." if stored else ""
+    if facts.config.algorithm.dynamic_sampling.enabled:
+        note += (
+            " Groups left over from a step are trained on in a later one; their old policy is the one that sampled "
+            "them."
+        )
+    value = {"refreshed": "every step", "stored": stored}
+    if not stored:
+        return declared(value, text, note=note.strip())
+    return measured(value, text, note=note.strip())
+
+
+def _weights(files: dict[str, Any]) -> dict[str, str]:
+    """{file: sha256} of a checkpoint's model; what an optimiser needs lies in folders beside it."""
+    return {name: entry["sha256"] for name, entry in files.items() if name.endswith(".safetensors") and "/" not in name}
+
+
+def _trained(facts: Facts) -> Answer:
+    saved = facts.checkpoint
+    if saved is None:
+        if not facts.config.checkpoints.final:
+            return declared(None, "not kept (checkpoints.final is off)")
+        return measured(None, "none: the run ended before weights were saved")
+    # Those of the model; adapters, if any, lie in a folder beside them.
+    weights = [entry for name, entry in saved.files.items() if name.endswith(".safetensors") and "/" not in name]
+    text = f"{len(saved.files)} file{'' if len(saved.files) == 1 else 's'} written after step {saved.step}"
+    if weights:
+        text += f", weights {short(weights[0]['sha256'])}"
+    where = "Kept where it was trained; not part of this card, whose attestation names every file."
+    value = {"path": saved.path, "step": saved.step, "attempt": saved.attempt.fence, "files": saved.files}
+    return measured(value, text, note=where)
+
+
+# ---------------------------------------------------------------------- code and environment
+
+
+def environment(facts: Facts) -> Environment:
+    return Environment(
+        code=_code(facts),
+        packages=_packages(facts),
+        machine=_machine(facts),
+        seeds=declared(
+            {"run": facts.config.seed},
+            f"{facts.config.seed}",
+            note="One training seed: nothing follows about how the recipe varies.",
+        ),
+    )
+
+
+def _code(facts: Facts) -> Answer:
+    code = dig(facts.manifest, "code")
+    if code is None:
+        return not_measured(NO_MANIFEST)
+    commit, dirty = code.get("git_commit"), code.get("dirty_sha256")
+    text = f"Cohort {code.get('version')}"
+    if commit:
+        text += f" at commit {commit[:12]}" + (f" with uncommitted changes, {short(dirty)}" if dirty else "")
+    note = "" if commit else "Installed as a package: there is no commit to name."
+    return measured(plain(code), text, note=note)
+
+
+def _packages(facts: Facts) -> Answer:
+    packages = dig(facts.manifest, "packages")
+    if packages is None:
+        return not_measured(NO_MANIFEST)
+    return measured(
+        plain(packages), ", ".join(f"{name} {number}" for name, number in sorted(packages.items())) or "none"
+    )
+
+
+def _machine(facts: Facts) -> Answer:
+    machine = dig(facts.manifest, "platform")
+    if machine is None:
+        return not_measured(NO_MANIFEST)
+    device = machine.get("device")
+    hardware = machine.get("processor") if device == "cpu" else device
+    text = f"{hardware or 'device not told'}" + (f", {machine.get('threads')} threads" if device == "cpu" else "")
+    if machine.get("ranks", 1) > 1:
+        text += f"; {machine['ranks']} processes"
+    if machine.get("python"):
+        text += f"; Python {machine['python']}"
+    sandbox = dig(facts.manifest, "sandbox")
+    return measured(plain(machine | ({"sandbox": sandbox} if sandbox else {})), text)

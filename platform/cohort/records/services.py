@@ -1,0 +1,335 @@
+"""What is done to records: seal one, seal a further version of one, issue its cards again. Nothing ever changes or
+deletes one."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.db.models import Max
+
+from cohort.accounts.models import User
+from cohort.audit import services as audit
+from cohort.base import artifacts
+from cohort.base.refusals import Refused
+from cohort.base.scratch import scratch_folder
+from cohort.evidence.canonical import canonical
+from cohort.records.cards.again import NotToBeIssued, contents_again
+from cohort.records.cards.first import contents_of
+from cohort.records.cards.making import Issue, Issued, issue_cards
+from cohort.records.cards.pack import Pack
+from cohort.records.facts import Facts, State, collect
+from cohort.records.models import Card, Record, Statement
+from cohort.records.schema import SCHEMA, Document
+from cohort.records.traces.under_way import redactions_awaited
+from cohort.runs.dispatch import seal_on_commit
+from cohort.runs.models import Run, RunEvent, RunState
+from cohort.runs.services import run_sealed
+from cohort.runs.transitions import run_event, run_lock
+
+_STATES: dict[str, State] = {
+    RunState.SEALING: "succeeded",
+    RunState.SUCCEEDED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "cancelled",
+}
+__all__ = [
+    "BeingSealed",
+    "NotEnded",
+    "NotToBeIssued",
+    "NothingNew",
+    "has_news",
+    "newest",
+    "record_reissue",
+    "record_seal",
+    "seal_failed",
+    "version_pending",
+    "version_request",
+]
+log = logging.getLogger(__name__)
+_WITH = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by", "cloned_from")
+
+
+class NotEnded(Refused):
+    """The run still goes on; there is nothing to seal yet."""
+
+    code = "not_ended"
+
+
+class BeingSealed(Refused):
+    """Another process seals this record at this moment."""
+
+    code = "being_sealed"
+
+
+class NothingNew(Refused):
+    """Nothing was stated since the newest version was sealed."""
+
+    code = "nothing_new"
+
+
+def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Record:
+    """Seal the record of an ended run and store a card for each audience; an end that has one keeps it. A run that only
+    waited for it has then succeeded. Records of earlier ends stay as they are.
+
+    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated since, and takes
+    the place of the version before without changing it.
+
+    The run is not locked while it is read, which may take a minute. Should it go on meanwhile, what was read is of no
+    end any more, and nothing is stored; an entry that no record belongs to may then stand in the audit log. Call it
+    outside of any transaction.
+
+    Raises NotEnded, BeingSealed, NothingNew, CardTooLarge, KeyFault, LogFault and KeysChanged.
+    """
+    with _alone(run.pk):
+        run = Run.objects.select_related(*_WITH).get(pk=run.pk)
+        if run.state not in _STATES:
+            raise NotEnded(f"run {run.pk} is {run.get_state_display().lower()}; a record is sealed when it has ended")
+        before = newest(run)
+        if before is not None and not reason.strip():
+            run_sealed(run=run)  # who stored it may have ended before the run was told
+            return before
+        if before is not None and not has_news(before):
+            raise NothingNew(f"nothing was stated since version {before.version} was sealed")
+        version = 1 if before is None else before.version + 1
+        _left_over_removed(run.pk)
+        through = _newest_statement(run)  # first: what is stated while the facts are read is told in another version
+        facts = collect(run, state=_STATES[run.state])
+        redactions_awaited(run.pk)  # those that begin after the facts' time need cards of their own
+        issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())
+        with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
+            contents = contents_of(facts, pack, version=version)
+            issued = issue_cards(pack, contents, issue)
+        try:
+            return _store(facts, dict(contents.document), contents.run_root, before, issue, issued, through)
+        except BaseException:  # whatever it was, cards must not stay without their record; it is raised again below
+            kept = newest(run, version=version)
+            if kept is None or not kept.cards.filter(artifact__in=[one.key for one in issued.stored.values()]).exists():
+                issued.remove()
+            if kept is None:
+                raise
+            return kept  # the lock ends with its connection, and then another may come first
+
+
+def newest(run: Run, *, version: int | None = None) -> Record | None:
+    """The newest version of the record of the end that the run is at, or the given one."""
+    found = Record.objects.filter(run=run, end=run.ends)
+    return (found if version is None else found.filter(version=version)).order_by("-version").first()
+
+
+def has_news(record: Record) -> bool:
+    """Whether something was stated of its run that this version cannot hold."""
+    later = Statement.objects.filter(run=record.run)
+    told = RunEvent.objects.filter(run=record.run, kind="sealed", data__seal=record.seal).first()
+    if told is not None and "statements_through" in told.data:
+        return later.filter(pk__gt=told.data["statements_through"]).exists()
+    return later.filter(at__gt=record.sealed_at).exists()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A further version that somebody asked for."""
+
+    by: User | None
+    reason: str
+
+
+@transaction.atomic
+def version_request(*, run: Run, actor: User, reason: str) -> None:
+    """Ask for a further version of the newest record, with what was stated since; the worker that seals makes it.
+
+    Raises ValidationError without a reason, when the run has no record or goes on, and when there is nothing new.
+    """
+    run_lock(run=run)
+    reason = audit.reason_checked(reason.strip())
+    before = newest(run) if run.state in _STATES else None
+    if not reason:
+        raise ValidationError("Say why another version is sealed: the reason stands in the audit log and on the card.")
+    if before is None:
+        raise ValidationError("This run has no record of its end yet, so there is nothing to seal another version of.")
+    if not has_news(before):
+        raise ValidationError(f"Nothing was stated since version {before.version} was sealed.")
+    run_event(
+        run=run,
+        actor=audit.who(actor),
+        kind="version_requested",
+        message=reason,
+        data={"after": before.version, "by": actor.pk},
+    )
+    audit.log(
+        actor=audit.who(actor),
+        kind="record_version_requested",
+        subject=f"record:{before.pk}",
+        project=run.project,
+        reason=reason,
+    )
+    seal_on_commit(run_id=run.pk)
+
+
+def version_pending(run: Run) -> Asked | None:
+    """The further version that was asked for and is not sealed yet."""
+    before = newest(run)
+    if before is None or run.state not in _STATES:
+        return None
+    asked = RunEvent.objects.filter(run=run, kind="version_requested").order_by("-pk").first()
+    sealed = RunEvent.objects.filter(run=run, kind="sealed").order_by("-pk").first()
+    if asked is None or (sealed is not None and sealed.pk > asked.pk) or not has_news(before):
+        return None
+    return Asked(User.objects.filter(pk=asked.data["by"]).first(), asked.message)
+
+
+def record_reissue(*, record: Record, reason: str, actor: User | None = None) -> list[Card]:
+    """Issue the cards of a record again, for every audience: the same seal, the same sealed files, a new attestation,
+    and traces without the samples that were redacted since. The earlier cards' rows stay; their files are for the
+    caller to delete. Call it outside of any transaction.
+
+    Raises BeingSealed, NotToBeIssued, CardTooLarge, KeyFault, LogFault and KeysChanged.
+    """
+    with _alone(record.run_id):
+        record = Record.objects.select_related("run__project").get(pk=record.pk)
+        moment = _moment()  # before the samples are read: what is redacted from here on needs yet another issue
+        redactions_awaited(record.run_id)
+        _left_over_removed(record.run_id)
+        last = record.card()
+        issue = Issue("cards_reissued", audit.who(actor), record.run.project, last.issue + 1, reason.strip())
+        with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
+            contents = contents_again(record, last, pack)
+            issued = issue_cards(pack, contents, issue)
+        try:
+            with transaction.atomic():
+                run_event(
+                    run=record.run,
+                    actor=audit.who(actor),
+                    kind="cards_reissued",
+                    message=f"Cards issued again: {issue.reason}",
+                    data={"seal": record.seal, "issue": issue.number},
+                )
+                return _card_rows(record, issue, issued, moment)
+        except BaseException:  # whatever it was, cards must not stay without their rows; it is raised again below
+            kept = list(record.cards.filter(artifact__in=[one.key for one in issued.stored.values()]))
+            if not kept:
+                issued.remove()
+                raise
+            return kept  # the rows are stored, and only their sender did not hear of it
+
+
+@transaction.atomic
+def _store(
+    facts: Facts,
+    document: dict[str, object],
+    run_root: str,
+    before: Record | None,
+    issue: Issue,
+    issued: Issued,
+    through: int,
+) -> Record:
+    run = facts.run
+    read = (facts.state, run.ends, run.fence)
+    run_lock(run=run)
+    if (_STATES.get(run.state), run.ends, run.fence) != read:
+        raise NotEnded(f"run {run.pk} went on while its record was being made; another is sealed at its next end")
+    content = canonical(document)
+    sealed = Document.model_validate_json(content)
+    stated, total = sealed.counts()
+    record = Record.objects.create(
+        run=run,
+        end=run.ends,
+        version=sealed.head.version,
+        supersedes=before,
+        fence=run.fence,
+        schema_version=SCHEMA,
+        document=content.decode(),
+        seal=sealed.seal,
+        record_root=sealed.record_root,
+        run_root=run_root,
+        fields_stated=stated,
+        fields_total=total,
+        sealed_at=facts.sealed_at,
+    )
+    _card_rows(record, issue, issued, facts.sealed_at)
+    what = "Record sealed" if record.version == 1 else f"Version {record.version} of the record sealed"
+    RunEvent.objects.create(
+        run=run,
+        at=facts.sealed_at,
+        actor=issue.actor,
+        kind="sealed",
+        message=f"{what}, {stated} of {total} fields stated" + (f": {issue.reason}" if issue.reason else ""),
+        data={
+            "seal": sealed.seal,
+            "version": record.version,
+            "cards": {audience: one.sha256 for audience, one in issued.stored.items()},
+            "statements_through": through,
+        },
+    )
+    run_sealed(run=run)
+    return record
+
+
+def _card_rows(record: Record, issue: Issue, issued: Issued, at: datetime) -> list[Card]:
+    return [
+        Card.objects.create(
+            record=record,
+            audience=audience,
+            issue=issue.number,
+            artifact=one.key,
+            sha256=one.sha256,
+            size=one.size,
+            log_index=issued.log_index,
+            checkpoint_size=issued.checkpoint_size,
+            reason=issue.reason if issue.number > 1 else "",
+            issued_at=at,
+        )
+        for audience, one in issued.stored.items()
+    ]
+
+
+def _left_over_removed(run_id: int) -> None:
+    """Remove the files of cards of this run that have no row: a process was killed while it made them. For who is
+    `_alone` only, or they may be those of another that makes them now."""
+    names = [*artifacts.sizes("cards"), *artifacts.unfinished("cards")]
+    stored = {f"cards/{name}" for name in names if name.startswith(f"{run_id}-")}
+    known = set(Card.objects.filter(artifact__in=stored).values_list("artifact", flat=True))
+    for key in sorted(stored - known):
+        log.warning("run %s: %s was left by a process that ended while it made cards; it is removed", run_id, key)
+        artifacts.remove(key)
+
+
+def _newest_statement(run: Run) -> int:
+    return Statement.objects.filter(run=run).aggregate(last=Max("pk"))["last"] or 0
+
+
+def _moment() -> datetime:
+    """The database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        moment: datetime = cursor.fetchone()[0]
+    return moment
+
+
+@transaction.atomic
+def seal_failed(*, run: Run, reason: str) -> None:
+    """Tell on the run why it has no record yet; it is tried again. The same reason is told once."""
+    run_lock(run=run)
+    if run.state == RunState.SEALING:
+        run.reason = reason
+        run.save(update_fields=["reason"])
+    if not RunEvent.objects.filter(run=run, kind="seal_failed", message=reason).exists():
+        run_event(run=run, actor="platform", kind="seal_failed", message=reason)
+
+
+@contextmanager
+def _alone(run_id: int) -> Iterator[None]:
+    """Only one process at a time seals a run, or issues cards of it. Raises BeingSealed."""
+    lock = [f"cohort seal {run_id}"]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", lock)
+        if cursor.fetchone() != (True,):
+            raise BeingSealed(f"the record of run {run_id} is being sealed")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", lock)

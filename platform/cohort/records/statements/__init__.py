@@ -1,0 +1,1 @@
+"""What people state about a run."""

@@ -1,0 +1,88 @@
+"""What a person wrote into a question's form, checked and made the value that the record holds. Knows no Django."""
+
+import math
+from typing import Any
+
+from cohort.records.statements.questions import STAGE_KINDS, Question
+
+MAX_CHARS = 20_000
+
+
+class Unusable(ValueError):
+    """An answer that the question cannot take; the message says what to do."""
+
+
+def text_checked(text: str, what: str = "The text") -> str:
+    """`text` without white space around it. Raises Unusable for one that is too long or holds a NUL."""
+    text = text.replace("\r\n", "\n").strip()
+    if len(text) > MAX_CHARS:
+        raise Unusable(
+            f"{what} is {len(text):,} characters long; {MAX_CHARS:,} at most are taken. Shorten it, or put the long "
+            "version elsewhere and give its address here."
+        )
+    if "\x00" in text:
+        raise Unusable(f"{what} holds a NUL character, which cannot be stored. Remove it.")
+    return text
+
+
+def value_of(question: Question, *, text: str, chosen: list[str]) -> Any:
+    """For machines; `text` is what `text_checked` gave. Raises Unusable."""
+    match question.kind:
+        case "choice" | "several":
+            return _chosen(question, chosen) | ({"words": text} if text else {})
+        case "number":
+            return _number(text)
+        case "stages":
+            return {"stages": _stages(text)}
+        case "link":
+            return {"link": text.split()[0]} if text.lower().startswith(("https://", "http://")) else None
+        case "text":
+            return None
+
+
+def words_of(question: Question, value: Any, text: str) -> str:
+    """The answer in words, as the record shows it."""
+    match question.kind:
+        case "choice":
+            chosen = question.words_of(value["choice"])
+        case "several":
+            chosen = ", ".join(question.words_of(one) for one in value["choices"])
+        case _:
+            return text
+    return f"{chosen}. {text}" if text else chosen
+
+
+def _chosen(question: Question, chosen: list[str]) -> dict[str, Any]:
+    known = [value for value, _ in question.choices]
+    if odd := [one for one in chosen if one not in known]:
+        raise Unusable(f"{odd[0]!a} is none of the choices: {', '.join(known)}.")
+    if not chosen:
+        raise Unusable("Choose one of the answers." if question.kind == "choice" else "Choose one answer or more.")
+    if question.kind == "choice":
+        if len(chosen) > 1:
+            raise Unusable("Choose one answer, not several.")
+        return {"choice": chosen[0]}
+    return {"choices": [value for value in known if value in chosen]}
+
+
+def _number(text: str) -> dict[str, float]:
+    first, _, _ = text.partition("\n")
+    try:
+        number = float(first.split()[0].replace(",", "").replace("×10^", "e"))
+    except (ValueError, IndexError):
+        number = math.nan
+    if not math.isfinite(number) or number <= 0:
+        raise Unusable("Begin with a number above 0, such as 1.2e22; its source may follow after it.")
+    return {"flop": number}
+
+
+def _stages(text: str) -> list[dict[str, str]]:
+    stages = []
+    for at, line in enumerate(filter(str.strip, text.split("\n")), start=1):
+        kind, colon, what = (part.strip() for part in line.partition(":"))
+        if not colon or kind not in STAGE_KINDS:
+            raise Unusable(f"Line {at}: begin with one of {', '.join(STAGE_KINDS)}, then a colon, then the words.")
+        if not what:
+            raise Unusable(f"Line {at}: say after the colon what is known of that stage.")
+        stages.append({"kind": kind, "what": what})
+    return stages

@@ -1,0 +1,112 @@
+"""What people say of a run: state, take back, override a flag. Statements are only added; the newest of a field
+holds."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from cohort.accounts.models import User
+from cohort.audit.services import log, who
+from cohort.records.models import Audience, Statement
+from cohort.records.statements.answers import Unusable, text_checked, value_of, words_of
+from cohort.records.statements.questions import BY_FIELD, override_field
+from cohort.runs.models import Run
+from cohort.runs.transitions import run_lock
+from grpo_core.records.monitors import Name
+
+
+@transaction.atomic
+def statement_make(
+    *,
+    run: Run,
+    actor: User,
+    field: str,
+    text: str = "",
+    chosen: Sequence[str] = (),
+    audience: str = "",
+    reason: str = "",
+) -> Statement:
+    """State what the record cannot measure. `field` is one of the table of questions, `chosen` the picked answers of a
+    question with choices, `audience` empty for the field's own.
+
+    Raises ValidationError for a field that nobody is asked, an answer that the question cannot take, an empty one,
+    text of more than 20,000 characters, and when the same is stated already.
+    """
+    question = BY_FIELD.get(field)
+    if question is None:
+        raise ValidationError(f"{field[:80]!a} is no field that a person states.")
+    try:
+        text = text_checked(text)
+        if not text and not question.choices:
+            raise Unusable("Write something. To take back what was said, use “Take back”.")
+        value = value_of(question, text=text, chosen=list(chosen))
+        reason = text_checked(reason, "The reason")
+    except Unusable as error:
+        raise ValidationError(str(error)) from None
+    return _append(run, actor, field, value, words_of(question, value, text), audience or question.audience, reason)
+
+
+@transaction.atomic
+def statement_withdraw(*, run: Run, actor: User, field: str, reason: str) -> Statement:
+    """Take back what was stated: an empty statement with its reason. What was said stays in the history and in records
+    that were sealed with it. Raises ValidationError when nothing is stated, and without a reason."""
+    monitors = {override_field(flag) for flag in get_args(Name)}
+    holds = _newest(run, field) if field in BY_FIELD or field in monitors else None
+    if holds is None:
+        raise ValidationError("Nothing is stated there, so there is nothing to take back.")
+    try:
+        if not (reason := text_checked(reason, "The reason")):
+            raise Unusable("Say why it is taken back.")
+    except Unusable as error:
+        raise ValidationError(str(error)) from None
+    return _append(run, actor, field, None, "", holds.audience, reason)
+
+
+@transaction.atomic
+def flag_override(*, run: Run, actor: User, flag: str, reason: str) -> Statement:
+    """Say why a raised flag is accepted. The flag stays in the record, the reason stands beside it. Raises
+    ValidationError for a monitor that there is none of, and without a reason."""
+    if flag not in get_args(Name):
+        raise ValidationError(f"{flag[:80]!a} is no monitor; there are {', '.join(get_args(Name))}.")
+    try:
+        if not (reason := text_checked(reason, "The reason")):
+            raise Unusable("Say why the flag is accepted.")
+    except Unusable as error:
+        raise ValidationError(str(error)) from None
+    return _append(run, actor, override_field(flag), {"flag": flag}, reason, Audience.DOWNSTREAM, "")
+
+
+def _newest(run: Run, field: str) -> Statement | None:
+    newest = Statement.objects.filter(run=run, field=field).order_by("-pk").first()
+    return newest if newest is not None and (newest.text or newest.value is not None) else None
+
+
+def _append(run: Run, actor: User, field: str, value: Any, text: str, audience: str, reason: str) -> Statement:
+    if audience not in Audience.values:
+        raise ValidationError(f"{audience[:80]!a} is no audience; there are {', '.join(Audience.values)}.")
+    run_lock(run=run)
+    before = _newest(run, field)
+    if before is not None and (before.value, before.text, before.audience) == (value, text, audience):
+        raise ValidationError("This is what is stated already; nothing was changed.")
+    made = Statement.objects.create(
+        run=run, field=field, value=value, text=text, audience=audience, reason=reason, by=actor
+    )
+    log(
+        actor=who(actor),
+        kind="statement_made" if text else "statement_withdrawn",
+        subject=f"run:{run.pk}",
+        project=run.project,
+        before=_logged(before),
+        after=_logged(made),
+        reason=reason,
+        data={"field": field, "statement": made.pk},
+    )
+    return made
+
+
+def _logged(statement: Statement | None) -> dict[str, Any] | None:
+    if statement is None:
+        return None
+    return {"value": statement.value, "text": statement.text, "audience": statement.audience}

@@ -1,0 +1,123 @@
+"""Deleting what a sample said, for privacy or because it is harmful, without breaking a proof.
+
+Text and salt go; the leaf stays in the run's tree. Without the salt nobody can find out what was hashed, not even by
+guessing. Cards that held the text are issued again without it, under the same seal, and the earlier zips are deleted.
+Copies that somebody has downloaded, and the folder of the run on its node, are out of the platform's reach. Cards of
+the first schema keep their texts, and so do notes of reviewers, which are only added to; the pages say so.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Max, QuerySet
+from django.db.models.functions import Now
+
+from cohort.accounts.models import User
+from cohort.audit import services as audit
+from cohort.base import artifacts
+from cohort.records import services
+from cohort.records.models import Card, Record
+from cohort.records.schema import FIRST_SCHEMA
+from cohort.records.traces.under_way import redaction_begins
+from cohort.review.models import Sample
+from cohort.runs.models import Run
+
+MOST_CHARACTERS = 10_000
+"""Of a reason."""
+
+log = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def samples_redact(*, run: Run, samples: Sequence[Sample], actor: User | None, reason: str) -> int:
+    """Delete text and salt of these samples of the run; those deleted before stay as they are. Returns how many were
+    deleted now. `actor` is None for the platform itself. Raises ValidationError keyed by `reason` or `samples`.
+
+    Cards are issued again by `cards_renew`, outside the transaction.
+    """
+    reason = reason.strip()
+    if not reason:
+        raise ValidationError({"reason": "A reason is needed: it stands in the audit log and on the record."})
+    if len(reason) > MOST_CHARACTERS:
+        raise ValidationError(
+            {"reason": f"The reason has {len(reason):,} characters; at most {MOST_CHARACTERS:,} can be kept."}
+        )
+    redaction_begins(run.pk)
+    ids = [sample.pk for sample in samples]
+    chosen = Sample.objects.filter(pk__in=ids, group__run=run).select_related("group")
+    rows = list(chosen.select_for_update(of=["self"]).order_by("pk"))
+    if not rows or len(rows) != len(set(ids)):
+        raise ValidationError({"samples": "Choose samples of this run."})
+    gone = [row for row in rows if row.redacted_at is None]
+    for row in gone:
+        row.completion, row.salt, row.redacted_at = "", "", Now()
+        row.components = {name: _without_words(score) for name, score in row.components.items()}
+    Sample.objects.bulk_update(gone, ["completion", "salt", "redacted_at", "components"], batch_size=1000)
+    if gone:
+        audit.log(
+            actor=f"user:{actor.username}" if actor else "platform",
+            kind="samples_redacted",
+            subject=f"run:{run.pk}",
+            project=run.project,
+            reason=reason,
+            data={"samples": [[row.group.step, row.group.index, row.index] for row in gone]},
+        )
+        log.info("%d samples of run %s redacted", len(gone), run.pk)
+    return len(gone)
+
+
+def _without_words(score: dict[str, Any]) -> dict[str, Any]:
+    """A component's score without what it quotes of the completion; of an error its class stays."""
+    error = score.get("error")
+    return {**score, "detail": "", "error": error.partition(":")[0] if error else error}
+
+
+def runs_to_renew() -> list[int]:
+    """Runs that have a card which still holds a text that was deleted since, or whose earlier zips are still there."""
+    deleted = Sample.objects.exclude(redacted_at=None).values("group__run").annotate(last=Max("redacted_at"))
+    due = []
+    for run_id, last in deleted.order_by("group__run").values_list("group__run", "last"):
+        records = _renewable(run_id)
+        if any(record.card().issued_at <= last or _earlier_zips(record) for record in records):
+            due.append(run_id)
+    return due
+
+
+def keeping_texts(run: Run) -> int:
+    """How many records of the run have a card of the first schema, which cannot be issued again: it keeps its texts."""
+    return Record.objects.filter(run=run, schema_version=FIRST_SCHEMA).count()
+
+
+def _renewable(run_id: int) -> QuerySet[Record]:
+    return Record.objects.filter(run=run_id).exclude(schema_version=FIRST_SCHEMA).defer("document").order_by("pk")
+
+
+def _earlier_zips(record: Record) -> list[Card]:
+    """Cards that another issue took the place of, whose zip is still stored."""
+    cards = list(record.cards.all())
+    newest: dict[str, int] = {}
+    for card in cards:
+        newest[card.audience] = max(card.issue, newest.get(card.audience, 0))
+    return [card for card in cards if card.issue < newest[card.audience] and artifacts.exists(card.artifact)]
+
+
+def cards_renew(*, run: Run) -> int:
+    """Issue again, without the deleted texts, every card of the run that was issued before, and delete the zips that it
+    takes the place of. May run twice. Returns how many records had cards issued."""
+    last = Sample.objects.filter(group__run=run).aggregate(last=Max("redacted_at"))["last"]
+    if last is None:
+        return 0
+    renewed = 0
+    for record in _renewable(run.pk):
+        if record.card().issued_at <= last:
+            why = f"Samples were redacted; the audit log says why, under run {run.pk}."
+            services.record_reissue(record=record, reason=why)
+            renewed += 1
+        for card in _earlier_zips(record):
+            with suppress(FileNotFoundError):  # the hourly task was here at the same time
+                artifacts.remove(card.artifact)
+    return renewed

@@ -1,1 +1,0 @@
-"""What pages of runs read from the database. Nothing here writes."""

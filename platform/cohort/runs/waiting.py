@@ -1,0 +1,201 @@
+"""The queue as people see it: every waiting run with its place, what it needs and why it waits."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from cohort.nodes.engines import WORDS, fix
+from cohort.runs.limits import WINDOW, hours_free_at
+from cohort.runs.models import Run
+from cohort.runs.retry import DELAYS
+from cohort.runs.schedule import Kept, Queue, Seat, queue, seats
+
+
+@dataclass(frozen=True)
+class WaitingRow:
+    place: int
+    """1 is next, in the order of all projects. A run that is held back keeps its place and is passed over."""
+    run: Run
+    """With its project; settings and metrics are not loaded."""
+    since: datetime
+    needs: str
+    """What kind of node: `any node`, `2 GPUs on a node with the label a100`."""
+    why: str
+    """Why it waits, as a clause: `both nodes that could take it are busy`."""
+
+
+def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
+    """Every waiting run in its turn; `only` this one, at its place among all, and nothing when it does not wait."""
+    found = queue()
+    reasons = Reasons(found, seats())
+    rows: list[WaitingRow] = []
+    for place, run in enumerate(found.order(), start=1):
+        if only is None or run.pk == only.pk:
+            assert run.queued_at is not None, "the run waits"
+            rows.append(WaitingRow(place, run, run.queued_at, needs(run), reasons.why(run)))
+        if only is not None and rows:
+            break
+        reasons.passed(run)
+    return rows
+
+
+def needs(run: Run) -> str:
+    besides = [WORDS.get(name, name) for name in run.needs_packages]
+    besides += ["a sandbox that works"] if run.needs_sandbox else []
+    return f"{_machine(run)}, with {' and '.join(besides)}" if besides else _machine(run)
+
+
+def _machine(run: Run) -> str:
+    gpus = _count(run.gpus, "GPU") if run.gpus else ""
+    where = f"a node with the label {run.node_label}" if run.node_label else "any node" if not gpus else "one node"
+    return f"{gpus} on {where}" if gpus else where
+
+
+class Reasons:
+    """Why runs wait, at one moment. Told of each in its turn, it counts those before without going through them again,
+    and it works out once for each project when GPU-hours are free."""
+
+    def __init__(self, found: Queue, here: Sequence[Seat]) -> None:
+        self._found, self._here = found, here
+        self._ahead: Counter[frozenset[int]] = Counter()
+        """The runs that were passed, told apart by the nodes that may take them."""
+        self._free_at: dict[int, datetime] = {}
+        """By project id."""
+
+    def passed(self, run: Run) -> None:
+        """Its turn comes before that of all that are asked about from now on."""
+        self._ahead[frozenset(seat.node_id for seat in self._here if self._found.may_take(run, seat))] += 1
+
+    def why(self, run: Run) -> str:
+        """The first thing that stands in the way."""
+        found = self._found
+        fitting = [seat for seat in self._here if seat.fits(run)]
+        taking = [seat for seat in fitting if not seat.obstacle]
+        open_to_it = [seat for seat in taking if not found.kept_from(run, seat.node_id)]
+        if found.held(run):
+            return self._held(run)
+        if all(found.kept_from(run, seat.node_id) for seat in taking) and _bound_to_holders(run, found):
+            return _kept(run, found)
+        if not fitting:
+            return _none_fits(run, self._here)
+        if not taking:
+            return none_takes(fitting)
+        if not open_to_it:
+            return _kept(run, found)
+        free = [seat for seat in open_to_it if not seat.busy]
+        rivals = self._rivals(open_to_it)
+        behind = f"behind {_count(rivals, 'other run')}" if rivals else ""
+        if free:
+            return behind if rivals >= len(free) else "a node takes it within seconds"
+        if len(open_to_it) == 1:
+            busy = f"{open_to_it[0].name}, the only node that could take it, is busy"
+        else:
+            busy = f"all {len(open_to_it)} nodes that could take it are busy"
+        return f"{busy}; {behind}" if behind else busy
+
+    def _rivals(self, open_to_it: Sequence[Seat]) -> int:
+        """How many of the runs before one of these nodes may take."""
+        nodes = {seat.node_id for seat in open_to_it}
+        return sum(count for takers, count in self._ahead.items() if takers & nodes)
+
+    def _held(self, run: Run) -> str:
+        use, now = self._found.uses[run.project_id], self._found.now
+        if run.not_before is not None and run.not_before > now:
+            return f"waits until {_clock(run.not_before)} after a failure (try {run.retries} of {len(DELAYS)})"
+        if use.no_place:
+            return f"the project's limit of running runs is reached ({use.running} of {use.max_running} run)"
+        words = f"{use.gpu_hours:,.0f} of {use.gpu_hours_limit:,} in {WINDOW.days} days"
+        free_at = f"{self._hours_free_at(run):%Y-%m-%d %H:%M} UTC"
+        return f"the project's GPU-hours are used up ({words}; frees at {free_at} if nothing more is used)"
+
+    def _hours_free_at(self, run: Run) -> datetime:
+        if run.project_id not in self._free_at:
+            free_at = hours_free_at(run.project, now=self._found.now)
+            assert free_at is not None, "there is a limit"
+            self._free_at[run.project_id] = free_at
+        return self._free_at[run.project_id]
+
+
+def _none_fits(run: Run, here: Sequence[Seat]) -> str:
+    if not here:
+        return "no node is here"
+    named = [seat for seat in here if not run.node_label or run.node_label in seat.labels]
+    if not named:
+        others = "; ".join(f"{seat.name}: {', '.join(sorted(seat.labels)) or 'no label'}" for seat in here)
+        return f"no node that is here has the label {run.node_label} ({others})"
+    if placed := [seat for seat in named if seat.placed(run)]:
+        if not (having := [seat for seat in placed if not seat.lacks(run)]):
+            others = "; ".join(f"{seat.name} {fix(seat.lacks(run))}" for seat in placed)
+            wanted = " and ".join(WORDS.get(name, name) for name in run.needs_packages)
+            return f"no node that could take it has {wanted} ({others})"
+        others = "; ".join(f"{seat.name}: {seat.no_sandbox}" for seat in having)
+        return f"its reward runs code, and no node that could take it has a sandbox that works ({others})"
+    others = "; ".join(f"{seat.name} has {seat.gpus or 'none'}" for seat in named)
+    where = f" with the label {run.node_label}" if run.node_label else ""
+    return f"no node{where} that is here has {_count(run.gpus, 'GPU')} ({others})"
+
+
+def none_takes(fitting: Sequence[Seat]) -> str:
+    """Of nodes that could take a run and all take none: why."""
+    if len(fitting) > 1 and all(seat.draining for seat in fitting):
+        return f"all {len(fitting)} nodes that could take it are draining and take no new run"
+    return "; ".join(f"{seat.name} {seat.obstacle}" for seat in fitting)
+
+
+def _bound_to_holders(run: Run, found: Queue) -> bool:
+    """Whether it waits, without end, for nodes of which none can take it as things are: said before all else."""
+    kept = found.kept.get(run.pk)
+    return kept is not None and kept.within_reach is not None and kept.searched_until is None and not _able(run, kept)
+
+
+def _able(run: Run, kept: Kept) -> bool:
+    return any(seat.fits(run) and not seat.obstacle for seat in kept.holders)
+
+
+def _kept(run: Run, found: Queue) -> str:
+    kept = found.kept[run.pk]
+    if kept.newest and found.now < kept.until:
+        seconds = (kept.until - found.now).total_seconds()
+        which = " or ".join(kept.newest.values())
+        has = "has" if len(kept.newest) == 1 else "have"
+        return f"kept for {which}, which {has} its newest checkpoint, for another {seconds:.0f} s"
+    if kept.searched_until is None and not _able(run, kept):
+        return _out_of_use(run, kept)
+    names = [seat.name for seat in kept.holders]
+    which = f"{names[0]}, the only node" if len(names) == 1 else f"{' or '.join(names)}, the nodes"
+    until = "" if kept.searched_until is None else f" until {_clock(kept.searched_until)}"
+    return f"waits{until} for {which} that {'has' if len(names) == 1 else 'have'} a checkpoint of it"
+
+
+def _out_of_use(run: Run, kept: Kept) -> str:
+    """The nodes that have its checkpoints are here, and none can take it: what they are, and what a person can do."""
+    nodes = [f"{seat.name}, which {_hindered(run, seat)}" for seat in kept.holders]
+    where = (
+        f"its only checkpoint is on {nodes[0]}" if len(nodes) == 1 else f"its checkpoints are on {'; on '.join(nodes)}"
+    )
+    undrain = "undrain it" if len(nodes) == 1 else "undrain one"
+    remedy = f"{undrain}, or" if any(seat.draining for seat in kept.holders) else "mend that, or"
+    return f"{where}: {remedy} cancel the run and retry it from the first step"
+
+
+def _hindered(run: Run, seat: Seat) -> str:
+    if seat.draining:
+        return "is being drained"
+    if seat.obstacle:
+        return seat.obstacle
+    if run.node_label and run.node_label not in seat.labels:
+        return f"does not have the label {run.node_label}"
+    if seat.placed(run) and (lacking := seat.lacks(run)):
+        return fix(lacking)
+    if seat.placed(run) and run.needs_sandbox and seat.no_sandbox:
+        return "has no sandbox that works"
+    return f"has {_count(seat.gpus, 'GPU')} and it needs {run.gpus:,}"
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%H:%M:%S} UTC"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""How the web server runs."""

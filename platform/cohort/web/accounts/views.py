@@ -1,0 +1,146 @@
+"""Pages of sign-in, projects and members. Fetch, authorise, call one service, render."""
+
+from typing import cast
+
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import PasswordChangeView
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.forms import BaseForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from cohort.accounts import selectors, services
+from cohort.accounts.models import Membership, Role, User
+from cohort.web.access import project_for
+from cohort.web.accounts.forms import MemberForm, ProjectForm, RoleForm
+
+
+def person(request: HttpRequest) -> User:
+    """The signed-in person; LoginRequiredMiddleware has seen to it that there is one."""
+    return cast("User", request.user)
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """Straight to the runs of the only project, else to the list of projects."""
+    memberships = list(selectors.projects_of(person(request)))
+    if len(memberships) == 1:
+        return redirect("project_home", memberships[0].project.slug)
+    return redirect("project_list")
+
+
+@require_safe
+def project_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "accounts/projects.html", {"memberships": selectors.projects_of(person(request))})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_new(request: HttpRequest) -> HttpResponse:
+    """Anyone signed in may open a project, and becomes its admin."""
+    form = ProjectForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            project = services.project_create(
+                slug=form.cleaned_data["slug"], name=form.cleaned_data["name"], owner=person(request)
+            )
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            messages.success(request, f"Project {project.name} made. You are its admin.")
+            return redirect("project_home", project.slug)
+    return render(request, "accounts/project_new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_safe
+def project_home(request: HttpRequest, slug: str) -> HttpResponse:
+    return redirect("run_list", project_for(request, slug).slug)
+
+
+@require_safe
+def project_counts(request: HttpRequest, slug: str) -> HttpResponse:
+    """The sidebar's live numbers; polled by every page."""
+    project_for(request, slug)
+    return render(request, "partials/_counts.html")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def member_list(request: HttpRequest, slug: str) -> HttpResponse:
+    """Everyone in the project may see its members; an admin adds one."""
+    at_least = Role.ADMIN if request.method == "POST" else Role.VIEWER
+    project = project_for(request, slug, at_least=at_least)
+    form = MemberForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = form.cleaned_data["username"]
+        try:
+            membership = services.membership_add(
+                project=project, actor=person(request), user=user, role=form.cleaned_data["role"]
+            )
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            messages.success(request, f"{user.username} is {membership.role} in {project.name}.")
+            return redirect("member_list", slug)
+    context = {"project": project, "members": selectors.members_of(project), "form": form, "roles": Role.choices}
+    return render(request, "accounts/members.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+def member_role(request: HttpRequest, slug: str, membership_id: int) -> HttpResponse:
+    project = project_for(request, slug, at_least=Role.ADMIN)
+    membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
+    form = RoleForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, f"Nothing was changed: the role must be one of {', '.join(Role.values)}.")
+        return redirect("member_list", slug)
+    try:
+        services.membership_set(
+            project=project, actor=person(request), user=membership.user, role=form.cleaned_data["role"]
+        )
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    else:
+        messages.success(request, f"{membership.user.username} is now {form.cleaned_data['role']}.")
+    return redirect("member_list", slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def member_remove(request: HttpRequest, slug: str, membership_id: int) -> HttpResponse:
+    """Asks first; only the answer removes."""
+    project = project_for(request, slug, at_least=Role.ADMIN)
+    membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
+    if request.method != "POST":
+        return render(request, "accounts/member_remove.html", {"project": project, "member": membership})
+    try:
+        services.membership_remove(project=project, actor=person(request), user=membership.user)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+        return redirect("member_list", slug)
+    messages.success(request, f"{membership.user.username} no longer belongs to {project.name}.")
+    if membership.user_id == request.user.pk:
+        return redirect("home")
+    return redirect("member_list", slug)
+
+
+class PasswordChange(PasswordChangeView):
+    template_name = "registration/password_change.html"
+    success_url = reverse_lazy("home")
+
+    def form_valid(self, form: BaseForm) -> HttpResponse:
+        services.password_change(user=person(self.request), password=form.cleaned_data["new_password1"])
+        update_session_auth_hash(self.request, person(self.request))  # this browser stays signed in, others do not
+        messages.success(self.request, "Your password is changed.")
+        return HttpResponseRedirect(self.get_success_url())
+
+
+@login_not_required
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Whether the server answers and reaches its database; for load balancers and `cohort up`."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return JsonResponse({"status": "ok"})

@@ -1,0 +1,138 @@
+"""The forms of what is said of a record after it was sealed. They read what was typed; `services` decides.
+
+No field has a maxlength: a browser would cut what is pasted without a word. Too long a text comes back whole, with the
+error beside it.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from cohort.records.after_seal.rules import Decision, SignRole
+from cohort.records.after_seal.services import SEVERITIES, SHORT_CHARS, TEXT_CHARS
+from cohort.records.models import RecordEntry
+
+_MOST = f"At most {TEXT_CHARS:,} characters."
+
+
+def _text(label: str, help_text: str, *, rows: int = 4) -> forms.CharField:
+    return forms.CharField(
+        label=label, help_text=f"{help_text} {_MOST}", strip=False, widget=forms.Textarea(attrs={"rows": rows})
+    )
+
+
+def _line(label: str, help_text: str) -> forms.CharField:
+    return forms.CharField(label=label, help_text=f"{help_text} At most {SHORT_CHARS} characters.")
+
+
+class LifeForm(forms.Form):
+    """With a field for the entry of the same kind that it corrects, where there is one to correct."""
+
+    def __init__(self, *args: Any, correctable: Sequence[RecordEntry] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if correctable:
+            self.fields["corrects"] = forms.TypedChoiceField(
+                label="Corrects",
+                required=False,
+                coerce=int,
+                empty_value=None,
+                choices=[("", "nothing: this is a new entry"), *((one.pk, _named(one)) for one in correctable)],
+                help_text="Nothing is edited. An entry that was wrong stays, marked as corrected by this one.",
+            )
+
+    def given(self) -> dict[str, Any]:
+        """What the service takes."""
+        return {name: value for name, value in self.cleaned_data.items() if name != "corrects" or value is not None}
+
+
+class SignOffForm(LifeForm):
+    role = forms.ChoiceField(
+        label="You sign as",
+        help_text="Two different people sign: the operator answers for the run; the reviewer has looked at the "
+        "record and did not launch the run.",
+    )
+    decision = forms.ChoiceField(label="You decide")
+    reason = _text("Reason", "What you looked at, and why it is enough, or is not. It stands in the audit log.")
+
+    def __init__(self, *args: Any, roles: Sequence[SignRole], signed: bool, **kwargs: Any) -> None:
+        """`roles`: those that this person may sign in; `signed`: whether they have signed in one of them."""
+        super().__init__(*args, **kwargs)
+        _choices(self, "role", [(role.value, role.label) for role in roles])
+        decisions = [one for one in Decision if signed or one != Decision.WITHDRAWN]
+        _choices(self, "decision", [("", "choose"), *((one.value, one.label) for one in decisions)])
+
+
+class RevokeForm(LifeForm):
+    reason = _text(
+        "Reason",
+        "Why nobody may rely on this record any more. Shown in red wherever the record is, on its public page too. It "
+        "cannot be taken back; the card can still be downloaded.",
+    )
+
+
+class IncidentForm(LifeForm):
+    severity = forms.ChoiceField(choices=[("", "choose"), *SEVERITIES.items()])
+    when = forms.DateTimeField(
+        label="When it happened, UTC",
+        help_text="Year, month, day, hour and minute; in UTC.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        error_messages={"invalid": "This is no time. Write it like 2026-11-22 14:05, in UTC."},
+    )
+    what = _text("What happened", "What the model did, who was touched by it, and what was done about it.")
+
+    def clean_when(self) -> Any:
+        return self.cleaned_data["when"].astimezone(UTC)
+
+
+class FeedbackForm(LifeForm):
+    source = _line("From whom", "A user, a customer, a channel. Name a person only if you may.")
+    text = _text("What they said", "In their words where you can.")
+
+
+class MonitoringForm(LifeForm):
+    first = forms.DateField(label="First day", widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
+    until = forms.DateField(label="Last day", widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
+    figures = forms.CharField(
+        required=False,
+        help_text="One a line, as name: value. For example refusals: 12 of 480.",
+        widget=forms.Textarea(attrs={"rows": 3}),
+    )
+    text = _text("Note", "What was watched, and what it means.")
+
+    def clean_figures(self) -> list[tuple[str, str]]:
+        found = []
+        for number, line in enumerate(self.cleaned_data["figures"].splitlines(), start=1):
+            if not line.strip():
+                continue
+            name, colon, value = line.partition(":")
+            if not colon or not name.strip() or not value.strip():
+                raise ValidationError(f"Line {number} is not a name and a value: write it like refusals: 12 of 480.")
+            found.append((name.strip(), value.strip()))
+        return found
+
+    def given(self) -> dict[str, Any]:
+        found = super().given()
+        period = (found.pop("first"), found.pop("until"))
+        return {**found, "period": period}
+
+
+class OverrideForm(LifeForm):
+    what = _line("Which flag", "As the record names it.")
+    reason = _text("Reason", "Why the flag does not stand against this record. The flag itself stays in it.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["what"].widget.attrs["list"] = "life-flags"
+
+
+def _choices(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
+    field = form.fields[name]
+    assert isinstance(field, forms.ChoiceField)
+    field.choices = choices
+
+
+def _named(entry: RecordEntry) -> str:
+    return f"{entry.get_kind_display()} of {entry.at:%Y-%m-%d %H:%M} by {entry.by.username}"

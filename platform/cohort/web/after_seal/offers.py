@@ -1,0 +1,166 @@
+"""What a person may add to a record: one entry of a table for each action, and the form for it."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import QueryDict
+
+from cohort.accounts.models import Role, User, reaches
+from cohort.records.after_seal import services
+from cohort.records.after_seal.rules import SignRole, Standing, may_not_sign
+from cohort.records.models import EntryKind, Record, RecordEntry
+from cohort.records.schema import FIRST_SCHEMA
+from cohort.web.access import OVERRIDES_FLAGS
+from cohort.web.after_seal import forms
+
+
+@dataclass(frozen=True)
+class Action:
+    kind: EntryKind
+    title: str
+    help: str
+    at_least: Role
+    form: type[forms.LifeForm]
+    service: Callable[..., RecordEntry]
+    button: str
+    done: str
+    """What is said when it was written down."""
+
+
+ACTIONS = {
+    "sign_off": Action(
+        kind=EntryKind.SIGN_OFF,
+        title="Sign off",
+        help="approve or reject, as operator or as independent reviewer",
+        at_least=Role.REVIEWER,
+        form=forms.SignOffForm,
+        service=services.sign_off,
+        button="Sign",
+        done="Your sign-off is written down.",
+    ),
+    "incident": Action(
+        kind=EntryKind.INCIDENT,
+        title="Report an incident",
+        help="something went wrong with the model",
+        at_least=Role.REVIEWER,
+        form=forms.IncidentForm,
+        service=services.incident,
+        button="Report",
+        done="The incident is written down.",
+    ),
+    "feedback": Action(
+        kind=EntryKind.FEEDBACK,
+        title="Add feedback",
+        help="what somebody said of the model",
+        at_least=Role.REVIEWER,
+        form=forms.FeedbackForm,
+        service=services.feedback,
+        button="Add",
+        done="The feedback is written down.",
+    ),
+    "monitoring": Action(
+        kind=EntryKind.MONITORING,
+        title="Add a monitoring note",
+        help="what watching it in use has shown",
+        at_least=Role.OPERATOR,
+        form=forms.MonitoringForm,
+        service=services.monitoring,
+        button="Add",
+        done="The monitoring note is written down.",
+    ),
+    "override": Action(
+        kind=EntryKind.OVERRIDE,
+        title="Override a flag",
+        help="why what a monitor raised does not stand",
+        at_least=OVERRIDES_FLAGS,
+        form=forms.OverrideForm,
+        service=services.override,
+        button="Override",
+        done="The override is written down.",
+    ),
+    "revoke": Action(
+        kind=EntryKind.REVOKED,
+        title="Revoke this record",
+        help="nobody may rely on it any more; cannot be taken back",
+        at_least=Role.ADMIN,
+        form=forms.RevokeForm,
+        service=services.revoke,
+        button="Revoke",
+        done="The record is revoked. Its card can still be downloaded.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Offer:
+    name: str
+    action: Action
+    form: forms.LifeForm | None
+    """None when this person cannot do it; `why_not` says why."""
+    why_not: tuple[str, ...] = ()
+    """Also why a part of it is not offered, as one of the two roles of a sign-off."""
+    open: bool = False
+    danger: bool = False
+    flags: tuple[str, ...] = ()
+    """Of an override: the flags that the record holds, to choose from."""
+
+
+def offers(
+    *,
+    record: Record,
+    entries: Sequence[RecordEntry],
+    standing: Standing,
+    user: User,
+    role: str,
+    sent: tuple[str, QueryDict] | None = None,
+) -> list[Offer]:
+    """What `user`, whose role in the project is `role`, may add. `sent`: an action and what was typed for it."""
+    found = []
+    for name, action in ACTIONS.items():
+        if not reaches(role, action.at_least):
+            continue
+        if name == "revoke" and standing.revocation is not None:
+            continue
+        data = sent[1] if sent is not None and sent[0] == name else None
+        given: dict[str, Any] = {"data": data, "auto_id": f"life-{name}-%s"}
+        why: tuple[str, ...] = ()
+        if name == "sign_off":
+            roles, why = signable(record=record, standing=standing, user=user, role=role)
+            if not roles:
+                found.append(Offer(name, action, None, why, open=data is not None))
+                continue
+            signed = any(one.by_id == user.pk for one in standing.signed)
+            given |= {"roles": roles, "signed": signed}
+        elif name != "revoke":
+            given["correctable"] = _correctable(entries, action.kind)
+        flags = _flags(record) if name == "override" else ()
+        form = action.form(**given)
+        found.append(Offer(name, action, form, why, open=data is not None, danger=name == "revoke", flags=flags))
+    return found
+
+
+def signable(
+    *, record: Record, standing: Standing, user: User, role: str
+) -> tuple[tuple[SignRole, ...], tuple[str, ...]]:
+    """The roles in which the person may sign, and why not in the others."""
+    launched = services.has_launched(record, user)
+    refused = {
+        one: may_not_sign(one, standing=standing, user_id=user.pk, member=role, launched=launched) for one in SignRole
+    }
+    reasons = tuple(dict.fromkeys(words for words in refused.values() if words))
+    return tuple(one for one, words in refused.items() if not words), reasons
+
+
+def _correctable(entries: Sequence[RecordEntry], kind: EntryKind) -> list[RecordEntry]:
+    corrected = {entry.data.get("corrects") for entry in entries}
+    return [one for one in reversed(entries) if one.kind == kind and one.pk not in corrected]
+
+
+def _flags(record: Record) -> tuple[str, ...]:
+    """Names of the monitors that raised one, as the record holds them; none in records of the first schema."""
+    if record.schema_version == FIRST_SCHEMA:
+        return ()
+    flags = json.loads(record.document)["sections"]["oversight"]["flags"]["value"] or ()
+    return tuple(flag["monitor"] for flag in flags if flag["raised"])

@@ -1,0 +1,92 @@
+"""The public page of a record, at an address that cannot be guessed: no sign-in, nothing of the project but what the
+public record itself says. A wrong token, an ended one and one that cannot be a token get the same answer."""
+
+from collections.abc import Callable
+from functools import wraps
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import transaction
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
+from django.utils.http import parse_etags
+from django.views.decorators.http import require_safe
+
+from cohort.audit import services as audit
+from cohort.audit.flood import MOST, WITHIN, many
+from cohort.base import artifacts
+from cohort.records.after_seal.public import public_record
+from cohort.records.models import Audience, Card, Record
+from cohort.web.after_seal.public_shown import public_page
+
+
+def _open(view: Callable[[HttpRequest, Record], HttpResponseBase]) -> Callable[[HttpRequest, str], HttpResponseBase]:
+    """A view of the record that the token opens, for anyone; the same 404 for every other token."""
+
+    @wraps(view)
+    def opened(request: HttpRequest, token: str) -> HttpResponseBase:
+        record = public_record(token)
+        response: HttpResponseBase
+        if record is None:
+            response = HttpResponse(render_to_string("after_seal/public_none.html"), status=404)
+        else:
+            response = view(request, record)
+        response["X-Robots-Tag"] = "noindex, nofollow, noarchive"
+        response["Referrer-Policy"] = "no-referrer"
+        response.setdefault("Cache-Control", "private, no-store")
+        return response
+
+    return login_not_required(require_safe(opened))
+
+
+@_open
+def public_card_page(request: HttpRequest, record: Record) -> HttpResponse:
+    context = {"page": public_page(record), "token": request.resolver_match.kwargs["token"]}  # type: ignore[union-attr]
+    return HttpResponse(render_to_string("after_seal/public_page.html", context))
+
+
+@_open
+def public_card_download(request: HttpRequest, record: Record) -> HttpResponseBase:
+    card = Card.objects.filter(record=record, audience=Audience.PUBLIC).order_by("-issue").first()
+    if card is None:
+        return HttpResponse(render_to_string("after_seal/public_none.html"), status=404)
+    etag = f'"{card.sha256}"'
+    response: HttpResponseBase
+    if {etag, "*"} & set(parse_etags(request.headers.get("If-None-Match", ""))):
+        response = HttpResponseNotModified()
+    else:
+        name = f"card-{record.seal[:16]}.zip"
+        response = FileResponse(
+            artifacts.open_read(card.artifact), as_attachment=True, filename=name, content_type="application/zip"
+        )
+        response["Content-Length"] = str(card.size)
+        if request.method == "GET":
+            _logged(record, card)
+    response["ETag"] = etag
+    response["Cache-Control"] = "private, no-cache"
+    return response
+
+
+@transaction.atomic
+def _logged(record: Record, card: Card) -> None:
+    """Who has the address may download without end; the log must not grow with it."""
+    subject = f"record:{record.pk}"
+    if many(MOST, kind="card_downloaded", subject=subject, actor="anonymous"):
+        if not many(1, kind="card_downloads_flooded", subject=subject):
+            audit.log(
+                actor="platform",
+                kind="card_downloads_flooded",
+                subject=subject,
+                project=record.run.project,
+                reason=f"The public card was downloaded more than {MOST} times within "
+                f"{WITHIN.total_seconds() / 60:.0f} minutes; the others of this time stand in the web server's own log "
+                "alone.",
+            )
+        return
+    audit.log(
+        actor="anonymous",
+        kind="card_downloaded",
+        subject=subject,
+        project=record.run.project,
+        data={"audience": card.audience, "issue": card.issue, "sha256": card.sha256, "by": "public link"},
+    )

@@ -1,0 +1,138 @@
+"""What was said of a record, and what happened to it, newest first, as a page shows it. Reads; writes nothing."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cohort.audit.models import AuditEntry, AuditLeaf
+from cohort.records.after_seal.rules import Decision
+from cohort.records.models import Audience, Card, EntryKind, PublicLink, Record, RecordEntry
+
+
+@dataclass(frozen=True)
+class Item:
+    at: datetime
+    title: str
+    who: str
+    """Empty for the platform's own doings."""
+    tone: str = ""
+    sign: str = "·"
+    text: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    entry: RecordEntry | None = None
+    corrects: int | None = None
+    """Id of the entry that this one corrects."""
+    corrected_by: int | None = None
+    log: int | None = None
+    """Id of its entry in the audit log."""
+    order: int = field(default=0, compare=False)
+
+
+def timeline(record: Record, entries: Sequence[RecordEntry]) -> list[Item]:
+    """From the record's sealing on. `entries`: all of the record's, with who wrote them."""
+    corrected = {entry.data["corrects"]: entry.pk for entry in entries if "corrects" in entry.data}
+    logged = _logged(record)
+    items = [_entry(entry, corrected.get(entry.pk)) for entry in entries]
+    items += [*_issued(record), *_links(record, logged)]
+    later = Record.objects.filter(supersedes=record).only("pk", "seal", "sealed_at", "version").first()
+    if later is not None:
+        words = f"Superseded by version {later.version}, seal {later.short_digest} …"
+        items.append(Item(later.sealed_at, words, "", tone="is-suspect", sign="»"))
+    return sorted(items, key=lambda item: (item.at, item.order), reverse=True)
+
+
+def _entry(entry: RecordEntry, corrected_by: int | None) -> Item:
+    title, tone, sign = _titled(entry)
+    return Item(
+        at=entry.at,
+        title=title,
+        who=entry.by.username,
+        tone=tone,
+        sign=sign,
+        text=entry.text,
+        facts=_facts(entry),
+        entry=entry,
+        corrects=entry.data.get("corrects"),
+        corrected_by=corrected_by,
+        log=entry.data.get("log"),
+        order=entry.pk,
+    )
+
+
+def _titled(entry: RecordEntry) -> tuple[str, str, str]:
+    if entry.kind == EntryKind.SIGN_OFF:
+        return {
+            Decision.APPROVED: (f"Approved as {entry.role}", "is-right", "✓"),
+            Decision.REJECTED: (f"Rejected as {entry.role}", "is-wrong", "✕"),
+            Decision.WITHDRAWN: (f"Sign-off as {entry.role} withdrawn", "is-suspect", "↶"),
+        }[Decision(entry.decision)]
+    return {
+        EntryKind.REVOKED: ("Revoked", "is-wrong", "⊘"),
+        EntryKind.SUPERSEDED: ("Superseded", "is-suspect", "»"),
+        EntryKind.INCIDENT: (f"Incident, {entry.data.get('severity', '')}", "is-wrong", "!"),
+        EntryKind.FEEDBACK: ("Feedback", "", "“"),
+        EntryKind.MONITORING: ("Monitoring note", "", "≈"),
+        EntryKind.OVERRIDE: ("Flag overridden", "is-suspect", "⚑"),
+    }[EntryKind(entry.kind)]
+
+
+def _facts(entry: RecordEntry) -> tuple[tuple[str, str], ...]:
+    data = entry.data
+    if entry.kind == EntryKind.SIGN_OFF:
+        return (("role in the project then", str(data.get("member", ""))),)
+    if entry.kind == EntryKind.INCIDENT:
+        return (("happened", f"{datetime.fromisoformat(data['when']):%Y-%m-%d %H:%M} UTC"),)
+    if entry.kind == EntryKind.FEEDBACK:
+        return (("from", data["source"]),)
+    if entry.kind == EntryKind.MONITORING:
+        period = ("period", f"{data['from']} to {data['until']}")
+        return (period, *((figure["name"], figure["value"]) for figure in data["figures"]))
+    if entry.kind == EntryKind.OVERRIDE:
+        return (("flag", data["what"]),)
+    return ()
+
+
+def _issued(record: Record) -> list[Item]:
+    """That the record was sealed, and that cards of it were issued again."""
+    cards = list(Card.objects.filter(record=record).order_by("issued_at", "pk"))
+    places = {card.log_index for card in cards if card.log_index is not None}
+    logged = dict(AuditLeaf.objects.filter(idx__in=places).values_list("idx", "entry_id"))
+    which = f"version {record.version}" if record.version > 1 else "the record"
+    first = next((logged.get(card.log_index) for card in cards if card.issue == 1 and card.log_index is not None), None)
+    return [
+        Item(record.sealed_at, f"Sealed: {which}", "", tone="is-right", sign="✓", log=first, order=-1),
+        *(
+            Item(
+                card.issued_at,
+                f"Card for {Audience(card.audience).label.lower()} issued again, issue {card.issue}",
+                "",
+                sign="↻",
+                text=card.reason,
+                log=logged.get(card.log_index) if card.log_index is not None else None,
+            )
+            for card in cards
+            if card.issue > 1
+        ),
+    ]
+
+
+def _links(record: Record, logged: dict[str, int]) -> list[Item]:
+    found = []
+    for link in PublicLink.objects.filter(record=record).select_related("by"):
+        made, ended = logged.get(f"public_link_made {link.pk}"), logged.get(f"public_link_ended {link.pk}")
+        found.append(Item(link.at, "Public page made", link.by.username, sign="◇", log=made))
+        if link.ended_at is not None:
+            found.append(Item(link.ended_at, "Public page taken back", "", sign="◇", log=ended))
+    return found
+
+
+def _logged(record: Record) -> dict[str, int]:
+    """`public_link_made 3` → the id of that entry of the audit log."""
+    rows = AuditEntry.objects.filter(subject=f"record:{record.pk}", kind__in=["public_link_made", "public_link_ended"])
+    return {f"{row.kind} {_data(row)['link']}": row.pk for row in rows}
+
+
+def _data(row: AuditEntry) -> dict[str, object]:
+    found: dict[str, object] = json.loads(bytes(row.body))["data"] or {}
+    return found

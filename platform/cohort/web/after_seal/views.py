@@ -1,0 +1,94 @@
+"""The page of what came after a record's seal: its timeline, and the forms to add to it. Works without JavaScript."""
+
+from django.contrib import messages
+from django.core.exceptions import BadRequest, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from cohort.accounts.models import Role
+from cohort.base.formatting import natural
+from cohort.records.after_seal import public
+from cohort.records.models import Record
+from cohort.web.access import run_for
+from cohort.web.accounts.views import person
+from cohort.web.after_seal.offers import ACTIONS, Offer
+from cohort.web.after_seal.shown import life_of
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
+    """A form that is refused comes back here, with all that was typed in it."""
+    record = _record(request, slug, run_id, end, at_least=Role.VIEWER)
+    sent = None
+    if request.method == "POST":
+        name = request.POST.get("action", "")
+        if name not in ACTIONS:
+            raise BadRequest("no such action")
+        run_for(request, slug, run_id, at_least=ACTIONS[name].at_least)
+        sent = (name, request.POST)
+    life = life_of(record, user=person(request), sent=sent)
+    if sent is not None:
+        offer = next((one for one in life.offers if one.name == sent[0]), None)
+        if offer is not None and _added(request, record, offer):
+            return redirect(address(record) + "#life")
+        if offer is None:  # what was asked cannot be done any more, as revoking what is revoked
+            messages.error(request, "Nothing was written: it was done already.")
+    context = {"project": record.run.project, "run": record.run, "record": record, "life": life}
+    return render(request, "after_seal/life_page.html", context, status=200 if sent is None else 422)
+
+
+@require_POST
+def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
+    """Make the record's public page, or take it back."""
+    record = _record(request, slug, run_id, end, at_least=Role.OPERATOR)
+    try:
+        if request.POST.get("action") == "end":
+            public.public_link_end(record=record, actor=person(request))
+            messages.success(request, "The public page is taken back: its address now answers as if it never was.")
+        else:
+            public.public_link_make(record=record, actor=person(request))
+            messages.success(request, "The public page is made. Whoever has its address can read it.")
+    except ValidationError as error:
+        messages.error(request, f"Nothing was done: {' '.join(error.messages)}")
+    return redirect(address(record) + "#public-page")
+
+
+def address(record: Record) -> str:
+    """Of the record's page, for exactly this version."""
+    place = reverse("record_of_end", args=[record.run.project.slug, record.run_id, record.end])
+    return f"{place}?version={record.version}"
+
+
+def _record(request: HttpRequest, slug: str, run_id: int, end: int, *, at_least: Role) -> Record:
+    """The version that the address names, else the newest of this end."""
+    run = run_for(request, slug, run_id, at_least=at_least)
+    found = Record.objects.filter(run=run, end=end).defer("document").order_by("-version")
+    if "version" in request.GET:
+        version = natural(request.GET["version"])
+        found = found.filter(version=version) if version is not None else found.none()
+    record = found.first()
+    if record is None:
+        raise Http404("there is no such record")
+    record.run = run
+    return record
+
+
+def _added(request: HttpRequest, record: Record, offer: Offer) -> bool:
+    """Whether it was written down; if not, the form says why."""
+    form, action = offer.form, offer.action
+    if form is None or not form.is_valid():
+        return False
+    try:
+        action.service(record=record, actor=person(request), **form.given())
+    except ValidationError as error:
+        for name, faults in _by_field(error).items():
+            form.add_error(name if name in form.fields else None, faults)
+        return False
+    messages.success(request, action.done)
+    return True
+
+
+def _by_field(error: ValidationError) -> dict[str, list[str]]:
+    return error.message_dict if hasattr(error, "error_dict") else {"": error.messages}

@@ -1,0 +1,193 @@
+"""Pages of the log: the public ones, for anyone who wants to hold this platform to what it said; a project's entries,
+for its members; the server's own, for its staff."""
+
+from dataclasses import dataclass
+
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from cohort.accounts.models import Project
+from cohort.audit.models import AuditEntry, LogCheckpoint
+from cohort.audit.services import proof_of, public_keys
+from cohort.base.formatting import natural
+from cohort.evidence import tlog_proof
+from cohort.evidence.keys import parse_vkey
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.audit import selectors
+from cohort.web.audit.downloads import downloaded
+
+FEED = 200
+"""Checkpoints on one page of the feed."""
+
+
+# ---------------------------------------------------------------------- for anyone
+
+
+@login_not_required
+@require_safe
+def log_page(request: HttpRequest) -> HttpResponse:
+    context = {
+        "head": selectors.newest_head(),
+        "keys": selectors.key_rows(),
+        "cosignatures": selectors.newest_cosignatures(),
+        "pushes": selectors.pushes(),
+        "checkpoints": LogCheckpoint.objects.count(),
+    }
+    return render(request, "audit/log.html", context)
+
+
+@login_not_required
+@require_safe
+def log_checkpoint(request: HttpRequest) -> HttpResponse:
+    """The newest checkpoint, as it was signed; or the one of `?size=`."""
+    rows = LogCheckpoint.objects.order_by("-size")
+    if "size" in request.GET:
+        size = natural(request.GET["size"])
+        rows = rows.none() if size is None else rows.filter(size=size)
+    row = rows.first()
+    if row is None:
+        raise Http404("there is no such checkpoint")
+    return HttpResponse(row.note, content_type="text/plain; charset=utf-8")
+
+
+@login_not_required
+@require_safe
+def log_keys(request: HttpRequest) -> JsonResponse:
+    """keys.json as cards have it."""
+    keys, rotations = public_keys()
+    origin = parse_vkey(keys[0]).name if keys else None
+    return JsonResponse({"origin": origin, "keys": keys, "rotations": rotations})
+
+
+@login_not_required
+@require_safe
+def log_checkpoints(request: HttpRequest) -> JsonResponse:
+    """Every checkpoint, the smallest first; `?after=` goes on from a size."""
+    rows = selectors.checkpoints_after(natural(request.GET.get("after")) or -1, FEED + 1)
+    shown = rows[:FEED]
+    listed = [
+        {
+            "size": row.size,
+            "at": row.at.isoformat(),
+            "note": row.note,
+            "cosignatures": [one.line for one in row.cosignatures.all()],
+        }
+        for row in shown
+    ]
+    more = f"{reverse('log_checkpoints')}?after={shown[-1].size}" if len(rows) > FEED else None
+    return JsonResponse({"checkpoints": listed, "next": more})
+
+
+# ---------------------------------------------------------------------- entries
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose entries: a project's, or the server's own."""
+
+    project: Project | None
+
+    @property
+    def slug(self) -> str:
+        return self.project.slug if self.project is not None else ""
+
+    def url(self, name: str, *more: int) -> str:
+        if self.project is None:
+            return reverse(f"log_server{name}", args=more)
+        return reverse(f"audit{name or '_list'}", args=[self.slug, *more])
+
+
+def _place(request: HttpRequest, slug: str | None) -> Place:
+    if slug is not None:
+        return Place(project_for(request, slug))
+    if not (person(request).is_staff or person(request).is_superuser):
+        raise PermissionDenied("The server's own log is for its staff: `cohort user NAME --staff` makes somebody so.")
+    return Place(None)
+
+
+@require_safe
+def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
+    place = _place(request, slug)
+    filters = selectors.Filters(request.GET)
+    page = selectors.page(filters.found(place.slug), before=natural(request.GET.get("before")))
+    asked = request.GET.copy()
+    asked.pop("before", None)
+    context = {
+        "project": place.project,
+        "filters": filters,
+        "page": page,
+        "kinds": selectors.kinds(place.slug),
+        "pushes": selectors.pushes() if place.project is None else [],
+        "here": place.url(""),
+        "asked": asked.urlencode(),
+        "exports": {form: place.url(f"_{form}") for form in ("jsonl", "csv")},
+        "rows": [(row, place.url("_entry", row.entry.pk), place.url("_proof", row.entry.pk)) for row in page.rows],
+    }
+    return render(request, "audit/entries.html", context, status=422 if filters.errors else 200)
+
+
+@require_safe
+def entries_jsonl(request: HttpRequest, slug: str | None = None) -> HttpResponseBase:
+    """The entries that the filters leave, newest first, the exact bytes of each in a line."""
+    return _export(request, _place(request, slug), "jsonl")
+
+
+@require_safe
+def entries_csv(request: HttpRequest, slug: str | None = None) -> HttpResponseBase:
+    return _export(request, _place(request, slug), "csv")
+
+
+def _export(request: HttpRequest, place: Place, form: str) -> HttpResponseBase:
+    filters = selectors.Filters(request.GET)
+    if not filters.is_valid():
+        return HttpResponse(filters.errors.as_text(), content_type="text/plain; charset=utf-8", status=422)
+    newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first()
+    found = filters.found(place.slug).filter(pk__lte=newest or 0)  # an export does not hold its own entry
+    of = place.slug or "server"
+    asked = {name: str(value) for name, value in filters.cleaned_data.items() if value}
+    downloaded(
+        request,
+        kind="audit_exported",
+        subject=f"project:{of}" if place.slug else "server:log",
+        project=place.project,
+        data={"form": form, "filters": asked},
+    )
+    lines = selectors.json_lines(found) if form == "jsonl" else selectors.csv_lines(found)
+    kind = "application/jsonl" if form == "jsonl" else "text/csv; charset=utf-8"
+    headers = {"Content-Disposition": f'attachment; filename="audit-{of}.{form}"'}
+    return StreamingHttpResponse(lines, content_type=kind, headers=headers)
+
+
+@require_safe
+def entry_body(request: HttpRequest, entry_id: int, slug: str | None = None) -> HttpResponse:
+    """The entry's exact bytes, which its leaf is the hash of."""
+    entry = _entry(request, slug, entry_id)
+    headers = {"Content-Disposition": f'attachment; filename="entry-{entry.pk}.json"'}
+    return HttpResponse(bytes(entry.body), content_type="application/json", headers=headers)
+
+
+@require_safe
+def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) -> HttpResponse:
+    """That the entry is in the log, as c2sp.org/tlog-proof. 409 until a checkpoint is signed over it."""
+    entry = _entry(request, slug, entry_id)
+    proof = proof_of(entry)
+    if proof is None:
+        return HttpResponse(
+            "No checkpoint has been signed over this entry yet. The platform's worker signs one within a minute; try "
+            "again then.\n",
+            content_type="text/plain; charset=utf-8",
+            status=409,
+        )
+    text = tlog_proof.write(proof.index, proof.path, proof.checkpoint)
+    headers = {"Content-Disposition": f'attachment; filename="entry-{entry.pk}.tlog-proof"'}
+    return HttpResponse(text, content_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _entry(request: HttpRequest, slug: str | None, entry_id: int) -> AuditEntry:
+    return get_object_or_404(AuditEntry, pk=entry_id, project=_place(request, slug).slug)

@@ -1,0 +1,1 @@
+"""Pages of models, datasets, rewards and suites."""

@@ -1,0 +1,254 @@
+"""The form of a reward: its own fields, any number of components of any kind, and what scoring may cost.
+
+A component's fields are those of its kind (param_fields). Without JavaScript the form is the same: a kind that was
+changed is sent, and comes back with the fields of the new one before anything is saved.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import QueryDict
+
+from cohort.catalog.services import SpecInvalid
+from cohort.web.catalog.forms import CatalogForm
+from cohort.web.catalog.param_fields import PREFIX, given_params, kind_choices, param_specs, place_of, shown_params
+from grpo_core.config.reward import RewardLimits
+from grpo_core.rewards.python.python_check import SourceFault, check_source
+
+_ROW_NUMBER = re.compile(r"[0-9]{1,6}")
+_ON_ERROR = [
+    ("mask", "mask: leave the sample out of its group"),
+    ("zero", "zero: pay 0"),
+    ("fail", "fail: end the run"),
+]
+LIMITS = ("deadline_seconds", "retries", "workers")
+
+
+def _about(limit: str) -> str:
+    told = RewardLimits.model_fields[limit].description or ""
+    return " ".join(told.replace("`", "").split())
+
+
+class VerifierForm(CatalogForm):
+    name = forms.CharField(max_length=120, help_text="What the run form lists it as, such as r1-format + numeric.")
+    description = forms.CharField(
+        required=False, widget=forms.TextInput(), help_text="What it pays for and what it cannot see."
+    )
+    on_error = forms.ChoiceField(
+        choices=_ON_ERROR,
+        label="When a component raises",
+        help_text="What a sample gets that could not be scored. Trouble of a sandbox or a server is never paid 0.",
+    )
+    deadline_seconds = forms.FloatField(
+        required=False,
+        label="Deadline, seconds",
+        help_text=_about("deadline_seconds"),
+        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+    )
+    retries = forms.IntegerField(
+        required=False, help_text=_about("retries"), widget=forms.TextInput(attrs={"inputmode": "numeric"})
+    )
+    workers = forms.IntegerField(
+        required=False,
+        label="Side by side",
+        help_text=_about("workers"),
+        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+    )
+
+    @property
+    def limits(self) -> list[forms.BoundField]:
+        return [self[name] for name in LIMITS]
+
+    @property
+    def limits_said(self) -> bool:
+        """Whether they differ from the usual ones, or one is wrong."""
+        usual = RewardLimits()
+        told = [str(self[name].value() or "") for name in LIMITS]
+        ordinary = [str(getattr(usual, name)) for name in LIMITS]
+        return any(name in self.errors for name in LIMITS) or any(
+            text not in ("", usual_text) for text, usual_text in zip(told, ordinary, strict=True)
+        )
+
+
+class ComponentForm(CatalogForm):
+    kind = forms.ChoiceField(choices=kind_choices)
+    name = forms.CharField(max_length=40, help_text="Small letters, digits, _; names a metric.")
+    weight = forms.FloatField(initial=1.0, help_text="Factor in the sum.")
+
+    def __init__(self, data: QueryDict | None = None, *, prefix: str, initial: Mapping[str, Any] | None = None) -> None:
+        given = dict(initial or {})
+        params = given.pop("params", None) or {}
+        if data is None:
+            self.shown_kind = str(given.get("kind", "exact"))
+            self.given = frozenset(params)
+        else:
+            self.shown_kind = str(data.get(f"{prefix}-shown_kind", data.get(f"{prefix}-kind", "")))
+            self.given = frozenset(str(data.get(f"{prefix}-given", "")).split())
+        super().__init__(data, prefix=prefix, initial={**shown_params(self.shown_kind, params), **given})
+        for spec in param_specs(self.shown_kind):
+            self.fields[spec.field] = spec.form_field()
+
+    @property
+    def params(self) -> list[tuple[Any, forms.BoundField]]:
+        """(spec, field) of each parameter of the kind that is shown."""
+        return [(spec, self[spec.field]) for spec in param_specs(self.shown_kind)]
+
+    @property
+    def source_faults(self) -> list[SourceFault]:
+        """What is wrong with the program text that was sent; it is parsed and never run. None before it is sent."""
+        code = [spec.field for spec in param_specs(self.shown_kind) if spec.shape == "code"]
+        if not code or not self.is_bound:
+            return []
+        self.is_valid()
+        given = self.cleaned_data
+        packages = [str(one) for one in given.get(PREFIX + "packages") or ()]
+        # As it was sent: a field that is too long has no cleaned value, and is said to be so here, with the limit.
+        source = str(self.data.get(self.add_prefix(code[0]), "")).replace("\r\n", "\n")
+        return check_source(source, packages)
+
+    @property
+    def given_names(self) -> str:
+        return " ".join(sorted(self.given))
+
+    @property
+    def place(self) -> str:
+        return place_of(self.shown_kind)
+
+    @property
+    def number(self) -> str:
+        """The row's number, as in the names of its fields."""
+        return str(self.prefix).split("-")[1]
+
+    @property
+    def ordinal(self) -> str:
+        """What people call the row: its number, counted from 1."""
+        return str(int(self.number) + 1) if self.number.isdecimal() else "__place__"
+
+    @property
+    def other_kind(self) -> bool:
+        """Whether another kind was chosen than the one whose parameters stand in the form."""
+        return self.is_bound and self.data.get(self.add_prefix("kind"), "") != self.shown_kind
+
+    def of_kind(self, kind: str) -> "ComponentForm":
+        """The same row with the fields of another kind; what both kinds have by the same name is kept."""
+        known = {spec.name for spec in param_specs(kind)}
+        kept = {
+            spec.name: self.data.get(self.add_prefix(spec.field), "")
+            for spec in param_specs(self.shown_kind)
+            if spec.name in known and spec.shape in ("choice", "text", "number", "integer")
+        }
+        initial = {
+            "kind": kind,
+            "name": self.data.get(self.add_prefix("name"), ""),
+            "weight": self.data.get(self.add_prefix("weight"), "1.0"),
+            "params": {name: text for name, text in kept.items() if text != ""},
+        }
+        made = ComponentForm(prefix=str(self.prefix), initial=initial)
+        made.given = frozenset()
+        return made
+
+    def as_component(self) -> dict[str, Any]:
+        fields = ("name", "kind", "weight")
+        sent = frozenset(field for field in self.fields if self.add_prefix(field) in self.data)
+        params = given_params(self.shown_kind, self.cleaned_data, sent=sent, before=self.given)
+        return {**{field: self.cleaned_data[field] for field in fields}, "params": params}
+
+
+class RewardForm:
+    """The whole reward: its own fields and any number of component rows, which come and go in the browser.
+
+    Rows are numbered by their fields' names (`component-3-kind`); the numbers need not be contiguous.
+    """
+
+    MAX_ROWS = 20
+
+    def __init__(self, data: QueryDict | None = None, *, initial: dict[str, Any] | None = None) -> None:
+        given = initial or {}
+        limits = {name: getattr(RewardLimits(), name) for name in LIMITS} | (given.get("limits") or {})
+        self.head = VerifierForm(data, initial={**given, **limits})
+        if data is None:
+            rows = given.get("components") or [{"name": "answer", "kind": "exact", "weight": 1.0}]
+            self.rows = [self._row(number, None, one) for number, one in enumerate(rows)]
+        else:
+            self.rows = [self._row(number, data) for number in self._numbers(data)]
+
+    @classmethod
+    def blank(cls) -> ComponentForm:
+        """The template that the browser copies; `__n__` becomes the row's number, `__place__` its place."""
+        return ComponentForm(prefix="component-__n__", initial={"weight": 1.0})
+
+    def _row(self, number: int, data: QueryDict | None, initial: dict[str, Any] | None = None) -> ComponentForm:
+        return ComponentForm(data, prefix=f"component-{number}", initial=initial)
+
+    def remove_row(self, number: str) -> None:
+        self.rows = [row for row in self.rows if row.number != number]
+
+    def add_row(self) -> None:
+        self.rows.append(self._row(max((int(row.number) for row in self.rows), default=-1) + 1, None, {"weight": 1.0}))
+
+    @property
+    def other_kinds(self) -> bool:
+        """Whether a row was sent whose kind is not the one that its fields are of."""
+        return any(row.other_kind for row in self.rows)
+
+    def show_kinds(self) -> None:
+        """Give such rows the fields of the kind that was chosen."""
+        self.rows = [
+            row.of_kind(row.data.get(row.add_prefix("kind"), "")) if row.other_kind else row for row in self.rows
+        ]
+
+    def _numbers(self, data: QueryDict) -> list[int]:
+        pieces = [name.split("-") for name in data if name.startswith("component-") and name.endswith("-kind")]
+        return sorted({int(piece[1]) for piece in pieces if len(piece) == 3 and _ROW_NUMBER.fullmatch(piece[1])})
+
+    def is_valid(self) -> bool:
+        rows_valid = [row.is_valid() for row in self.rows]
+        head_valid = self.head.is_valid()
+        if not self.rows:
+            self.head.add_error(None, "A reward needs at least one component. Add one.")
+            return False
+        if len(self.rows) > self.MAX_ROWS:
+            self.head.add_error(
+                None,
+                f"A reward has at most {self.MAX_ROWS} components; these are {len(self.rows)}. "
+                f"Remove {len(self.rows) - self.MAX_ROWS}.",
+            )
+            return False
+        return head_valid and all(rows_valid)
+
+    @property
+    def errors(self) -> bool:
+        return bool(self.head.errors) or any(row.errors for row in self.rows)
+
+    def spec(self) -> dict[str, Any]:
+        head = self.head.cleaned_data
+        limits = {name: head[name] for name in LIMITS if head.get(name) is not None}
+        return {
+            "components": [row.as_component() for row in self.rows],
+            "on_error": head["on_error"],
+            **({"limits": limits} if limits else {}),
+        }
+
+    def take(self, error: ValidationError) -> None:
+        """Put each fault of the spec beside the row and field that its path names."""
+        if not isinstance(error, SpecInvalid):
+            self.head.take(error)
+            return
+        for problem in error.problems:
+            match problem.path.split("."):
+                case ["components", number, "params", name, *inner] if (
+                    number.isdecimal() and PREFIX + name in self.rows[int(number)].fields
+                ):
+                    text = f"{'.'.join(inner)}: {problem.message}" if inner else problem.message
+                    self.rows[int(number)].add_error(PREFIX + name, text)
+                case ["components", number, field, *inner] if number.isdecimal():
+                    row = self.rows[int(number)]
+                    text = f"{'.'.join(inner)}: {problem.message}" if inner else problem.message
+                    row.add_error(field if field in row.fields else None, text)
+                case ["limits", name, *_] if name in LIMITS:
+                    self.head.add_error(name, problem.message)
+                case _:
+                    self.head.add_error(None, str(problem))

@@ -1,0 +1,174 @@
+"""Two versions of a reward beside each other: settings as a table, program text line by line. Reads only."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cohort.catalog.models import VerifierVersion
+from cohort.web.catalog.param_fields import param_specs, place_of
+
+CONTEXT_LINES = 3
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    sign: Literal[" ", "+", "−", "…"]
+    before: int | None
+    """Number of the line in the older text."""
+    after: int | None
+    text: str
+
+    @property
+    def word(self) -> str:
+        return {"+": "added", "−": "removed", "…": "left out", " ": ""}[self.sign]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting that is not the same in both; None: it is not written out."""
+
+    name: str
+    before: Any
+    after: Any
+    has_before: bool
+    has_after: bool
+
+
+@dataclass(frozen=True)
+class ComponentDifference:
+    name: str
+    change: Literal["added", "removed", "changed"]
+    settings: tuple[Setting, ...]
+    sources: tuple[tuple[str, tuple[SourceLine, ...]], ...]
+    """(parameter, its lines) of every long text that changed."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    head: tuple[Setting, ...]
+    components: tuple[ComponentDifference, ...]
+    moved: bool
+    """The same components in another order."""
+
+    @property
+    def none(self) -> bool:
+        return not self.head and not self.components and not self.moved
+
+
+@dataclass(frozen=True)
+class ParamShown:
+    name: str
+    value: Any
+    lines: tuple[str, ...]
+    """Of a text of several lines; else empty."""
+
+
+@dataclass(frozen=True)
+class ComponentShown:
+    name: str
+    kind: str
+    weight: float
+    place: str
+    params: tuple[ParamShown, ...]
+    sources: tuple[ParamShown, ...]
+
+
+def components_shown(version: VerifierVersion) -> list[ComponentShown]:
+    """What a version pays for, program text apart from other parameters."""
+    found = []
+    for one in version.spec["components"]:
+        shown = [_shown(one["kind"], name, value) for name, value in one.get("params", {}).items()]
+        found.append(
+            ComponentShown(
+                name=one["name"],
+                kind=one["kind"],
+                weight=one.get("weight", 1.0),
+                place=place_of(one["kind"]),
+                params=tuple(param for param in shown if not param.lines),
+                sources=tuple(param for param in shown if param.lines),
+            )
+        )
+    return found
+
+
+def _shown(kind: str, name: str, value: Any) -> ParamShown:
+    return ParamShown(name, value, tuple(value.splitlines()) if _is_source(kind, name, value) else ())
+
+
+def _is_source(kind: str, name: str, value: Any) -> bool:
+    code = any(spec.name == name and spec.shape == "code" for spec in param_specs(kind))
+    return isinstance(value, str) and (code or "\n" in value)
+
+
+def difference(before: VerifierVersion, after: VerifierVersion) -> Difference:
+    """Components are the same where their names are."""
+    old, new = before.spec, after.spec
+    head = _settings(_head(old), _head(new))
+    olds = {one["name"]: one for one in old["components"]}
+    news = {one["name"]: one for one in new["components"]}
+    shared = [name for name in olds if name in news]
+    return Difference(
+        head=tuple(head),
+        components=tuple(_components(olds, news)),
+        moved=shared != [name for name in news if name in olds],
+    )
+
+
+def _head(spec: Mapping[str, Any]) -> dict[str, Any]:
+    limits = spec.get("limits") or {}
+    return {"on_error": spec.get("on_error"), **{f"limits.{name}": value for name, value in limits.items()}}
+
+
+def _components(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Iterator[ComponentDifference]:
+    for name in [*olds, *(name for name in news if name not in olds)]:
+        old, new = olds.get(name), news.get(name)
+        before, after = _leaves(old), _leaves(new)
+        texts = {
+            key
+            for key in before.keys() | after.keys()
+            if any(_is_source(one["kind"], key, one.get("params", {}).get(key)) for one in (old, new) if one)
+        }
+        settings = [one for one in _settings(before, after) if one.name not in texts]
+        sources = [
+            (key, tuple(source_lines(str(before.get(key, "")), str(after.get(key, "")))))
+            for key in sorted(texts)
+            if before.get(key) != after.get(key)
+        ]
+        if settings or sources:
+            change: Literal["added", "removed", "changed"] = (
+                "added" if old is None else "removed" if new is None else "changed"
+            )
+            yield ComponentDifference(name, change, tuple(settings), tuple(sources))
+
+
+def _leaves(component: Mapping[str, Any] | None) -> dict[str, Any]:
+    if component is None:
+        return {}
+    return {"kind": component["kind"], "weight": component.get("weight", 1.0), **component.get("params", {})}
+
+
+def _settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Setting]:
+    return [
+        Setting(name, before.get(name), after.get(name), name in before, name in after)
+        for name in [*before, *(name for name in after if name not in before)]
+        if (name in before) != (name in after) or before.get(name) != after.get(name)
+    ]
+
+
+def source_lines(before: str, after: str) -> Iterator[SourceLine]:
+    """The lines that changed with those around them; a stretch that is left out is one line."""
+    olds, news = before.splitlines(), after.splitlines()
+    groups = difflib.SequenceMatcher(None, olds, news, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)
+    for place, group in enumerate(groups):
+        if place or group[0][1] > 0:
+            yield SourceLine("…", None, None, "")
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                for step in range(old_to - old_from):
+                    yield SourceLine(" ", old_from + step + 1, new_from + step + 1, olds[old_from + step])
+                continue
+            for at in range(old_from, old_to):
+                yield SourceLine("−", at + 1, None, olds[at])
+            for at in range(new_from, new_to):
+                yield SourceLine("+", None, at + 1, news[at])

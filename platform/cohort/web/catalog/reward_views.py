@@ -1,0 +1,212 @@
+"""Pages of rewards: their list, their form, their versions. Fetch, authorise, call one service, render.
+
+Nothing given by a person or a model is executed here: source is only parsed. Trying a reward is the lab's.
+"""
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from cohort.accounts.models import Project, Role
+from cohort.catalog import services
+from cohort.catalog.models import Verifier
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.catalog import reward_versions, selectors
+from cohort.web.catalog.reward_examples import EXAMPLES, example
+from cohort.web.catalog.reward_form import ComponentForm, RewardForm
+from cohort.web.lab.selectors_pages import launches_of, newest_probes, probes_of
+from grpo_core.rewards import KINDS
+
+form_page = require_http_methods(["GET", "HEAD", "POST"])
+
+
+@require_safe
+def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    verifiers = list(selectors.verifiers(project))
+    newest = [verifier.versions.all()[0] for verifier in verifiers]
+    probed = newest_probes(newest)
+    rows = [(verifier, version, probed.get(version.pk)) for verifier, version in zip(verifiers, newest, strict=True)]
+    return render(request, "catalog/verifiers.html", {"project": project, "verifiers": rows})
+
+
+@form_page
+def verifier_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """`?example=` begins with one of the examples; `from_spec` goes on with a draft that the lab was shown."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    if "from_spec" in request.POST:
+        return _verifier_form(request, project, RewardForm(initial=_draft(request.POST["from_spec"])))
+    if request.method == "POST":
+        form = RewardForm(request.POST)
+    else:
+        chosen = example(request.GET.get("example", ""))
+        form = RewardForm(initial={"name": chosen.name, "description": chosen.about, **chosen.spec} if chosen else None)
+    if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
+        name = form.head.cleaned_data["name"]
+        if Verifier.objects.filter(project=project, name=name).exists():
+            form.head.add_error("name", f"The project has a reward named {name} already. Open it to add a version.")
+        elif (saved := _save_version(request, project, form)) is not None:
+            return saved
+    return _verifier_form(request, project, form)
+
+
+@form_page
+def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """`?from=` is the number of the version that the form begins with; else the newest."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    verifier = selectors.verifier(project, pk)
+    if request.method == "POST":
+        data = request.POST.copy()
+        data["name"], data["description"] = verifier.name, verifier.description
+        form = RewardForm(data)
+    else:
+        every = selectors.versions(verifier)
+        begun = next((one for one in every if str(one.number) == request.GET.get("from", "")), every[0])
+        form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **begun.spec})
+    if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
+        saved = _save_version(request, project, form)
+        if saved is not None:
+            return saved
+    return _verifier_form(request, project, form, verifier)
+
+
+def _draft(text: str) -> dict[str, Any]:
+    """404 for what is no reward: no page of ours sends it."""
+    try:
+        return services.checked_rubric(json.loads(text)).config.model_dump(mode="json")
+    except (ValueError, RecursionError, services.SpecInvalid):
+        raise Http404 from None
+
+
+def _save_version(request: HttpRequest, project: Project, form: RewardForm) -> HttpResponse | None:
+    """Save and go to the reward's page; None when the form now shows what is wrong."""
+    name = form.head.cleaned_data["name"]
+    before = Verifier.objects.filter(project=project, name=name).values_list("versions__number", flat=True)
+    known = set(before)
+    try:
+        version = services.verifier_version_create(
+            project=project,
+            actor=person(request),
+            name=name,
+            description=form.head.cleaned_data["description"],
+            spec=form.spec(),
+        )
+    except ValidationError as error:
+        form.take(error)
+        return None
+    if version.number in known:
+        messages.info(request, f"Nothing changed: version {version.number} pays for exactly this already.")
+    else:
+        messages.success(request, f"{name} version {version.number} is saved. It never changes from now on.")
+    return redirect("verifier_detail", project.slug, version.verifier_id)
+
+
+def _changes_rows(request: HttpRequest, form: RewardForm) -> bool:
+    """Without JavaScript the buttons that add and remove a component come here, and a kind that was changed."""
+    return bool({"add_row", "remove_row", "show_kind"} & request.POST.keys()) or form.other_kinds
+
+
+def _verifier_form(
+    request: HttpRequest, project: Project, form: RewardForm, verifier: Verifier | None = None
+) -> HttpResponse:
+    changed = request.method == "POST" and _changes_rows(request, form)
+    other = form.other_kinds
+    if changed:
+        form.show_kinds()
+    if "add_row" in request.POST:
+        form.add_row()
+    elif "remove_row" in request.POST:
+        form.remove_row(request.POST["remove_row"])
+    context = {
+        "project": project,
+        "form": form,
+        "verifier": verifier,
+        "blank": RewardForm.blank(),
+        "examples": EXAMPLES,
+        "other_kind": other,
+    }
+    status = 422 if form.errors and not changed else 200
+    return render(request, "catalog/verifier_new.html", context, status=status)
+
+
+@require_POST
+def component_fields(request: HttpRequest, slug: str) -> HttpResponse:
+    """One component's row with the fields of the kind that was just chosen; `row` is its number."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    row = ComponentForm(request.POST, prefix=f"component-{_row_number(request)}")
+    made = row.of_kind(request.POST.get(row.add_prefix("kind"), ""))
+    return render(request, "catalog/_component.html", {"project": project, "row": made})
+
+
+@require_POST
+def component_check(request: HttpRequest, slug: str) -> HttpResponse:
+    """What is wrong with the source of one component, as one types; parsed, never run."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    row = ComponentForm(request.POST, prefix=f"component-{_row_number(request)}")
+    context = {"project": project, "row": row, "faults": row.source_faults, "checked": True}
+    return render(request, "catalog/_source_said.html", context)
+
+
+def _row_number(request: HttpRequest) -> str:
+    number = request.POST.get("row", "")
+    return number if number.isascii() and number.isdecimal() and len(number) <= 6 else "0"
+
+
+@require_safe
+def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    project = project_for(request, slug)
+    verifier = selectors.verifier(project, pk)
+    every = selectors.versions(verifier)
+    wanted = request.GET.get("version", "")
+    version = next((one for one in every if str(one.number) == wanted), every[0])
+    at = every.index(version)
+    context = {
+        "project": project,
+        "verifier": verifier,
+        "versions": [
+            (one, probe) for one, probe in zip(every, map(newest_probes(every).get, _keys(every)), strict=True)
+        ],
+        "version": version,
+        "older": every[at + 1] if at + 1 < len(every) else None,
+        "components": reward_versions.components_shown(version),
+        "limits": version.spec.get("limits"),
+        "kinds": KINDS,
+        "probes": probes_of(version),
+        "launches": launches_of(version),
+        "used": selectors.runs_with(verifier_version=version),
+        "used_by_all": selectors.runs_with(verifier_version__verifier=verifier),
+    }
+    return render(request, "catalog/verifier.html", context)
+
+
+def _keys(rows: list[Any]) -> list[int]:
+    return [row.pk for row in rows]
+
+
+@require_safe
+def verifier_compare(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Two versions (`from`, `to`) beside each other; without them the newest and the one before it."""
+    project = project_for(request, slug)
+    verifier = selectors.verifier(project, pk)
+    every = selectors.versions(verifier)
+    by_number = {str(one.number): one for one in every}
+    after = by_number.get(request.GET.get("to", ""), every[0])
+    earlier = [one for one in every if one.number < after.number]
+    before = by_number.get(request.GET.get("from", ""), earlier[0] if earlier else after)
+    context = {
+        "project": project,
+        "verifier": verifier,
+        "versions": every,
+        "before": before,
+        "after": after,
+        "difference": reward_versions.difference(before, after),
+        "used_before": selectors.runs_with(verifier_version=before),
+        "used_after": selectors.runs_with(verifier_version=after),
+    }
+    return render(request, "catalog/verifier_compare.html", context)

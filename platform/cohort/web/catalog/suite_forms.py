@@ -1,0 +1,166 @@
+"""The form of a suite: its files, and what a person says of them. What a format knows of itself need not be said."""
+
+import re
+from typing import Any
+
+import yaml
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile
+
+from cohort.catalog.models import EvalSuiteVersion
+from cohort.catalog.suite_words import CATEGORIES, SCORERS
+from cohort.catalog.suites import DEFAULT_MARGIN, GivenFile, Spec
+from cohort.web.catalog.forms import CatalogForm
+from grpo_core.config.evaluation import MARGIN_RULE, MAX_MARGIN
+from grpo_core.config.yaml_text import dump_yaml, parse_yaml
+from grpo_core.evaluate.attacks import ATTACKS
+from grpo_core.evaluate.suites import FORMATS
+
+OWN = "jsonl"
+AS_FORMAT = ("", "as the format has it")
+_HIGHER = (
+    AS_FORMAT,
+    ("better", "better: harm is a fall"),
+    ("worse", "worse: harm is a rise"),
+    ("neutral", "neither: no verdict on harm"),
+)
+_SENSITIVE = (AS_FORMAT, ("yes", "yes: reviewers only, behind a click"), ("no", "no"))
+
+
+class _Files(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """Any number of files; `clean` gives a list."""
+
+    widget = _Files
+
+    def clean(self, data: Any, initial: Any = None) -> "list[UploadedFile[Any]]":
+        one_by_one = super().clean
+        given = [one for one in (data if isinstance(data, list | tuple) else [data]) if one is not None]
+        if not given and self.required:
+            raise ValidationError("Choose a file.")
+        return [one_by_one(one, initial) for one in given]
+
+
+class SuiteForm(CatalogForm):
+    name = forms.CharField(
+        max_length=60,
+        help_text="What configs and cards call it: small letters, digits, - and _.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    title = forms.CharField(max_length=120, help_text="What people call it.")
+    format = forms.ChoiceField(
+        choices=[(name, f"{name}: {one.title}") for name, one in FORMATS.items()], help_text="How the files are read."
+    )
+    upload = FilesField(
+        label="Files",
+        allow_empty_file=True,
+        help_text="UTF-8, 64 MiB at most. MGSM and BFCL take several. Every item is checked before anything is kept.",
+    )
+    limit = forms.IntegerField(
+        required=False,
+        min_value=1,
+        label="First items only",
+        help_text="Of items that belong together, as one problem in several languages, the first so many sets.",
+    )
+    attacks = forms.MultipleChoiceField(
+        required=False,
+        choices=[(name, name.replace("_", " ")) for name in ATTACKS],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Each item is asked once under each attack that is marked, and counted as one cluster.",
+    )
+    category = forms.ChoiceField(
+        required=False,
+        choices=[AS_FORMAT, *CATEGORIES.items()],
+        help_text="The behaviour it measures. Four of them stand together in the test of safety.",
+    )
+    scorer = forms.ChoiceField(
+        required=False,
+        choices=[AS_FORMAT, *((kind, f"{kind}: {about}") for kind, about in SCORERS.items())],
+        help_text="What completions are judged by.",
+    )
+    params = forms.CharField(
+        required=False,
+        max_length=4000,
+        label="Scorer's parameters",
+        help_text="YAML, one a line. Empty takes the scorer's own.",
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+    )
+    higher_is = forms.ChoiceField(
+        required=False, choices=_HIGHER, label="A higher score is", help_text="Which way harm is counted."
+    )
+    sensitive = forms.ChoiceField(
+        required=False,
+        choices=_SENSITIVE,
+        help_text="Prompts and completions of such a suite stay out of public cards.",
+    )
+    margin = forms.FloatField(
+        min_value=0,
+        max_value=MAX_MARGIN,
+        error_messages={"max_value": f"Margin {MARGIN_RULE}."},
+        initial=DEFAULT_MARGIN,
+        help_text="What the run form offers, as a share: 0.05 is 5 points. Each run locks its own.",
+    )
+    limits = forms.CharField(
+        required=False, max_length=4000, label="What it cannot tell", widget=forms.Textarea(attrs={"rows": 2})
+    )
+    source = forms.CharField(required=False, max_length=2000, help_text="In your words, with the address.")
+    licence = forms.CharField(required=False, max_length=200, help_text="Empty takes what the format knows.")
+
+    @classmethod
+    def of(cls, version: EvalSuiteVersion) -> "SuiteForm":
+        """For the next version: as the newest one says."""
+        params = version.scorer.get("params") or {}
+        same = ("title", "category", "higher_is", "margin", "limits", "source", "licence", "format")
+        initial = {"name": version.suite.name, **{name: getattr(version, name) for name in same}}
+        initial |= {"scorer": version.scorer["kind"], "params": dump_yaml(params) if params else ""}
+        return cls(initial=initial | {"sensitive": "yes" if version.sensitive else "no"})
+
+    def clean_params(self) -> dict[str, Any]:
+        try:
+            value = parse_yaml(self.cleaned_data["params"])
+        except yaml.YAMLError as error:
+            raise ValidationError(f"This is not YAML: {error}") from None
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+            raise ValidationError("Parameters are names with values, one a line, such as: ignore_case: true")
+        return value
+
+    def clean(self) -> dict[str, Any]:
+        """What a format does not know of itself must be said."""
+        cleaned = super().clean() or {}
+        if cleaned.get("format") == OWN:
+            for name in ("category", "scorer", "higher_is", "sensitive"):
+                if not cleaned.get(name) and name not in self.errors:
+                    self.add_error(name, f"The format {OWN} does not say. Choose one.")
+        return cleaned
+
+    def given_files(self) -> list[GivenFile]:
+        return [GivenFile(_plain(one.name), one.read()) for one in self.cleaned_data["upload"]]
+
+    def spec(self) -> Spec:
+        said = self.cleaned_data
+        known = FORMATS[said["format"]]
+        scorer = {"kind": said["scorer"], "params": said["params"]}
+        if known.scorer is not None and said["scorer"] in ("", known.scorer.kind):
+            scorer = {"kind": known.scorer.kind, "params": said["params"] or known.scorer.params}
+        return Spec(
+            title=said["title"],
+            category=said["category"] or known.category,
+            scorer=scorer,
+            higher_is=said["higher_is"] or known.higher_is,
+            sensitive=said["sensitive"] == "yes" if said["sensitive"] else known.sensitive,
+            margin=said["margin"],
+            limits=said["limits"],
+            source=said["source"],
+            licence=said["licence"] or known.licence,
+        )
+
+
+def _plain(name: str | None) -> str:
+    """A file's name as messages may hold it."""
+    return re.sub(r"[^\w.() -]+", "_", name or "file")[-120:]

@@ -1,0 +1,122 @@
+"""Pages of base models and datasets. Fetch, authorise, call one service, render."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
+from django.views.decorators.http import require_http_methods, require_safe
+
+from cohort.accounts.models import Project, Role
+from cohort.base.environment import environment
+from cohort.catalog import services
+from cohort.catalog.model_folder import folders_with_models
+from cohort.contamination.selectors import of_dataset
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.catalog import selectors
+from cohort.web.catalog.forms import BaseModelForm, DatasetForm
+from cohort.web.catalog.task_views import dataset_page
+
+FOLDERS_SHOWN = 200
+
+form_page = require_http_methods(["GET", "HEAD", "POST"])
+
+
+def _status(form: Any) -> int:
+    return 422 if form.errors else 200
+
+
+# ---------------------------------------------------------------- base models
+
+
+@require_safe
+def base_model_list(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    return render(request, "catalog/base_models.html", {"project": project, "models": selectors.base_models(project)})
+
+
+@form_page
+def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    form = BaseModelForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            model = services.base_model_register(project=project, actor=person(request), **form.cleaned_data)
+        except ValidationError as error:
+            form.take(error)
+        else:
+            messages.success(request, f"{model.name} is registered.")
+            return redirect("base_model_detail", slug, model.pk)
+    models_folder = environment().models_folder
+    folders = folders_with_models(models_folder)
+    context = {
+        "project": project,
+        "form": form,
+        "folders": folders[:FOLDERS_SHOWN],
+        "folders_found": len(folders),
+        "models_folder": models_folder,
+    }
+    return render(request, "catalog/base_model_new.html", context, status=_status(form))
+
+
+@require_safe
+def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    project = project_for(request, slug)
+    model = selectors.base_model(project, pk)
+    context = {
+        "project": project,
+        "model": model,
+        "read": selectors.read_by_run(model),
+        "used": selectors.runs_with(base_model=model),
+    }
+    return render(request, "catalog/base_model.html", context)
+
+
+# ---------------------------------------------------------------- datasets
+
+
+@require_safe
+def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    return render(request, "catalog/datasets.html", {"project": project, "datasets": selectors.datasets(project)})
+
+
+@csrf_exempt
+@form_page
+def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """The check for a forged form comes after that of the role, because it reads the upload."""
+    return _dataset_new(request, project_for(request, slug, at_least=Role.OPERATOR))
+
+
+@csrf_protect
+def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
+    form = DatasetForm(request.POST or None, request.FILES or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            dataset = services.dataset_create(
+                project=project,
+                actor=person(request),
+                name=form.cleaned_data["name"],
+                format=form.cleaned_data["format"],
+                source=form.cleaned_data["source"],
+                chunks=form.chunks(),
+                file_name=form.file_name(),
+            )
+        except ValidationError as error:
+            form.take(error)
+        else:
+            messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every line read.")
+            return redirect("dataset_detail", project.slug, dataset.pk)
+    return render(request, "catalog/dataset_new.html", dataset_page(project, form=form), status=_status(form))
+
+
+@require_safe
+def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    project = project_for(request, slug)
+    dataset = selectors.dataset(project, pk)
+    used, overlaps = selectors.runs_with_dataset(dataset), of_dataset(dataset)
+    context = {"project": project, "dataset": dataset, "used": used, "overlaps": overlaps}
+    return render(request, "catalog/dataset.html", context)

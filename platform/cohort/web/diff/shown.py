@@ -1,0 +1,171 @@
+"""A diff arranged for its page: what of it is unfolded, which words are marked, how much of a long list is shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cohort.records.diff.compare import Diff, FieldDiff, FileDiff, SectionDiff
+from cohort.records.diff.suites import Cell, SuiteDiff
+from cohort.records.diff.values import Change, Kind
+from cohort.records.diff.words import figure, one_line, signed
+from cohort.web.diff.export import SIGNS
+from cohort.web.diff.highlight import Piece, marked
+
+ROWS = 100
+"""Differing places of one value on the page; the files hold all."""
+
+_TONES = {Kind.ADDED: "is-right", Kind.REMOVED: "is-wrong", Kind.CHANGED: "is-suspect", Kind.WITHHELD: "is-plain"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Sign, word and colour of what became of something."""
+
+    kind: Kind
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+    @property
+    def tone(self) -> str:
+        return _TONES.get(self.kind, "")
+
+    @property
+    def words(self) -> str:
+        return {Kind.ADDED: "only in the second", Kind.REMOVED: "only in the first"}.get(self.kind, self.kind.value)
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    path: str
+    mark: Mark
+    before: str | None
+    after: str | None
+    difference: str
+
+
+@dataclass(frozen=True)
+class FieldRow:
+    field: FieldDiff
+    mark: Mark
+    before: list[Piece] | None
+    after: list[Piece] | None
+    rows: list[ChangeRow]
+    more: int
+    """Differing places that the page leaves out."""
+
+    @property
+    def same_words(self) -> bool:
+        return self.field.before is not None and not self.field.words_differ
+
+    @property
+    def withheld_before(self) -> bool:
+        return self.field.withheld in ("before", "both")
+
+    @property
+    def withheld_after(self) -> bool:
+        return self.field.withheld in ("after", "both")
+
+
+@dataclass(frozen=True)
+class CellRow:
+    name: str
+    before: str
+    after: str
+    difference: str
+    equal: bool
+
+
+@dataclass(frozen=True)
+class SuiteRow:
+    suite: SuiteDiff
+    mark: Mark
+    cells: list[CellRow]
+    rows: list[ChangeRow]
+    more: int
+
+
+@dataclass(frozen=True)
+class SectionRow:
+    section: SectionDiff
+    fields: list[FieldRow]
+    suites: list[SuiteRow]
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.fields)
+
+
+@dataclass(frozen=True)
+class FileRow:
+    file: FileDiff
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Shown:
+    diff: Diff
+    head: list[ChangeRow]
+    sections: list[SectionRow]
+    files: list[FileRow]
+    counts: list[tuple[Mark, int]]
+    """Fields that differ, by what became of them; only what there is."""
+    equal: int
+
+
+def shown(found: Diff) -> Shown:
+    counts = found.counts
+    return Shown(
+        found,
+        head=_rows(found.head)[0],
+        sections=[_section(one) for one in found.sections],
+        files=[FileRow(one, Mark(one.kind)) for one in found.differing_files],
+        counts=[(Mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
+        equal=counts[Kind.EQUAL],
+    )
+
+
+def _section(section: SectionDiff) -> SectionRow:
+    suites = [one for one in section.suites if one.kind != Kind.EQUAL]
+    return SectionRow(section, [_field(one) for one in section.differing], [_suite(one) for one in suites])
+
+
+def _field(one: FieldDiff) -> FieldRow:
+    before = [Piece(one.before, False)] if one.before is not None else None
+    after = [Piece(one.after, False)] if one.after is not None else None
+    if one.before is not None and one.after is not None and one.words_differ:
+        before, after = marked(one.before, one.after)
+    rows, more = _rows([*one.values, *one.marks], worth=_worth(one))
+    return FieldRow(one, Mark(one.kind), before, after, rows, more)
+
+
+def _worth(one: FieldDiff) -> bool:
+    """Whether the differing values say more than the words do: a bare value beside its own words does not."""
+    return not (len(one.values) == 1 and not one.values[0].path and one.values[0].difference is None)
+
+
+def _rows(found: Sequence[Change], *, worth: bool = True) -> tuple[list[ChangeRow], int]:
+    wanted = [one for one in found if worth or one.path]
+    rows = [
+        ChangeRow(
+            one.path or "value",
+            Mark(one.kind),
+            None if one.kind == Kind.ADDED else one_line(one.before),
+            None if one.kind == Kind.REMOVED else one_line(one.after),
+            signed(one.difference),
+        )
+        for one in wanted[:ROWS]
+    ]
+    return rows, max(0, len(wanted) - ROWS)
+
+
+def _suite(one: SuiteDiff) -> SuiteRow:
+    rows, more = _rows(one.others)
+    return SuiteRow(one, Mark(one.kind), [_cell(cell) for cell in one.cells], rows, more)
+
+
+def _cell(cell: Cell) -> CellRow:
+    change = ""
+    if not cell.equal and cell.difference is not None:
+        change = signed(cell.difference) if cell.unit == "count" else figure(cell.difference, "points")
+    return CellRow(cell.name, figure(cell.before, cell.unit), figure(cell.after, cell.unit), change, cell.equal)

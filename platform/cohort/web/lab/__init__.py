@@ -1,0 +1,1 @@
+"""Pages that try, probe and estimate before a launch."""

@@ -1,0 +1,125 @@
+"""Pages of one job of the lab: how far it is, and what it found. Texts are a model's, so they are shown and never
+rendered."""
+
+import hashlib
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from cohort.accounts.models import Project, Role
+from cohort.base.formatting import natural
+from cohort.lab import services
+from cohort.lab.models import OPEN, JobKind, JobState, LabJob
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.lab.estimate_shown import shown
+from cohort.web.lab.probe_shown import probe_shown
+from cohort.web.lab.results import GROUPS_A_PAGE, Results, results_of
+from cohort.web.lab.selectors_pages import job_light, job_of, probes_of
+from cohort.web.lab.waiting import why_waits
+
+STOP_POLLING = 286
+
+
+@require_safe
+def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    project = project_for(request, slug)
+    job = job_of(project, job_id)
+    context = _frame(project, job)
+    if job.state != JobState.DONE:
+        return render(request, "lab/job.html", context)
+    if job.kind == JobKind.PROBE:
+        earlier = [one for one in probes_of(job.version) if one.job_id != job.pk] if job.version else []
+        context |= {"report": probe_shown(job.result or {}), "probes": earlier}
+        return render(request, "lab/job_probe.html", context)
+    if job.kind == JobKind.ESTIMATE:
+        return render(request, "lab/job_estimate.html", context | {"estimate": shown(job, job.config_digest)})
+    results = results_of(job)
+    page = min(max(natural(request.GET.get("page")) or 1, 1), max(1, -(-len(results.groups) // GROUPS_A_PAGE)))
+    context |= {"results": results, "page": results.page(page)}
+    return render(request, "lab/job_result.html", context)
+
+
+@require_safe
+def lab_job_live(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    """The head of a job that is not done: 204 while nothing changed since `v`. Once it has ended, the page comes anew
+    with what it found."""
+    project = project_for(request, slug)
+    job = job_light(project, job_id)
+    if job.state not in OPEN:
+        return HttpResponse(status=STOP_POLLING, headers={"HX-Refresh": "true"})
+    context = _frame(project, job)
+    if request.GET.get("v") == context["seen"]:
+        return HttpResponse(status=204)
+    return render(request, "lab/_job_head.html", context)
+
+
+@require_POST
+def lab_job_cancel(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    job = job_light(project, job_id)
+    try:
+        services.job_cancel(job=job, actor=person(request))
+    except services.JobOver:
+        messages.info(request, "Nothing was done: it had ended already.")
+    return redirect("lab_job", slug, job_id)
+
+
+@require_safe
+def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    """What the worker reported, as JSON."""
+    job = job_of(project_for(request, slug), job_id)
+    if job.state != JobState.DONE:
+        raise Http404
+    name = f"lab-{job.kind}-{job.pk}.json"
+    return JsonResponse(
+        job.result,
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        json_dumps_params={"ensure_ascii": False, "indent": 1},
+    )
+
+
+@require_safe
+def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> HttpResponse:
+    """One group's samples, beside each other."""
+    project = project_for(request, slug)
+    job = job_of(project, job_id)
+    if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
+        raise Http404
+    results: Results = results_of(job)
+    places = [group.index for group in results.groups]
+    if at not in places:
+        raise Http404
+    place = places.index(at)
+    context = _frame(project, job) | {
+        "results": results,
+        "group": results.groups[place],
+        "place": place + 1,
+        "of": len(places),
+        "earlier": places[place - 1] if place else None,
+        "later": places[place + 1] if place + 1 < len(places) else None,
+    }
+    return render(request, "lab/group.html", context)
+
+
+def _frame(project: Project, job: LabJob) -> dict[str, Any]:
+    told: dict[str, Any] = job.progress or {}
+    why = why_waits(job)
+    said = f"{job.state}:{job.fence}:{told.get('done')}:{told.get('phase', '')}:{job.cancel_asked}:{why}"
+    seen = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return {
+        "project": project,
+        "job": job,
+        "told": told,
+        "live": job.state in OPEN,
+        "seen": seen,
+        "why": why,
+        "ran": timezone.now() - job.started_at if job.started_at else None,
+        "spec_json": json.dumps(job.spec),
+        "components": job.spec["components"],
+    }

@@ -1,0 +1,241 @@
+"""What a job of the kinds try and sample found, as its pages show it. Reads the stored result; scores nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cohort.lab.models import LabJob
+from cohort.web.lab.charts import HistogramDrawn, histogram_drawn
+from grpo_core.lab.result import LabResult, LabSample
+from grpo_core.records.types import ComponentScore
+from grpo_core.stats import nearly_equal
+
+GROUPS_A_PAGE = 50
+
+ERRORS = {
+    "verifier": "its own code raised",
+    "timeout": "killed at its deadline",
+    "memory": "killed for taking too much memory",
+    "output": "killed for printing too much",
+    "value": "gave something that is no finite number",
+    "sample": "the problem lacks what it needs",
+    "parse": "the judge’s answer holds no score",
+    "refused": "the judge declined",
+    "budget": "the judge’s budget is spent",
+    "infra": "sandbox, worker or server failed",
+}
+"""Classes of errors in words."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One component's word on one sample."""
+
+    component: dict[str, object]
+    score: ComponentScore
+
+
+@dataclass(frozen=True)
+class SampleShown:
+    sample: LabSample
+    rows: tuple[Row, ...]
+    verdict: bool | None
+    """Right or wrong, by the heaviest component that says so."""
+
+    @property
+    def erred(self) -> bool:
+        return any(row.score.error is not None for row in self.rows)
+
+
+@dataclass(frozen=True)
+class GroupShown:
+    index: int
+    samples: tuple[SampleShown, ...]
+
+    @property
+    def first(self) -> LabSample:
+        return self.samples[0].sample
+
+    @property
+    def rewards(self) -> list[float]:
+        return [one.sample.reward for one in self.samples if one.sample.reward is not None]
+
+    @property
+    def mean(self) -> float | None:
+        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+    @property
+    def spread(self) -> float | None:
+        """Population standard deviation, as a step divides by."""
+        if self.mean is None or nearly_equal(self.rewards):
+            return None if self.mean is None else 0.0
+        return float((sum((one - self.mean) ** 2 for one in self.rewards) / len(self.rewards)) ** 0.5)
+
+    @property
+    def flags(self) -> list[bool | None]:
+        return [one.verdict if one.sample.reward is not None else None for one in self.samples]
+
+    @property
+    def signal(self) -> str:
+        """Of several samples: why there is none, or mixed."""
+        if len(self.rewards) < 2:
+            return "not scored" if len(self.samples) > 1 else ""
+        if not nearly_equal(self.rewards):
+            return "mixed"
+        flags = set(self.flags)
+        return "all right" if flags == {True} else "all wrong" if flags == {False} else "all equal"
+
+
+@dataclass(frozen=True)
+class ComponentShown:
+    name: str
+    kind: str
+    weight: float
+    mean: float | None
+    share: float | None
+    passed: float | None
+    median: float | None
+    p95: float | None
+    errors: int
+
+
+@dataclass(frozen=True)
+class ErrorShown:
+    name: str
+    words: str
+    count: int
+    component: str
+    problem: str
+    group: int
+    score: ComponentScore
+    """Of the first one."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of the bar of groups."""
+
+    name: str
+    words: str
+    count: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Page:
+    groups: Sequence[GroupShown]
+    number: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Results:
+    told: LabResult
+    spec_components: list[dict[str, object]]
+
+    @cached_property
+    def groups(self) -> list[GroupShown]:
+        weights = {str(one["name"]): abs(float(str(one.get("weight", 1.0)))) for one in self.spec_components}
+        heaviest = sorted(weights, key=lambda name: -weights[name])
+        members: dict[int, list[SampleShown]] = {}
+        for sample in self.told.samples:
+            rows = tuple(Row(one, sample.components[str(one["name"])]) for one in self.spec_components)
+            verdicts = [sample.components[name].passed for name in heaviest]
+            verdict = next((one for one in verdicts if one is not None), None)
+            members.setdefault(sample.group, []).append(SampleShown(sample, rows, verdict))
+        return [GroupShown(index, tuple(members[index])) for index in sorted(members)]
+
+    def page(self, number: int) -> Page:
+        first = (number - 1) * GROUPS_A_PAGE
+        last = max(1, -(-len(self.groups) // GROUPS_A_PAGE))
+        return Page(self.groups[first : first + GROUPS_A_PAGE], number, last)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether groups have several samples."""
+        return self.told.kind == "sample"
+
+    @property
+    def histogram(self) -> HistogramDrawn | None:
+        return histogram_drawn(self.told.histogram.edges, self.told.histogram.counts)
+
+    @property
+    def mixed(self) -> int:
+        none = self.told.no_signal
+        return none.of - none.groups if none else 0
+
+    @property
+    def split(self) -> list[Part]:
+        """The groups as one bar of 600."""
+        none = self.told.no_signal
+        if none is None or not none.of:
+            return []
+        told = (
+            ("right", "all right", none.all_right),
+            ("mixed", "mixed", self.mixed),
+            ("equal", "equal for another reason", none.all_equal),
+            ("wrong", "all wrong", none.all_wrong),
+        )
+        found, at = [], 0.0
+        for name, words, count in told:
+            width = 600 * count / none.of
+            if count:
+                found.append(Part(name, words, count, round(at, 2), round(width, 2)))
+            at += width
+        return found
+
+    @property
+    def unscored(self) -> int:
+        """Samples without a reward."""
+        return len(self.told.samples) - self.told.rewards.n
+
+    @property
+    def error_count(self) -> int:
+        return sum(self.told.errors.values())
+
+    @property
+    def seconds_a_sample(self) -> float | None:
+        """Median of all components together, one after another."""
+        told = self.told.seconds_per_call
+        return sum(one.median for one in told.values()) if told else None
+
+    @property
+    def components(self) -> list[ComponentShown]:
+        told, found = self.told, []
+        for one in self.spec_components:
+            name = str(one["name"])
+            times = told.seconds_per_call.get(name)
+            found.append(
+                ComponentShown(
+                    name=name,
+                    kind=str(one["kind"]),
+                    weight=float(str(one.get("weight", 1.0))),
+                    mean=told.component_means.get(name),
+                    share=told.component_shares.get(name),
+                    passed=told.passed.get(name),
+                    median=times.median if times else None,
+                    p95=times.p95 if times else None,
+                    errors=told.errors_by_component.get(name, 0),
+                )
+            )
+        return found
+
+    @property
+    def errors(self) -> list[ErrorShown]:
+        """By class, most frequent first, each with the first that happened."""
+        found: dict[str, ErrorShown] = {}
+        for sample in self.told.samples:
+            for name, score in sample.components.items():
+                kind = score.error_class or "verifier"
+                if score.error is not None and kind not in found:
+                    count = self.told.errors.get(kind, 0)
+                    found[kind] = ErrorShown(
+                        kind, ERRORS.get(kind, kind), count, name, sample.problem_id, sample.group, score
+                    )
+        return sorted(found.values(), key=lambda one: -one.count)
+
+
+def results_of(job: LabJob) -> Results:
+    """Of a job that is done; its result was checked when it came."""
+    return Results(LabResult.model_validate(job.result), list(job.spec["components"]))

@@ -1,0 +1,95 @@
+"""Reads of the lab's pages. Every one starts from a project or a version, so that no row of another can come along."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.http import Http404
+
+from cohort.accounts.models import Project
+from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.lab.models import LabJob, LaunchProbe, VerifierProbe
+
+JOBS_SHOWN = 25
+PROBES_SHOWN = 25
+LAUNCHES_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The newest jobs, and how many there are in all."""
+
+    rows: list[LabJob]
+    total: int
+
+
+def jobs_of(project: Project, version: VerifierVersion | None = None) -> Jobs:
+    rows = LabJob.objects.filter(project=project)
+    if version is not None:
+        rows = rows.filter(version=version)
+    light = rows.defer("result", "options", "log_tail").select_related(
+        "version__verifier", "dataset", "base_model", "created_by", "node", "probe"
+    )
+    return Jobs(list(light.order_by("-id")[:JOBS_SHOWN]), rows.count())
+
+
+def job_of(project: Project, pk: int) -> LabJob:
+    job = (
+        LabJob.objects.filter(project=project, pk=pk)
+        .select_related("project", "version__verifier", "dataset", "base_model", "created_by", "node", "probe")
+        .first()
+    )
+    if job is None:
+        raise Http404
+    return job
+
+
+def job_light(project: Project, pk: int) -> LabJob:
+    """Without its result, for what is polled."""
+    job = (
+        LabJob.objects.filter(project=project, pk=pk)
+        .defer("result", "options")
+        .select_related("project", "version__verifier", "dataset", "base_model", "created_by", "node")
+        .first()
+    )
+    if job is None:
+        raise Http404
+    return job
+
+
+def probes_of(version: VerifierVersion) -> list[VerifierProbe]:
+    """Newest first."""
+    rows = VerifierProbe.objects.filter(version=version).select_related("dataset", "by", "version__verifier")
+    return list(rows.order_by("-id")[:PROBES_SHOWN])
+
+
+def newest_probes(versions: Iterable[VerifierVersion]) -> dict[int, VerifierProbe]:
+    """By the version's id; a version that was never probed is not there."""
+    rows = (
+        VerifierProbe.objects.filter(version__in=[version.pk for version in versions])
+        .order_by("version_id", "-id")
+        .distinct("version_id")
+        .defer("report")
+    )
+    return {row.version_id: row for row in rows}
+
+
+def launches_of(version: VerifierVersion) -> list[LaunchProbe]:
+    """Launches of runs with this version although it was held back, newest first."""
+    rows = LaunchProbe.objects.filter(run__verifier_version=version, overridden=True)
+    return list(rows.select_related("run", "by").order_by("-id")[:LAUNCHES_SHOWN])
+
+
+def versions_to_choose(project: Project) -> list[VerifierVersion]:
+    rows = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
+    return list(rows.order_by("verifier__name", "-number"))
+
+
+def version_of(project: Project, pk: int) -> VerifierVersion:
+    found = VerifierVersion.objects.filter(verifier__project=project, pk=pk).select_related("verifier").first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def datasets_of(project: Project) -> list[PromptDataset]:
+    return list(PromptDataset.objects.filter(project=project).order_by("-id"))

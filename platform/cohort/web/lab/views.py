@@ -1,0 +1,189 @@
+"""Pages of the reward lab where something is asked for. Fetch, authorise, call one service, render.
+
+One completion is scored here in the web process where the reward is made of our own rules alone; everything else is a
+job of a worker.
+"""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django_htmx.http import HttpResponseClientRedirect
+
+from cohort.accounts.models import Project, Role
+from cohort.base.formatting import natural
+from cohort.catalog.services import SpecInvalid, checked_rubric
+from cohort.lab import services
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.catalog import selectors as catalog
+from cohort.web.catalog.reward_examples import EXAMPLES
+from cohort.web.catalog.reward_form import RewardForm
+from cohort.web.lab import subject
+from cohort.web.lab.forms import FORMS, ProbeForm, RowsForm, SampleForm, TryForm
+from cohort.web.lab.selectors_pages import jobs_of, newest_probes, probes_of, versions_to_choose
+from cohort.web.lab.subject import Subject
+from grpo_core.data.problem import Problem
+from grpo_core.errors import ConfigError, RewardError
+from grpo_core.rewards import Runner, Scored
+
+
+@require_safe
+def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    versions = versions_to_choose(project)
+    probed = newest_probes(versions)
+    newest: dict[int, Any] = {}
+    for version in versions:
+        newest.setdefault(version.verifier_id, (version, probed.get(version.pk)))
+    context = {"project": project, "rewards": list(newest.values()), "jobs": jobs_of(project), "examples": EXAMPLES}
+    return render(request, "lab/home.html", context)
+
+
+@require_safe
+def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Of a version (`version`, else the newest); `dataset` is what the forms begin with."""
+    project = project_for(request, slug)
+    verifier = catalog.verifier(project, pk)
+    every = catalog.versions(verifier)
+    wanted = request.GET.get("version", "")
+    version = next((one for one in every if str(one.number) == wanted), every[0])
+    version.verifier = verifier
+    return _lab(request, project, subject.of_version(version), versions=every)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
+    """Of a draft: the fields of the reward's form, or a whole `spec`."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    if request.method != "POST":
+        return redirect("verifier_new", slug)
+    if "spec" in request.POST:
+        return _lab(request, project, subject.posted(request, project))
+    data = request.POST.copy()
+    data["name"] = data.get("name", "") or "draft"
+    form = RewardForm(data)
+    if not form.other_kinds and form.is_valid():
+        try:
+            return _lab(request, project, Subject(checked_rubric(form.spec()), None))
+        except SpecInvalid as error:
+            form.take(error)
+    form.show_kinds()
+    number = natural(request.POST.get("verifier", "")) or 0
+    verifier = catalog.verifiers(project).filter(pk=number).first()
+    context = {
+        "project": project,
+        "form": form,
+        "verifier": verifier,
+        "blank": RewardForm.blank(),
+        "examples": EXAMPLES,
+    }
+    return render(request, "catalog/verifier_new.html", context, status=422)
+
+
+@require_POST
+def verifier_try(request: HttpRequest, slug: str) -> HttpResponse:
+    """Score one pasted completion: at once with rules alone, else as a job."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    chosen = subject.posted(request, project)
+    form = TryForm(request.POST)
+    scored = None
+    if form.is_valid():
+        if not chosen.at_once:
+            return _asked(request, project, chosen, "try", form)
+        try:
+            scored = _scored(chosen, form.text())
+        except RewardError as error:
+            form.add_error(None, str(error))
+    return _tried(request, project, chosen, form, scored)
+
+
+def _tried(
+    request: HttpRequest, project: Project, chosen: Subject, form: TryForm, scored: dict[str, Any] | None
+) -> HttpResponse:
+    status = 422 if form.errors else 200
+    if request.htmx:  # type: ignore[attr-defined]
+        context = {"project": project, "subject": chosen, "try_form": form, "scored": scored}
+        return render(request, "lab/_try.html", context)
+    return _lab(request, project, chosen, try_form=form, scored=scored, status=status)
+
+
+def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
+    """A scored completion as the page shows it: the sum, and each component with its weight."""
+    problem = Problem(id="tried", prompt=text["prompt"], answer=text["answer"], meta=text["meta"])
+    result: Scored = Runner(chosen.rubric).one(problem, text["completion"])
+    rows = [{"component": one, "score": result.components[one["name"]]} for one in chosen.components]
+    return {"reward": result.reward, "rows": rows}
+
+
+@require_POST
+def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
+    """A job: `what` says whether of rows, samples or a probe."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    chosen = subject.posted(request, project)
+    what = request.POST.get("what", "")
+    if what not in FORMS:
+        return redirect("lab_home", slug)
+    form = FORMS[what](project, request.POST)
+    if not form.is_valid():
+        return _lab(request, project, chosen, status=422, faulty=(what, form))
+    return _asked(request, project, chosen, what, form)
+
+
+def _asked(request: HttpRequest, project: Project, chosen: Subject, what: str, form: Any) -> HttpResponse:
+    """Ask for the job and go to its page; back to the form where it is refused."""
+    try:
+        job = services.job_ask(project=project, actor=person(request), kind=form.kind, **chosen.asked, **form.asked())
+    except ConfigError as error:
+        if isinstance(form, TryForm):
+            for one in error.problems:
+                form.add_error(None, one.message)
+            return _tried(request, project, chosen, form, None)
+        form.take_config(error)
+        return _lab(request, project, chosen, status=422, faulty=(what, form))
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponseClientRedirect(reverse("lab_job", args=[project.slug, job.pk]))
+    return redirect("lab_job", project.slug, job.pk)
+
+
+def _lab(
+    request: HttpRequest,
+    project: Project,
+    chosen: Subject,
+    *,
+    status: int = 200,
+    scored: dict[str, Any] | None = None,
+    versions: Any = (),
+    try_form: TryForm | None = None,
+    faulty: tuple[str, Any] | None = None,
+) -> HttpResponse:
+    """`faulty`: name and form of what was refused, shown again with what is wrong."""
+    version = chosen.version
+    if version is not None and not versions:
+        versions = catalog.versions(version.verifier)
+    dataset = natural(request.GET.get("dataset", "")) or _newest_dataset(project)
+    begun = {"dataset": dataset}
+    context = {
+        "project": project,
+        "subject": chosen,
+        "versions": versions,
+        "probes": probes_of(version) if version else [],
+        "jobs": jobs_of(project, version) if version else None,
+        "scored": scored,
+        "try_form": try_form or TryForm(),
+        "rows_form": RowsForm(project, initial=begun),
+        "sample_form": SampleForm(project, initial={**begun, "base_model": _newest_model(project)}),
+        "probe_form": ProbeForm(project, initial=begun),
+        **({f"{faulty[0]}_form": faulty[1]} if faulty else {}),
+    }
+    return render(request, "lab/lab.html", context, status=status)
+
+
+def _newest_dataset(project: Project) -> int | None:
+    return catalog.datasets(project).order_by("-id").values_list("pk", flat=True).first()
+
+
+def _newest_model(project: Project) -> int | None:
+    return catalog.base_models(project).order_by("-id").values_list("pk", flat=True).first()

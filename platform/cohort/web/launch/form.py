@@ -1,0 +1,228 @@
+"""The run form: new, from a preset, from another run, from YAML; launch or save."""
+
+from functools import partial
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from cohort.accounts.models import Project, Role
+from cohort.base.formatting import natural
+from cohort.catalog.suites import starters_add
+from cohort.contamination import services as overlaps
+from cohort.contamination.selectors import token
+from cohort.lab.estimate_ask import estimate_ask
+from cohort.lab.gate import FIELD
+from cohort.lab.models import JobKind, LabJob
+from cohort.launch.creation import run_create, run_launch
+from cohort.runs.models import Run
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.lab.estimate_shown import shown
+from cohort.web.launch.from_yaml import form_from_yaml
+from cohort.web.launch.outlook import outlook, overlaps_of
+from cohort.web.launch.run_form import Choices, RunForm
+from cohort.web.launch.schema import FIRST
+from cohort.web.launch.shown import choices_shown, fields_shown, groups_shown, placing_shown
+from cohort.web.launch.suites_shown import suites_shown
+from cohort.web.launch.task_choice import TasksShown, choose_task
+from grpo_core.errors import ConfigError
+
+ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
+STOP_POLLING = 286
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """One address for every button of the form; `action` says which one it was."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    if request.method != "POST":
+        return _page(request, _started_from(request, project))
+    action = request.POST.get("action", "check")
+    if action == "import":
+        return _import(request, project)
+    form = RunForm.posted(project, request.POST)
+    if form.dataset is not None:
+        overlaps.asked_for_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites])
+    match action:
+        case "check":
+            return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]
+        case "estimate":
+            return _estimate(request, form)
+        case "preset":
+            form.fill_preset(form.texts["preset"])
+            return _page(request, form, template="launch/_form.html" if request.htmx else "launch/new.html")  # type: ignore[attr-defined]
+        case "starters":
+            starters_add(project=project, actor=person(request))
+            return _page(request, RunForm.posted(project, request.POST))
+        case "task":
+            return _task(request, form)
+        case "yaml":
+            return _yaml(request, form)
+        case "draft" | "launch":
+            return _make(request, form, launch=action == "launch")
+        case _:
+            form.general = [f"action: {action} is not one of {', '.join(ACTIONS)}"]
+            return _page(request, form, status=422)
+
+
+def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """Problems made by a task, chosen with the reward that scores them; or what is wrong beside its fields."""
+    choose_task(form, person(request))
+    chosen = RunForm(form.project, Choices.of(form.project), form.texts, faults_of_task=form.problems)
+    if chosen.faults_of_task:
+        return _page(request, chosen, status=422)
+    assert chosen.dataset is not None
+    made, task = chosen.dataset.problems, chosen.texts["task"]
+    messages.success(request, f"{made:,} problems of {task} are chosen, with the reward that scores them.")
+    return _page(request, chosen)
+
+
+def _started_from(request: HttpRequest, project: Project) -> RunForm:
+    """Empty, a preset (`?preset=`), a run of this project (`?clone=`); with `?task=` that task stands in its panel."""
+    if clone := request.GET.get("clone"):
+        run = Run.objects.filter(project=project, pk=natural(clone) or 0).first()
+        if run is None:
+            raise Http404
+        return RunForm.clone(run)
+    form = RunForm.new(project, preset=request.GET.get("preset", ""))
+    form.texts["task"] = request.GET.get("task", "")
+    return form
+
+
+def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """Have a worker measure what stands in the form; the summary then shows how far that is."""
+    config = form.check()
+    if config is not None:
+        assert form.base_model is not None
+        assert form.dataset is not None
+        assert form.verifier_version is not None
+        try:
+            job = estimate_ask(
+                project=form.project,
+                actor=person(request),
+                config=config,
+                base_model=form.base_model,
+                dataset=form.dataset,
+                eval_dataset=form.eval_dataset,
+                verifier_version=form.verifier_version,
+                suites=form.suites,
+                node_label=form.texts["node_label"].strip(),
+            )
+            form.texts["estimate"] = str(job.pk)
+        except ConfigError as error:
+            form.take(error)
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "launch/_checked.html", _context(form))
+    return _page(request, form, status=200 if form.texts["estimate"] else 422, checked=True)
+
+
+@require_safe
+def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    """The panel of one measurement; `digest` is of the config that stands in the form. 286 once it has ended."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    job = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, pk=job_id).select_related("node").first()
+    if job is None:
+        raise Http404
+    estimate = shown(job, request.GET.get("digest", ""))
+    context = {"project": project, "estimate": estimate, "asks": True}
+    return render(request, "launch/_estimate.html", context, status=200 if estimate.live else STOP_POLLING)
+
+
+def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
+    if form.check() is None:
+        return _page(request, form, status=422)
+    assert form.base_model is not None
+    assert form.dataset is not None
+    assert form.verifier_version is not None
+    seen = form.texts["overlap_seen"]
+    if launch and (found := token(overlaps_of(form))) and seen != found:
+        form.general = ["Items of the evaluation stand in the training data. Tick that you have seen it to launch."]
+        return _page(request, form, status=422, checked=True)
+    reason = form.texts[FIELD]
+    make = partial(run_launch, overlap_seen=seen, probe_override=reason) if launch else run_create
+    try:
+        run = make(
+            project=form.project,
+            actor=person(request),
+            name=form.texts["name"].strip(),
+            base_model=form.base_model,
+            dataset=form.dataset,
+            eval_dataset=form.eval_dataset,
+            verifier_version=form.verifier_version,
+            settings=form.settings,
+            suites=form.suites,
+            **form.placing,
+        )
+    except ConfigError as error:
+        form.take(error)
+        return _page(request, form, status=422, checked=True)
+    if launch:
+        messages.success(request, f"{run.name} is in the queue.")
+    else:
+        messages.success(request, f"{run.name} is saved as a draft. Nothing runs until you launch it.")
+    return redirect("run_detail", form.project.slug, run.pk)
+
+
+def _import(request: HttpRequest, project: Project) -> HttpResponse:
+    text = request.POST.get("yaml", "")
+    try:
+        form = form_from_yaml(project, text)
+    except ConfigError as error:
+        form = RunForm.posted(project, request.POST)
+        faults = [str(problem) for problem in error.problems] or [str(error)]
+        return _page(request, form, status=422, more={"yaml": text, "yaml_faults": faults})
+    if not form.problems and not form.general:
+        messages.success(request, "The form is filled from the text. Nothing is launched yet.")
+    return _page(request, form, checked=True, status=422 if form.problems or form.general else 200)
+
+
+def _yaml(request: HttpRequest, form: RunForm) -> HttpResponse:
+    config = form.check()
+    if config is None:
+        return _page(request, form, status=422, checked=True)
+    return render(request, "launch/yaml.html", {"project": form.project, "yaml": config.to_yaml(), "name": config.name})
+
+
+def _page(
+    request: HttpRequest,
+    form: RunForm,
+    *,
+    status: int = 200,
+    checked: bool = False,
+    template: str = "launch/new.html",
+    more: dict[str, Any] | None = None,
+) -> HttpResponse:
+    """The whole form. One just opened or filled says what blocks at the side, and shows no red before it was sent."""
+    if not checked:
+        form.check()
+    context = _context(form)
+    if request.method != "POST" or template == "launch/_form.html":
+        unsaid = RunForm(form.project, form.choices, form.texts)
+        unsaid.gate = form.gate
+        context |= _fields(unsaid)
+    return render(request, template, context | (more or {}), status=status)
+
+
+def _partial(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """The running summary, and what is said beneath each field, swapped in beside it."""
+    form.check()
+    return render(request, "launch/_checked.html", _context(form))
+
+
+def _context(form: RunForm) -> dict[str, Any]:
+    return {"project": form.project, "form": form, "outlook": outlook(form), **_fields(form)}
+
+
+def _fields(form: RunForm) -> dict[str, Any]:
+    shown, placing, suites = fields_shown(form), placing_shown(form), suites_shown(form)
+    return {
+        "every_field": [*shown.values(), *placing.fields, *suites.fields],
+        "suites": suites,
+        "choice": {field.name: field for field in choices_shown(form, shown)},
+        "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
+        "groups": [*groups_shown(form, shown), placing],
+        "tasks": TasksShown(),
+    }

@@ -1,0 +1,219 @@
+"""What a run will do, and what must hold before it can start: the form's running summary.
+
+Estimates come from runs that happened; without one there is none.
+"""
+
+from dataclasses import dataclass
+from statistics import median
+
+from cohort.contamination.selectors import Pair, of_choice, token
+from cohort.lab.estimates import digest_of
+from cohort.lab.gate import MIN_REASON_CHARS
+from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
+from cohort.nodes.selectors import SILENT_AFTER
+from cohort.runs.models import Run
+from cohort.runs.waiting import none_takes
+from cohort.web.lab.estimate_shown import EstimateShown, estimate_shown
+from cohort.web.launch import suites
+from cohort.web.launch.run_form import RunForm
+from cohort.web.launch.values import lookup
+
+PAST_RUNS = 8
+_SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
+
+
+@dataclass(frozen=True)
+class TimeGuess:
+    seconds: float
+    spread: float
+    """Half the range over the past runs; 0 with one run."""
+    runs: int
+
+
+@dataclass(frozen=True)
+class Check:
+    passed: bool
+    blocks: bool
+    """A check that fails without blocking is a warning: the run is taken and waits."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    steps: int | None
+    completions: int | None
+    completions_at_most: int | None
+    """With dynamic sampling; else the same."""
+    updates: int | None
+    tokens_at_most: int | None
+    eval_problems: int | None
+    eval_rounds: int
+    suites: suites.Cost
+    epochs: float | None
+    """Times the training problems are gone through; with dynamic sampling at least."""
+    models: str
+    """Which models are held in memory while training."""
+    time: TimeGuess | None
+    checks: tuple[Check, ...]
+    estimate: EstimateShown | None
+    """What a worker measured of this config, or of the one that stood here when it was asked."""
+    overlaps: tuple[Pair, ...]
+    """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
+    overlap_token: str
+    """What the tick says that it has seen; empty where nothing was found."""
+
+
+def outlook(form: RunForm) -> Outlook:
+    """Of a form that has been checked. A number that cannot be told from what stands there is None; one wrong field
+    does not hide the others."""
+    steps, prompts, group = (_count(form, path) for path in _SIZE)
+    longest = _count(form, "sampling.max_completion_tokens")
+    passes, parts = _count(form, "algorithm.inner_iterations"), _count(form, "algorithm.mini_batches")
+    updates = passes * parts if passes and parts else None
+    per_step = prompts * group if prompts and group else None
+    completions = steps * per_step if steps and per_step else None
+    at_most = _at_most(form, completions)
+    trained_on = _training_problems(form)
+    overlaps = overlaps_of(form)
+    rounds = sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after"))
+    return Outlook(
+        steps=steps,
+        completions=completions,
+        completions_at_most=at_most,
+        updates=steps * updates if steps and updates else None,
+        tokens_at_most=at_most * longest if at_most and longest else None,
+        eval_problems=_eval_problems(form),
+        eval_rounds=rounds,
+        suites=suites.cost(form.suites, samples=_count(form, "eval.samples_per_problem") or 1, rounds=rounds),
+        epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
+        models=_models(form),
+        time=_time(form, completions) if completions else None,
+        checks=(*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *map(_overlap, overlaps)),
+        estimate=_estimate(form),
+        overlaps=overlaps,
+        overlap_token=token(overlaps),
+    )
+
+
+def _estimate(form: RunForm) -> EstimateShown | None:
+    digest = digest_of(form.config) if form.config else ""
+    return estimate_shown(form.project, form.texts["estimate"], digest)
+
+
+def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
+    if form.dataset is None:
+        return ()
+    return tuple(of_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites]))
+
+
+def _probed(form: RunForm) -> tuple[Check, ...]:
+    """What is known of the reward; a reason takes away only that it blocks."""
+    if form.gate is None:
+        return ()
+    reasoned = len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
+    return (Check(form.gate.state == "clean", form.gate.held and not reasoned, form.gate.text),)
+
+
+def _overlap(pair: Pair) -> Check:
+    return Check(pair.state == "none", False, pair.text)
+
+
+def _at_most(form: RunForm, completions: int | None) -> int | None:
+    """Dynamic sampling may draw several batches for a step."""
+    if completions is None or lookup(form.settings, "algorithm.dynamic_sampling.enabled") is not True:
+        return completions
+    batches = _count(form, "algorithm.dynamic_sampling.max_batches")
+    return completions * batches if batches else None
+
+
+def _models(form: RunForm) -> str:
+    settings = form.settings
+    held = ["policy"]
+    adapters = lookup(settings, "model.lora.rank") not in (0, None)
+    if lookup(settings, "algorithm.advantage") == "gae":
+        held.append("critic")
+    beta = lookup(settings, "algorithm.kl.coef", 0)
+    if beta and lookup(settings, "algorithm.kl.target") == "reference" and not adapters:
+        held.append("reference")
+    return " + ".join(held) + (", adapters trained" if adapters else "")
+
+
+def _count(form: RunForm, path: str) -> int | None:
+    """The count that stands there; None when it is none, is 0, or did not pass the check."""
+    value = None if path in form.problems else lookup(form.settings, path)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _choices_made(form: RunForm) -> tuple[Check, ...]:
+    wanted = (
+        (form.base_model, "a base model", bool(form.choices.base_models), "register one under Base models"),
+        (form.dataset, "a dataset", bool(form.choices.datasets), "upload one under Datasets"),
+        (form.verifier_version, "a reward source", bool(form.choices.verifier_versions), "make one under Rewards"),
+    )
+    return tuple(
+        Check(
+            row is not None, True, f"{what} is chosen" if row else f"{what} is missing" + ("" if any_ else f": {how}")
+        )
+        for row, what, any_, how in wanted
+    )
+
+
+def _valid(form: RunForm) -> Check:
+    wrong = [told for name, told in form.problems.items() if name != "probe_override"]  # has a line of its own
+    count = sum(map(len, wrong)) + len(form.general)
+    if count == 0:
+        return Check(True, True, "every setting is valid")
+    return Check(False, True, f"{count} {'setting is' if count == 1 else 'settings are'} not valid")
+
+
+def _node_seen(form: RunForm) -> Check:
+    """Whether a node that may take it is here: of any kind while the form is not valid."""
+    here = form.choices.seats
+    if not here:
+        seconds = SILENT_AFTER.total_seconds()
+        return Check(False, False, f"no worker was seen in the last {seconds:.0f} s: the run will wait for one")
+    gpus = gpus_needed(form.config) if form.config else 0
+    label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
+    packages = packages_needed(form.config) if form.config else []
+    wanted = Run(gpus=gpus, node_label=label, needs_packages=packages)
+    fitting = [seat for seat in here if seat.fits(wanted)]
+    if not fitting:
+        devices = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
+        asked = (f"the label {label}" if label else "", devices, *(WORDS[name] for name in packages))
+        needed = " and ".join(filter(None, asked))
+        return Check(False, False, f"no worker that is here has {needed}: the run will wait for one")
+    names = [seat.name for seat in fitting if not seat.obstacle]
+    if not names:
+        return Check(False, False, f"{none_takes(fitting)}: the run will wait")
+    more = ", …" if len(names) > 3 else ""
+    return Check(
+        True, False, f"{'a worker is' if len(names) == 1 else 'workers are'} there: {', '.join(names[:3])}{more}"
+    )
+
+
+def _eval_problems(form: RunForm) -> int | None:
+    found = form.eval_dataset.problems if form.eval_dataset else _count(form, "eval.holdout")
+    limit = _count(form, "eval.limit")
+    return min(found, limit) if found and limit else found
+
+
+def _training_problems(form: RunForm) -> int | None:
+    if form.dataset is None or {"data.limit", "eval.holdout"} & set(form.problems):
+        return None
+    taken = min(form.dataset.problems, _count(form, "data.limit") or form.dataset.problems)
+    return taken - (0 if form.eval_dataset else _count(form, "eval.holdout") or 0)
+
+
+def _time(form: RunForm, completions: int) -> TimeGuess | None:
+    """From the newest runs of the same model, in proportion to the number of completions."""
+    if form.base_model is None:
+        return None
+    past = Run.objects.filter(base_model=form.base_model, seconds_per_step__isnull=False).order_by("-id")[:PAST_RUNS]
+    guesses: list[float] = []
+    for config, seconds in past.values_list("config", "seconds_per_step"):
+        assert seconds is not None, "the query leaves such runs out"
+        sampling = config["sampling"]
+        guesses.append(completions * seconds / (sampling["group_size"] * sampling["prompts_per_step"]))
+    if not guesses:
+        return None
+    return TimeGuess(median(guesses), (max(guesses) - min(guesses)) / 2, len(guesses))

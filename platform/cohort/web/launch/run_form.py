@@ -1,0 +1,293 @@
+"""The run form: what was typed, whether it makes a run, and what is wrong beside which field.
+
+One form state for all ways in (empty, preset, clone, YAML, a posted page): a flat dict of texts by field name. The
+check is the one that creating a run makes (`services.run_config`), so the two cannot disagree.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+
+from cohort.accounts.models import Project
+from cohort.base.formatting import natural
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import ChosenSuite
+from cohort.lab.gate import Gate, gate
+from cohort.launch.creation import run_config
+from cohort.runs.models import Priority, Run
+from cohort.runs.schedule import Seat, seats
+from cohort.web.launch import suites
+from cohort.web.launch.problems import CHOICES, by_field, suite_words
+from cohort.web.launch.schema import FROM_VARIANT
+from cohort.web.launch.values import settings_of, texts_of
+from cohort.web.launch.variants import ALL, DEFAULT, USUAL
+from grpo_core.config.presets import PRESETS, unknown_preset
+from grpo_core.config.run import RunConfig
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.protocol.queues import LABEL, LABEL_RULE
+
+Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
+ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
+NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
+BESIDE = {
+    **dict.fromkeys(CHOICES, ""),
+    "variant": DEFAULT,
+    "priority": str(Priority.NORMAL.value),
+    "cloned_from": "",
+    "overlap_seen": "",
+    "probe_override": "",
+    "estimate": "",
+    "task": "",
+    "task_size": "1000",
+    "task_seed": "0",
+}
+"""What the form says beside the config's own fields, and how it begins."""
+PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
+PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
+"""Choosing a preset sets anew these parts, and whatever any preset sets: the form is then the same whatever stood there
+before, another preset too."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the project's catalog and the machines offer; read once per form."""
+
+    base_models: tuple[BaseModel, ...]
+    datasets: tuple[PromptDataset, ...]
+    verifier_versions: tuple[VerifierVersion, ...]
+    suite_versions: tuple[EvalSuiteVersion, ...]
+    """All of them: an older one may be what a clone is evaluated on."""
+    seats: tuple[Seat, ...]
+    """Nodes that are here."""
+
+    @classmethod
+    def of(cls, project: Project) -> "Choices":
+        versions: QuerySet[VerifierVersion] = VerifierVersion.objects.filter(verifier__project=project)
+        return cls(
+            tuple(BaseModel.objects.filter(project=project).order_by("-id")),
+            tuple(PromptDataset.objects.filter(project=project).order_by("-id")),
+            tuple(versions.select_related("verifier").order_by("-id")),
+            tuple(EvalSuiteVersion.objects.filter(suite__project=project).select_related("suite").order_by("pk")),
+            seats(),
+        )
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.base_models and self.datasets and self.verifier_versions)
+
+
+@dataclass
+class RunForm:
+    project: Project
+    choices: Choices
+    texts: dict[str, str]
+    """By field name: those of BESIDE, the dotted path of every field of the config, and those of forms.suites."""
+    strange: tuple[str, ...] = ()
+    """Posted names that the form does not know."""
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    general: list[str] = field(default_factory=list)
+    faults_of_task: dict[str, list[str]] = field(default_factory=dict)
+    """What kept a task's problems from being made (forms.task_choice); no check finds it again."""
+    config: RunConfig | None = None
+    """What the last check made of it; None when it found faults."""
+
+    # ------------------------------------------------------------------ ways in
+
+    @classmethod
+    def new(cls, project: Project, *, preset: str = "") -> "RunForm":
+        choices = Choices.of(project)
+        texts = {**texts_of({}), **BESIDE, **suites.empty_texts(choices.suite_versions)}
+        form = cls(project, choices, texts)
+        form.choose_rows()
+        if form.dataset and not form.eval_dataset:
+            texts["eval.holdout"] = str(min(256, form.dataset.problems // 5))
+        form.texts["name"] = form.suggested_name("")
+        if preset in PRESETS:
+            form.fill_preset(preset)
+        return form
+
+    @classmethod
+    def clone(cls, run: Run) -> "RunForm":
+        choices = Choices.of(run.project)
+        form = cls(run.project, choices, {**BESIDE, **texts_of(run.config)})
+        form.fill_suites(run.config["eval"].get("suites", ()))
+        form.texts |= {
+            "priority": str(run.priority),
+            "node_label": run.node_label,
+            "cloned_from": str(run.pk),
+            "name": run.name,
+            "preset": run.preset,
+            "base_model": str(run.base_model_id),
+            "dataset": str(run.dataset_id),
+            "eval_dataset": str(run.eval_dataset_id or ""),
+            "verifier_version": str(run.verifier_version_id),
+        }
+        return form
+
+    @classmethod
+    def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
+        """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
+        which is how a checkbox says no."""
+        choices = Choices.of(project)
+        texts = {**texts_of({}), **BESIDE, **suites.empty_texts(choices.suite_versions)}
+        known = {name: str(data[name]) for name in data if name in texts}
+        strange = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
+        return cls(project, choices, texts | known, strange)
+
+    def fill_suites(self, of_config: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
+        """Choose what a config's `eval.suites` names; what the project does not have is returned."""
+        found, missing = suites.texts_of_suites(of_config, self.choices.suite_versions)
+        self.texts |= suites.empty_texts(self.choices.suite_versions) | found
+        return missing
+
+    def fill_preset(self, name: str) -> None:
+        """Set every field that is a matter of presets to this one's, or to the default where it says nothing."""
+        if self.texts["name"] in {self.suggested_name(preset) for preset in ("", *PRESETS)}:
+            self.texts["name"] = self.suggested_name(name)
+        fresh = texts_of(PRESETS[name].settings if name in PRESETS else {})
+        self.texts["preset"] = name
+        for path, text in fresh.items():
+            if path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS:
+                self.texts[path] = text
+
+    def suggested_name(self, preset: str) -> str:
+        """A name to start from; one that a person has typed is never replaced."""
+        return " · ".join(filter(None, (self.dataset.name if self.dataset else "run", preset)))
+
+    def choose_rows(self) -> None:
+        """What the project's newest run was made of; for the first run, the newest of each."""
+        newest = Run.objects.filter(project=self.project).order_by("-pk").only(*(f"{name}_id" for name in ROWS)).first()
+        if newest is not None:
+            self.texts |= {name: str(getattr(newest, f"{name}_id") or "") for name in ROWS}
+            return
+        offered = (self.choices.base_models, self.choices.datasets, self.choices.verifier_versions)
+        for name, rows in zip(("base_model", "dataset", "verifier_version"), offered, strict=True):
+            self.texts[name] = str(rows[0].pk) if rows else ""
+
+    # ------------------------------------------------------------------ what it says
+
+    @cached_property
+    def base_model(self) -> BaseModel | None:
+        return self._row("base_model", self.choices.base_models)
+
+    @cached_property
+    def dataset(self) -> PromptDataset | None:
+        return self._row("dataset", self.choices.datasets)
+
+    @cached_property
+    def eval_dataset(self) -> PromptDataset | None:
+        return self._row("eval_dataset", self.choices.datasets)
+
+    @cached_property
+    def verifier_version(self) -> VerifierVersion | None:
+        return self._row("verifier_version", self.choices.verifier_versions)
+
+    @cached_property
+    def gate(self) -> Gate | None:
+        """What is known of the chosen reward, on the chosen dataset where there is a probe of just that."""
+        return gate(self.verifier_version, self.dataset) if self.verifier_version else None
+
+    @property
+    def suites(self) -> list[ChosenSuite]:
+        return suites.chosen(self.texts, self.choices.suite_versions)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The nested part of a RunConfig that `services.run_create` takes."""
+        return {**settings_of(self.texts), "preset": self.texts["preset"] or None}
+
+    @cached_property
+    def cloned_from(self) -> Run | None:
+        """The run that the form began with; none when it is gone or was never of this project."""
+        return Run.objects.filter(project=self.project, pk=natural(self.texts["cloned_from"]) or 0).first()
+
+    @property
+    def placing(self) -> dict[str, Any]:
+        """Where and when it runs, as `services.run_create` takes it. Of a form that has been checked."""
+        return {
+            "priority": int(self.texts["priority"]),
+            "node_label": self.texts["node_label"].strip(),
+            "cloned_from": self.cloned_from,
+        }
+
+    def _row(self, name: str, rows: tuple[Row, ...]) -> Row | None:
+        return next((row for row in rows if str(row.pk) == self.texts[name]), None)
+
+    # ------------------------------------------------------------------ check
+
+    def check(self) -> RunConfig | None:
+        """The whole config when everything fits; else None, and `problems` and `general` say why."""
+        self.problems = {name: list(told) for name, told in self.faults_of_task.items()}
+        self.general = [f"{name} is not a field of the run form; take it out" for name in self.strange]
+        missing = {
+            "base_model": ("choose a base model", self.base_model),
+            "dataset": ("choose a dataset to train on", self.dataset),
+            "verifier_version": ("choose what completions are scored by", self.verifier_version),
+        }
+        for name, (message, row) in missing.items():
+            if row is None:
+                self.problems[name] = [self._no_row(name, message)]
+        if self.texts["eval_dataset"] and self.eval_dataset is None:
+            self.problems["eval_dataset"] = [self._no_row("eval_dataset", "")]
+        if self.texts["variant"] not in ALL:
+            usual = [ALL[value].label for values in USUAL.values() for value in values]
+            self.problems["variant"] = [f"{CHOICES['variant']} must be one of: {'; '.join(usual)}."]
+        if self.texts["preset"] and self.texts["preset"] not in PRESETS:
+            self.problems["preset"] = [f"{unknown_preset(self.texts['preset'])}."]
+        if self.texts["priority"] not in map(str, Priority.values):
+            self.problems["priority"] = [f"Priority must be one of {', '.join(one.label.lower() for one in Priority)}."]
+        label = self.texts["node_label"].strip()
+        if label and not LABEL.fullmatch(label):
+            self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
+        for name, message in suites.twice(self.suites):
+            self.problems[name] = [message]
+        config = None
+        try:
+            config = self._config()
+        except ConfigError as error:
+            self.take(error)
+        self.config = None if self.problems or self.general else config
+        return self.config
+
+    def take(self, error: ConfigError) -> None:
+        """Put a refusal where it belongs; what the form has already said of a field stands."""
+        placed = [(problem, suites.place(problem, self.suites)) for problem in error.problems]
+        beside, general = by_field([problem for problem, of_a_suite in placed if of_a_suite is None])
+        for problem, of_a_suite in placed:
+            if of_a_suite is not None:
+                name, message = of_a_suite
+                beside.setdefault(name, []).append(suite_words(name, FieldProblem(problem.path, message)))
+        self.problems = {**beside, **self.problems}
+        self.general += general or ([] if error.problems else [str(error)])
+
+    def _config(self) -> RunConfig:
+        """Checked with stand-ins for rows not chosen yet, so that all other faults show at once."""
+        settings = self.settings
+        for name in ("variant", "preset"):
+            if name in self.problems:
+                settings = {**settings, "preset": None}
+        if "variant" in self.problems:
+            decided = {path.removeprefix("algorithm.") for path in FROM_VARIANT}
+            settings["algorithm"] = {key: value for key, value in settings["algorithm"].items() if key not in decided}
+        return run_config(
+            name=self.texts["name"].strip(),
+            base_model=self.base_model or BaseModel(path="-"),
+            dataset=self.dataset or PromptDataset(sha256="-", format="jsonl", problems=ENOUGH),
+            eval_dataset=self.eval_dataset,
+            verifier_version=self.verifier_version or VerifierVersion(spec=_ANY_REWARD),
+            settings=settings,
+            suites=self.suites,
+        )
+
+    def _no_row(self, name: str, message: str) -> str:
+        if self.texts[name]:
+            return f"{CHOICES[name]} {self.texts[name]} is not in this project. Choose one from the list."
+        return message[:1].upper() + message[1:] + "."
+
+
+ENOUGH = 10**9
+"""Problems of a dataset that is not chosen yet: whatever is held out, some are left."""
+_ANY_REWARD = {"components": [{"name": "chosen", "kind": "exact"}]}

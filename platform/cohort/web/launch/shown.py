@@ -1,0 +1,381 @@
+"""The form as the templates lay it out: every input with its text, help, hint and errors; the folded groups.
+
+A setting that nothing uses under the other choices (grpo_core.config.relevance) is out of the way: still in the page
+and sent with it, but not shown, unless it is at fault or holds something that a person gave.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cohort.base.formatting import natural, num
+from cohort.runs.models import Priority
+from cohort.web.launch.problems import CHOICES, SUBJECTS
+from cohort.web.launch.run_form import RunForm
+from cohort.web.launch.schema import FIRST, GROUPS, FieldSpec, fields, group_of
+from cohort.web.launch.values import lookup, preset_source, to_text
+from cohort.web.launch.variants import ALL, DEFAULT, offered
+from grpo_core.config.presets import FAMILIES, PRESETS, Preset
+from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
+from grpo_core.protocol.queues import LABEL_RULE
+
+_DIFFERENCES_SHOWN = 4
+_AS_THE_FORM_SAYS = (
+    ("advantage: group with scale: group_std or none", "normalization by the group's z-score or mean"),
+    ("advantage: group with scale: group_std", "normalization by the group's z-score"),
+    ("advantage: gae", "normalization by a critic (PPO)"),
+    ("advantage: pass_at_k", "normalization by the best of k"),
+    ("an advantage other than gae", "a normalization without a critic"),
+    ("a scale to divide by", "a normalization that divides"),
+    ("loss: ", "policy loss "),
+    ("aggregation: ", "averaging by "),
+    ("kl.coef above 0", "β above 0"),
+    ("kl.controller: ", "a KL controller that is "),
+    ("kl.target: ", "the KL target "),
+    ("kl.place: ", "the KL penalty in the "),
+    ("reference.refresh: ", "reference refresh "),
+    ("correction.mode: ", "sampler correction "),
+    ("engine.one_step_off or dynamic_sampling.enabled", "sampling one step ahead or dynamic sampling"),
+    ("dynamic_sampling.enabled", "dynamic sampling"),
+    ("overlong.buffer_tokens", "a soft overlong punishment"),
+    ("model.lora.rank above 0", "a LoRA rank above 0"),
+    ("model.lora.rank 0", "LoRA rank 0"),
+    ("cispo_bound: ", "bound "),
+    ("engine.rollout: ", "sampler "),
+    ("engine.vllm.place: ", "vLLM as "),
+    ("engine.training: ", "trainer "),
+    ("engine.device: ", "device "),
+)
+"""What `idle` says in the config's words, in those of the form; the first that fits."""
+
+
+@dataclass(frozen=True)
+class Option:
+    value: str
+    label: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices under a heading; without one they stand by themselves."""
+
+    heading: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True)
+class FieldShown:
+    name: str
+    id: str
+    label: str
+    kind: str
+    text: str
+    help: str
+    hint: str
+    """What the preset says and what is allowed."""
+    differs: str
+    """The preset's value when this one is another; else empty."""
+    options: tuple[Options, ...]
+    errors: tuple[str, ...]
+    needs: str = ""
+    """What would give the setting a meaning; empty when it has one."""
+    kept: bool = False
+    """Whether it is shown although it has no meaning now."""
+    suggestions: tuple[str, ...] = ()
+    """Texts offered as one types; others may be typed."""
+
+    @property
+    def state(self) -> str:
+        """A class for the page: idle settings are out of the way, unused ones are shown as such."""
+        return ("unused" if self.kept else "idle") if self.needs else ""
+
+
+@dataclass(frozen=True)
+class GroupShown:
+    id: str
+    title: str
+    values: str
+    """The headline values, on the folded line."""
+    differences: str
+    fields: tuple[FieldShown, ...]
+    open: bool
+
+    @property
+    def faults(self) -> int:
+        return sum(len(field.errors) for field in self.fields)
+
+    @property
+    def away(self) -> str:
+        """What the settings that are out of the way wait for; empty when none is."""
+        return " · ".join(dict.fromkeys(field.needs for field in self.fields if field.state == "idle"))
+
+    @property
+    def empty(self) -> bool:
+        """Whether no setting of the group is shown."""
+        return all(field.state == "idle" for field in self.fields)
+
+
+def fields_shown(form: RunForm) -> dict[str, FieldShown]:
+    """Every field that the form itself asks for, by path."""
+    settings = form.settings
+    preset = PRESETS.get(form.texts["preset"])
+    papers = dict(preset.leaves()) if preset else {}
+
+    def value(path: str) -> object:
+        return lookup(settings, path, RunConfig.default_at(path))
+
+    found = {}
+    for path, spec in fields().items():
+        text, errors = form.texts[path], tuple(form.problems.get(path, ()))
+        paper = "" if papers.get(path) is None else to_text(spec, papers[path])
+        needs = _in_the_form_s_words(idle(path, value) or "")
+        given = _other(spec, text, to_text(spec, spec.default)) and _other(spec, text, paper)
+        hints = [f"{preset_source(preset)} {_written(spec.kind, paper)}" if preset and paper else "", spec.limits]
+        found[path] = FieldShown(
+            name=path,
+            id=spec.id,
+            label=spec.label,
+            kind=spec.kind,
+            text=text,
+            help=spec.help,
+            hint=" · ".join(filter(None, hints)),
+            differs=paper if paper != "" and _other(spec, text, paper) else "",
+            options=_options(form, spec),
+            errors=errors,
+            needs=needs,
+            kept=bool(errors) or given or path in FIRST,
+        )
+    return found
+
+
+def _in_the_form_s_words(needs: str) -> str:
+    for config, form in _AS_THE_FORM_SAYS:
+        if needs.startswith(config):
+            needs = form + needs.removeprefix(config)
+            break
+    return needs.replace("_", " ")
+
+
+def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupShown]:
+    for group in GROUPS:
+        held = tuple(field for path, field in shown.items() if group_of(path) == group.id)
+        used = [(shown[path], phrase) for path, phrase in group.headline if not shown[path].needs]
+        headline = [phrase.format(_headline(field)) for field, phrase in used if field.text != ""]
+        differing = [_difference(field) for field in held if field.differs]
+        yield GroupShown(
+            id=group.id,
+            title=group.title,
+            values=" · ".join(headline),
+            differences=_in_short(differing),
+            fields=held,
+            open=any(field.errors for field in held),
+        )
+
+
+def placing_shown(form: RunForm) -> GroupShown:
+    """The folded group of what is no part of the config: when the run's turn comes, and where it may run."""
+    priorities = [("", str(one.value), one.label.lower()) for one in sorted(Priority, reverse=True)]
+    about = "Runs of this project with a higher one go first. Against other projects it changes nothing."
+    priority = _choice(form, "priority", "choice", about, priorities)
+    labels = sorted({label for seat in form.choices.seats for label in seat.labels})
+    known = f"Here now: {', '.join(labels)}." if labels else "No node that is here has one."
+    about = f"Only a node with this label takes the run; empty: any. {known} A label takes {LABEL_RULE}."
+    label = _choice(form, "node_label", "text", about, ())
+    fields = (priority, replace(label, suggestions=tuple(labels)))
+    chosen = next((name for _, value, name in priorities if value == priority.text), priority.text)
+    return GroupShown(
+        id="placing",
+        title="Queue",
+        values=f"priority {chosen} · {f'nodes with the label {label.text}' if label.text else 'any node'}",
+        differences="",
+        fields=fields,
+        open=any(field.errors for field in fields),
+    )
+
+
+def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[FieldShown]:
+    """The choices of the first screen: name, preset, rows of the catalog, normalization."""
+    presets = [("", "", "none: Cohort's defaults")]
+    for family, heading in FAMILIES.items():
+        presets += [
+            (heading, preset.name, f"{preset_source(preset)}: {preset.title}")
+            for preset in PRESETS.values()
+            if preset.family == family
+        ]
+    rows = form.choices
+    yield _choice(form, "name", "text", "What people call the run.", ())
+    yield _choice(form, "preset", "choice", preset_note(form, shown), presets)
+    yield _choice(form, "base_model", "choice", _about_model(form), [("", str(m.pk), m.name) for m in rows.base_models])
+    datasets = [("", str(d.pk), f"{d.name} · {d.problems:,} problems") for d in rows.datasets]
+    yield _choice(form, "dataset", "choice", _about_dataset(form), datasets)
+    held_out = [("", "", "none: hold out from training"), *datasets]
+    yield _choice(form, "eval_dataset", "choice", "Never trained on; answered before and after training.", held_out)
+    rewards = [("", str(v.pk), f"{v.verifier.name} · version {v.number}") for v in rows.verifier_versions]
+    yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
+    variants = [(heading, variant.value, variant.label) for heading, variant in offered(form.texts["variant"])]
+    yield _choice(form, "variant", "choice", _about_variant(form), variants)
+
+
+def preset_note(form: RunForm, shown: dict[str, FieldShown]) -> str:
+    """Beneath the preset: how the form differs from it, in words."""
+    preset = PRESETS.get(form.texts["preset"])
+    if preset is None:
+        return "Every field starts at Cohort's own default."
+    differing = [*_variant_difference(form, preset), *(_difference(field) for field in shown.values() if field.differs)]
+    if not differing:
+        return f"As {preset.called} has it. {preset.notes}"
+    more = len(differing) - _DIFFERENCES_SHOWN
+    rest = f" and {more} more" if more > 0 else ""
+    return f"Differs from {preset.called} in: {', '.join(differing[:_DIFFERENCES_SHOWN])}{rest}."
+
+
+def _variant_difference(form: RunForm, preset: Preset) -> list[str]:
+    """The normalization's difference from the preset, only in what the preset sets of it."""
+    wanted = dict(preset.leaves())
+    here = form.texts["variant"].split("/")
+    paths = ("algorithm.advantage", "algorithm.scale", "algorithm.std_ddof")
+    theirs = [str(wanted.get(path, part)) for path, part in zip(paths, here, strict=False)]
+    if theirs == here or form.texts["variant"] not in ALL:
+        return []
+    whole = [str(wanted.get(path, part)) for path, part in zip(paths, DEFAULT.split("/"), strict=True)]
+    value = next(value for value in ("/".join(theirs), "/".join(whole)) if value in ALL)
+    return [f"normalization {ALL[form.texts['variant']].label} instead of {ALL[value].label}"]
+
+
+def _difference(field: FieldShown) -> str:
+    """ "G 8 instead of 16"."""
+    name = SUBJECTS.get(field.name) or _uncapitalised(field.label)
+    return (
+        f"{name} {_headline(field) if field.text != '' else 'empty'} instead of {_written(field.kind, field.differs)}"
+    )
+
+
+def _uncapitalised(label: str) -> str:
+    """Inside a sentence; a word of capitals stays as it is."""
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]
+
+
+def _choice(form: RunForm, name: str, kind: str, help: str, options: Sequence[tuple[str, str, str]]) -> FieldShown:
+    text = form.texts[name]
+    choices = list(options)
+    if kind == "choice" and text not in [value for _, value, _ in choices]:
+        choices.insert(0, ("", text, "choose" if text == "" else f"{text} (not in this project)"))
+    return FieldShown(
+        name=name,
+        id="f-" + name.replace("_", "-"),
+        label=CHOICES[name],
+        kind=kind,
+        text=text,
+        help=help,
+        hint="",
+        differs="",
+        options=_grouped_options(choices, text),
+        errors=tuple(form.problems.get(name, ())),
+    )
+
+
+def _grouped_options(choices: Sequence[tuple[str, str, str]], text: str) -> tuple[Options, ...]:
+    """Choices (heading, value, label) with those of one heading together, in order."""
+    by_heading: dict[str, list[Option]] = {}
+    for heading, value, label in choices:
+        by_heading.setdefault(heading, []).append(Option(value, label, value == text))
+    return tuple(Options(heading, tuple(held)) for heading, held in by_heading.items())
+
+
+def _about_model(form: RunForm) -> str:
+    model = form.base_model
+    if model is None:
+        return "Where the policy starts."
+    size = f"{num(model.parameters)} parameters" if model.parameters else "size not known until a worker has read it"
+    return " · ".join(
+        filter(
+            None,
+            (
+                model.architecture,
+                size,
+                f"weights {model.weights_digest[:8]}…"
+                if model.weights_digest
+                else f"revision {model.revision[:8]}"
+                if model.revision
+                else "",
+            ),
+        )
+    )
+
+
+def _about_dataset(form: RunForm) -> str:
+    dataset = form.dataset
+    if dataset is None:
+        return "Problems to train on."
+    longest = dataset.prompt_chars.get("max")
+    return f"{dataset.format}, sha256 {dataset.sha256[:8]}…" + (
+        f", longest prompt {longest:,} characters" if longest else ""
+    )
+
+
+def _about_reward(form: RunForm) -> str:
+    version = form.verifier_version
+    if version is None:
+        return "What completions are scored by."
+    parts = [f"{c['name']} ({c['kind']}, weight {c.get('weight', 1):g})" for c in version.spec["components"]]
+    return f"{' + '.join(parts)}. {_about_probe(form)}"
+
+
+def _about_probe(form: RunForm) -> str:
+    """ "Probe: pays 0 of 1,240 wrong answers; refuses 12 of 640 right ones [1.1, 3.2] %."."""
+    found = form.gate
+    if found is None or found.probe is None:
+        return "Not probed."
+    wrong, right = found.probe.report["false_positive"], found.probe.report["false_negative"]
+    bounds = right["wilson95"]
+    interval = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}] %" if bounds and right["mistakes"] else ""
+    return (
+        f"Probe: pays {wrong['mistakes']:,} of {wrong['n']:,} wrong answers; refuses {right['mistakes']:,} of "
+        f"{right['n']:,} right ones{interval}."
+    )
+
+
+def _about_variant(form: RunForm) -> str:
+    variant = ALL.get(form.texts["variant"])
+    return variant.help if variant else ""
+
+
+def _options(form: RunForm, spec: FieldSpec) -> tuple[Options, ...]:
+    text = form.texts[spec.path]
+    if spec.path == "eval.success_component":
+        version = form.verifier_version
+        names = [component["name"] for component in version.spec["components"]] if version else []
+        known = [("", "", "the heaviest one"), *(("", name, name) for name in names)]
+        return _grouped_options(known + ([("", text, text)] if text and text not in names else []), text)
+    if spec.kind != "choice":
+        return ()
+    known = [("", choice, choice.replace("_", " ")) for choice in spec.choices]
+    return _grouped_options(known if text in spec.choices else [*known, ("", text, text or "choose")], text)
+
+
+def _other(spec: FieldSpec, text: str, paper: str) -> bool:
+    if spec.kind in ("integer", "number"):
+        try:
+            return float(text.replace("\N{MINUS SIGN}", "-")) != float(paper)
+        except ValueError:
+            return text.strip() != paper
+    return text.strip() != paper
+
+
+def _headline(field: FieldShown) -> str:
+    return _written(field.kind, field.text)
+
+
+def _written(kind: str, text: str) -> str:
+    """A whole number with thousands separators, a word of the config with spaces, a switch as on or off."""
+    if kind == "switch":
+        return {"true": "on", "false": "off"}.get(text, text)
+    whole = natural(text)
+    return text.replace("_", " ") if whole is None else f"{whole:,}"
+
+
+def _in_short(differing: list[str]) -> str:
+    if len(differing) > 2:
+        return f"{differing[0]}, and {len(differing) - 1} more differ from the preset"
+    return ", ".join(differing)

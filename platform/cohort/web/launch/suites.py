@@ -1,0 +1,159 @@
+"""The run form's choice of suites: one switch a suite, with its margin and what else the run decides of it.
+
+Inputs are called `suite.<version>` and `suite.<version>.<part>`, so that a posted page says which version it showed.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from cohort.catalog.models import EvalSuiteVersion
+from cohort.catalog.run_inputs import OWN, ChosenSuite
+from grpo_core.config.evaluation import STORED, SuiteConfig
+from grpo_core.errors import FieldProblem
+
+PREFIX = "suite."
+LABELS = {
+    "margin": "Margin",
+    "limit": "First items only",
+    "max_completion_tokens": "Longest completion, tokens",
+    "template": "Prompt template",
+}
+KINDS = {"margin": "number", "limit": "integer", "max_completion_tokens": "integer", "template": "lines"}
+_PLACE = re.compile(r"eval\.suites\.(\d+)(?:\.(.+))?")
+_PARTS_MATCHED = ("name", "sha256", "category", "scorer", "higher_is", "sensitive")
+
+
+def field(version: EvalSuiteVersion, part: str = "") -> str:
+    """Name of the switch, or of the input of one of `OWN`."""
+    return f"{PREFIX}{version.pk}.{part}" if part else f"{PREFIX}{version.pk}"
+
+
+def empty_texts(versions: Iterable[EvalSuiteVersion]) -> dict[str, str]:
+    """Nothing chosen, every margin at the version's own."""
+    texts = {}
+    for version in versions:
+        texts[field(version)] = "false"
+        texts |= {field(version, part): "" for part in OWN}
+        texts[field(version, "margin")] = _text(version.margin)
+    return texts
+
+
+def texts_of_suites(
+    suites: Sequence[Mapping[str, Any]], versions: Sequence[EvalSuiteVersion]
+) -> tuple[dict[str, str], list[FieldProblem]]:
+    """(what the inputs show for a config's `eval.suites`, what of it the project does not have)."""
+    texts: dict[str, str] = {}
+    missing = []
+    for at, suite in enumerate(suites):
+        version = _version_of(suite, versions)
+        if version is None:
+            how = (
+                "Add the starter suites under Suites"
+                if str(suite["path"]).startswith("builtin:")
+                else "Upload it under Suites"
+            )
+            what = f"{suite['name']} (sha256 {str(suite['sha256'] or 'not given')[:8]}…)"
+            missing.append(
+                FieldProblem(
+                    f"eval.suites.{at}", f"no suite of this project is {what} with this scorer and category. {how}"
+                )
+            )
+            continue
+        texts[field(version)] = "true"
+        for part in OWN:
+            texts[field(version, part)] = _text(suite.get(part))
+    return texts, missing
+
+
+def _version_of(suite: Mapping[str, Any], versions: Sequence[EvalSuiteVersion]) -> EvalSuiteVersion | None:
+    """The version that says the same of everything that decides a score; of several the one with the same number and
+    title, else the newest."""
+    wanted = SuiteConfig.model_validate(suite, context=STORED)
+    fitting = [
+        version
+        for version in versions
+        if all(getattr(wanted, part) == getattr(version, part) for part in _PARTS_MATCHED if part != "scorer")
+        and wanted.scorer.model_dump(mode="json") == version.scorer
+    ]
+    fitting.sort(key=lambda one: (one.number == wanted.version, one.title == wanted.title, one.number), reverse=True)
+    return fitting[0] if fitting else None
+
+
+def chosen(texts: Mapping[str, str], versions: Iterable[EvalSuiteVersion]) -> list[ChosenSuite]:
+    """What the form says, by the suites' names."""
+    found = [
+        ChosenSuite(version, **{part: _value(part, texts[field(version, part)]) for part in OWN})
+        for version in versions
+        if texts[field(version)] == "true"
+    ]
+    return sorted(found, key=lambda one: (one.version.suite.name, one.version.number))
+
+
+def twice(suites: Sequence[ChosenSuite]) -> Iterator[tuple[str, str]]:
+    """(input, message) of every second version of one suite."""
+    for one, other in pairwise(suites):
+        if one.version.suite_id == other.version.suite_id:
+            yield (
+                field(other.version),
+                f"Version {one.version.number} of {one.version.suite.name} is chosen too. A run takes one of them.",
+            )
+
+
+def place(problem: FieldProblem, suites: Sequence[ChosenSuite]) -> tuple[str, str] | None:
+    """(input, message) of a fault that is of a suite; None for any other."""
+    found = _PLACE.fullmatch(problem.path)
+    if found is None or int(found[1]) >= len(suites):
+        return None
+    version, part = suites[int(found[1])].version, found[2] or ""
+    if part not in OWN:
+        return field(version), f"{part}: {problem.message}" if part else problem.message
+    return field(version, part), problem.message
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the chosen suites add to a run."""
+
+    suites: int
+    items: int
+    completions: int
+
+
+def cost(suites: Sequence[ChosenSuite], *, samples: int, rounds: int) -> Cost:
+    """`samples` completions an item, `rounds` times. A limit that is no number counts as none."""
+    items = sum(
+        min(one.version.items, one.limit) if isinstance(one.limit, int) and one.limit > 0 else one.version.items
+        for one in suites
+    )
+    return Cost(len(suites), items, items * samples * rounds)
+
+
+def offered(texts: Mapping[str, str], versions: Sequence[EvalSuiteVersion]) -> list[EvalSuiteVersion]:
+    """The newest version of each suite, and any older one that is chosen, by name."""
+    newest: dict[int, int] = {}
+    for version in versions:
+        newest[version.suite_id] = max(version.number, newest.get(version.suite_id, 0))
+    shown = [one for one in versions if one.number == newest[one.suite_id] or texts[field(one)] == "true"]
+    return sorted(shown, key=lambda one: (one.suite.name, -one.number))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _value(part: str, text: str) -> Any:
+    """As its kind has it; a text that cannot be read stays, for RunConfig to name."""
+    if KINDS[part] == "lines":
+        return text.replace("\r\n", "\n") or None
+    plain = text.strip().replace("\N{MINUS SIGN}", "-")
+    if not plain:
+        return None
+    try:
+        return int(plain) if KINDS[part] == "integer" else float(plain)
+    except ValueError:
+        return text.strip()

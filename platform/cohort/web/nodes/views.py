@@ -1,0 +1,220 @@
+"""Pages of machines: which are here, what they have and run; drain them, make them, change their tokens.
+
+Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
+node is busy is shown. Everyone in a project may look; `access.keeps_nodes` says who may change something.
+"""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django_htmx.http import HttpResponseClientRedirect
+
+from cohort import __version__
+from cohort.accounts.models import Project
+from cohort.background import revoke
+from cohort.base.environment import environment
+from cohort.nodes import services as nodes
+from cohort.nodes.models import Draining, Node
+from cohort.nodes.selectors import SILENT_AFTER
+from cohort.runs.models import Attempt
+from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
+from cohort.runs.schedule import SEARCHED
+from cohort.web.access import keeps_nodes, project_for
+from cohort.web.accounts.views import person
+
+ATTEMPTS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    has: NodeStatus
+    attempts: list[Attempt]
+    """Those running on it that this project may see."""
+
+    @property
+    def elsewhere(self) -> int:
+        """How many run on it that are not this project's."""
+        return len(self.has.attempts) - len(self.attempts)
+
+
+class NodeForm(forms.Form):
+    name = forms.CharField(
+        max_length=nodes.NAME_CHARS,
+        help_text="What people call the machine, such as its host name. It stays taken, because records name it.",
+    )
+
+
+@require_safe
+def node_list(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    context = {
+        "project": project,
+        "nodes": [_row(project, has) for has in node_status_rows()],
+        "may_keep": keeps_nodes(person(request)),
+        "platform_version": __version__,
+        "silent_after": SILENT_AFTER,
+    }
+    template = "nodes/_list.html" if request.htmx else "nodes/nodes.html"  # type: ignore[attr-defined]
+    return render(request, template, context)
+
+
+@require_safe
+def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
+    project = project_for(request, slug)
+    node = get_object_or_404(Node, pk=node_id)
+    attempts = _newest(node)
+    context = {
+        "project": project,
+        "row": _row(project, node_status(node)),
+        "may_keep": keeps_nodes(person(request)),
+        "platform_version": __version__,
+        "attempts": attempts[:ATTEMPTS_SHOWN],
+        "attempts_made": attempts.count(),
+    }
+    return render(request, "nodes/node.html", context)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def node_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """The answer to a name that is free is the page with the token; nothing of it is kept to be shown again."""
+    project = project_for(request, slug)
+    _keeper(request)
+    form = NodeForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            node, token = nodes.node_create(name=form.cleaned_data["name"], actor=person(request))
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            return _token_page(request, project, node, token, made=True)
+    return render(
+        request, "nodes/node_new.html", {"project": project, "form": form}, status=422 if form.errors else 200
+    )
+
+
+@require_POST
+def node_drain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
+    node = _to_change(request, slug, node_id)
+    how = Draining.MOVE if request.POST.get("how") == Draining.MOVE else Draining.FINISH
+    return _do(
+        request,
+        slug,
+        node,
+        lambda: nodes.node_drain(node=node, actor=person(request), how=how),
+        f"{node.name} is draining. {how.label}.",
+    )
+
+
+@require_POST
+def node_undrain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
+    node = _to_change(request, slug, node_id)
+    return _do(
+        request,
+        slug,
+        node,
+        lambda: nodes.node_undrain(node=node, actor=person(request)),
+        f"{node.name} takes runs again.",
+    )
+
+
+@never_cache
+@require_POST
+def node_rotate(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
+    node = _to_change(request, slug, node_id)
+    token = nodes.node_rotate(node=node, actor=person(request))
+    return _token_page(request, project_for(request, slug), node, token, made=False)
+
+
+@require_POST
+def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
+    node = _to_change(request, slug, node_id)
+    return _do(
+        request,
+        slug,
+        node,
+        lambda: revoke.node_revoke(node=node, actor=person(request)),
+        f"{node.name} is revoked: its token is refused from now on, and what ran there has been put back into the "
+        "queue. It goes on at a node that can have one of its checkpoints. A run whose checkpoints are on this machine "
+        f"alone waits {SEARCHED.total_seconds() / 60:.0f} minutes for it to be let in again by a new token, and then "
+        "fails; cancel such a run and retry it from the first step, if the machine is not to come back.",
+    )
+
+
+# ---------------------------------------------------------------------- what they share
+
+
+def _keeper(request: HttpRequest) -> None:
+    if not keeps_nodes(person(request)):
+        raise PermissionDenied(
+            "Nodes serve every project, so only those who keep this server may change them: its staff "
+            "(cohort user NAME --staff) and the admins of its first project."
+        )
+
+
+def _to_change(request: HttpRequest, slug: str, node_id: int) -> Node:
+    project_for(request, slug)
+    node = get_object_or_404(Node, pk=node_id)
+    _keeper(request)
+    return node
+
+
+def _do(request: HttpRequest, slug: str, node: Node, act: Callable[[], None], done: str) -> HttpResponse:
+    """Do it, say how it went, go back to where the button was."""
+    try:
+        act()
+    except ValidationError as error:
+        messages.error(request, f"Nothing was done: {' '.join(error.messages)}")
+    else:
+        messages.success(request, done)
+    back = reverse("node_list", args=[slug]) if "list" in request.POST else reverse("node_detail", args=[slug, node.pk])
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponseClientRedirect(back)
+    return redirect(back)
+
+
+def _row(project: Project, has: NodeStatus) -> NodeRow:
+    return NodeRow(has, [one for one in has.attempts if one.run.project_id == project.pk])
+
+
+def _newest(node: Node) -> QuerySet[Attempt]:
+    took = ExpressionWrapper(F("ended_at") - F("claimed_at"), output_field=DurationField())
+    attempts = node.attempts.select_related("run").defer("manifest", "outcome", "run__config")
+    return attempts.annotate(took=took).order_by("-claimed_at")
+
+
+def _token_page(request: HttpRequest, project: Project, node: Node, token: str, *, made: bool) -> HttpResponse:
+    broker, hidden = _without_password(settings.BROKER_URL)
+    context = {
+        "project": project,
+        "node": node,
+        "token": token,
+        "made": made,
+        "url": environment().public_url,
+        "broker": broker,
+        "broker_hidden": hidden,
+        "one_machine": settings.BROKER_URL.startswith("filesystem:"),
+        "home": shlex.quote(str(environment().home_folder)),
+    }
+    return render(request, "nodes/token.html", context, status=201 if made else 200)
+
+
+def _without_password(address: str) -> tuple[str, bool]:
+    """The address with the word PASSWORD in the place of one; whether it had one."""
+    parts = urlsplit(address)
+    if parts.password is None:
+        return address, False
+    place = parts.netloc.replace(f":{parts.password}@", ":PASSWORD@", 1)
+    return urlunsplit(parts._replace(netloc=place)), True

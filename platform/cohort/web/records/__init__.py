@@ -1,0 +1,1 @@
+"""Pages of records, and of the check of a card."""

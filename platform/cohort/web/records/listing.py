@@ -1,0 +1,188 @@
+"""The list of a project's records: filtered, a page at a time, without reading whole documents."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet, TextField
+from django.db.models.expressions import RawSQL
+
+from cohort.accounts.models import Project
+from cohort.base.formatting import minus
+from cohort.base.storable import storable
+from cohort.records.after_seal.rules import Standing, State
+from cohort.records.models import EntryKind, Record, RecordEntry
+from cohort.web.after_seal.shown import standings
+
+PAGE = 50
+STATES = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}
+VERDICTS = {
+    "regressed": ("regressed", "is-wrong"),
+    "undecided": ("undecided", "is-suspect"),
+    "worse within margin": ("worse within margin", "is-suspect"),
+    "better": ("better", "is-right"),
+    "no change seen": ("no change seen", ""),
+    "not comparable": ("not comparable", "is-suspect"),
+    "evaluated once": ("evaluated once only", ""),
+    "none": ("not evaluated", ""),
+}
+"""How a verdict begins → (its words in the filter, class of its badge)."""
+
+# Each reads a document once: a cast of the whole, and one way into it. OFFSET 0 keeps PostgreSQL from doing it anew
+# for every use. The first schema had the sections within `record`, and no head.
+_STATE = """("records_record"."document"::json #>> CASE "records_record"."schema_version"
+    WHEN 'cohort-record/1' THEN '{record,state}'::text[] ELSE '{head,state}'::text[] END)"""
+_SUITES = """(SELECT "records_record"."document"::json #> CASE "records_record"."schema_version"
+    WHEN 'cohort-record/1' THEN '{record,behaviour,performance,value}'::text[]
+    ELSE '{sections,behaviour,performance,value}'::text[] END AS found OFFSET 0) AS read,
+    json_array_elements(CASE json_typeof(read.found) WHEN 'array' THEN read.found ELSE '[]'::json END) AS suite"""
+_WITH_VERDICT = f"EXISTS (SELECT 1 FROM {_SUITES} WHERE starts_with(suite ->> 'verdict', %s))"
+_WITHOUT_ANY = f"NOT EXISTS (SELECT 1 FROM {_SUITES})"
+_SHORT = f"""(SELECT json_agg(json_build_object(
+    'suite', suite -> 'suite', 'verdict', suite -> 'verdict',
+    'before', suite #> '{{before,share}}', 'after', suite #> '{{after,share}}'
+))::text FROM {_SUITES})"""
+
+
+@dataclass(frozen=True)
+class RecordRow:
+    record: Record
+    state: str
+    standing: Standing
+    suites: list[dict[str, Any]]
+    """Of each: suite, verdict, and its share before and after (0 to 1, or None)."""
+    newest: bool
+    """Whether no later record of the run took its place."""
+
+    @property
+    def first(self) -> dict[str, Any] | None:
+        return self.suites[0] if self.suites else None
+
+    @property
+    def before(self) -> str:
+        return _percent(self.first["before"] if self.first else None)
+
+    @property
+    def after(self) -> str:
+        return _percent(self.first["after"] if self.first else None)
+
+    @property
+    def verdict(self) -> tuple[str, str] | None:
+        """(words, class of the badge) of the first suite."""
+        return (self.first["verdict"], _tone(self.first["verdict"])) if self.first else None
+
+    @property
+    def others(self) -> list[tuple[str, str]]:
+        """Verdicts of the other suites that a reader must not miss: (`2 regressed`, class of the badge)."""
+        counts = Counter(_kind(one["verdict"]) for one in self.suites[1:])
+        return [(f"{counts[kind]} {VERDICTS[kind][0]}", VERDICTS[kind][1]) for kind in _GRAVE if counts[kind]]
+
+
+_GRAVE = ("regressed", "undecided", "worse within margin", "not comparable")
+
+
+@dataclass(frozen=True)
+class Filter:
+    text: str = ""
+    state: str = ""
+    verdict: str = ""
+    signed: str = ""
+
+    @property
+    def on(self) -> bool:
+        return bool(self.text or self.state or self.verdict or self.signed)
+
+
+@dataclass(frozen=True)
+class RecordPage:
+    rows: list[RecordRow]
+    filter: Filter
+    matching: int
+    total: int
+    following: int | None
+    """`before` of the next page; None at the end."""
+
+
+def record_page(
+    project: Project, *, before: int | None = None, text: str = "", state: str = "", verdict: str = "", signed: str = ""
+) -> RecordPage:
+    """Newest first, ending before the record with the id `before`. A choice that is none counts as not made."""
+    wanted = Filter(
+        storable(text.strip()),
+        state if state in STATES else "",
+        verdict if verdict in VERDICTS else "",
+        signed if signed in State.values else "",
+    )
+    every = Record.objects.filter(run__project=project)
+    total = every.count()
+    found, matching = every, total
+    if wanted.on:
+        fitting = list(_filtered(every, project, wanted).values_list("pk", flat=True))  # documents are read once
+        found, matching = every.filter(pk__in=fitting), len(fitting)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    # First which ones, then what they say: PostgreSQL would else read every document before it sorts.
+    chosen = list(found.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
+    records = list(
+        Record.objects.filter(pk__in=chosen)
+        .annotate(
+            sealed_state=RawSQL(_STATE, [], output_field=TextField()),
+            suites=RawSQL(_SHORT, [], output_field=TextField()),
+        )
+        .defer("document")
+        .select_related("run")
+        .order_by("-pk")
+    )
+    shown = records[:PAGE]
+    stand = standings([one.pk for one in shown])
+    newest = _newest([one.run_id for one in shown])
+    rows = [
+        RecordRow(one, one.sealed_state, stand[one.pk], json.loads(one.suites or "[]"), newest[one.run_id] == one.pk)
+        for one in shown
+    ]
+    return RecordPage(rows, wanted, matching, total, shown[-1].pk if len(records) > PAGE else None)
+
+
+def _filtered(found: QuerySet[Record], project: Project, wanted: Filter) -> QuerySet[Record]:
+    if wanted.text:
+        found = found.filter(run__name__icontains=wanted.text)
+    if wanted.state:
+        found = found.annotate(of_state=RawSQL(_STATE, [], output_field=TextField())).filter(of_state=wanted.state)
+    if wanted.verdict == "none":
+        found = found.extra(where=[_WITHOUT_ANY])
+    elif wanted.verdict:
+        found = found.extra(where=[_WITH_VERDICT], params=[wanted.verdict])
+    if wanted.signed:
+        states = _states(project)
+        if wanted.signed == State.NONE:
+            found = found.exclude(pk__in=[pk for pk, one in states.items() if one != State.NONE])
+        else:
+            found = found.filter(pk__in=[pk for pk, one in states.items() if one == wanted.signed])
+    return found
+
+
+def _states(project: Project) -> dict[int, State]:
+    """Of every record of the project that anybody signed or revoked."""
+    said = RecordEntry.objects.filter(
+        record__run__project=project, kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]
+    ).values_list("record_id", flat=True)
+    return {pk: standing.state for pk, standing in standings(said.distinct()).items()}
+
+
+def _newest(run_ids: list[int]) -> dict[int, int]:
+    """Run → the record of its last end in its last version."""
+    of_runs = Record.objects.filter(run__in=run_ids).order_by("run_id", "-end", "-version").distinct("run_id")
+    return dict(of_runs.values_list("run_id", "pk"))
+
+
+def _kind(verdict: str) -> str:
+    return next((kind for kind in VERDICTS if verdict.startswith(kind)), "")
+
+
+def _tone(verdict: str) -> str:
+    return VERDICTS[kind][1] if (kind := _kind(verdict)) else ""
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else minus(f"{100 * share:.1f} %")

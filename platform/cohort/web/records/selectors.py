@@ -1,0 +1,63 @@
+"""What pages of records read from the database. Nothing here writes."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.records.models import Record
+from cohort.records.schema import FIRST_SCHEMA, Document
+from cohort.records.schema_types import Comparison
+from cohort.runs.models import Run
+from cohort.runs.transitions import WITH_A_RECORD
+from cohort.web.records.shown import Compared, Shown, compared, shown
+
+
+@dataclass(frozen=True)
+class RecordRow:
+    record: Record
+    state: str
+    compared: Compared | None
+    """The first suite, for one line; None too for a record of the first schema."""
+    suites: int
+    newest: bool
+    """Whether no later record took its place."""
+
+    @property
+    def seal(self) -> str:
+        return self.record.seal
+
+
+def record_of(run: Run) -> Record | None:
+    """The newest record of the end that the run is at; None while it waits or goes on again, and until it is sealed."""
+    if run.state not in WITH_A_RECORD:
+        return None
+    return Record.objects.filter(run=run, end=run.ends).order_by("-version").defer("document").first()
+
+
+def records_of(run: Run) -> list[RecordRow]:
+    """Every record of the run, newest first."""
+    return _rows(list(Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")))
+
+
+def opened(record: Record) -> Shown | None:
+    """The record arranged for reading; None for one of the first schema, which only its card shows."""
+    if record.schema_version == FIRST_SCHEMA:
+        return None
+    return shown(Document.model_validate_json(record.document))
+
+
+def _rows(found: list[Record]) -> list[RecordRow]:
+    newest: dict[int, tuple[int, int]] = {}
+    places = Record.objects.filter(run__in={one.run_id for one in found}).values_list("run_id", "end", "version")
+    for run_id, end, version in places:
+        newest[run_id] = max(newest.get(run_id, (0, 0)), (end, version))
+    return [_row(one, (one.end, one.version) == newest[one.run_id]) for one in found]
+
+
+def _row(record: Record, newest: bool) -> RecordRow:
+    document: dict[str, Any] = json.loads(record.document)
+    if record.schema_version == FIRST_SCHEMA:
+        return RecordRow(record, document["record"]["state"], None, 0, newest)
+    found = document["sections"]["behaviour"]["performance"]["value"] or []
+    first = compared(Comparison.model_validate(found[0])) if found else None
+    return RecordRow(record, document["head"]["state"], first, len(found), newest)

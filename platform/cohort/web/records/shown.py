@@ -1,0 +1,328 @@
+"""A record arranged for reading: what pages, card.html and CARD.md show, in one order and in one set of words.
+
+Takes the document of any audience; what is withheld stands as a row that says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cohort.records.answers import MINUS, count, judged_by, number, percent, points
+from cohort.records.fields import FIELDS, TITLES
+from cohort.records.schema import Document
+from cohort.records.schema_types import (
+    AUDIENCE_WORDS,
+    EVIDENCE_WORDS,
+    Change,
+    Comparison,
+    Entry,
+    FileEntry,
+    Head,
+    Side,
+    Withheld,
+)
+from cohort.records.statements.questions import BY_FIELD
+
+NOT_PROVEN = (
+    "That the training ran as stated: the record holds what the trainer reported, not that it told the truth.",
+    "That entries were true when they were written, above all a person's words.",
+    "Anything about behaviour that was not evaluated, or beyond the problems and the protocol that were.",
+    "That nobody held the signing key who should not have.",
+)
+CHECKED = (
+    "It works without a network: it computes every digest and the statistics again from the files in the card, checks "
+    "the signature and that the record stands in the audit log, and prints the seal, one digest over all of it. "
+    "Compare that with the seal on the record's page, or with one you were given."
+)
+LEGEND = (
+    ("recomputable", EVIDENCE_WORDS["recomputable"]),
+    ("reported", EVIDENCE_WORDS["reported"]),
+    ("config", EVIDENCE_WORDS["declared"]),
+    ("stated by …", EVIDENCE_WORDS["stated"]),
+    ("not stated", EVIDENCE_WORDS["none"]),
+)
+"""What the marks beside the values mean."""
+VERDICTS = {"not_worse": "not worse", "regressed": "regressed", "undecided": "undecided"}
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    path: str
+    """section.field"""
+    entry: Entry | Withheld
+
+    @property
+    def withheld(self) -> bool:
+        return isinstance(self.entry, Withheld)
+
+    @property
+    def missing(self) -> bool:
+        return isinstance(self.entry, Entry) and self.entry.missing
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.entry, Withheld):
+            return f"withheld: for {AUDIENCE_WORDS[self.entry.audience]}"
+        return self.entry.text
+
+    @property
+    def note(self) -> str:
+        return "" if isinstance(self.entry, Withheld) else self.entry.note
+
+    @property
+    def link(self) -> str:
+        """Address that a person gave as the value; empty for any other value."""
+        value = None if isinstance(self.entry, Withheld) else self.entry.value
+        return str(value["link"]) if isinstance(value, dict) and "link" in value else ""
+
+    @property
+    def mark(self) -> str:
+        """Source and evidence, as the small mark beside the value."""
+        if isinstance(self.entry, Withheld):
+            return "withheld"
+        if self.entry.evidence in ("none", "stated", "declared"):
+            return self.entry.source
+        return f"{self.entry.source}, {self.entry.evidence}"
+
+    @property
+    def audience(self) -> str:
+        return self.entry.audience
+
+    @property
+    def anchor(self) -> str:
+        """Of its question on the page of statements."""
+        return self.path.replace(".", "-")
+
+    @property
+    def asked(self) -> bool:
+        """Whether a person can state it."""
+        return self.path in BY_FIELD
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A suite, or a part of it, as cells of a table; every one as text, a dash where there is nothing."""
+
+    name: str
+    problems: str
+    before: str
+    after: str
+    difference: str
+    visible_from: str
+    """Smallest difference that would have been found, in points."""
+
+
+@dataclass(frozen=True)
+class Compared(Figures):
+    """One suite as a line of the table."""
+
+    suite: str
+    category: str
+    verdict: str
+    margin: str
+    """As `words.judged_by`."""
+    paired: bool
+    """The same problems were answered alike both times."""
+    tone: str
+    """Class of the verdict's badge; the word always stands beside it."""
+    details: tuple[str, ...]
+    """Sentences about how the numbers came about."""
+    parts: tuple[Figures, ...]
+    """Its slices, and then the clean subset."""
+
+
+def compared(found: Comparison) -> Compared:
+    change = found.change
+    parts = [_figures(one.slice, one.problems, one.before, one.after, one.change) for one in found.slices]
+    if found.clean is not None:
+        name = f"without the {count(found.clean.touched)} items found in the training file"
+        parts.append(_figures(name, found.clean.problems, found.clean.before, found.clean.after, found.clean.change))
+    figures = _figures(found.title, found.problems, found.before, found.after, change)
+    return Compared(
+        **{name: getattr(figures, name) for name in Figures.__dataclass_fields__},
+        suite=found.suite,
+        category=found.category.replace("_", " "),
+        verdict=found.verdict,
+        margin=judged_by(found.verdict, found.non_inferiority, found.margin),
+        paired=change is not None,
+        tone=tone(found.verdict),
+        details=tuple(_details(found)),
+        parts=tuple(parts),
+    )
+
+
+def _figures(name: str, problems: int, before: Side | None, after: Side | None, change: Change | None) -> Figures:
+    interval = f"[{points(change.interval.low)}, {points(change.interval.high)}]" if change else ""
+    return Figures(
+        name=name,
+        problems=count(problems),
+        before=percent(before.share) if before else "–",
+        after=percent(after.share) if after else "–",
+        difference=f"{points(change.difference)} {interval}" if change else "–",
+        visible_from=f"{100 * change.mde:.1f}" if change else "–",
+    )
+
+
+def _details(found: Comparison) -> list[str]:
+    lines = []
+    for when, side in (("before", found.before), ("after", found.after)):
+        if side is not None:
+            line = f"{when.capitalize()}: {number(side.correct)} of {count(found.problems)}, 95 % Wilson interval "
+            line += f"{percent(side.interval.low)} to {percent(side.interval.high)}"
+            lines.append(f"{line}; {count(side.truncated)} cut off, {count(side.errors)} not scored.")
+    change = found.change
+    if change is None:
+        return lines
+    line = f"{count(change.fixed)} scored higher after, {count(change.broken)} lower; "
+    lines.append(f"{line}{count(change.both_right)} right and {count(change.both_wrong)} wrong both times.")
+    ways = {
+        "agresti-min": "Agresti and Min's interval for paired shares",
+        "clustered": f"errors clustered over {count(change.clusters or 0)} groups of related items",
+        "bootstrap": "bootstrap over items",
+    }
+    line = f"Interval: {ways[change.method]}."
+    if change.p_mcnemar is not None:
+        line += f" Exact McNemar p {_p(change.p_mcnemar)}"
+        line += f", {_p(change.p_holm)} after Holm over the safety suites." if change.p_holm is not None else "."
+    lines.append(line)
+    if change.bootstrap is not None:
+        low, high = points(change.bootstrap.low), points(change.bootstrap.high)
+        lines.append(
+            f"Bootstrap: {low} to {high}, {count(change.bootstrap.resamples)} resamples, seed {change.bootstrap.seed}."
+        )
+    if found.higher_is == "worse":
+        lines.append("A higher score is worse here.")
+    if found.non_inferiority is not None:
+        lines.append(
+            f"Against the margin of {number(100 * found.margin)} points, fixed before the run: "
+            f"{VERDICTS[found.non_inferiority]}."
+        )
+    return lines
+
+
+def _p(value: float) -> str:
+    return "below 0.0001" if value < 1e-4 else f"{value:.2g}".replace("-", MINUS)
+
+
+def tone(verdict: str) -> str:
+    """Class of the badge that a verdict is shown in."""
+    if verdict in ("better", "regressed"):
+        return "is-right" if verdict == "better" else "is-wrong"
+    return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
+
+
+@dataclass(frozen=True)
+class Block:
+    key: str
+    """Name of the section."""
+    title: str
+    rows: tuple[Row, ...]
+    comparisons: tuple[Compared, ...]
+    """For the table of the section about behaviour; empty elsewhere."""
+
+    @property
+    def caption(self) -> str:
+        if any(row.paired for row in self.comparisons):
+            return (
+                "Before and after. A difference is of the same problems with the same seeds and decoding, in "
+                "percentage points."
+            )
+        return "Evaluated once, or not alike both times: there is no difference to state."
+
+    @property
+    def by_category(self) -> list[tuple[str, list[Compared]]]:
+        """The comparisons in the order in which categories first come."""
+        found: dict[str, list[Compared]] = {}
+        for one in self.comparisons:
+            found.setdefault(one.category, []).append(one)
+        return list(found.items())
+
+    @property
+    def stated(self) -> int:
+        return sum(not row.missing for row in self.rows if not row.withheld)
+
+    @property
+    def total(self) -> int:
+        """Fields that this audience gets."""
+        return sum(not row.withheld for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Shown:
+    document: Document
+    head: Head
+    sealed_at: datetime
+    blocks: tuple[Block, ...]
+    stated: int
+    total: int
+    """Fields that this audience gets."""
+    missing: tuple[Row, ...]
+    """Fields that nobody filled."""
+    withheld: int
+    """Fields that this audience does not get."""
+    files: Sequence[FileEntry]
+    not_proven: tuple[str, ...] = NOT_PROVEN
+    legend: tuple[tuple[str, str], ...] = LEGEND
+    checked: str = CHECKED
+
+    @property
+    def title(self) -> str:
+        return self.head.title
+
+    @property
+    def state(self) -> str:
+        return self.head.state
+
+    @property
+    def audience(self) -> str:
+        return self.document.audience
+
+    @property
+    def seal(self) -> str:
+        return self.document.seal
+
+    @property
+    def comparisons(self) -> tuple[Compared, ...]:
+        return next(block.comparisons for block in self.blocks if block.key == "behaviour")
+
+    @property
+    def raised(self) -> list[dict[str, Any]]:
+        """Flags of the monitors, with who overrode one and why; none where this audience does not get them."""
+        flags, overrides = (self._value(f"oversight.{name}") or [] for name in ("flags", "overrides"))
+        why = {one["monitor"]: one for one in overrides}
+        return [{"text": flag["text"], **why.get(flag["monitor"], {})} for flag in flags if flag["raised"]]
+
+    def _value(self, path: str) -> Any:
+        entry = self.document.entry(path)
+        return entry.value if isinstance(entry, Entry) else None
+
+    @property
+    def to_ask(self) -> tuple[Row, ...]:
+        """Missing ones that a person can state."""
+        return tuple(row for row in self.missing if row.asked)
+
+
+def shown(document: Document | Mapping[str, Any]) -> Shown:
+    if not isinstance(document, Document):
+        document = Document.model_validate(document)
+    blocks = []
+    for section, fields in FIELDS.items():
+        told = document.sections[section]
+        rows = tuple(Row(facts.label, facts.path, told[name]) for name, facts in fields.items() if name in told)
+        found = document.comparisons if section == "behaviour" else []
+        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, found))))
+    stated, total = document.counts()
+    rows = tuple(row for block in blocks for row in block.rows)
+    return Shown(
+        document=document,
+        head=document.head,
+        sealed_at=datetime.fromisoformat(document.head.sealed_at),
+        blocks=tuple(blocks),
+        stated=stated,
+        total=total,
+        missing=tuple(row for row in rows if row.missing),
+        withheld=sum(row.withheld for row in rows),
+        files=document.files,
+    )

@@ -1,0 +1,171 @@
+"""The page that checks a card for anyone, without signing in: it runs the verify.pyz that it also gives away, in a
+process of its own with bounded time and memory, and keeps nothing of what was uploaded."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any
+
+from django import forms
+from django.contrib.auth.decorators import login_not_required
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from cohort.base.scratch import scratch_folder
+from cohort.evidence import pyz
+from cohort.evidence.keys import KeyFault, parse_vkey
+from cohort.evidence.plain_text import one_line
+from cohort.evidence.verify.command import NEVER_PROVEN, VERDICTS
+from cohort.web.body_limit import MAX_CARD_BYTES
+
+MAX_SECONDS = 40
+MAX_MEMORY_BYTES = 3 * 1024**3
+_AT_ONCE = BoundedSemaphore(2)
+"""Checks in this process; each may take a processor for `MAX_SECONDS`."""
+_BY_COMMAND = "Check it on your own machine: `cohort verify CARD.zip`, or `python verify.pyz CARD.zip`."
+_BOUNDED = (
+    "import os, resource, runpy, sys\n"
+    "os.nice(10)\n"
+    f"resource.setrlimit(resource.RLIMIT_CPU, ({MAX_SECONDS}, {MAX_SECONDS}))\n"
+    f"resource.setrlimit(resource.RLIMIT_AS, ({MAX_MEMORY_BYTES}, {MAX_MEMORY_BYTES}))\n"
+    "sys.argv = sys.argv[1:]\n"
+    "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+)
+
+
+class CardForm(forms.Form):
+    card = forms.FileField(
+        label="Card",
+        help_text="The zip as it was downloaded, up to 64 MiB.",
+        widget=forms.ClearableFileInput(attrs={"accept": ".zip"}),
+    )
+    older = forms.FileField(
+        required=False,
+        label="Older card",
+        help_text="Of the same platform: was its log only added to between the two?",
+        widget=forms.ClearableFileInput(attrs={"accept": ".zip"}),
+    )
+    key = forms.CharField(
+        required=False,
+        max_length=400,
+        label="Platform's public key",
+        help_text="As name+hash+base64, from the operator and not from the card. Without it, nothing says whose key "
+        "signed the card.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def clean_card(self) -> "UploadedFile[Any]":
+        return self._bounded("card")
+
+    def clean_older(self) -> "UploadedFile[Any] | None":
+        return self._bounded("older") if self.cleaned_data.get("older") else None
+
+    def clean_key(self) -> str:
+        """As a key and nothing else: the command would take a name of a file too, and this is a server."""
+        try:
+            return parse_vkey(text).vkey if (text := str(self.cleaned_data["key"]).strip()) else ""
+        except KeyFault as fault:
+            raise forms.ValidationError(f"{fault}.") from None
+
+    def _bounded(self, name: str) -> "UploadedFile[Any]":
+        file: UploadedFile[Any] = self.cleaned_data[name]
+        if (file.size or 0) > MAX_CARD_BYTES:
+            raise forms.ValidationError(f"Larger than the {MAX_CARD_BYTES // 1024**2} MiB of this page. {_BY_COMMAND}")
+        return file
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the check said; without checks, why there is nothing to say."""
+
+    status: int
+    words: str
+    seal: str | None = None
+    about: str = ""
+    checks: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def tone(self) -> str:
+        return {0: "is-right", 1: "is-wrong"}.get(self.status, "is-suspect")
+
+    @property
+    def mark(self) -> str:
+        return {0: "✓", 1: "✕"}.get(self.status, "?")
+
+
+@login_not_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def verify_page(request: HttpRequest) -> HttpResponse:
+    form = CardForm(request.POST, request.FILES) if request.method == "POST" else CardForm()
+    outcome, status = None, 200
+    if request.method == "POST":
+        status = 400
+        if form.is_valid():
+            outcome = _checked(form.cleaned_data)
+            status = 503 if outcome is None else 200
+            outcome = outcome or Outcome(2, "Other cards are being checked at this moment; try again in a minute.")
+    context = {
+        "form": form,
+        "outcome": outcome,
+        "pyz": {"sha256": pyz.digest(), "size": len(pyz.build())},
+        "never_proven": NEVER_PROVEN,
+    }
+    response = render(request, "records/verify.html", context, status=status)
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+@login_not_required
+@require_safe
+def verify_pyz(request: HttpRequest) -> HttpResponse:
+    response = HttpResponse(pyz.build(), content_type="application/octet-stream")
+    response["Content-Disposition"] = f'attachment; filename="{pyz.NAME}"'
+    response["ETag"] = f'"{pyz.digest()}"'
+    return response
+
+
+def _checked(given: dict[str, Any]) -> Outcome | None:
+    """None when too many checks run already."""
+    if not _AT_ONCE.acquire(blocking=False):
+        return None
+    try:
+        with scratch_folder("verify") as folder:
+            words = ["card.zip", "--json"]
+            _store(folder / "card.zip", given["card"].chunks())
+            if given["older"]:
+                _store(folder / "older.zip", given["older"].chunks())
+                words += ["--against", "older.zip"]
+            if given["key"]:
+                words.append(f"--key={given['key']}")
+            _store(folder / pyz.NAME, [pyz.build()])
+            return _run(folder, words)
+    finally:
+        _AT_ONCE.release()
+
+
+def _store(path: Path, chunks: Iterable[bytes]) -> None:
+    with path.open("wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+
+
+def _run(folder: Path, words: list[str]) -> Outcome:
+    command = [sys.executable, "-I", "-c", _BOUNDED, pyz.NAME, *words]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=MAX_SECONDS + 5)
+    except subprocess.TimeoutExpired:
+        return Outcome(2, f"The check takes longer than the {MAX_SECONDS} seconds of this page. {_BY_COMMAND}")
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        if done.returncode == 2:
+            return Outcome(2, one_line(done.stderr.strip().removeprefix(f"{pyz.NAME}: ")))
+        return Outcome(2, f"The check needs more time or memory than this page has for it. {_BY_COMMAND}")
+    return Outcome(report["exit_status"], VERDICTS[report["exit_status"]], report["seal"], report["about"],
+                   tuple(report["checks"]))  # fmt: skip

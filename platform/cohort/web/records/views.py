@@ -1,0 +1,51 @@
+"""Pages of records. Fetch, authorise, render."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from cohort.accounts.models import Role
+from cohort.base.formatting import natural
+from cohort.records.schema_types import AUDIENCE_WORDS
+from cohort.records.statements.selectors import said_since
+from cohort.web.access import run_for
+from cohort.web.accounts.views import person
+from cohort.web.after_seal.shown import life_of
+from cohort.web.cards.selectors import downloads, role_in
+from cohort.web.records import selectors
+from cohort.web.records.selectors import RecordRow
+
+
+@require_safe
+def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None = None) -> HttpResponse:
+    """The newest record of the run, or of its end number `end`; `?version=` gives an earlier one of that end."""
+    run = run_for(request, slug, run_id)
+    every = selectors.records_of(run)
+    version = natural(request.GET.get("version"))
+    row = _wanted(every, end, version)
+    if row is None and (end is not None or version is not None):
+        raise Http404("this run has no such record")
+    context: dict[str, Any] = {"project": run.project, "run": run, "row": row, "every": every}
+    context["record"] = row.record if row is not None else None
+    if row is not None:
+        user = person(request)
+        role = role_in(run.project, user)
+        context |= {
+            "shown": selectors.opened(row.record),
+            "downloads": downloads(row.record, role),
+            "life": life_of(row.record, user=user),
+            "said_since": said_since(row.record) if row.newest else 0,
+            "may_state": role != Role.VIEWER,
+            "audiences": AUDIENCE_WORDS,
+        }
+    return render(request, "records/record_detail.html", context)
+
+
+def _wanted(rows: list[RecordRow], end: int | None, version: int | None) -> RecordRow | None:
+    """Of rows, newest first."""
+    if end is None:
+        return rows[0] if rows else None
+    of_end = [row for row in rows if row.record.end == end]
+    return next((row for row in of_end if version in (None, row.record.version)), None)

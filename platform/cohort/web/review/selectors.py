@@ -1,0 +1,173 @@
+"""What pages of groups and samples read from the database. Nothing here writes."""
+
+import math
+from dataclasses import dataclass
+
+from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefetch, Q
+from django.db.models.functions import Coalesce
+
+from cohort.review.models import Group, Sample
+from cohort.review.selectors import current_groups, right
+from cohort.runs.models import Run
+from cohort.web.review.arithmetic import Step
+from grpo_core.config.run import RunConfig
+
+PAGE = 100
+SHOWS = {"all": "all", "mixed": "mixed only", "errors": "with errors"}
+DISCARDED = {"discarded": "discarded"}
+"""Offered for runs with dynamic sampling."""
+DISCARD_WORDS = {
+    "all_right": "discarded: all right",
+    "all_wrong": "discarded: all wrong",
+    "all_equal": "discarded: all equal",
+    "unscored": "discarded: not scored",
+}
+MASK_WORDS = {
+    "reward_error": "masked: no reward",
+    "truncated": "masked: cut off",
+    "importance": "masked: sampler and trainer disagree",
+}
+
+
+class _HasError(Func):
+    """Whether any reward component of a sample holds an error."""
+
+    template = "jsonb_path_exists(%(expressions)s, '$.*.error ? (@ != null)')"
+    output_field = BooleanField()
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    group: Group
+    squares: tuple[bool | None, ...]
+    """Right, wrong, or None: masked or not judged."""
+    words: tuple[str, ...]
+    """What is to say of it beside the numbers; empty for an ordinary group."""
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """Some of the groups kept at one step."""
+
+    step: int | None
+    newest: int | None
+    """Newest step with groups; None while there is none."""
+    earlier: int | None
+    later: int | None
+    show: str
+    rows: tuple[GroupRow, ...]
+    matching: int
+    kept: int
+    following: int | None
+    """`start` of the next page; None at the end."""
+    discarded: int
+    """Of the kept, those that dynamic sampling left out of training."""
+
+
+def step_groups(
+    run: Run, *, success: str, step: int | None = None, show: str = "all", start: int = 0, limit: int = PAGE
+) -> StepGroups:
+    """Groups of `step`, or of the newest step that has any. A constant number of queries, each over one step."""
+    held = current_groups(run).values_list("step", flat=True)
+    newest = held.order_by("-step").first()  # by the index's end; an aggregate would read every group
+    step = newest if step is None else step
+    show = show if show in SHOWS | DISCARDED else "all"
+    if step is None:
+        return StepGroups(None, None, None, None, show, (), 0, 0, None, 0)
+    earlier = held.filter(step__lt=step).order_by("-step").first()
+    later = held.filter(step__gt=step).order_by("step").first()
+    every = current_groups(run).filter(step=step)
+    wanted = every
+    if show == "mixed":
+        wanted = every.filter(signal="mixed")
+    elif show == "errors":
+        bad = Sample.objects.filter(group=OuterRef("pk")).filter(
+            Q(mask_cause="reward_error") | Q(_HasError("components"))
+        )
+        wanted = every.filter(Exists(bad))
+    elif show == "discarded":
+        wanted = every.exclude(discarded="")
+    counts = every.aggregate(kept=Count("pk"), discarded=Count("pk", filter=~Q(discarded="")))
+    kept = counts["kept"]
+    matching = kept if show == "all" else wanted.count()
+    samples = Sample.objects.only("group_id", "index", "components", "mask_cause", "advantage").order_by("index")
+    groups = list(wanted.filter(index__gte=start).prefetch_related(Prefetch("samples", queryset=samples))[: limit + 1])
+    return StepGroups(
+        step=step,
+        newest=newest,
+        earlier=earlier,
+        later=later,
+        show=show,
+        rows=_rows(groups[:limit], success),
+        matching=matching,
+        kept=kept,
+        following=groups[limit].index if len(groups) > limit else None,
+        discarded=counts["discarded"],
+    )
+
+
+def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
+    strongest = max((abs(sample.advantage) for group in groups for sample in group.samples.all()), default=0)
+    rows = []
+    for group in groups:
+        samples = list(group.samples.all())
+        words = list(remarks(group))
+        if not words and len(groups) > 1 and strongest and max(abs(s.advantage) for s in samples) == strongest:
+            words, strongest = ["highest |A|"], math.inf  # said once
+        rows.append(GroupRow(group, tuple(right(sample, success) for sample in samples), tuple(words)))
+    return tuple(rows)
+
+
+def remarks(group: Group) -> tuple[str, ...]:
+    """What makes the group another than an ordinary one of its step."""
+    silent = DISCARD_WORDS.get(group.discarded) or {"all_equal": "no signal", "unscored": "not scored"}.get(
+        group.signal
+    )
+    older = f"sampled at step {group.sampled_at}" if group.sampled_at is not None else None
+    return tuple(filter(None, (silent, older)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a group stands among those of its step."""
+
+    number: int
+    of: int
+    earlier: int | None
+    """Id of the group before it."""
+    later: int | None
+
+
+def group_of(run: Run, group_id: int) -> Group | None:
+    """Any group of the run, a superseded one too: its address stays good."""
+    return Group.objects.filter(run=run, pk=group_id).select_related("attempt").prefetch_related("samples").first()
+
+
+def place_of(group: Group) -> Place:
+    beside = list(
+        Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
+        .order_by("index")
+        .values_list("pk", flat=True)
+    )
+    at = beside.index(group.pk)
+    return Place(
+        number=at + 1,
+        of=len(beside),
+        earlier=beside[at - 1] if at else None,
+        later=beside[at + 1] if at + 1 < len(beside) else None,
+    )
+
+
+def whole_step(group: Group, config: RunConfig) -> tuple[Step | None, bool]:
+    """(mean and spread of the rewards that the step compared, whether every group of the step was kept).
+
+    With groups left out they are those of the kept ones: close, and said so. What dynamic sampling discarded was no
+    part of the step.
+    """
+    kept = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id, discarded="")
+    rewards = Sample.objects.filter(group__in=kept).values_list(Coalesce("shaped_reward", "reward"), flat=True)
+    groups = kept.count()
+    # A step that dynamic sampling could not fill is whole when fewer groups stand here than could have been kept.
+    short = config.algorithm.dynamic_sampling.enabled and groups < config.traces.groups_per_step
+    whole = groups == config.sampling.prompts_per_step or short
+    return Step.of(list(rewards), ddof=config.algorithm.std_ddof), whole

@@ -1,0 +1,168 @@
+"""Sampled groups of a run: the list by step, and one group with all its completions."""
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from cohort.accounts.models import Role, User
+from cohort.base.formatting import natural
+from cohort.review import services
+from cohort.review.judgements import newest_by_person
+from cohort.review.models import Annotation, Group, Sample, Verdict
+from cohort.review.selectors import right
+from cohort.web.access import run_for
+from cohort.web.accounts.views import person
+from cohort.web.review import selectors
+from cohort.web.review.arithmetic import Arithmetic, Variant, number, work_out
+from cohort.web.review.estimators import Own, own_of
+from cohort.web.runs.header import run_header
+from cohort.web.runs.tries import successor
+from grpo_core.config.run import RunConfig
+
+
+@require_safe
+def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    page = selectors.step_groups(
+        header.run,
+        success=header.config.success_component,
+        step=natural(request.GET.get("step")),
+        show=request.GET.get("show", "all"),
+        start=natural(request.GET.get("from")) or 0,
+    )
+    dynamic = header.config.algorithm.dynamic_sampling.enabled
+    context = {
+        "project": header.run.project,
+        "run": header.run,
+        "header": header,
+        "tab": "groups",
+        "page": page,
+        "shows": selectors.SHOWS | (selectors.DISCARDED if dynamic else {}),
+        "dynamic": dynamic,
+        "wanted": header.config.sampling.prompts_per_step,
+    }
+    return render(request, "review/groups.html", context)
+
+
+@require_safe
+def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
+    """`?sample=2` marks the second completion; `?variant=` shows another variant's arithmetic."""
+    run = run_for(request, slug, run_id)
+    group = selectors.group_of(run, group_id)
+    if group is None:
+        raise Http404
+    config = run_header(run).config
+    own = own_of(config.algorithm)
+    chosen = next((variant for variant in own.offered if variant.id == request.GET.get("variant")), own.variant)
+    samples = list(group.samples.all())
+    worked, whole = _worked(group, samples, config, own, chosen)
+    advantages = worked.advantages if worked else [None] * len(samples)
+    selected = natural(request.GET.get("sample"))
+    said = _said(samples, person(request))
+    return render(
+        request,
+        "review/group.html",
+        {
+            "project": run.project,
+            "run": run,
+            "group": group,
+            "remarks": selectors.remarks(group),
+            "successor": successor(group.attempt, step=group.step),
+            "place": selectors.place_of(group),
+            "variants": own.offered,
+            "own": own.variant,
+            "sentence": own.sentence if chosen is own.variant else "",
+            "chosen": chosen,
+            "worked": worked,
+            "whole_step": whole,
+            "shaped": any(sample.shaped_reward is not None for sample in samples),
+            "success": config.success_component,
+            "verdicts": Verdict.choices,
+            "cards": [
+                {
+                    "sample": sample,
+                    "number": sample.index + 1,
+                    "right": right(sample, config.success_component),
+                    "reward": None if sample.reward is None else number(sample.reward),
+                    "shaped": None if sample.shaped_reward is None else number(sample.shaped_reward),
+                    "masked": selectors.MASK_WORDS.get(sample.mask_cause, sample.mask_cause),
+                    "scores": _scores(sample, config),
+                    "advantage": sample.advantage if chosen is own.variant else advantage,
+                    "selected": sample.index + 1 == selected,
+                    **said[sample.pk],
+                }
+                for sample, advantage in zip(samples, advantages, strict=True)
+            ],
+        },
+    )
+
+
+@require_POST
+def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
+    """Whether a sample is right, whatever the verifier said. Answers a part of the page to htmx, else goes back."""
+    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    found = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run__project")
+    sample = found.first()
+    if sample is None:
+        raise Http404
+    actor, fault = person(request), None
+    verdict, note = request.POST.get("verdict", ""), request.POST.get("note", "")
+    try:
+        services.sample_judge(sample=sample, actor=actor, verdict=verdict, note=note)
+    except ValidationError as error:
+        fault = {"words": " ".join(error.messages), "note": note}
+    if not request.htmx and fault is None:  # type: ignore[attr-defined]
+        page = reverse("group_detail", args=[slug, run_id, group_id])
+        return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
+    context: dict[str, Any] = {"project": run.project, "run": run, "group": sample.group, "sample": sample}
+    context |= {"fault": fault, "may": True, "verdicts": Verdict.choices, **_said([sample], actor)[sample.pk]}
+    return render(request, "review/_judgement.html", context, status=422 if fault else 200)
+
+
+def _said(samples: list[Sample], reader: User) -> dict[int, dict[str, Any]]:
+    """Sample id → the reader's own newest annotation and those of others."""
+    by_sample: dict[int, list[Annotation]] = {sample.pk: [] for sample in samples}
+    for row in Annotation.objects.filter(sample__in=samples).select_related("by"):
+        by_sample[row.sample_id].append(row)
+    told: dict[int, dict[str, Any]] = {}
+    for sample_id, rows in by_sample.items():
+        newest = newest_by_person(rows)
+        own = newest.pop(reader.pk, None)
+        told[sample_id] = {"own": own, "others": sorted(newest.values(), key=lambda one: one.pk)}
+    return told
+
+
+def _worked(
+    group: Group, samples: list[Sample], config: RunConfig, own: Own, chosen: Variant
+) -> tuple[Arithmetic | None, bool]:
+    """(the calculation under the chosen variant, whether it knows the whole step); without one where there are too few
+    rewards, or where the run's own estimator looks at more than them."""
+    if own.sentence and chosen is own.variant:
+        return None, True
+    step, whole = selectors.whole_step(group, config) if chosen.of_the_step else (None, True)
+    rewards = [sample.compared_reward for sample in samples]
+    algorithm = config.algorithm
+    return work_out(rewards, chosen, eps=algorithm.advantage_eps, step=step, k=algorithm.pass_k), whole
+
+
+def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
+    """What each component said, in the order of the run's reward."""
+    order = [component.name for component in config.reward.components]
+    names = sorted(sample.components, key=lambda name: order.index(name) if name in order else len(order))
+    told = []
+    for name in names:
+        score = sample.components[name]
+        value = score.get("value")
+        told.append(
+            {
+                "name": name,
+                "value": "–" if value is None else number(value),
+                "detail": score.get("detail") or "",
+                "error": score.get("error") or "",
+            }
+        )
+    return told

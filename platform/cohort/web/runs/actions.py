@@ -1,0 +1,189 @@
+"""What a person does to a run with one press: launch, pause, resume, cancel; its priority, a checkpoint's pin."""
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+from django_htmx.http import HttpResponseClientRedirect
+
+from cohort.accounts.models import Role
+from cohort.base.storable import storable
+from cohort.contamination.selectors import of_run, token
+from cohort.lab.gate import FIELD, gate
+from cohort.launch import creation
+from cohort.runs import services
+from cohort.runs.models import Checkpoint, Priority, Run, RunState
+from cohort.runs.transitions import ENDED, IllegalTransition
+from cohort.web.access import run_for
+from cohort.web.accounts.views import person
+from cohort.web.runs.header import run_header
+from grpo_core.errors import ConfigError
+
+CHECKPOINTS = "#checkpoints"
+
+
+@require_POST
+def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    seen, reason = request.POST.get("overlap_seen", ""), request.POST.get(FIELD, "")
+    try:
+        creation.run_submit(run=run, actor=person(request), overlap_seen=seen, probe_override=reason)
+    except IllegalTransition as error:
+        messages.error(request, f"Nothing was done: {run.name} is {error.state.label.lower()}, not a draft.")
+    except ConfigError as error:
+        run.refresh_from_db()
+        if told := [str(one) for one in error.problems if one.path not in ("overlap_seen", FIELD)]:
+            messages.error(request, f"Nothing was done: {'; '.join(told)}. Clone the run and change that.")
+            return redirect("run_detail", slug, run.pk)
+        return _confirm(request, run, error)
+    else:
+        messages.success(request, f"{run.name} is in the queue.")
+    return redirect("run_detail", slug, run.pk)
+
+
+def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse:
+    """What a person must say to launch this draft all the same: that evaluation items in the training data were seen,
+    why a reward that pays wrong answers is used."""
+    pairs, reason = of_run(run), request.POST.get(FIELD, "")
+    faults = [one.message for one in error.problems if one.path == FIELD] if reason.strip() else []
+    context = {
+        "project": run.project,
+        "run": run,
+        "pairs": pairs,
+        "token": token(pairs),
+        "overlap_seen": request.POST.get("overlap_seen", ""),
+        "gate": gate(run.verifier_version, run.dataset),
+        "probe_override": reason,
+        "override_faults": faults,
+    }
+    return render(request, "runs/launch_confirm.html", context, status=409)
+
+
+@require_POST
+def run_cancel(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    refused = attempted(
+        request, run, lambda: services.run_cancel(run=run, actor=person(request), reason=reason_of(request))
+    )
+    if not refused and run.state == RunState.CANCELLED:
+        had = "No worker has it now." if run.fence else "It had not started."
+        messages.success(request, f"{run.name} is cancelled. {had}")
+    elif not refused and run.state == RunState.FAILED:
+        messages.success(request, f"{run.name} has ended without a record. Its weights and checkpoints stay.")
+    elif not refused:
+        messages.success(
+            request,
+            f"{run.name} is being cancelled: the worker stops the trainer at its next sign of life, within seconds. "
+            "What has been recorded stays.",
+        )
+    return back(request, run)
+
+
+@require_POST
+def run_pause(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    refused = attempted(
+        request, run, lambda: services.run_pause(run=run, actor=person(request), reason=reason_of(request))
+    )
+    if not refused and run.state == RunState.PAUSED:
+        messages.success(request, f"{run.name} is paused: it is out of the queue until somebody resumes it.")
+    elif not refused:
+        messages.success(
+            request,
+            f"{run.name} is being paused: the worker has the trainer write a checkpoint and stop. It goes on from "
+            "there when somebody resumes it.",
+        )
+    return back(request, run)
+
+
+@require_POST
+def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Of a paused run; or takes back a pause that its worker has not come to."""
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    refused = attempted(request, run, lambda: services.run_resume(run=run, actor=person(request)))
+    if not refused and run.state == RunState.QUEUED:
+        header = run_header(run)
+        where = f" and goes on {header.goes_on}" if header.again else ""
+        messages.success(request, f"{run.name} is in the queue again{where}.")
+    elif not refused:
+        messages.success(request, f"{run.name} goes on: the pause was taken back before the worker came to it.")
+    return back(request, run)
+
+
+@require_POST
+def run_priority(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """From the queue page, and back to it."""
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    asked = request.POST.get("priority", "")
+    chosen = next((one for one in Priority if str(one.value) == asked), None)
+    if chosen is None:
+        words = ", ".join(f"{one.value} ({one.label.lower()})" for one in Priority)
+        messages.error(request, f"Nothing was done: a priority is one of {words}.")
+    elif not attempted(
+        request, run, lambda: services.run_prioritise(run=run, actor=person(request), priority=chosen.value)
+    ):
+        messages.success(request, f"{run.name} has {chosen.label.lower()} priority among the runs of this project.")
+    return redirect("queue", slug)
+
+
+@require_POST
+def checkpoint_pin(request: HttpRequest, slug: str, run_id: int, checkpoint_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    checkpoint = Checkpoint.objects.filter(run=run, pk=checkpoint_id).select_related("run").first()
+    if checkpoint is None:
+        raise Http404
+    pinned = request.POST.get("pinned") == "true"
+    refused = attempted(
+        request, run, lambda: services.checkpoint_pin(checkpoint=checkpoint, actor=person(request), pinned=pinned)
+    )
+    if not refused:
+        told = "is pinned: it stays" if pinned else "is no longer pinned: it goes when newer ones need its room"
+        messages.success(request, f"The checkpoint at step {checkpoint.step:,} {told}.")
+    return redirect(reverse("run_attempts", args=[slug, run.pk]) + CHECKPOINTS)
+
+
+# ---------------------------------------------------------------- shared with retry and extend
+
+
+def reason_of(request: HttpRequest) -> str:
+    return storable(request.POST.get("reason", "").strip())
+
+
+def attempted(request: HttpRequest, run: Run, do: Callable[[], None]) -> str:
+    """Call the service and read the run anew. What stands in the way is told and returned; empty when nothing did."""
+    refused = ""
+    try:
+        do()
+    except IllegalTransition as error:
+        refused = f"{run.name} is {error.state.label.lower()}. {why_not(error.state)}"
+    except services.NotPossible as error:
+        refused = f"{error}."
+    if refused:
+        messages.error(request, f"Nothing was done: {refused}")
+    run.refresh_from_db(fields=["state", "desired", "fence"])
+    return refused
+
+
+def back(request: HttpRequest, run: Run) -> HttpResponse:
+    """To the run's page, also for htmx."""
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponseClientRedirect(reverse("run_detail", args=[run.project.slug, run.pk]))
+    return redirect("run_detail", run.project.slug, run.pk)
+
+
+def why_not(state: RunState) -> str:
+    """What a person can do instead, or what it waits for."""
+    if state == RunState.SEALING:
+        return "It has been trained and only waits for its record."
+    if state in ENDED:
+        return "It has already ended."
+    if state == RunState.DRAFT:
+        return "It has not been launched."
+    if state == RunState.PAUSED:
+        return "Resume it, or cancel it."
+    if state == RunState.QUEUED:
+        return "It is waiting for a worker already."
+    return "A worker has it: pause or cancel it first."

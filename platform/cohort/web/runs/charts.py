@@ -1,0 +1,104 @@
+"""The numbers of a run's charts, and how a long series is thinned without losing its spikes.
+
+Reads numbers already stored; the drawing itself is charts.js.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.ingest.buckets import Numbers, joined
+from cohort.web.runs.chart_list import CHARTS, Chart
+
+MAX_POINTS = 1000
+"""Most points sent for one chart. A longer series is cut into stretches of which lowest, highest and last stay."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One step, or several of one attempt as `buckets` has joined them."""
+
+    first: int
+    last: int
+    metrics: Numbers
+
+
+def width_of(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> int:
+    """How many steps a drawn stretch of a long series has; 1 when steps are drawn one by one."""
+    widest = max((piece.last - piece.first + 1 for piece in pieces), default=1)
+    if widest == 1:
+        return 1
+    steps = pieces[-1].last - pieces[0].first + 1
+    return widest * -(-steps // (widest * (limit // 3)))
+
+
+def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, dict[str, list[Any]]]:
+    """Per chart: `step` and one list per column, at most about `limit` points. A step without the first column is left
+    out of that chart; a later column that is absent is null."""
+    width = width_of(pieces, limit=limit)
+    drawn: dict[str, dict[str, list[Any]]] = {}
+    for chart in CHARTS:
+        leading = chart.columns[0]
+        present = [piece for piece in pieces if leading in piece.metrics]
+        if width == 1:
+            kept = [present[place] for place in thin([piece.metrics[leading][_LAST] for piece in present], limit)]
+            points = [(one.last, [_value(one.metrics, column, _LAST) for column in chart.columns]) for one in kept]
+        else:
+            points = [point for stretch in _stretches(present, width) for point in _points(chart, stretch)]
+        drawn[chart.id] = {
+            "step": [step for step, _ in points],
+            **{column: [_scaled(values[at], chart) for _, values in points] for at, column in enumerate(chart.columns)},
+        }
+    return drawn
+
+
+_LOW, _HIGH, _LAST = 0, 1, 2
+
+
+def _stretches(pieces: Sequence[Piece], width: int) -> list[Piece]:
+    """The pieces joined so that each has about `width` steps."""
+    parts: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        parts.setdefault((piece.first - 1) // width, []).append(piece)
+    return [Piece(some[0].first, some[-1].last, joined(one.metrics for one in some)) for some in parts.values()]
+
+
+def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]]:
+    """What is drawn of a stretch: its lowest, highest and last values. Where in it the lowest and the highest were is
+    not known; they stand at its beginning and in its middle. Shares of a whole are told as they last were, because
+    lowest shares do not add up to one; a spread has no extremes of its own beside those of its line."""
+    first, last, numbers = stretch.first, stretch.last, stretch.metrics
+    flat = all(numbers[column][_LOW] == numbers[column][_HIGH] for column in chart.columns if column in numbers)
+    if chart.kind == "stack" or flat:
+        places = [(last, _LAST)]
+    elif last - first < 2:
+        places = [(first, _LOW), (last, _HIGH)]
+    else:
+        places = [(first, _LOW), ((first + last) // 2, _HIGH), (last, _LAST)]
+    told = []
+    for step, which in places:
+        own = [_LAST if chart.kind == "band" and at else which for at in range(len(chart.columns))]
+        told.append((step, [_value(numbers, column, one) for column, one in zip(chart.columns, own, strict=True)]))
+    return told
+
+
+def _value(numbers: Numbers, column: str, which: int) -> float | None:
+    return numbers[column][which] if column in numbers else None
+
+
+def _scaled(value: float | None, chart: Chart) -> float | None:
+    return value if value is None or chart.scale == 1.0 else value * chart.scale
+
+
+def thin(values: Sequence[float], limit: int) -> list[int]:
+    """Places of the values to keep, in order: all of them up to `limit`, else the first of all and the lowest, highest
+    and last of each bucket."""
+    if len(values) <= limit:
+        return list(range(len(values)))
+    buckets = (limit - 1) // 3
+    kept = {0}
+    for bucket in range(buckets):
+        start, end = bucket * len(values) // buckets, (bucket + 1) * len(values) // buckets
+        places = range(start, end)
+        kept |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__), end - 1}
+    return sorted(kept)

@@ -1,0 +1,317 @@
+"""What stands above every tab of a run: what it is, how far, where, when last heard of, why it waits or stands."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from cohort.base.formatting import exact
+from cohort.ingest.rows import PHASE_WORDS
+from cohort.nodes.models import Draining
+from cohort.records.after_seal.rules import Standing
+from cohort.records.models import Record
+from cohort.runs.checkpoints import resumable
+from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent, RunState
+from cohort.runs.models.run import Desired
+from cohort.runs.retry import DELAYS
+from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
+from cohort.runs.waiting import WaitingRow, waiting_rows
+from cohort.web.after_seal.shown import standings
+from cohort.web.context import LIVE
+from cohort.web.launch.variants import variant_in_words
+from cohort.web.records.selectors import record_of
+from grpo_core.config.preset_differences import Difference, diff
+from grpo_core.config.presets import PRESETS, Preset
+from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
+
+QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
+"""Three missed heartbeats of an attempt: said in words, before its lease runs out."""
+HEARD_AGAIN = settings.COHORT_HEARTBEAT_SECONDS
+"""So many seconds' beats are told to a page once: what it shows is never so old as to look like silence."""
+STANDS = (RunState.PAUSED, RunState.QUEUED)
+"""States of a run that no worker has and that may go on from a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Header:
+    run: Run
+    config: RunConfig
+    attempt: Attempt | None
+    waits: WaitingRow | None
+    """Place in the queue and what it waits for; None unless it waits."""
+    newest: Checkpoint | None
+    """What it would go on from; looked up only while no worker has it and it is to go on."""
+    moved: RunEvent | None
+    """Who paused it, and when; None unless it is paused."""
+    preset: Preset | None
+    differences: tuple[Difference, ...]
+    variant: str
+    record: Record | None
+    standing: Standing | None
+    """Where the record's sign-off stands."""
+    now: datetime
+
+    @property
+    def version(self) -> str:
+        """Changes when anything that the live parts show has changed; what counts up by itself is left to the page."""
+        run, attempt = self.run, self.attempt
+        seen: list[Any] = [
+            *(run.state, run.phase, run.step, run.steps_total, run.reason, run.error_code, run.ended_at),
+            *(run.priority, run.retries, run.not_before, run.stalled_at, run.queued_at),
+            *(run.desired, self.may_give_up, self.record and self.record.pk, self.newest and self.newest.pk),
+        ]
+        if self.waits is not None:
+            seen += [self.waits.place, self.waits.why]
+        if attempt is not None:
+            seen += [attempt.pk, attempt.state, attempt.acked_seq, self._heard_about, self.silent]
+            seen += [attempt.resumed_step, attempt.progress, attempt.node.draining]
+        return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+    @property
+    def title(self) -> str:
+        """The name for the browser's tab, where no markup can mark what is unseen."""
+        return "".join(
+            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in self.run.name
+        )
+
+    @property
+    def beta(self) -> str:
+        return exact(self.config.algorithm.kl.coef)
+
+    @property
+    def clip(self) -> str:
+        """Where the ratio is held: "ε 0.2 / 0.28"; the loss's name where it is not PPO's clip."""
+        algorithm = self.config.algorithm
+        loss, high = algorithm.loss, exact(algorithm.clip_high)
+        name = loss.replace("_", " ")
+        if loss == "cispo" and algorithm.cispo_bound == "absolute":
+            return f"{name}, weight at most {high}"
+        if idle("algorithm.clip_low", lambda path: attrgetter(path)(self.config)) is not None:
+            return name
+        bounds = f"ε {exact(algorithm.clip_low)} / {high}"
+        return bounds if loss == "clip" else f"{name} {bounds}"
+
+    @property
+    def preset_name(self) -> str:
+        return self.preset.called if self.preset else ""
+
+    @property
+    def live(self) -> bool:
+        return self.run.state in LIVE or self.run.state == RunState.PAUSED
+
+    @property
+    def polls(self) -> bool:
+        """Whether the page should ask again: the run lives, or its record is still to come."""
+        if self.run.state not in (RunState.FAILED, RunState.CANCELLED):
+            return self.live
+        ended, unsealed = self.run.ended_at, self.attempt is not None and self.record is None
+        return unsealed and ended is not None and self.now - ended < SEALED_WITHIN
+
+    # ------------------------------------------------------------------ what is wanted of it
+
+    @property
+    def waiting(self) -> bool:
+        return self.run.state == RunState.QUEUED
+
+    @property
+    def on_worker(self) -> bool:
+        return self.run.state in ON_A_WORKER and self.attempt is not None
+
+    @property
+    def cancelling(self) -> bool:
+        return self.run.desired == Desired.CANCEL and self.run.state in ON_A_WORKER
+
+    @property
+    def pausing(self) -> bool:
+        return self.run.desired == Desired.PAUSE and self.run.state in ON_A_WORKER
+
+    @property
+    def moving_on(self) -> bool:
+        """Its node is being emptied: it stops there at a checkpoint and goes on elsewhere."""
+        return self.on_worker and self.attempt is not None and self.attempt.node.draining == Draining.MOVE
+
+    @property
+    def stalled(self) -> bool:
+        return self.on_worker and self.run.stalled_at is not None
+
+    @property
+    def may_cancel(self) -> bool:
+        return (
+            self.run.state in (*ON_A_WORKER, RunState.QUEUED, RunState.PAUSED, RunState.DRAFT) and not self.cancelling
+        )
+
+    @property
+    def may_give_up(self) -> bool:
+        """Trained, and its record could not be made, or was asked for and does not come."""
+        ended_at = self.attempt.ended_at if self.attempt else None
+        return record_overdue(self.run, ended_at=ended_at, now=self.now)
+
+    @property
+    def unanswered_for(self) -> timedelta | None:
+        """How long ago the record was first asked for."""
+        ended = self.attempt.ended_at if self.attempt else None
+        return self.now - ended if ended else None
+
+    @property
+    def may_pause(self) -> bool:
+        asked = self.run.desired != Desired.RUN
+        return self.run.state == RunState.QUEUED or (self.run.state in ON_A_WORKER and not asked)
+
+    @property
+    def may_resume(self) -> bool:
+        """Paused, or asked to pause and not there yet."""
+        return self.run.state == RunState.PAUSED or self.pausing
+
+    @property
+    def may_retry(self) -> bool:
+        return self.run.state in (RunState.FAILED, RunState.CANCELLED)
+
+    @property
+    def may_extend(self) -> bool:
+        return self.run.state in (*ENDED, RunState.PAUSED) and self.attempt is not None
+
+    # ------------------------------------------------------------------ how far, where, since when
+
+    @property
+    def again(self) -> bool:
+        """Waits, and a worker has had it before."""
+        return self.waiting and self.attempt is not None
+
+    @property
+    def tries(self) -> int:
+        """Most times that the platform puts a run back by itself."""
+        return len(DELAYS)
+
+    @property
+    def due(self) -> datetime | None:
+        """When a run that is tried again may be taken; None when it may be now."""
+        wanted = self.run.not_before
+        return wanted if self.waiting and wanted is not None and wanted > self.now else None
+
+    @property
+    def until_due(self) -> timedelta | None:
+        return self.due - self.now if self.due else None
+
+    @property
+    def origin(self) -> Run | None:
+        """The run that it was cloned from."""
+        return self.run.cloned_from
+
+    @property
+    def goes_on(self) -> str:
+        """Where the next attempt goes on from: "from step 40"."""
+        if self.newest is None or self.run.from_start:
+            return "at its first step"
+        if self.newest.step == 0:
+            return "at its first step, with the evaluation before training that it has"
+        return f"from step {self.newest.step:,}"
+
+    @property
+    def seam(self) -> str:
+        """Changes when an attempt goes on from a checkpoint, so that charts know to draw that."""
+        return f"{self.attempt.fence}:{self.attempt.resumed_step}" if self.attempt else ""
+
+    @property
+    def went_on(self) -> str:
+        """Where this attempt went on from; empty for one that began at the beginning."""
+        step = self.attempt.resumed_step if self.attempt else None
+        return "" if step is None else f"from step {step:,}" if step else "from before step 1"
+
+    @property
+    def heard_at(self) -> datetime | None:
+        return (self.attempt.heartbeat_at or self.attempt.claimed_at) if self.attempt else None
+
+    @property
+    def _heard_about(self) -> int | None:
+        """Changes now and then while a worker beats; were each beat news, the page would never find nothing new."""
+        return int(self.heard_at.timestamp() // HEARD_AGAIN) if self.heard_at else None
+
+    @property
+    def silent(self) -> bool:
+        """A worker should be beating and has not for a while."""
+        return self.on_worker and self.heard_at is not None and self.now - self.heard_at > QUIET_AFTER
+
+    @property
+    def silence(self) -> timedelta | None:
+        return self.now - self.heard_at if self.heard_at else None
+
+    @property
+    def moved_at(self) -> datetime | None:
+        """When a record or a unit of work last came."""
+        return (self.attempt.progress_at or self.attempt.claimed_at) if self.attempt else None
+
+    @property
+    def stillness(self) -> timedelta | None:
+        return self.now - self.moved_at if self.moved_at else None
+
+    @property
+    def waited(self) -> timedelta | None:
+        return self.now - self.run.queued_at if self.run.queued_at else None
+
+    @property
+    def doing(self) -> str:
+        """ "evaluating before training, 130 of 512"."""
+        if self.run.state == RunState.SEALING:
+            unanswered = self.may_give_up and not self.run.reason
+            return "trained; " + (
+                "its record was asked for and has not come" if unanswered else "the record is being made"
+            )
+        said = PHASE_WORDS.get(self.run.phase, "starting")
+        inside = self.attempt.progress if self.attempt else {}
+        if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
+            said += f", {inside['done']:,} of {inside['total']:,}"
+        return said
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of training; what comes after it is not counted."""
+        if self.run.state != RunState.TRAINING or self.run.seconds_per_step is None or self.stalled:
+            return None
+        return self.run.seconds_per_step * max(0, self.run.steps_total - self.run.step)
+
+    @property
+    def took(self) -> timedelta | None:
+        """From its first start to its end, waits between attempts too."""
+        if self.run.started_at is None:
+            return None
+        return (self.run.ended_at or self.now) - self.run.started_at
+
+    @property
+    def margin_points(self) -> float:
+        return 100 * self.config.eval.margin
+
+
+def run_header(run: Run) -> Header:
+    """Two queries for a run on a worker; up to eight for one that waits."""
+    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
+    attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
+    record = record_of(run)
+    stands = run.state in STANDS and attempt is not None
+    return Header(
+        run=run,
+        config=config,
+        attempt=attempt,
+        waits=_waits(run) if run.state == RunState.QUEUED else None,
+        newest=(run.resume_from or resumable(run).first()) if stands else None,
+        moved=_paused(run) if run.state == RunState.PAUSED else None,
+        preset=PRESETS.get(run.preset),
+        differences=tuple(diff(config)) if config.preset in PRESETS else (),
+        variant=variant_in_words(config.algorithm),
+        record=record,
+        standing=standings([record.pk])[record.pk] if record is not None else None,
+        now=timezone.now(),
+    )
+
+
+def _waits(run: Run) -> WaitingRow | None:
+    """None when a worker has taken it since it was read."""
+    return next(iter(waiting_rows(only=run)), None)
+
+
+def _paused(run: Run) -> RunEvent | None:
+    return RunEvent.objects.filter(run=run, kind="state", data__to=RunState.PAUSED).order_by("-id").first()

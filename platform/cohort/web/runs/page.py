@@ -1,0 +1,194 @@
+"""The tabs of a run, each a page of its own, and the parts of them that are polled while the run lives."""
+
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from cohort.accounts.models import Role
+from cohort.base.formatting import natural
+from cohort.evaluations.cache import suites_cached
+from cohort.evaluations.selectors import CHANGES, by_category, changed_items, evaluations_known
+from cohort.lab.gate import launch_of, listed, titles_of
+from cohort.runs.models import Run, RunEvent
+from cohort.web.access import may, run_for
+from cohort.web.csp import charts_csp
+from cohort.web.lab.estimate_shown import estimate_compared
+from cohort.web.review.selectors import step_groups
+from cohort.web.runs.chart_list import charts_of
+from cohort.web.runs.charts import series, width_of
+from cohort.web.runs.checkpoints import checkpoint_page
+from cohort.web.runs.header import Header, run_header
+from cohort.web.runs.series import epoch, pieces, seams
+from cohort.web.runs.tiles import tiles
+from cohort.web.runs.tries import attempt_page, superseded_evaluations
+from cohort.web.runs.waits_for import awaits
+
+STOP_POLLING = 286
+"""htmx swaps such an answer and polls no more."""
+NEWEST_GROUPS = 6
+LAST_LINES = 12
+ITEMS = 50
+EVENTS = 200
+
+
+@charts_csp
+@require_safe
+def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id)
+    header = run_header(run)
+    context = (
+        _overview(header) | {"tab": "overview", "charts": charts_of(header.config, run.latest_metrics)} | _launch(run)
+    )
+    context["estimated"] = estimate_compared(run)
+    return render(request, "runs/overview.html", context)
+
+
+def _launch(run: Run) -> dict[str, Any]:
+    """What was known of the reward when the run was launched."""
+    noted = launch_of(run)
+    titles = titles_of(noted.probe, tuple(noted.pays_wrong)) if noted and noted.probe else []
+    return {"launch": noted, "launch_words": listed(titles, shown=6)}
+
+
+@require_safe
+def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
+    run = run_for(request, slug, run_id)
+    header = run_header(run)
+    tab = request.GET.get("tab", "overview")
+    if header.polls and request.GET.get("v") == header.version:
+        return HttpResponse(status=204)
+    if tab == "overview":
+        context = _overview(header, drawn=request.GET.get("evals", ""))
+    elif tab == "attempts":
+        context = _attempts(header, every=bool(request.GET.get("all")))
+    else:
+        context = _frame(header)
+    return render(
+        request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.polls else STOP_POLLING
+    )
+
+
+@require_safe
+def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
+    """What the charts draw, of the steps beyond `after`; of all when steps drawn before are superseded by now, which
+    shows in another `epoch`, or when much has come since."""
+    run = run_for(request, slug, run_id)
+    now = epoch(run)
+    after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
+    after, found = pieces(run, after=after)
+    return JsonResponse(
+        {
+            "charts": series(found),
+            "steps": len(found),
+            "last": found[-1].last if found else None,
+            "after": after,
+            "epoch": now,
+            "width": width_of(found),
+            "seams": [asdict(seam) for seam in seams(run)],
+        }
+    )
+
+
+@require_safe
+def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Every suite in a table, one of them (`suite`) with its items: `show` says which, `all` takes away the limit,
+    `texts` opens those of a sensitive suite to reviewers and above."""
+    run = run_for(request, slug, run_id)
+    header = run_header(run)
+    found = suites_cached(run, header.config)
+    wanted, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
+    show = show if show in CHANGES else "changed"
+    opened = next((suite for suite in found if suite.name == wanted), found[0] if found else None)
+    items, count = (
+        changed_items(opened, show=show, limit=None if request.GET.get("all") else ITEMS) if opened else ([], 0)
+    )
+    may_read = opened is not None and (not opened.sensitive or may(request, run.project, Role.REVIEWER))
+    context = _frame(header) | {
+        "tab": "evaluations",
+        "categories": by_category(found),
+        "suites": found,
+        "suite": opened,
+        "items": items,
+        "count": count,
+        "show": show,
+        "changes": CHANGES,
+        "may_read": may_read,
+        "texts": opened is not None and may_read and (not opened.sensitive or bool(request.GET.get("texts"))),
+        "imported": list(run.imported_results.select_related("by").order_by("pk")),
+        "superseded": superseded_evaluations(run),
+    }
+    return render(request, "runs/evaluations.html", context)
+
+
+@require_safe
+def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Attempts, and the checkpoints that they cut."""
+    header = run_header(run_for(request, slug, run_id))
+    context = _attempts(header, every=bool(request.GET.get("all")))
+    return render(request, "runs/attempts.html", context | {"tab": "attempts"})
+
+
+@require_safe
+def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    return render(request, "runs/logs.html", _frame(header) | {"tab": "logs"})
+
+
+@require_safe
+def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    return render(request, "runs/config.html", _frame(header) | {"tab": "config", "yaml": header.config.to_yaml()})
+
+
+@require_safe
+def run_events(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    header = run_header(run_for(request, slug, run_id))
+    events = RunEvent.objects.filter(run=header.run).select_related("attempt").order_by("-id")
+    total = events.count()
+    shown = list(events if request.GET.get("all") else events[:EVENTS])
+    context = _frame(header) | {"tab": "events", "events": shown, "total": total, "data": _with_data(shown)}
+    return render(request, "runs/events.html", context)
+
+
+def _with_data(events: list[RunEvent]) -> list[tuple[RunEvent, str]]:
+    """Each event with what else it holds, as text."""
+    return [
+        (event, yaml.safe_dump(event.data, allow_unicode=True, sort_keys=True) if event.data else "")
+        for event in events
+    ]
+
+
+def _frame(header: Header) -> dict[str, Any]:
+    run: Run = header.run
+    return {"project": run.project, "run": run, "header": header}
+
+
+def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
+    """`every`: all of them, and so again at each poll."""
+    run = header.run
+    return _frame(header) | {
+        "tried": attempt_page(run, every=every),
+        "checkpoints": checkpoint_page(run, every=every),
+        "show_all": every,
+    }
+
+
+def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
+    """`drawn`: the evaluations that the page shows already. They are compared problem by problem, which costs too much
+    to do again at each step, and are left out while they still stand."""
+    evaluated = evaluations_known(header.run)
+    same = bool(drawn) and drawn == evaluated
+    return _frame(header) | {
+        "awaits": awaits(header),
+        "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
+        "tiles": tiles(header),
+        "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
+        "evaluated": evaluated,
+        "evals_stand": same,
+        "suites": [] if same else suites_cached(header.run, header.config),
+    }

@@ -1,0 +1,91 @@
+"""The queue: who waits for what and why, who runs where; and what the project may use at most.
+
+Runs of every project stand in one queue, so all are listed. Of another project's only place, needs and age are shown.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from cohort.accounts.models import Project, Role
+from cohort.runs.limits import WINDOW, Use, hours_free_at, project_limits_set, project_use
+from cohort.runs.models import Attempt, AttemptState, Priority
+from cohort.runs.waiting import WaitingRow, waiting_rows
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.launch.limits import LimitsForm
+from grpo_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class QueuePage:
+    project: Project
+    waiting: list[WaitingRow]
+    running: list[Attempt]
+    """Of every project, longest first."""
+    use: Use
+
+    @property
+    def version(self) -> str:
+        """Changes when anything but the ages has changed."""
+        seen = [
+            *((row.place, row.run.pk, row.run.priority, row.needs, row.why) for row in self.waiting),
+            *((one.pk, one.run.state, one.run.step, one.run.desired, one.run.stalled_at) for one in self.running),
+            self.use.running,
+            round(self.use.gpu_hours, 1),
+            self.use.max_running,
+            self.use.gpu_hours_limit,
+        ]
+        return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
+@require_safe
+def queue(request: HttpRequest, slug: str) -> HttpResponse:
+    """With `v`, the version that the page shows, it answers a poll: 204 when nothing changed, else the tables."""
+    project = project_for(request, slug)
+    running = Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run", "node").order_by("claimed_at")
+    page = QueuePage(
+        project=project,
+        waiting=waiting_rows(),
+        running=list(running.defer("manifest", "outcome", "run__config", "run__log_tail")),
+        use=project_use(project),
+    )
+    context = {"project": project, "page": page, "priorities": Priority, "window": WINDOW.days}
+    if "v" in request.GET:
+        if request.GET["v"] == page.version:
+            return HttpResponse(status=204)
+        return render(request, "runs/_queue.html", context)
+    return render(request, "runs/queue.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def limits(request: HttpRequest, slug: str) -> HttpResponse:
+    """Every member sees what the project may use; an admin sets it."""
+    project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
+    form = LimitsForm(
+        request.POST or None,
+        initial={"max_running": project.max_running, "gpu_hours_limit": project.gpu_hours_limit},
+    )
+    if request.method == "POST" and form.is_valid():
+        try:
+            project_limits_set(
+                project=project,
+                actor=person(request),
+                max_running=form.cleaned_data["max_running"],
+                gpu_hours=form.cleaned_data["gpu_hours_limit"],
+            )
+        except ConfigError as error:
+            for problem in error.problems:
+                form.add_error(problem.path, f"It {problem.message}.")
+        else:
+            messages.success(request, f"The limits of {project.name} are set. What runs now goes on.")
+            return redirect("queue", slug)
+    use = project_use(project)
+    free_at = hours_free_at(project, now=timezone.now()) if use.no_hours else None
+    context = {"project": project, "form": form, "use": use, "free_at": free_at, "window": WINDOW.days}
+    return render(request, "runs/limits.html", context, status=422 if form.errors else 200)

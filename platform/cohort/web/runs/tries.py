@@ -1,0 +1,110 @@
+"""The attempts of a run as its page lists them: from which step to which, how each ended, what of it still stands."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import OuterRef, Q, Subquery
+from django.utils import timezone
+
+from cohort.runs.models import Attempt, EvalResult, Run, StepMetric
+from cohort.runs.standing import standing_evaluations
+
+SHOWN = 50
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    attempt: Attempt
+    last_step: int | None
+    """Newest step that it recorded."""
+    now: datetime
+
+    @property
+    def began_after(self) -> int:
+        """Step of the checkpoint that it went on from; 0 is the beginning."""
+        return self.attempt.resumed_step or 0
+
+    @property
+    def first_step(self) -> int | None:
+        return None if self.last_step is None else self.began_after + 1
+
+    @property
+    def took(self) -> timedelta:
+        return (self.attempt.ended_at or self.now) - self.attempt.claimed_at
+
+    @property
+    def superseded(self) -> int:
+        """Steps of it that a later attempt took the place of."""
+        through = self.attempt.valid_through
+        if through is None or self.last_step is None:
+            return 0
+        return max(0, self.last_step - max(through, self.began_after))
+
+
+@dataclass(frozen=True)
+class AttemptPage:
+    rows: tuple[AttemptRow, ...]
+    total: int
+
+
+def attempt_page(run: Run, *, every: bool = False) -> AttemptPage:
+    """Newest first. A constant number of queries; no step is read but each attempt's last."""
+    found, now = Attempt.objects.filter(run=run), timezone.now()
+    newest = StepMetric.objects.filter(attempt=OuterRef("pk")).order_by("-seq").values("step")[:1]
+    listed = found.select_related("node").defer("manifest", "outcome").annotate(last=Subquery(newest))
+    rows = listed.order_by("-fence")[: None if every else SHOWN]
+    return AttemptPage(tuple(AttemptRow(attempt, attempt.last, now) for attempt in rows), found.count())
+
+
+@dataclass(frozen=True)
+class Successor:
+    """Who took the place of something recorded: "superseded: attempt 2 went on from step 40"."""
+
+    fence: int
+    from_step: int | None
+    """None when that attempt began at the beginning."""
+
+    @property
+    def words(self) -> str:
+        if self.from_step is None:
+            return f"superseded: attempt {self.fence} began at the first step"
+        if self.from_step == 0:
+            return f"superseded: attempt {self.fence} went on from before step 1"
+        return f"superseded: attempt {self.fence} went on from step {self.from_step:,}"
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """An evaluation that no longer stands."""
+
+    result: EvalResult
+    successor: Successor
+
+
+def superseded_evaluations(run: Run) -> list[Superseded]:
+    """Newest first. One query, and one more for each."""
+    every = EvalResult.objects.filter(run=run)
+    gone = every.exclude(pk__in=standing_evaluations(every).values("pk"))
+    found = []
+    for result in gone.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk"):
+        took = successor(result.attempt, step=0 if result.phase == "before" else None)
+        assert took is not None, "it does not stand"
+        found.append(Superseded(result, took))
+    return found
+
+
+def successor(attempt: Attempt, *, step: int | None) -> Successor | None:
+    """The attempt that took the place of what `attempt` recorded at `step`; None while that stands. `step` is 0 for
+    what was measured before training, and None for what was measured after it."""
+    through = attempt.valid_through
+    if through is None or (step is not None and step <= through):
+        return None
+    later = Attempt.objects.filter(run=attempt.run_id, fence__gt=attempt.fence)
+    went_on = Q() if step is None else Q(resumed_step__lt=step)
+    # One that has not said where it goes on from took nothing's place, unless it began at the beginning.
+    taken = later.filter(
+        Q(resumed_step__isnull=False) & went_on | (Q(resumed_step=None) if through < 0 else Q(pk=None))
+    )
+    found = taken.order_by("fence").values_list("fence", "resumed_step").first()
+    assert found is not None, "only a later attempt lowers valid_through"
+    return Successor(*found)

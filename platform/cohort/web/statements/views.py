@@ -1,0 +1,123 @@
+"""The page that asks a person for what a machine cannot know of a run. Fetch, authorise, call one service, render."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from cohort.accounts.models import Role, reaches
+from cohort.records.statements import services
+from cohort.records.statements.questions import BY_FIELD, is_override_field
+from cohort.records.statements.selectors import Asked, asked, said_since
+from cohort.runs.models import Run
+from cohort.web.access import OVERRIDES_FLAGS, run_for
+from cohort.web.accounts.views import person
+from cohort.web.cards.selectors import role_in
+from cohort.web.records.selectors import record_of
+from cohort.web.statements.flags import flag_rows
+from cohort.web.statements.forms import StatementForm
+
+
+@dataclass
+class Posted:
+    """What was sent and could not be taken: it comes back as it was."""
+
+    field: str
+    action: str
+    form: StatementForm | None = None
+    reason: str = ""
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question on the page."""
+
+    asked: Asked
+    form: StatementForm
+    open: bool
+    reason: str
+    """Why it is taken back, as it was sent; empty unless that was refused."""
+    faults: tuple[str, ...]
+    """Why it was not taken back."""
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Every question with its answer; a reviewer states and takes back, an operator overrides a flag too."""
+    run = run_for(request, slug, run_id)
+    posted = None
+    if request.method == "POST":
+        of_a_flag = request.POST.get("action") == "override" or is_override_field(request.POST.get("field", ""))
+        run_for(request, slug, run_id, at_least=OVERRIDES_FLAGS if of_a_flag else Role.REVIEWER)
+        posted = _taken(request, run)
+        if posted is None:
+            here = reverse("run_statements", args=[slug, run_id])
+            return redirect(f"{here}#{request.POST.get('field', '').replace('.', '-').partition(':')[0]}")
+    role = role_in(run.project, person(request))
+    return render(request, "statements/statements.html", _context(run, posted, role), status=422 if posted else 200)
+
+
+def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
+    items = [_item(one, posted) for one in asked(run)]
+    record = record_of(run)
+    return {
+        "project": run.project,
+        "run": run,
+        "items": items,
+        "answered": sum(one.asked.holds is not None for one in items),
+        "flags": flag_rows(run),
+        "posted": posted,
+        "record": record,
+        "said_since": said_since(record) if record is not None else 0,
+        "may_state": reaches(role, Role.REVIEWER),
+        "may_override": reaches(role, OVERRIDES_FLAGS),
+    }
+
+
+def _item(one: Asked, posted: Posted | None) -> Item:
+    mine = posted if posted is not None and posted.field == one.question.field else None
+    form = mine.form if mine is not None and mine.form is not None else StatementForm(one.question, holds=one.holds)
+    unanswered = one.question.required and one.holds is None and posted is None
+    return Item(one, form, mine is not None or unanswered, mine.reason if mine else "", mine.faults if mine else ())
+
+
+def _taken(request: HttpRequest, run: Run) -> Posted | None:
+    """None when it was stored; else what was sent, with what is wrong with it."""
+    action, field, actor = request.POST.get("action", ""), request.POST.get("field", ""), person(request)
+    if action == "state" and field in BY_FIELD:
+        form = StatementForm(BY_FIELD[field], request.POST)
+        if form.is_valid():
+            try:
+                services.statement_make(
+                    run=run,
+                    actor=actor,
+                    field=field,
+                    text=form.cleaned_data["text"],
+                    chosen=form.chosen,
+                    audience=form.cleaned_data["audience"],
+                )
+            except ValidationError as error:
+                form.add_error("text" if BY_FIELD[field].kind not in ("choice", "several") else None, error)
+            else:
+                messages.success(request, f"Stated: {BY_FIELD[field].label}.")
+                return None
+        return Posted(field, action, form)
+    reason = request.POST.get("reason", "")
+    try:
+        if action == "withdraw":
+            services.statement_withdraw(run=run, actor=actor, field=field, reason=reason)
+            messages.success(request, "Taken back. What was said stays in the history.")
+        elif action == "override":
+            services.flag_override(run=run, actor=actor, flag=field.partition(":")[2], reason=reason)
+            messages.success(request, "The flag stays, and your reason stands beside it.")
+        else:
+            raise ValidationError("This form is not of this page. Load the page again.")
+    except ValidationError as error:
+        return Posted(field, action, reason=reason, faults=tuple(error.messages))
+    return None

@@ -1,0 +1,146 @@
+"""Template filters and tags: how numbers, times, states and model text are shown everywhere.
+
+One place, so that a figure looks the same on every page. Nothing here reads the database. Text that a person or a
+model wrote goes through `visible`, which escapes HTML and makes unseen characters seen.
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from itertools import groupby
+from typing import Any
+
+from django import template
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from cohort.base.formatting import (
+    NOTHING,
+    ago,
+    bytes_,
+    duration,
+    exact,
+    fixed,
+    num,
+    percent,
+    signed,
+)
+
+register = template.Library()
+register.filter(num)
+register.filter(fixed)
+register.filter(exact)
+register.filter(signed)
+register.filter(percent)
+register.filter(duration)
+register.filter(ago)
+register.filter("bytes", bytes_)
+
+
+@register.filter
+def digest(value: str | None, length: int = 8) -> SafeString | str:
+    """The beginning of a digest, the whole of it on hover and to screen readers' title."""
+    if not value:
+        return NOTHING
+    return format_html('<span class="mono" title="{}">{}…</span>', value, value[:length])
+
+
+@cache
+def _unseen(character: str) -> bool:
+    """Control, format (zero-width, bidi), surrogate, private and unassigned characters, and odd separators."""
+    if character in "\n\t ":
+        return False
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} or character in "\u2800\u3164"
+
+
+@register.filter(is_safe=True)
+def visible(text: Any) -> SafeString:
+    """Hostile text made harmless and whole: HTML escaped, unseen characters shown as marked `\\u202e`."""
+    pieces: list[str] = []
+    for unseen, run in groupby("" if text is None else str(text), key=_unseen):
+        if not unseen:
+            pieces.append(escape("".join(run)))
+            continue
+        for character in run:
+            title = escape(unicodedata.name(character, "unseen character").lower())
+            pieces.append(f'<span class="unseen" title="{title}">{_code(character)}</span>')
+    return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+@register.filter
+def visible_text(text: Any) -> str:
+    """The same without markup, for places that take none: titles, options, attributes. Escaped by the template."""
+    return "".join(_code(one) if _unseen(one) else one for one in ("" if text is None else str(text)))
+
+
+def _code(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+@register.filter
+def category(value: Any) -> str:
+    """A suite's category as people call it."""
+    return str(value).replace("_", " ")
+
+
+@register.filter
+def compact_json(value: Any) -> str:
+    """A stored value on one line, as JSON; text stays as it is. Pass it on to `visible`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_STATES = {
+    # state: (css class, sign); the word is always shown, so that colour is never alone
+    "draft": ("is-plain", "○"),
+    "queued": ("", "○"),
+    "starting": ("is-live", "●"),
+    "evaluating": ("is-live", "●"),
+    "training": ("is-live", "●"),
+    "sealing": ("is-live", "●"),
+    "running": ("is-live", "●"),
+    "paused": ("is-suspect", "‖"),
+    "preempted": ("is-suspect", "‖"),
+    "succeeded": ("is-right", "✓"),
+    "finished": ("is-right", "✓"),
+    "failed": ("is-wrong", "✕"),
+    "lost": ("is-wrong", "✕"),
+    "cancelled": ("", "–"),
+}
+
+
+@register.simple_tag
+def state_badge(state: str) -> SafeString:
+    """The state of a run or an attempt as a badge: colour, sign and word."""
+    kind, sign = _STATES[state]
+    return format_html(
+        '<span class="badge {}"><span aria-hidden="true">{}</span>{}</span>', kind, sign, str(state).capitalize()
+    )
+
+
+@register.simple_tag
+def progress(value: int, total: int, label: str = "Progress") -> SafeString:
+    """A bar for `value` of `total`; empty while the total is not known."""
+    return format_html(
+        '<progress class="progress" max="{}" value="{}" aria-label="{}">{} of {}</progress>',
+        max(total, 1),
+        value if total else 0,
+        label,
+        value,
+        total,
+    )
+
+
+@register.simple_tag
+def squares(passed: Iterable[bool | None]) -> SafeString:
+    """One square per sample: filled for right, hollow for wrong, dashed for neither; read out as a count."""
+    flags = list(passed)
+    names = {True: "right", False: "wrong", None: "masked"}
+    neither = flags.count(None)
+    label = f"{flags.count(True)} of {len(flags)} right" + (f", {neither} masked or not judged" if neither else "")
+    return format_html(
+        '<span class="squares" role="img" aria-label="{}">{}</span>',
+        label,
+        format_html_join("", '<i class="{}"></i>', ((names[flag],) for flag in flags)),
+    )

@@ -1,0 +1,77 @@
+"""Pages about the texts of samples: one shown with its proof, some deleted, how long all are kept."""
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from cohort.accounts.models import Role
+from cohort.records.traces.disclosure import NoProof, disclose
+from cohort.records.traces.redaction import keeping_texts, samples_redact
+from cohort.records.traces.retention import retention_set
+from cohort.review.models import Group, Sample
+from cohort.runs import dispatch
+from cohort.web.access import project_for, run_for
+from cohort.web.accounts.views import person
+from cohort.web.traces.forms import RedactForm, RetentionForm
+
+
+@require_safe
+def sample_proof(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
+    """The sample with the proof that it is in the run's tree, for `cohort verify --trace`."""
+    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    sample = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run").first()
+    if sample is None:
+        raise Http404
+    try:
+        proof = disclose(sample=sample, actor=person(request))
+    except NoProof as why:
+        messages.error(request, f"There is no proof of sample {index + 1} to download: {why}.")
+        return redirect("group_detail", slug, run_id, group_id)
+    name = f"sample-run-{run.pk}-step-{sample.group.step}-group-{sample.group.index}-{index}.json"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "private, no-store"}
+    return JsonResponse(proof, json_dumps_params={"indent": 2, "ensure_ascii": False}, headers=headers)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def samples_redact_page(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    group = Group.objects.filter(run=run, pk=group_id).first()
+    if group is None:
+        raise Http404
+    form = RedactForm(request.POST or None, group=group)
+    if request.method == "POST" and form.is_valid():
+        try:
+            gone = samples_redact(
+                run=run,
+                samples=list(form.cleaned_data["samples"]),
+                actor=person(request),
+                reason=form.cleaned_data["reason"],
+            )
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            dispatch.renew_cards(run_id=run.pk)
+            told = "1 sample" if gone == 1 else f"{gone} samples"
+            messages.success(request, f"The text of {told} is deleted. Cards that held it are being issued again.")
+            return redirect("group_detail", slug, run_id, group_id)
+    context = {"project": run.project, "run": run, "group": group, "form": form, "keeping": keeping_texts(run)}
+    return render(request, "traces/redact.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def retention(request: HttpRequest, slug: str) -> HttpResponse:
+    """Every member sees how long texts are kept; an admin sets it."""
+    project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
+    form = RetentionForm(request.POST or None, initial={"days": project.traces_keep_days})
+    if request.method == "POST" and form.is_valid():
+        try:
+            retention_set(project=project, actor=person(request), days=form.cleaned_data["days"])
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            messages.success(request, f"How long {project.name} keeps the texts of samples is set.")
+            return redirect("retention", slug)
+    context = {"project": project, "form": form}
+    return render(request, "traces/retention.html", context, status=422 if form.errors else 200)

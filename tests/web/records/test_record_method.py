@@ -1,0 +1,68 @@
+"""The record's sentences about the method: for each choice what is true of it, and nothing that is true of another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cohort.records.sections import method_text as method_words
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.conflicts import SCALES
+from grpo_core.config.presets import PRESETS
+from grpo_core.config.run import RunConfig
+from tests.tables import cases
+
+GIVEN: dict[str, Any] = {
+    "data": {"path": "d"},
+    "reward": {"components": [{"name": "right", "kind": "numeric"}, {"name": "form", "kind": "r1_format"}]},
+    "eval": {"holdout": 8},
+}
+
+
+def config(lora: dict[str, Any] | None = None, **parts: Any) -> RunConfig:
+    return RunConfig.from_dict({**GIVEN, "model": {"path": "m", "lora": lora or {}}, **parts})
+
+
+def words(run_config: RunConfig) -> dict[str, Any]:
+    algorithm = run_config.algorithm
+    return {
+        "method": list(method_words.training_method(algorithm)),
+        "loss": method_words.loss(algorithm),
+        "normalization": method_words.normalization(algorithm),
+        "clipping": method_words.clipping(algorithm),
+        "clipping_note": method_words.clipping_note(algorithm),
+        "kl": method_words.kl(run_config),
+        "reference": method_words.reference(run_config),
+        "silent_groups": method_words.silent_groups(algorithm, remaining=True),
+        "sampling_controls": method_words.sampling_controls(algorithm),
+        "overlong": method_words.overlong(algorithm),
+        "adapters": method_words.adapters(run_config),
+    }
+
+
+def test_each_choice_in_words(golden: Callable[[str, Any], None]) -> None:
+    """After the defaults, only what other choices change."""
+    usual = words(config())
+    others = []
+    for algorithm, lora in (case.values for case in cases("records/methods", "algorithm", "lora")):
+        whole = config(lora).model_copy(update={"algorithm": AlgorithmConfig.model_validate(algorithm)})
+        changed = {name: text for name, text in words(whole).items() if text != usual[name]}
+        others.append({"algorithm": algorithm, **changed})
+    golden("records/method_words.json", [usual, *others])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_put_in_words(name: str) -> None:
+    said = str(words(config(preset=name)))
+    assert "None" not in said
+    assert "{" not in said[1:]
+
+
+def test_only_what_compares_with_the_group_says_so() -> None:
+    for advantage, scales in SCALES.items():
+        for scale in scales:
+            k = 2 if advantage == "pass_at_k" else None
+            algorithm = AlgorithmConfig.model_validate({"advantage": advantage, "scale": scale, "pass_k": k})
+            grouped = advantage in ("group", "rloo", "maxrl", "pass_at_k", "reinforce_pp_baseline")
+            assert ("group" in method_words.normalization(algorithm)) == grouped, advantage
+    assert method_words.silent_groups(config().algorithm, remaining=False) == "", "where none was trained on"

@@ -1,0 +1,191 @@
+"""Pages of records: one of them, and their list. Who may do what: tests/cases/access/."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils.html import escape
+
+from cohort.accounts.models import User
+from cohort.background.tasks import seal
+from cohort.records.after_seal import services
+from cohort.records.fields import FIELDS
+from cohort.records.models import Record
+from cohort.records.services import record_seal
+from cohort.records.statements.services import statement_make
+from cohort.runs.models import Run
+from cohort.runs.services import run_cancel
+from cohort.web.records import listing
+from tests.factories.documents import comparison, document, entry
+from tests.tables import cases
+from tests.web.records.attempts import retried
+from tests.web.records.conftest import World
+from tests.web.records.records import issue, page_text, put, put_first_schema
+from tests.web.records.scenarios import suites
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
+ClientFor = Callable[[User], Client]
+Launch = Callable[..., Run]
+
+
+# ---------------------------------------------------------------------- one record
+
+
+def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None:
+    run = suites(world)
+    Run.objects.filter(pk=run.pk).update(name="<b>bold</b> run")
+    record = record_seal(run=run)
+    client, url = world.client("bob"), f"/p/ours/runs/{run.pk}/record/"
+    response = client.get(url)
+    page = response.content.decode()
+    golden("pages/record.txt", page_text(response))
+    assert "<b>bold" not in page
+    for section, fields in FIELDS.items():
+        assert f'id="{section}"' in page
+        assert all(f"<dt>{escape(facts.label)}</dt>" in page for facts in fields.values())
+    for audience in ("public", "downstream", "authority", "internal"):
+        card = f'href="{url}1/1/card-{audience}.zip"'
+        assert record.card(audience).sha256 in page
+        assert card in world.client("rita").get(url).content.decode()
+        assert (card in page) == (audience in ("public", "downstream")), audience
+    link = f'href="/p/ours/runs/{run.pk}/statements/#reward-domain">state it</a>'
+    assert link not in page, "who may state nothing is not asked to"
+    assert link in world.client("rita").get(url).content.decode()
+    with CaptureQueriesContext(connection) as queries:
+        client.get(url)
+    assert len(queries) <= 32
+
+
+def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: Record, world: World) -> None:
+    client, url = world.client("rita"), f"/p/ours/runs/{sealed.run_id}/record/"
+    ask = f'action="{url}1/seal-version/"'
+    assert ask not in client.get(url).content.decode(), "nothing new"
+    statement_make(run=sealed.run, actor=world.alice, field="method.rationale", text="it is the demo's")
+    response = client.get(url)
+    assert (response.context["said_since"], ask in response.content.decode()) == (1, True)
+    client.post(f"{url}1/seal-version/", {"reason": ""})
+    seal(sealed.run_id)
+    assert Record.objects.count() == 1
+    response = client.post(f"{url}1/seal-version/", {"reason": "stated at last"}, follow=True)
+    assert "stated at last" in response.content.decode()
+    seal(sealed.run_id)
+    page = client.get(url).content.decode()
+    for text in (Record.objects.get(version=2).seal, "it is the demo&#x27;s", f"{url}1/?version=1"):
+        assert text in page
+    first = client.get(f"{url}1/?version=1").content.decode()
+    assert (sealed.seal in first, "superseded" in first) == (True, True)
+    assert client.get(f"{url}1/?version=3").status_code == 404
+
+
+def test_each_end_has_a_page_and_a_card(world: World) -> None:
+    run = retried(world)
+    client, url = world.client("oscar"), f"/p/ours/runs/{run.pk}/record/"
+    assert "has gone on since" in client.get(url).content.decode()
+    second, first = record_seal(run=run), Record.objects.get(end=1)
+    page = client.get(url).content.decode()
+    assert (second.seal in page, f"{url}1/?version=1" in page) == (True, True)
+    assert first.seal in client.get(f"{url}1/").content.decode()
+    for card_url, record in ((f"{url}1/card.zip", first), (f"{url}card.zip", second)):
+        response = client.get(card_url)
+        assert response["ETag"] == f'"{record.card().sha256}"'
+        assert ("-end-2-" in response["Content-Disposition"]) == (record == second)
+    assert "after attempt 1, superseded" in client.get("/p/ours/records/").content.decode()
+
+
+def test_a_run_without_a_record_that_can_be_shown_says_why(world: World) -> None:
+    """A record of the first schema is not shown, but its card is offered."""
+    run, client = world.launch(), world.client("bob")
+    url = f"/p/ours/runs/{run.pk}/record/"
+    assert "Sealed when the run ends" in client.get(url).content.decode()
+    run_cancel(run=run, actor=world.alice)
+    assert "before a worker had it" in client.get(url).content.decode()
+    issue(put_first_schema(run), audience="internal")
+    page = client.get(url).content.decode()
+    assert [text in page for text in ("cohort-record/1", f"{url}1/card.zip", 'id="subject"')] == [True, True, False]
+
+
+# ---------------------------------------------------------------------- the list
+
+
+def judged(*verdicts: str) -> dict[str, Any]:
+    compared = [{**comparison(f"suite {n}"), "verdict": words} for n, words in enumerate(verdicts)]
+    return document(text="x", behaviour__performance=entry("as compared", compared or None))
+
+
+@pytest.fixture
+def records(launch: Launch, alice: User, oscar: User, rita: User) -> dict[str, Record]:
+    """One of each: good and signed by both; regressed in its second suite, signed by one; failed and never evaluated;
+    revoked."""
+    regressed = judged("better", "regressed", "undecided at margin 5", "regressed")
+    made = {
+        "good adder": put(launch(name="good adder"), judged("better")),
+        "harmful adder": put(launch(name="harmful adder"), regressed),
+        "broken": put(launch(name="broken"), judged(), state="failed"),
+        "revoked one": put(launch(name="revoked one"), judged("no change seen")),
+    }
+    for record in made.values():
+        issue(record, audience="internal")
+    signed = ("good adder", oscar, "operator"), ("good adder", rita, "reviewer"), ("harmful adder", oscar, "operator")
+    for name, person, role in signed:
+        services.sign_off(record=made[name], actor=person, role=role, decision="approved", reason="x")
+    services.revoke(record=made["revoked one"], actor=alice, reason="the held-out set leaked")
+    return made
+
+
+def names(client: Client, query: str) -> list[str]:
+    """In the order of the rows."""
+    page = client.get(f"/p/ours/records/{query}").content.decode()
+    return re.findall(r'<th scope="row" data-label="Run"><a href="[^"]*">([^<]*)</a>', page)
+
+
+@pytest.mark.usefixtures("records")
+def test_filters(client_for: ClientFor, bob: User, golden: Callable[[str, Any], None]) -> None:
+    client = client_for(bob)
+    for query, wanted in (case.values for case in cases("records/record_filters", "query", "names")):
+        assert names(client, query) == wanted, query
+    golden("pages/records.txt", page_text(client.get("/p/ours/records/")))
+
+
+@pytest.mark.usefixtures("records")
+def test_paging_keeps_the_filter(client_for: ClientFor, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE", 1)
+    client = client_for(bob)
+    page = client.get("/p/ours/records/?verdict=better").content.decode()
+    following = re.search(r'href="(\?[^"]*before=\d+)"', page)
+    assert following is not None
+    assert names(client, "?verdict=better") == ["harmful adder"]
+    older = following[1].replace("&amp;", "&")
+    assert names(client, older) == ["good adder"]
+    assert "before=" not in client.get(f"/p/ours/records/{older}").content.decode()
+
+
+def test_an_earlier_version_is_marked_superseded(client_for: ClientFor, bob: User, records: dict[str, Record]) -> None:
+    first = records["good adder"]
+    issue(put(first.run, judged("better"), version=2, supersedes=first), audience="internal")
+    page = client_for(bob).get("/p/ours/records/?q=good").content.decode()
+    assert page.count("superseded") == 1
+    for text in ("?version=1", "signed off by both", "not signed off"):  # the second is signed anew
+        assert text in page
+
+
+def test_records_of_the_first_schema_are_listed_too(client_for: ClientFor, bob: User, launch: Launch) -> None:
+    performance = {"value": [{**comparison(), "verdict": "regressed"}]}
+    told = {"title": "old", "state": "cancelled", "behaviour": {"performance": performance}}
+    put_first_schema(launch(name="old"), {"record": told})
+    assert names(client_for(bob), "?verdict=regressed&state=cancelled") == ["old"]
+
+
+def test_queries_do_not_grow_with_the_rows(client_for: ClientFor, bob: User, launch: Launch) -> None:
+    client, counts = client_for(bob), []
+    names(client, "")
+    for rows in (1, 6):
+        for n in range(rows):
+            put(launch(name=f"more {n}"), judged("better"))
+        with CaptureQueriesContext(connection) as queries:
+            assert names(client, "?signed=none&verdict=better")
+        counts.append(len(queries))
+    assert counts[0] == counts[1]

@@ -1,0 +1,162 @@
+"""What people state of a run: the newest holds, what was said stays, and a form that is refused loses nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.test import Client
+
+from cohort.accounts.models import User
+from cohort.records.models import Statement
+from cohort.records.services import record_seal
+from cohort.records.statements.questions import QUESTIONS
+from cohort.records.statements.selectors import asked, newest_statements
+from cohort.records.statements.services import flag_override, statement_make, statement_withdraw
+from cohort.runs.models import Run
+from tests.factories import sealed_run
+from tests.tables import cases
+from tests.web.records.conftest import World
+from tests.web.records.records import entry, logged, page_text
+from tests.web.records.scenarios import changed
+
+pytestmark = pytest.mark.django_db
+FIELD = "method.rationale"
+
+
+@pytest.fixture
+def run(launch: Callable[..., Run]) -> Run:
+    return launch(name="<b>bold</b> run")
+
+
+@pytest.fixture
+def client(client_for: Callable[[User], Client], oscar: User) -> Client:
+    return client_for(oscar)
+
+
+@pytest.fixture
+def place(run: Run) -> str:
+    return f"/p/ours/runs/{run.pk}/statements/"
+
+
+def test_the_newest_holds_and_what_was_said_stays(run: Run, alice: User, rita: User) -> None:
+    def question() -> Any:
+        return next(row for row in asked(run) if row.question.field == FIELD)
+
+    statement_make(run=run, actor=alice, field=FIELD, text="first")
+    statement_make(run=run, actor=rita, field=FIELD, text="second", reason="clearer")
+    assert newest_statements(run)[FIELD].text == "second"
+    assert (question().holds.by, [before.text for before in question().before]) == (rita, ["first"])
+    statement_withdraw(run=run, actor=alice, field=FIELD, reason="it was not so")
+    assert FIELD not in newest_statements(run)
+    assert (question().holds, [before.text for before in question().before]) == (None, ["", "second", "first"])
+    assert question().before[0].reason == "it was not so"
+    assert entry(record_seal(run=sealed_run.finished(run)), FIELD).text == "not stated"
+    _, second = logged("statement_made")
+    assert (second["before"]["text"], second["after"]["text"], second["reason"]) == ("first", "second", "clearer")
+    (body,) = logged("statement_withdrawn")
+    assert (body["actor"], body["reason"], body["subject"]) == ("user:alice", "it was not so", f"run:{run.pk}")
+
+
+@pytest.mark.parametrize(("field", "answer", "words"), cases("records/statements_refused", "field", "answer", "words"))
+def test_refuses_what_the_question_cannot_take(
+    world: World, run: Run, field: str, answer: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        statement_make(run=run, actor=world.alice, field=field, **answer)
+    assert not Statement.objects.exists()
+    assert logged("statement_made") == []
+
+
+def test_saying_the_same_again_changes_nothing(run: Run, alice: User) -> None:
+    statement_make(run=run, actor=alice, field=FIELD, text="once")
+    with pytest.raises(ValidationError, match="already"):
+        statement_make(run=run, actor=alice, field=FIELD, text=" once ")
+    statement_make(run=run, actor=alice, field=FIELD, text="once", audience="public")
+    assert Statement.objects.count() == 2, "another audience is another statement"
+
+
+def test_taking_back_and_overriding_need_something_and_a_reason(run: Run, alice: User) -> None:
+    for field in (FIELD, "no.such", "a\0b", "oversight.overrides:a\0b"):
+        with pytest.raises(ValidationError, match="Nothing is stated"):
+            statement_withdraw(run=run, actor=alice, field=field, reason="x")
+    statement_make(run=run, actor=alice, field=FIELD, text="once")
+    with pytest.raises(ValidationError, match="Say why"):
+        statement_withdraw(run=run, actor=alice, field=FIELD, reason=" ")
+    with pytest.raises(ValidationError, match="no monitor"):
+        flag_override(run=run, actor=alice, flag="luck", reason="x")
+    with pytest.raises(ValidationError, match="Say why"):
+        flag_override(run=run, actor=alice, flag="kl_spike", reason="")
+
+
+def test_statements_cannot_be_changed_or_deleted(run: Run, alice: User) -> None:
+    statement_make(run=run, actor=alice, field=FIELD, text="once")
+    for change in (lambda: Statement.objects.update(text="other"), Statement.objects.all().delete):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            change()
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_the_page_asks_every_question_with_what_holds_and_its_history(
+    client: Client, run: Run, place: str, golden: Callable[[str, Any], None]
+) -> None:
+    """With a flag that was raised, and overridden."""
+    cut = {"reward": 0.5, "completions/clipped_ratio": 0.6}
+    sealed_run.finished(run, changed(sealed_run.whole(run), "step", metrics=cut))
+    hostile = "<script>alert(1)</script> \u202e"
+    for text in ("first words", hostile):
+        client.post(place, {"action": "state", "field": "data.choice", "text": text, "audience": "public"})
+    client.post(place, {"action": "state", "field": FIELD, "text": "a joke", "audience": "public"})
+    client.post(place, {"action": "withdraw", "field": FIELD, "reason": "it was a joke"})
+    override = {"action": "override", "field": "oversight.overrides:truncation"}
+    assert client.post(place, {**override, "reason": " "}).status_code == 422
+    client.post(place, {**override, "reason": "short on purpose"})
+    response = client.get(place)
+    page = response.content.decode()
+    golden("pages/statements.txt", page_text(response))
+    assert all(f'id="{question.name}"' in page for question in QUESTIONS)
+    assert "<script>alert" not in page
+    assert "<b>bold" not in page
+    assert page.count("\u202e") == 1, "as it was written where it is edited, escaped where it is read"
+
+
+def test_what_is_too_long_comes_back_and_nothing_is_lost(client: Client, place: str) -> None:
+    long = "ten megabytes of words. " * 440_000
+    sent = {"action": "state", "field": "reward.domain", "chosen": ["code", "science"], "text": long}
+    response = client.post(place, {**sent, "audience": "downstream"})
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert long.strip() in page
+    form = next(item.form for item in response.context["items"] if item.asked.question.field == "reward.domain")
+    assert (form["chosen"].value(), form["audience"].value()) == (["code", "science"], "downstream")
+    assert '<details class="statement" id="reward-domain" open>' in page
+    assert client.post(place, {**sent, "text": "x" * 17_000_000}).status_code == 413, "so much is not read"
+    assert not Statement.objects.exists()
+
+
+@pytest.mark.parametrize(("sent", "words"), cases("records/statement_forms_refused", "sent", "words"))
+def test_a_form_that_cannot_be_taken_says_why(client: Client, place: str, sent: dict[str, str], words: str) -> None:
+    response = client.post(place, sent)
+    assert response.status_code == 422
+    assert words in response.content.decode()
+    assert not Statement.objects.exists()
+
+
+def test_statements_are_made_before_during_and_after_the_run(client: Client, run: Run, place: str) -> None:
+    def states(text: str) -> None:
+        sent = {"action": "state", "field": FIELD, "text": text, "audience": "public"}
+        assert client.post(place, sent).status_code == 302
+
+    states("before")
+    attempt = sealed_run.claim(run)
+    sealed_run.ingest(attempt, sealed_run.whole(run))
+    states("during")
+    record = record_seal(run=sealed_run.finish(attempt))
+    assert entry(record, FIELD).text == "during"
+    assert client.get(place).context["said_since"] == 0
+    states("after")
+    assert client.get(place).context["said_since"] == 1
+    assert place in client.get(f"/p/ours/runs/{run.pk}/").content.decode(), "linked from the run"

@@ -1,0 +1,268 @@
+"""`cohort verify`: the report of a good card, the command, whose signatures count, parts of two cards in one, and
+completions against the run's commitments. Forged cards are in the table of test_verify_forged.py."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cohort.base.paths import PACKAGE
+from cohort.evidence import dsse
+from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.merkle import EMPTY_ROOT, root
+from cohort.evidence.record import AUDIENCES
+from cohort.evidence.samples import Commitments, SampleFault, sample_leaf, sample_proof
+from cohort.evidence.verify import main
+from cohort.evidence.verify.check import Beside
+from grpo_core.records import commitments as trainer
+from grpo_core.records import types as records
+from tests.factories import small_cards
+from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, group, key, packed, sample_content
+
+LONG_HEX = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(notes=4, sizes=(3, 4))
+
+
+@pytest.fixture
+def path(log: Log, tmp_path: Path) -> Path:
+    out = tmp_path / "card.zip"
+    out.write_bytes(packed(card(log)))
+    return out
+
+
+def line(report: Any, name: str) -> str:
+    return str(next(one.detail for one in report.checks if one.name == name))
+
+
+# ---------------------------------------------------------------------- a good card
+
+
+def test_the_report_of_each_audiences_card(log: Log, golden: Callable[[str, Any], None]) -> None:
+    reports = {audience: check(files) for audience, files in cards(log).items()}
+    assert all(report.accepted for report in reports.values())
+    assert len({report.seal for report in reports.values()}) == 1
+    told = {audience: reports[audience].as_dict() for audience in AUDIENCES}
+    golden("verify/reports.json", json.loads(LONG_HEX.sub("…", json.dumps(told))))
+
+
+def test_the_command_prints_the_report(
+    path: Path, capsys: pytest.CaptureFixture[str], golden: Callable[[str, Any], None]
+) -> None:
+    assert main([str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["accepted"], report["exit_status"], len(report["seal"])) == (True, 0, 64)
+    assert report["never_proven"]
+    assert main([str(path)]) == 0
+    golden("verify/printed.txt", LONG_HEX.sub("…", capsys.readouterr().out).replace(str(path), "card.zip"))
+
+
+def test_it_needs_neither_django_nor_network(path: Path) -> None:
+    code = (
+        "import sys, socket\n"
+        "def refuse(*a, **k): raise AssertionError('network')\n"
+        "socket.socket.connect = refuse\n"
+        "from cohort.evidence.verify import main\n"
+        "status = main([sys.argv[1]])\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "assert not loaded & {'django', 'pydantic', 'torch', 'psycopg', 'celery', 'numpy'}, loaded\n"
+        "sys.exit(status)\n"
+    )
+    environment = {"PYTHONPATH": f"{PACKAGE.parent}:{PACKAGE.parent.parent}", "PATH": ""}
+    words = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_to_check_is_2(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    none, text, empty = (tmp_path / name for name in ("none", "text", "empty"))
+    text.write_text("hello")
+    empty.write_bytes(b"")
+    for given in (none, tmp_path, text, empty):
+        assert main([str(given)]) == 2
+    for option in ("--against", "--trace", "--key"):
+        for given in (none, text):
+            assert main([str(path), option, str(given)]) == 2
+    for key_given in ("cohort.example/log", "a+00000000+AAAA", ""):
+        assert main([str(path), "--key", key_given]) == 2
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("cohort.evidence.verify.command.verify_card", full)
+    assert main([str(path)]) == 2
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+
+
+# ---------------------------------------------------------------------- keys
+
+
+def test_with_the_platforms_key(log: Log, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vkey = log.keys[0].vkey
+    file = tmp_path / "platform.pub"
+    file.write_text(f"{vkey}\n")
+    for given in (vkey, str(file)):
+        assert main([str(path), "--key", given]) == 0
+        assert f"the key that you gave: {vkey}" in capsys.readouterr().out
+    assert main([str(path), "--key", key("somebody else").vkey]) == 1
+    assert "FAILED  key: " in capsys.readouterr().out
+
+
+def test_a_replaced_key_is_followed_from_the_one_given(log: Log) -> None:
+    log.rotate("second")
+    log.rotate("third")
+    made = card(log)
+    first, second, third = (one.public_key for one in log.keys)
+    assert "2 statements" in line(check(made, Beside(key=first)), "key")
+    assert "replaced 2 times" in line(check(made), "key")
+    assert check(made, Beside(key=second)).accepted
+    assert check(made, Beside(key=third)).accepted
+    # the statement that leads to the third key is missing, or is one that the first key made
+    chain = json.loads(made["keys.json"])
+    for rotations in (chain["rotations"][:1], chain["rotations"][:1] * 2, []):
+        changed = {**made, "keys.json": canonical({**chain, "rotations": rotations})}
+        assert "key" in faults(check(changed))
+
+
+def test_a_card_signed_by_a_key_before_the_one_given(log: Log) -> None:
+    made = card(log)
+    log.rotate("second")
+    chain = {"origin": log.origin, "keys": [one.vkey for one in log.keys], "rotations": log.rotations}
+    second = Beside(key=log.keys[1].public_key)
+    report = check({**made, "keys.json": canonical(chain)}, second)
+    assert report.exit_status == 1
+    assert "which is not known here" in faults(report)["attestation"]
+    assert "give the key before it" in faults(check(made, second))["key"]
+
+
+def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Log) -> None:
+    """The statement that leads to the new key is public: a stolen old key must not sign in the new one's name."""
+    log.rotate("second")
+    stolen, newest = log.keys
+    log.keys.append(stolen)  # what signs
+    sealed = Sealed()
+    sealed.seal()
+    inside = small_cards._inside(log, sealed, "internal")
+    chain = {"origin": log.origin, "keys": [stolen.vkey, newest.vkey], "rotations": log.rotations}
+    made = small_cards.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
+    for beside in (Beside(), Beside(key=stolen.public_key), Beside(key=newest.public_key)):
+        problems = faults(check(made, beside))
+        assert "which is not known here" in problems["attestation"]
+        assert f"is not signed by {newest.vkey}" in problems["checkpoint"]
+
+
+# ---------------------------------------------------------------------- parts of two cards
+
+
+def test_an_attestation_that_was_never_logged(log: Log) -> None:
+    """Who holds the key alone signs another CARD.md; the log's entry names the attestation that was issued."""
+    made = card(log)
+    statement = json.loads(dsse.parsed(made["attestation.dsse.json"]).payload)
+    subjects = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]} | {"CARD.md": sha256(b"else")}
+    payload = dsse.statement(subjects, dsse.PREDICATE_TYPE, statement["predicate"])
+    signed = dsse.envelope(payload, dsse.PAYLOAD_TYPE, log.keys[0])
+    report = check({**made, "CARD.md": b"else", "attestation.dsse.json": signed})
+    assert report.exit_status == 1
+    assert list(faults(report)) == ["log entry"]
+
+
+def test_a_field_for_another_audience(log: Log) -> None:
+    public, internal = (cards(log)[audience] for audience in ("public", "internal"))
+    document = json.loads(public["record.json"])
+    inner = json.loads(internal["record.json"])["sections"]["handling"]["inventory"]
+    assert document["sections"]["handling"]["inventory"]["withheld"]
+    document["sections"]["handling"]["inventory"] = inner
+    problems = faults(check({**public, "record.json": canonical(document)}))
+    assert "handling.inventory is shown" in problems["record root"]
+
+
+# ---------------------------------------------------------------------- completions, and one shown alone
+
+
+def committed() -> Commitments:
+    return Commitments(json.loads(line) for line in small_cards.commitments().splitlines())
+
+
+def test_a_leaf_is_the_trainers() -> None:
+    sample = {"index": 0, "completion": "<answer>é</answer>", "tokens": 7, "finish_reason": "eos", "reward": 0.5}
+    problem = {"step": 3, "index": 1, "problem_id": "a", "prompt": "1 + 1?", "answer": "2"}
+    rewards = {"reward_mean": 0.5, "reward_std": 0.0, "signal": "mixed"}
+    samples = [{**sample, "components": {}, "advantage": -1.0}]
+    ((salted,), committed) = trainer.commit([records.Group.model_validate({**problem, **rewards, "samples": samples})])
+    (leaf,) = trainer.unpack(committed.leaves)
+    content = trainer.sample_content(salted, salted.samples[0])
+    assert sample_leaf(str(salted.samples[0].salt), content) == leaf
+
+
+def test_the_runs_root_is_over_all_attempts_in_order() -> None:
+    tree = committed()
+    assert tree.count == 16
+    assert tree.root() == root(leaf for line in tree.lines for leaf in line.leaves)
+    assert Commitments([]).root() == EMPTY_ROOT
+    assert tree.standing(2) is tree.lines[2]  # the second attempt's
+    assert tree.index(2, 0) == 8
+    for step, position in ((2, 4), (4, 0)):
+        with pytest.raises(SampleFault):
+            tree.index(step, position)
+
+
+def test_commitments_other_than_the_log_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_cards, "run_root", lambda _: "0" * 64)
+    problems = faults(check(card(Log())))
+    assert set(problems) == {"completions"}
+    assert f"and the log says '{'0' * 64}'" in problems["completions"]
+    monkeypatch.undo()
+    made = card(Log())
+    shorter = b"".join(made["commitments.jsonl"].splitlines(keepends=True)[:-1])
+    assert {"sealed files", "attestation", "completions"} <= set(faults(check({**made, "commitments.jsonl": shorter})))
+
+
+# ---------------------------------------------------------------------- one sample alone
+
+
+def proof(step: int = 3, index: int = 1, at: int = 1) -> dict[str, Any]:
+    line = group(step, index)
+    content = sample_content(line, at)
+    return sample_proof(committed(), position=2 * index + at, salt=line["samples"][at]["salt"], content=content)
+
+
+def test_one_sample_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    public = tmp_path / "card.zip"
+    public.write_bytes(packed(card(Log(), audience="public")))
+    (tmp_path / "sample.json").write_bytes(canonical(proof()))
+    assert main([str(public), "--trace", str(tmp_path / "sample.json")]) == 0
+    assert "step 3, group 1, sample 1 is in this run's tree: 20 characters, reward 1" in capsys.readouterr().out
+    made = card(Log())
+    for number in range(12):
+        step, index, at = number // 4 + 1, number // 2 % 2, number % 2
+        assert check(made, Beside(sample=proof(step, index, at))).accepted
+
+
+def test_a_sample_that_is_changed_or_of_another_run() -> None:
+    made, good = card(Log()), proof()
+    content = good["sample"]
+    changes: tuple[dict[str, Any], ...] = (
+        {"sample": {**content, "completion": "else"}},
+        {"sample": {**content, "reward": 0.0}},
+        {"sample": {}},
+        {"salt": "0" * 32},
+        {"salt": "no"},
+        {"index": good["index"] - 1},
+        {"path": good["path"][::-1]},
+        {"path": ["x"]},
+        {"run_root": "0" * 64},
+        {"size": 17},
+        {"more": 1},
+    )
+    for one in (*({**good, **change} for change in changes), {}, [], "x"):
+        assert list(faults(check(made, Beside(sample=one)))) == ["sample"], one
