@@ -6,7 +6,6 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
-    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
@@ -38,13 +37,9 @@ MARGIN_RULE: Final = (
     f"must be at most {MAX_MARGIN} ({100 * MAX_MARGIN:g} points): harm below the margin counts as not worse, and a "
     "larger one would excuse the loss of more than one answer in five"
 )
-STORED: Final = {"stored": True}
-"""Context in which what was stored is read: perhaps by a version that allowed any margin up to 1."""
 
 
-def _margin(value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> float:
-    if info.context == STORED and isinstance(value, int | float) and MAX_MARGIN < value <= 1:
-        return float(value)
+def _margin(value: Any, check: ValidatorFunctionWrapHandler) -> float:
     try:
         return float(check(value))
     except ValidationError as error:

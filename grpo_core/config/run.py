@@ -18,7 +18,7 @@ from grpo_core.config.base import Count, CountOrZero, NotNegative, Part, Positiv
 from grpo_core.config.base import DataFormat as DataFormat
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.engine import EngineConfig as EngineConfig
-from grpo_core.config.evaluation import STORED, EvalConfig
+from grpo_core.config.evaluation import EvalConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
@@ -201,19 +201,17 @@ class RunConfig(Part):
             raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
         if isinstance(preset := data.get("preset"), str):
             data = presets.apply(preset, data, cls.default_at)
-        return cls._checked(data, source, context=None)
+        return cls._checked(data, source)
 
     @classmethod
     def from_whole(cls, data: Any, *, source: str = "config") -> Self:
-        """Read what `to_dict` gave, perhaps with an earlier version: no preset is put under it, because today's may say
-        more than the one that the run was started with, and a larger margin of non-inferiority is read that `from_dict`
-        refuses. Raises ConfigError as `from_dict` does."""
-        return cls._checked(data, source, context=STORED)
+        """Read what `to_dict` gave, with no preset put under it. Raises ConfigError as `from_dict` does."""
+        return cls._checked(data, source)
 
     @classmethod
-    def _checked(cls, data: Any, source: str, *, context: dict[str, bool] | None) -> Self:
+    def _checked(cls, data: Any, source: str) -> Self:
         try:
-            return cls.model_validate(data, context=context)
+            return cls.model_validate(data)
         except ValidationError as error:
             problems = field_problems(error, model=cls)
             listed = "\n".join(f"  {problem}" for problem in problems)

@@ -57,7 +57,7 @@ class Manifest(Body):
     config_digest: str
     reward: dict[str, Any] = Field(default_factory=dict)
     """Of each component that holds something open, by its name, what it stands on: source_sha256, packages, weights,
-    server. Empty where every component is a rule, and in records of before there were others."""
+    server. Empty where every component is a rule."""
     sandbox: dict[str, Any] | None = None
     """Report of the sandbox's self-test; null where no component needs one."""
 
@@ -121,7 +121,7 @@ class ComponentScore(Body):
     error: str | None = None
     """Class and message of the error that kept it from being scored."""
     error_class: ErrorClass | None = None
-    """What kind of trouble it was; null without an error, and in records of before there were classes."""
+    """What kind of trouble it was; null without an error."""
     traceback: str = ""
     """Where a verifier written by a person raised, its own lines only."""
     printed: str = ""

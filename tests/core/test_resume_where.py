@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from grpo_core.cli.main import main
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, RunDirError
 from grpo_core.files.run_folder import RunDir
@@ -28,7 +27,6 @@ from .runs import (
     spooled,
     state_of,
     tree,
-    warnings_of,
     write_state,
 )
 
@@ -131,21 +129,6 @@ def test_what_changes_nothing_trained_may_change(plain: Setting, out: Path, whol
     assert result(out).weights == whole("plain").weights
     assert (out / "superseded/1/config.yaml").read_bytes() == before
     assert RunConfig.from_file(out / "config.yaml").name == "other"
-
-
-def test_resumes_from_a_checkpoint_of_an_earlier_version(plain: Setting, out: Path, tmp_path: Path, whole) -> None:
-    """One that knows fewer fields of the config, wrote no digest of the model's settings and nothing of its code."""
-    state = state_of(out / NEWEST)
-    del state["config"]["eval"]["margin"], state["config"]["algorithm"]["correction"]
-    del state["config"]["engine"]["skip_zero_advantage"]
-    del state["inputs"]["the model's settings"], state["code"]
-    write_state(out / NEWEST, state)
-    made = ["export", str(out / NEWEST), "--out", str(tmp_path / "made"), "--model", str(plain.home / "base")]
-    assert main(made) == 0
-    assert plain.train(out, "--resume") == 0
-    assert (resumed(out)["step"], resumed(out)["skipped"]) == (3, [])
-    assert warnings_of(out) == []
-    assert result(out) == whole("plain")
 
 
 def test_a_best_checkpoint_that_is_gone_is_not_named_again(plain: Setting, out: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
         except ModelError as error:
             raise ModelError(f"{error} Or name the base model's folder with --model") from None
     for what, digest in model_inputs(source.folder).items():
-        if what in state.inputs and state.inputs[what] != digest:  # an earlier version wrote fewer down
+        if state.inputs[what] != digest:
             raise ModelError(
                 f"{source.folder}: {what} are not those that the run started from; name the right folder with --model"
             )

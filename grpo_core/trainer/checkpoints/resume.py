@@ -138,9 +138,9 @@ def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Ch
 
 def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> None:
     """Raise CheckpointError when model or problems are not those that the checkpoint in `folder` was made with. `now`:
-    as `grpo_core.trainer.manifest.inputs_of` gives it; what an earlier version did not write down is not compared."""
+    as `grpo_core.trainer.manifest.inputs_of` gives it."""
     for what, digest in now.items():
-        if what in state.inputs and state.inputs[what] != digest:
+        if state.inputs[what] != digest:
             raise CheckpointError(
                 f"{what} changed since {folder} was written, so the run cannot go on from it. Put the file back as it "
                 "was, or start a new run"
@@ -149,7 +149,7 @@ def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> N
 
 def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> list[str]:
     """What decides the last bits of numbers and is not as it was when the checkpoint was written: one sentence each."""
-    engine_then, engine = _config_of(state)["engine"], config.to_dict()["engine"]
+    engine_then, engine = state.config["engine"], config.to_dict()["engine"]
     pairs: list[tuple[str, Any, Any]] = [
         ("ranks", len(state.random), manifest.platform["ranks"]),
         ("CPU threads", state.threads, manifest.platform["threads"]),
@@ -157,7 +157,7 @@ def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> li
         *((f"engine.{name}", engine_then.get(name), engine[name]) for name in ROUNDING),
         ("engine.deepspeed.zero_stage", *_stages(engine_then, engine)),
         *((name, version, manifest.packages.get(name)) for name, version in state.packages.items()),
-        *((told, state.code[name], manifest.code[name]) for name, told in _CODE.items() if name in state.code),
+        *((told, state.code[name], manifest.code[name]) for name, told in _CODE.items()),
     ]
     told = [
         f"the checkpoint was written with {what} {before}; it goes on with {now}: not bit by bit"
@@ -178,7 +178,7 @@ def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
 
 def check_config(config: RunConfig, state: RunState, shown: str) -> None:
     """Raise ConfigError listing every field that must be as it was and is not."""
-    before, now = _flat(_config_of(state)), _flat(config.to_dict())
+    before, now = _flat(state.config), _flat(config.to_dict())
     problems = [
         FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}", "changed")
         for path in sorted(before.keys() | now.keys())
@@ -194,15 +194,6 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
             "Set them back, or start a new run",
             tuple(problems),
         )
-
-
-def _config_of(state: RunState) -> dict[str, Any]:
-    """The checkpoint's config in the fields of today: one that it was written before has its default, which changes
-    nothing. As it was stored where today's version refuses it, so that the difference is listed."""
-    try:
-        return RunConfig.from_whole(state.config).to_dict()
-    except ConfigError:
-        return state.config
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,6 @@ from cohort.nodes.engines import gpus_needed, packages_needed, require_engines
 from cohort.nodes.sandboxes import require_sandbox
 from cohort.runs import dispatch
 from cohort.runs.models import Priority, Run, RunState, RunSuite
-from cohort.runs.services import config_still_valid
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
@@ -154,15 +153,14 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
     when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
-    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs or
-    the packages that its engine needs, or its config is refused by now.
+    no reason to launch all the same (`cohort.lab.gate`), when or no node has the sandbox that its
+    reward needs or the packages that its engine needs.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
     on.
     """
     if run_lock(run=run).state != RunState.DRAFT:  # another state may become queued too, but not by being submitted
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
-    config_still_valid(run)
     if run.needs_sandbox:
         require_sandbox(what="this run")
     require_engines(run.needs_packages)

@@ -195,10 +195,6 @@ TITLES: dict[str, str] = {
 """section → its heading."""
 
 
-ADDED = frozenset({"budget.step_time", "budget.peak_memory"})
-"""Fields that records sealed before there were estimates do not have: they stay as they are, and still verify."""
-
-
 def field_facts(path: str) -> FieldFacts:
     """Of `section.field`. Raises KeyError for none."""
     section, _, name = path.partition(".")

@@ -10,12 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from cohort.records.fields import ADDED, FIELDS, TITLES
+from cohort.records.fields import FIELDS, TITLES
 from cohort.records.schema_types import Audience, Comparison, Entry, FileEntry, Head, Part, Sha256, Withheld
 
 SCHEMA = "cohort-record/2"
-FIRST_SCHEMA = "cohort-record/1"
-"""Records that were sealed before there were audiences and signatures. They stay as they are."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _COMPARISONS = TypeAdapter(list[Comparison])
@@ -29,8 +27,7 @@ class Document(Part):
     """Who this copy is for."""
     head: Head
     sections: dict[str, dict[str, Entry | Withheld]]
-    """Section → field → its entry, or what stands where this audience does not get it. Every field is there, but that
-    a record may be older than a field (`fields.ADDED`)."""
+    """Section → field → its entry, or what stands where this audience does not get it. Every field is there."""
     record_root: Sha256
     """Root of the RFC 6962 Merkle tree over the head and then the fields, sorted by section and name."""
     files: list[FileEntry]
@@ -44,7 +41,6 @@ class Document(Part):
         found = {section: set(fields) for section, fields in self.sections.items()}
         for section in wanted.keys() | found.keys():
             odd = wanted.get(section, set()) ^ found.get(section, set())
-            odd -= {name for name in odd if f"{section}.{name}" in ADDED and name not in found.get(section, set())}
             if odd:
                 raise ValueError(f"{section}.{min(odd)}: is missing, or is not a field of {SCHEMA}")
         _COMPARISONS.validate_python(self._comparisons() or [])
@@ -89,7 +85,7 @@ def json_schema() -> dict[str, Any]:
             "title": TITLES[section],
             "type": "object",
             "properties": {name: _one(facts.path, facts.label) for name, facts in fields.items()},
-            "required": [name for name, facts in fields.items() if facts.path not in ADDED],
+            "required": list(fields),
             "additionalProperties": False,
         }
         for section, fields in FIELDS.items()

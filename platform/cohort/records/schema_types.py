@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from grpo_core.stats.inferiority import NonInferiority
+
 Audience = Literal["public", "downstream", "authority", "internal"]
 AUDIENCES: tuple[Audience, ...] = ("public", "downstream", "authority", "internal")
 """Nested: each sees what those before it see, and more."""
@@ -196,7 +198,7 @@ class Comparison(Part):
     """Null unless both were run under the same protocol."""
     margin: float
     """Fixed in the config before the run."""
-    non_inferiority: Literal["not_worse", "regressed", "undecided"] | None
+    non_inferiority: NonInferiority | None
     """Null where no change can be stated or the score is neither good nor bad."""
     verdict: str
     """In words."""

@@ -28,7 +28,6 @@ from cohort.runs.transitions import (
     run_move,
 )
 from grpo_core.config.run import RunConfig
-from grpo_core.errors import ConfigError
 
 _RETRIED = (RunState.FAILED, RunState.CANCELLED)
 _EXTENDED = (RunState.SUCCEEDED, RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
@@ -304,15 +303,7 @@ def _choose(run: Run, checkpoint: Checkpoint | None, *, from_start: bool = False
 
 
 def _begin_again(run: Run, actor: User) -> None:
-    """Into the queue by a person's will, with nothing of earlier failures held against it. Raises NotPossible when its
-    config is refused by now."""
-    try:
-        config_still_valid(run)
-    except ConfigError as error:
-        raise NotPossible(
-            f"its config is not launched any more: {'; '.join(map(str, error.problems))}. Clone it and change that",
-            code="config_refused",
-        ) from None
+    """Into the queue by a person's will, with nothing of earlier failures held against it."""
     run.retries = run.barren = 0
     run.not_before, run.log_tail = None, ""
     run.save(update_fields=["retries", "barren", "not_before", "log_tail"])
@@ -331,9 +322,3 @@ def _said(verb: str, by: str, run: Run, words: str) -> str:
 
 def _who(actor: User) -> str:
     return f"user:{actor.username}"
-
-
-def config_still_valid(run: Run) -> None:
-    """Raises ConfigError when a run of this config is not launched any more: a Cohort of before took it. As the worker
-    would, but before anybody waits for it."""
-    RunConfig.from_dict(run.config, source=f"the config of run {run.pk}")

@@ -70,22 +70,6 @@ def put(
     )
 
 
-def put_first_schema(run: Run, body: dict[str, Any] | None = None, *, end: int = 1) -> Record:
-    """A record of the first schema, from before there were audiences."""
-    return Record.objects.create(
-        run=run,
-        end=end,
-        fence=1,
-        schema_version="cohort-record/1",
-        document=json.dumps({"record": {"state": "failed"}, **(body or {})}),
-        seal="7" * 64,
-        record_root="8" * 64,
-        fields_stated=30,
-        fields_total=60,
-        sealed_at=SEALED,
-    )
-
-
 def issue(record: Record, content: bytes = b"a card", *, audience: str = Audience.PUBLIC, number: int = 1) -> Card:
     """A card of these bytes."""
     stored = artifacts.put(f"cards/{record.seal[:16]}-{audience}-{number}.zip", iter([content]))

@@ -118,19 +118,6 @@ def test_suites_and_files_row_by_row(first: dict[str, Any]) -> None:
     assert file_kinds == {"config": "changed", "gone": "removed", "new": "added", "same": "equal"}
 
 
-def test_a_record_of_the_first_schema_against_one_of_today(first: dict[str, Any]) -> None:
-    prompts = {"value": 1, "text": "said", "source": "measured", "evidence": "reported", "note": ""}
-    head = {"title": "said", "sealed_at": "2026-11-01T10:00:00Z", "state": "failed", "data_files_digest": "0" * 64}
-    whole = {**head, "data": {"prompts": prompts}, "budget": {"superseded": None}}
-    old = {"schema": "cohort-record/1", "record": whole, "record_digest": "0" * 64, "files": [], "seal": "1" * 64}
-    difference = diff(old, with_entry(first, "data.prompts", value=1, text="said"))
-    assert of(difference, "data.prompts").kind == Kind.EQUAL, "it named no audience, which is no change of it"
-    assert of(difference, "budget.superseded").kind == Kind.ADDED
-    assert [change.path for change in difference.head] == ["sealed_at", "state", "run", "end", "version"]
-    with pytest.raises(NotARecord):
-        diff({"schema": "cohort-record/3"}, {})
-
-
 def test_words_that_differ_are_marked_and_nothing_is_lost() -> None:
     before, after = "3 steps of 8 prompts, β 0.04", "5 steps of 8 prompts,\n β 0"
     left, right = marked(before, after)
@@ -232,3 +219,8 @@ def test_sealed_configs_are_read_from_the_cards(sealed: Record, world: World) ->
     for card in sealed.cards.all():
         artifacts.remove(card.artifact)
     assert unread in client.get(address(sealed, second)).content
+
+
+def test_a_document_of_another_schema_is_refused(first: dict[str, Any]) -> None:
+    with pytest.raises(NotARecord, match="cohort-record/3"):
+        diff({"schema": "cohort-record/3"}, first)

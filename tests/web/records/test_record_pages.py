@@ -24,7 +24,7 @@ from tests.factories.documents import comparison, document, entry
 from tests.tables import cases
 from tests.web.records.attempts import retried
 from tests.web.records.conftest import World
-from tests.web.records.records import issue, page_text, put, put_first_schema
+from tests.web.records.records import issue, page_text, put
 from tests.web.records.scenarios import suites
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
@@ -97,15 +97,11 @@ def test_each_end_has_a_page_and_a_card(world: World) -> None:
 
 
 def test_a_run_without_a_record_that_can_be_shown_says_why(world: World) -> None:
-    """A record of the first schema is not shown, but its card is offered."""
     run, client = world.launch(), world.client("bob")
     url = f"/p/ours/runs/{run.pk}/record/"
     assert "Sealed when the run ends" in client.get(url).content.decode()
     run_cancel(run=run, actor=world.alice)
     assert "before a worker had it" in client.get(url).content.decode()
-    issue(put_first_schema(run), audience="internal")
-    page = client.get(url).content.decode()
-    assert [text in page for text in ("cohort-record/1", f"{url}1/card.zip", 'id="subject"')] == [True, True, False]
 
 
 # ---------------------------------------------------------------------- the list
@@ -170,13 +166,6 @@ def test_an_earlier_version_is_marked_superseded(client_for: ClientFor, bob: Use
     assert page.count("superseded") == 1
     for text in ("?version=1", "signed off by both", "not signed off"):  # the second is signed anew
         assert text in page
-
-
-def test_records_of_the_first_schema_are_listed_too(client_for: ClientFor, bob: User, launch: Launch) -> None:
-    performance = {"value": [{**comparison(), "verdict": "regressed"}]}
-    told = {"title": "old", "state": "cancelled", "behaviour": {"performance": performance}}
-    put_first_schema(launch(name="old"), {"record": told})
-    assert names(client_for(bob), "?verdict=regressed&state=cancelled") == ["old"]
 
 
 def test_queries_do_not_grow_with_the_rows(client_for: ClientFor, bob: User, launch: Launch) -> None:

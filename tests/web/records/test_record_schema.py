@@ -7,14 +7,13 @@ import jsonschema
 import pytest
 
 from cohort.base.paths import ROOT
-from cohort.evidence.record import AUDIENCES, record_root, seal_of
+from cohort.evidence.record import AUDIENCES
 from cohort.evidence.schema_check import faults, refuse_unknown
 from cohort.records.cards.asked import EU_FORM, NIST_RMF
-from cohort.records.fields import ADDED, FIELDS, labels
+from cohort.records.fields import FIELDS, labels
 from cohort.records.schema import Document, json_schema
 from cohort.records.sections.power_facts import rated_watts
 from cohort.records.statements.questions import BY_FIELD, QUESTIONS
-from cohort.web.records.shown import shown
 from tests.factories.documents import document, entry
 from tests.tables import cases
 
@@ -60,18 +59,6 @@ def test_what_is_no_record_is_refused(way: tuple[str, ...], value: Any) -> None:
     assert list(faults(whole, json_schema()))
     with pytest.raises(ValueError, match=r"reward\.|sections|schema|verdict"):
         Document.model_validate(whole)
-
-
-def test_a_record_from_before_there_were_estimates_is_valid_and_shown() -> None:
-    whole = document()
-    for path in ADDED:
-        section, _, name = path.partition(".")
-        del whole["sections"][section][name]
-    whole["record_root"] = record_root(whole)
-    whole["seal"] = seal_of(whole)
-    assert not list(faults(whole, json_schema()))
-    old = Document.model_validate(whole)
-    assert not {row.path for block in shown(old).blocks for row in block.rows} & ADDED
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from cohort.runs.models import Run
 from tests.factories import sealed_run
 from tests.processes import DEADLINE, wait_for
 from tests.web.records.conftest import World, in_thread
-from tests.web.records.records import TRACES, accepted, cards_of, files_of, lines, logged, put_first_schema, saved
+from tests.web.records.records import TRACES, accepted, cards_of, files_of, lines, logged, saved
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 
@@ -150,20 +150,6 @@ def test_a_lost_card_of_one_run_holds_up_no_other(
     assert "no longer stored" in caplog.text
     assert second.card().issue == 2
     assert runs_to_renew() == [sealed.run_id]
-
-
-def test_a_card_that_cannot_be_issued_again_is_told_before_a_text_is_deleted(sealed: Record, world: World) -> None:
-    """Of the first schema: sealed before an upgrade, with texts in its one card."""
-    client = world.client("alice")
-    page = f"/p/ours/runs/{sealed.run_id}/groups/{sample_of(sealed).group_id}/redact/"
-    warns = "will keep the texts"
-    assert warns not in client.get(page).content.decode()
-    put_first_schema(sealed.run, end=2)
-    assert warns in client.get(page).content.decode()
-    redact(sealed, world)
-    expire_traces()
-    assert runs_to_renew() == []
-    assert sealed.card().issue == 2, "the others are issued again all the same"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,19 +13,13 @@ from django.utils import timezone
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.records.models import PublicLink, Record
-from cohort.records.schema import FIRST_SCHEMA
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @transaction.atomic
 def public_link_make(*, record: Record, actor: User) -> PublicLink:
-    """Raises ValidationError while the record has one, and for a record whose fields name no audience."""
-    if record.schema_version == FIRST_SCHEMA:
-        raise ValidationError(
-            "This record was sealed before fields had audiences, so nobody has said what of it is public. Seal another "
-            "version of it and make the page of that."
-        )
+    """Raises ValidationError while the record has one."""
     Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
     if record.public_links.filter(ended_at=None).exists():
         raise ValidationError("This record has a public page already. Take it back first to get another address.")

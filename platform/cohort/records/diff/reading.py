@@ -1,13 +1,13 @@
-"""A record's document as the diff reads it: of either schema and any audience. Knows no Django."""
+"""A record's document as the diff reads it: of any audience. Knows no Django."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cohort.records.fields import FIELDS, TITLES
+from cohort.records.schema import SCHEMA
 
 _HEAD = ("title", "run", "end", "version", "sealed_at", "state")
-_NOT_SECTIONS = {"title", "sealed_at", "state", "data_files_digest"}
 
 
 class NotARecord(ValueError):
@@ -28,18 +28,9 @@ def read(document: Mapping[str, Any]) -> Read:
     """Raises NotARecord."""
     schema = document.get("schema")
     files = {one["path"]: one for one in document.get("files", ())}
-    if schema == "cohort-record/2":
+    if schema == SCHEMA:
         head = {name: document["head"].get(name) for name in _HEAD}
         return Read(schema, head, document["sections"], files, document["seal"])
-    if schema == "cohort-record/1":
-        record = document["record"]
-        head = {name: record[name] for name in _HEAD if name in record}
-        sections = {
-            name: {field: entry for field, entry in part.items() if entry is not None}
-            for name, part in record.items()
-            if name not in _NOT_SECTIONS
-        }
-        return Read(schema, head, sections, files, document["seal"])
     raise NotARecord(f"{schema!a} is no schema of a record that can be compared here")
 
 

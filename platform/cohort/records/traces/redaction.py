@@ -21,7 +21,6 @@ from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.records import services
 from cohort.records.models import Card, Record
-from cohort.records.schema import FIRST_SCHEMA
 from cohort.records.traces.under_way import redaction_begins
 from cohort.review.models import Sample
 from cohort.runs.models import Run
@@ -87,13 +86,8 @@ def runs_to_renew() -> list[int]:
     return due
 
 
-def keeping_texts(run: Run) -> int:
-    """How many records of the run have a card of the first schema, which cannot be issued again: it keeps its texts."""
-    return Record.objects.filter(run=run, schema_version=FIRST_SCHEMA).count()
-
-
 def _renewable(run_id: int) -> QuerySet[Record]:
-    return Record.objects.filter(run=run_id).exclude(schema_version=FIRST_SCHEMA).defer("document").order_by("pk")
+    return Record.objects.filter(run=run_id).defer("document").order_by("pk")
 
 
 def _earlier_zips(record: Record) -> list[Card]:

@@ -11,7 +11,6 @@ from cohort.accounts.models import Role, User, reaches
 from cohort.records.after_seal import services
 from cohort.records.after_seal.rules import SignRole, Standing, may_not_sign
 from cohort.records.models import EntryKind, Record, RecordEntry
-from cohort.records.schema import FIRST_SCHEMA
 from cohort.web.access import OVERRIDES_FLAGS
 from cohort.web.after_seal import forms
 
@@ -159,8 +158,6 @@ def _correctable(entries: Sequence[RecordEntry], kind: EntryKind) -> list[Record
 
 
 def _flags(record: Record) -> tuple[str, ...]:
-    """Names of the monitors that raised one, as the record holds them; none in records of the first schema."""
-    if record.schema_version == FIRST_SCHEMA:
-        return ()
+    """Names of the monitors that raised one, as the record holds them."""
     flags = json.loads(record.document)["sections"]["oversight"]["flags"]["value"] or ()
     return tuple(flag["monitor"] for flag in flags if flag["raised"])

@@ -11,7 +11,6 @@ from cohort.accounts.models import Membership, Role, User, reaches
 from cohort.base.environment import environment
 from cohort.records.after_seal.rules import Standing, standing_of
 from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
-from cohort.records.schema import FIRST_SCHEMA
 from cohort.web.after_seal.offers import Offer, offers
 from cohort.web.after_seal.timeline import Item, timeline
 
@@ -26,8 +25,6 @@ class Life:
     link: PublicLink | None
     """The public page, while it has one."""
     may_publish: bool
-    has_audiences: bool
-    """Whether a public page can be made at all: records of the first schema name no audiences."""
 
     @property
     def public_address(self) -> str:
@@ -49,7 +46,6 @@ def life_of(record: Record, *, user: User, sent: tuple[str, QueryDict] | None = 
         offers=offers(record=record, entries=entries, standing=standing, user=user, role=member.role, sent=sent),
         link=record.public_links.filter(ended_at=None).first(),
         may_publish=reaches(member.role, Role.OPERATOR),
-        has_audiences=record.schema_version != FIRST_SCHEMA,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.run_inputs import OWN, ChosenSuite
-from grpo_core.config.evaluation import STORED, SuiteConfig
+from grpo_core.config.evaluation import SuiteConfig
 from grpo_core.errors import FieldProblem
 
 PREFIX = "suite."
@@ -71,7 +71,7 @@ def texts_of_suites(
 def _version_of(suite: Mapping[str, Any], versions: Sequence[EvalSuiteVersion]) -> EvalSuiteVersion | None:
     """The version that says the same of everything that decides a score; of several the one with the same number and
     title, else the newest."""
-    wanted = SuiteConfig.model_validate(suite, context=STORED)
+    wanted = SuiteConfig.model_validate(suite)
     fitting = [
         version
         for version in versions

@@ -30,12 +30,10 @@ VERDICTS = {
 """How a verdict begins → (its words in the filter, class of its badge)."""
 
 # Each reads a document once: a cast of the whole, and one way into it. OFFSET 0 keeps PostgreSQL from doing it anew
-# for every use. The first schema had the sections within `record`, and no head.
-_STATE = """("records_record"."document"::json #>> CASE "records_record"."schema_version"
-    WHEN 'cohort-record/1' THEN '{record,state}'::text[] ELSE '{head,state}'::text[] END)"""
-_SUITES = """(SELECT "records_record"."document"::json #> CASE "records_record"."schema_version"
-    WHEN 'cohort-record/1' THEN '{record,behaviour,performance,value}'::text[]
-    ELSE '{sections,behaviour,performance,value}'::text[] END AS found OFFSET 0) AS read,
+# for every use.
+_STATE = """("records_record"."document"::json #>> '{head,state}')"""
+_SUITES = """(SELECT "records_record"."document"::json #> '{sections,behaviour,performance,value}' AS found
+    OFFSET 0) AS read,
     json_array_elements(CASE json_typeof(read.found) WHEN 'array' THEN read.found ELSE '[]'::json END) AS suite"""
 _WITH_VERDICT = f"EXISTS (SELECT 1 FROM {_SUITES} WHERE starts_with(suite ->> 'verdict', %s))"
 _WITHOUT_ANY = f"NOT EXISTS (SELECT 1 FROM {_SUITES})"

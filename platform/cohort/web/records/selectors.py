@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.records.models import Record
-from cohort.records.schema import FIRST_SCHEMA, Document
+from cohort.records.schema import Document
 from cohort.records.schema_types import Comparison
 from cohort.runs.models import Run
 from cohort.runs.transitions import WITH_A_RECORD
@@ -39,10 +39,8 @@ def records_of(run: Run) -> list[RecordRow]:
     return _rows(list(Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")))
 
 
-def opened(record: Record) -> Shown | None:
-    """The record arranged for reading; None for one of the first schema, which only its card shows."""
-    if record.schema_version == FIRST_SCHEMA:
-        return None
+def opened(record: Record) -> Shown:
+    """The record arranged for reading."""
     return shown(Document.model_validate_json(record.document))
 
 
@@ -56,8 +54,6 @@ def _rows(found: list[Record]) -> list[RecordRow]:
 
 def _row(record: Record, newest: bool) -> RecordRow:
     document: dict[str, Any] = json.loads(record.document)
-    if record.schema_version == FIRST_SCHEMA:
-        return RecordRow(record, document["record"]["state"], None, 0, newest)
     found = document["sections"]["behaviour"]["performance"]["value"] or []
     first = compared(Comparison.model_validate(found[0])) if found else None
     return RecordRow(record, document["head"]["state"], first, len(found), newest)

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from cohort.accounts.models import Role
 from cohort.records.traces.disclosure import NoProof, disclose
-from cohort.records.traces.redaction import keeping_texts, samples_redact
+from cohort.records.traces.redaction import samples_redact
 from cohort.records.traces.retention import retention_set
 from cohort.review.models import Group, Sample
 from cohort.runs import dispatch
@@ -56,7 +56,7 @@ def samples_redact_page(request: HttpRequest, slug: str, run_id: int, group_id: 
             told = "1 sample" if gone == 1 else f"{gone} samples"
             messages.success(request, f"The text of {told} is deleted. Cards that held it are being issued again.")
             return redirect("group_detail", slug, run_id, group_id)
-    context = {"project": run.project, "run": run, "group": group, "form": form, "keeping": keeping_texts(run)}
+    context = {"project": run.project, "run": run, "group": group, "form": form}
     return render(request, "traces/redact.html", context, status=422 if form.errors else 200)
 
 
