@@ -19,7 +19,7 @@ from django.test import Client  # noqa: E402
 
 from cohort.accounts.models import User  # noqa: E402
 from cohort.runs.models import Attempt, EvalItem, EvalResult  # noqa: E402
-from tests import sealed_run  # noqa: E402
+from tests.factories import sealed_run  # noqa: E402
 
 LATER = 9
 

@@ -36,7 +36,7 @@ from cohort.records.services import record_seal  # noqa: E402
 from cohort.review.models import Group, Sample, StepCommitments  # noqa: E402
 from cohort.runs.models import Attempt, EvalItem, EvalResult, Run, StepMetric  # noqa: E402
 from grpo_core.records import commitments  # noqa: E402
-from tests import sealed_run  # noqa: E402
+from tests.factories import sealed_run  # noqa: E402
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 ITEMS = 1000

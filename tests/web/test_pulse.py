@@ -22,7 +22,7 @@ import sys
 import django
 django.setup()
 from django.conf import settings
-from cohort.runs import pulse
+from cohort.background import pulse
 settings.COHORT_PULSE_SECONDS = 0.05
 beat = pulse.pulse
 def counted():

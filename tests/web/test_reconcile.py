@@ -249,7 +249,7 @@ import importlib, os, django
 django.setup()
 import cohort.settings
 from cohort.base.environment import environment
-from cohort.runs import outages
+from cohort.background import outages
 from django.conf import settings
 for os.environ["COHORT_LEASE_SECONDS"] in ("240", "60", "24", "3"):
     environment.cache_clear()

@@ -31,7 +31,10 @@ from tests.web.control import beat, claim, finish, node
 from tests.web.records.records import logged
 from tests.web.records.test_audit_source import EXEMPT, FUNCTIONS
 
-OWN = ("cohort.accounts.services.", "cohort.catalog.services.", "cohort.runs.")
+OWN = tuple(
+    f"cohort.{name}"
+    for name in ("accounts.services.", "catalog.services.", "nodes.", "runs.", "launch.", "background.")
+)
 ELSEWHERE = {
     "cohort.ingest.rows.store": "test_a_phase_that_the_trainer_tells_is_a_move_and_a_batch_is_not",
     "cohort.runs.attempts.attempt_over": "by whatever ends an attempt",

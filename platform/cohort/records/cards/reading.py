@@ -5,7 +5,10 @@ An export says nothing that is not here; a field that the audience does not get 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from cohort.records.document_view import DocumentView, view_document
 
 Document = Mapping[str, Any]
 
@@ -35,6 +38,11 @@ class Reading:
     """None where the audience does not get metrics.jsonl."""
     weights: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each file of the final weights; empty when the run kept none."""
+
+    @cached_property
+    def view(self) -> DocumentView:
+        """The record arranged for reading."""
+        return view_document(self.document)
 
     @property
     def audience(self) -> str:

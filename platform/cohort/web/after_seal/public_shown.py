@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import Standing, standing_of
+from cohort.records.document_view import DocumentView, Row, view_document
 from cohort.records.models import Audience, Card, Record
 from cohort.web.after_seal.shown import entries_of
-from cohort.web.records.shown import Row, Shown, shown
 
 
 @dataclass(frozen=True)
 class PublicPage:
     record: Record
-    shown: Shown
+    shown: DocumentView
     """Of the redacted document: no value of a field that is not public is in it. Without the withheld rows."""
     withheld: tuple[Row, ...]
     """Fields that the public does not get: their labels are those of every record, and their entries hold a hash."""
@@ -25,7 +25,7 @@ class PublicPage:
 
 
 def public_page(record: Record) -> PublicPage:
-    whole = shown(redact(json.loads(record.document), Audience.PUBLIC))
+    whole = view_document(redact(json.loads(record.document), Audience.PUBLIC))
     blocks = tuple(replace(block, rows=tuple(row for row in block.rows if not row.withheld)) for block in whole.blocks)
     return PublicPage(
         record=record,

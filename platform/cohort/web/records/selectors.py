@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from cohort.records.document_view import Compared, DocumentView, compared, view_document
 from cohort.records.models import Record
 from cohort.records.schema import Document
 from cohort.records.schema_types import Comparison
 from cohort.runs.models import Run
 from cohort.runs.transitions import WITH_A_RECORD
-from cohort.web.records.shown import Compared, Shown, compared, shown
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ def records_of(run: Run) -> list[RecordRow]:
     return _rows(list(Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")))
 
 
-def opened(record: Record) -> Shown:
+def opened(record: Record) -> DocumentView:
     """The record arranged for reading."""
-    return shown(Document.model_validate_json(record.document))
+    return view_document(Document.model_validate_json(record.document))
 
 
 def _rows(found: list[Record]) -> list[RecordRow]:

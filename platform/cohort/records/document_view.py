@@ -1,4 +1,4 @@
-"""A record arranged for reading: what pages, card.html and CARD.md show, in one order and in one set of words.
+"""A record arranged for reading: what pages, card.html, card.pdf and CARD.md show, in one order and in the same words.
 
 Takes the document of any audience; what is withheld stands as a row that says so.
 """
@@ -126,11 +126,17 @@ class Compared(Figures):
     paired: bool
     """The same problems were answered alike both times."""
     tone: str
-    """Class of the verdict's badge; the word always stands beside it."""
+    """Class of the verdict's badge, which is never without its word."""
     details: tuple[str, ...]
     """Sentences about how the numbers came about."""
     parts: tuple[Figures, ...]
     """Its slices, and then the clean subset."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The line of the table in a card; the verdict with the margin that it was judged by."""
+        judged = self.verdict + (f" ({self.margin})" if self.margin else "")
+        return (self.name, self.problems, self.before, self.after, self.difference, self.visible_from, judged)
 
 
 def compared(found: Comparison) -> Compared:
@@ -250,7 +256,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DocumentView:
     document: Document
     head: Head
     sealed_at: datetime
@@ -304,7 +310,7 @@ class Shown:
         return tuple(row for row in self.missing if row.asked)
 
 
-def shown(document: Document | Mapping[str, Any]) -> Shown:
+def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
     if not isinstance(document, Document):
         document = Document.model_validate(document)
     blocks = []
@@ -315,7 +321,7 @@ def shown(document: Document | Mapping[str, Any]) -> Shown:
         blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, found))))
     stated, total = document.counts()
     rows = tuple(row for block in blocks for row in block.rows)
-    return Shown(
+    return DocumentView(
         document=document,
         head=document.head,
         sealed_at=datetime.fromisoformat(document.head.sealed_at),
