@@ -70,7 +70,7 @@ class Migration(migrations.Migration):
                 ('problems', models.IntegerField()),
                 ('prompt_chars', models.JSONField(default=dict)),
                 ('preview', models.JSONField(default=list)),
-                ('columns', models.JSONField(null=True)),
+                ('columns', models.JSONField(default=dict)),
                 ('made', models.JSONField(null=True)),
                 ('source', models.TextField(blank=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),

@@ -156,8 +156,8 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-# Pages with charts add these by decorator (cohort.web.csp): plotly writes style attributes and fills one empty style
-# element through CSSOM, whose hash is that of the empty string.
+# Pages with charts add these by decorator (cohort.web.runs.page): plotly writes style attributes and fills one empty
+# style element through CSSOM, whose hash is that of the empty string.
 PLOTLY_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 
 LANGUAGE_CODE = "en"

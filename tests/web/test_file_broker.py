@@ -37,7 +37,7 @@ def test_a_message_is_whole_from_the_moment_it_is_there(tmp_path: Path) -> None:
     onlooker.start()
     try:
         with Connection(settings["broker_url"], transport_options=settings["broker_transport_options"]) as connection:
-            assert type(connection.transport).__module__ == "cohort.base.file_broker", app.conf.broker_url
+            assert type(connection.transport).__module__ == "cohort.base.celery_app", app.conf.broker_url
             with closing(connection.SimpleQueue("much")) as queue:
                 for number in range(60):
                     queue.put({"number": number, "much": "x" * 100_000})

@@ -15,7 +15,7 @@ from django.utils import timezone
 from cohort.accounts.models import Project, User
 from cohort.base import paths
 from cohort.runs.models import AttemptState, RunState
-from cohort.web.csp import PLOTLY_MAP_STYLE, charts_csp
+from cohort.web.runs.page import PLOTLY_MAP_STYLE, charts_csp
 from cohort.web.templatetags import cohort as show
 from tests.tables import cases
 from tests.web.run_page import freeze

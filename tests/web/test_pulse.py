@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from psycopg.conninfo import make_conninfo
 
-from cohort.background.pulse import pulse
+from cohort.background.outages import pulse
 from cohort.runs.models import ServiceBeat
 from tests.processes import DEADLINE, wait_for
 
@@ -22,14 +22,14 @@ import sys
 import django
 django.setup()
 from django.conf import settings
-from cohort.background import pulse
+from cohort.background import outages
 settings.COHORT_PULSE_SECONDS = 0.05
-beat = pulse.pulse
+beat = outages.pulse
 def counted():
     print("tried", flush=True)
     beat()
-pulse.pulse = counted
-stop = pulse.pulse_start()
+outages.pulse = counted
+stop = outages.pulse_start()
 sys.stdin.read()
 stop.set()
 """

@@ -13,8 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from cohort.background import outages, reconcile
-from cohort.background.outages import leases_capped, leases_count, tries_capped
-from cohort.background.pulse import pulse
+from cohort.background.outages import leases_capped, leases_count, pulse, tries_capped
 from cohort.nodes.models import Node
 from cohort.runs.models import Attempt, Run, RunEvent, ServiceBeat
 from grpo_core.records import types as records

@@ -5,10 +5,11 @@ Reads and writes ServiceBeat by the database's clock alone.
 """
 
 import logging
+import threading
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Now
 
@@ -88,3 +89,42 @@ def tries_capped() -> int:
     after = Case(*delays, default=Value(max(DELAYS)))
     ahead = Run.objects.filter(state=RunState.QUEUED).annotate(after=after).filter(not_before__gt=Now() + F("after"))
     return ahead.update(not_before=Now() + after)
+
+
+NAME = "web"
+
+log = logging.getLogger(__name__)
+
+
+def pulse_start() -> threading.Event:
+    """Beat in a thread of its own until the event that is returned is set. The thread ends with the process."""
+    stop = threading.Event()
+    threading.Thread(target=_beat_on, args=(stop,), name="pulse", daemon=True).start()
+    return stop
+
+
+def pulse() -> None:
+    """One beat, at the database's time. What the reconciler wrote beside it stays."""
+    ServiceBeat.objects.bulk_create(
+        [ServiceBeat(name=NAME, beat_at=Now())],
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=["beat_at"],
+    )
+
+
+def _beat_on(stop: threading.Event) -> None:
+    heard = True
+    while not stop.is_set():
+        try:
+            pulse()
+            if not heard:
+                log.info("the database answers again")
+            heard = True
+        except (DatabaseError, InterfaceError) as error:
+            if heard:  # once for each outage
+                log.warning("the database does not answer: %s", error)
+            heard = False
+        finally:
+            connection.close()  # between beats none is held, and a broken one is not used again
+        stop.wait(settings.COHORT_PULSE_SECONDS)

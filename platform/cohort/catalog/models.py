@@ -49,8 +49,8 @@ class PromptDataset(models.Model):
     """{min, mean, max}"""
     preview = models.JSONField(default=list)
     """The first problems, as [{id, prompt, answer}]."""
-    columns = models.JSONField(null=True)
-    """{field beside prompt and answer: problems that have it}; null in rows of before they were counted."""
+    columns = models.JSONField(default=dict)
+    """{field other than prompt and answer: problems that have it}"""
     made = models.JSONField(null=True)
     """{task, size, seed, params, version} where a reasoning-gym task made the problems; null for an upload."""
     source = models.TextField(blank=True)

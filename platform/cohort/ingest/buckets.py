@@ -73,13 +73,8 @@ def first_of(step: int, width: int) -> int:
 
 
 def numbers(metrics: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
-    """All that a step told, its phases as `seconds/<phase>`. What was called rollout is called sample by now; what no
-    phase of an earlier Cohort's step claimed is `other`."""
-    spans = {("sample" if name == "rollout" else name): value for name, value in seconds.items()}
-    total = spans.pop("total", None)
-    if spans and total is not None and "other" not in spans:
-        spans["other"] = max(0.0, total - sum(spans.values()))
-    return {**metrics, **{f"seconds/{name}": value for name, value in spans.items()}}
+    """All numbers of a step, its phases as `seconds/<phase>`."""
+    return {**metrics, **{f"seconds/{name}": value for name, value in seconds.items() if name != "total"}}
 
 
 def point(metrics: dict[str, float]) -> Numbers:

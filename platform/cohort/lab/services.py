@@ -162,7 +162,7 @@ def _unfit(
         yield FieldProblem("dataset", "choose the dataset whose problems are tried")
     if base_model is None and kind == "sample":
         yield FieldProblem("base_model", "choose the model that answers")
-    if dataset is not None and dataset.columns is not None and not (kind == "try" and not of_rows):
+    if dataset is not None and not (kind == "try" and not of_rows):
         for column, component in sorted(rubric.columns.items()):
             if (having := dataset.columns.get(column, 0)) < dataset.problems:
                 some = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"

@@ -10,7 +10,6 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite, input_path, suite_part
 from cohort.contamination import services as overlaps
 from cohort.lab import estimates, gate
-from cohort.launch.columns import columns_missing
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines
 from cohort.nodes.sandboxes import require_sandbox
 from cohort.runs import dispatch
@@ -70,9 +69,9 @@ def run_config(
         chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(one) for one in suites]}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
     rubric = Rubric(config.reward)
-    unfit = [*_unfit(config, dataset, eval_dataset), *columns_missing(rubric, dataset, field="dataset")]
+    unfit = [*_unfit(config, dataset, eval_dataset), *_columns_missing(rubric, dataset, field="dataset")]
     if eval_dataset is not None:
-        unfit += columns_missing(rubric, eval_dataset, field="eval_dataset")
+        unfit += _columns_missing(rubric, eval_dataset, field="eval_dataset")
     if unfit:
         raise _config_error(unfit)
     return config
@@ -247,6 +246,20 @@ def _unfit(config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDatase
             "is the same file as the dataset to train on, so it would say nothing of new problems: choose another, "
             "or hold out some of the training problems",
         )
+
+
+def _columns_missing(rubric: Rubric, dataset: PromptDataset, *, field: str) -> Iterator[FieldProblem]:
+    """A problem of `field`, the dataset's in the run form, for each field that not every problem has."""
+    for column, component in sorted(rubric.columns.items()):
+        having = dataset.columns.get(column, 0)
+        if having < dataset.problems:
+            there = ", ".join(["prompt", "answer", *dataset.columns])
+            lack = "has no field" if having == 0 else f"lacks, in {dataset.problems - having:,} problems, the field"
+            yield FieldProblem(
+                field,
+                f"{lack} {column!r}, which the reward's component {component!r} reads; it has {there}. Choose another "
+                "dataset or reward, or add the field to every line",
+            )
 
 
 def _config_error(problems: list[FieldProblem]) -> ConfigError:

@@ -16,17 +16,18 @@ from cohort.base import artifacts
 from cohort.catalog.models import PromptDataset
 from cohort.contamination.selectors import at_launch
 from cohort.evaluations.selectors import newest_results, result_items, suites
+from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
 from cohort.lab.models import LaunchEstimate
 from cohort.records.models import Statement
 from cohort.records.schema_types import Comparison
-from cohort.records.sections.committed_facts import Committed, committed
 from cohort.records.sections.comparisons_facts import comparisons
 from cohort.records.sections.history_facts import History, history
 from cohort.records.sections.lineage_facts import Lineage, lineage
 from cohort.records.sections.monitors import watched
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.statements.selectors import newest_statements
+from cohort.records.traces.tree import step_leaves
 from cohort.review.judgements import review_figures
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
@@ -34,6 +35,27 @@ from cohort.runs.standing import standing
 from grpo_core.config.run import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 from grpo_core.records.monitors import Flag
+
+
+@dataclass(frozen=True)
+class Committed:
+    steps: int
+    leaves: int
+    superseded: int
+    """Leaves of steps that a later attempt did again."""
+    root: str
+    """Hex; empty where there are no commitments."""
+
+
+def committed(run: Run) -> Committed:
+    steps = leaves = superseded = 0
+    hashes: list[bytes] = []
+    for one in step_leaves(run):
+        steps, leaves = steps + 1, leaves + one.count
+        superseded += one.count if one.superseded else 0
+        hashes += [one.leaves[at : at + HASH_BYTES] for at in range(0, len(one.leaves), HASH_BYTES)]
+    return Committed(steps, leaves, superseded, root(hashes).hex() if hashes else "")
+
 
 State = Literal["succeeded", "failed", "cancelled"]
 

@@ -18,8 +18,7 @@ from cohort.base.refusals import Refused
 from cohort.base.scratch import scratch_folder
 from cohort.evidence.canonical import canonical
 from cohort.records.cards.again import NotToBeIssued, contents_again
-from cohort.records.cards.first import contents_of
-from cohort.records.cards.making import Issue, Issued, issue_cards
+from cohort.records.cards.making import Issue, Issued, contents_of, issue_cards
 from cohort.records.cards.pack import Pack
 from cohort.records.facts import Facts, State, collect
 from cohort.records.models import Card, Record, Statement

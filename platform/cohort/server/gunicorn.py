@@ -19,6 +19,6 @@ worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 def post_worker_init(worker: Any) -> None:
     """In each process, once the application is loaded: its sign of life begins."""
-    from cohort.background.pulse import pulse_start  # Django is set up only now
+    from cohort.background.outages import pulse_start  # Django is set up only now
 
     pulse_start()

@@ -9,14 +9,13 @@ import pytest
 
 from cohort.base import artifacts
 from cohort.evidence.record import redact
-from cohort.records.diff.compare import Diff, FieldDiff, diff
-from cohort.records.diff.reading import NotARecord
+from cohort.records.diff.compare import Diff, FieldDiff, NotARecord, diff
 from cohort.records.diff.values import Change, Kind, changes
 from cohort.records.models import Record
 from cohort.runs.models import Run
 from cohort.web.diff import views
 from cohort.web.diff.export import to_json, to_markdown
-from cohort.web.diff.highlight import marked
+from cohort.web.diff.shown import marked
 from tests.factories import sealed_run
 from tests.factories.documents import HOSTILE, comparison, document, entry
 from tests.tables import cases

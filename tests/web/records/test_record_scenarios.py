@@ -16,8 +16,7 @@ from cohort.evidence.record import AUDIENCES, record_root, redact, seal_of
 from cohort.evidence.schema_check import faults
 from cohort.records.build import build_record
 from cohort.records.cards import markdown, readme, sheets
-from cohort.records.cards.first import contents_of
-from cohort.records.cards.making import Contents
+from cohort.records.cards.making import Contents, contents_of
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reading import Reading
 from cohort.records.facts import TracesInCard, collect

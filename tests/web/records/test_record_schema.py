@@ -12,7 +12,7 @@ from cohort.evidence.schema_check import faults, refuse_unknown
 from cohort.records.cards.asked import EU_FORM, NIST_RMF
 from cohort.records.fields import FIELDS, labels
 from cohort.records.schema import Document, json_schema
-from cohort.records.sections.power_facts import rated_watts
+from cohort.records.sections.budget import rated_watts
 from cohort.records.statements.questions import BY_FIELD, QUESTIONS
 from tests.factories.documents import document, entry
 from tests.tables import cases

@@ -22,8 +22,7 @@ from cohort.evidence.verify import verify_card
 from cohort.evidence.verify.check import Beside
 from cohort.records import services
 from cohort.records.cards import data_files, making, pack
-from cohort.records.cards.first import contents_of
-from cohort.records.cards.making import KeysChanged
+from cohort.records.cards.making import KeysChanged, contents_of
 from cohort.records.facts import collect
 from cohort.records.models import Card, Record
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_request

@@ -5,6 +5,7 @@ proof that the log holds it. What fails before the rows are stored leaves at mos
 belongs to.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,15 +20,21 @@ from cohort.base import artifacts
 from cohort.base.refusals import Refused
 from cohort.evidence import dsse, pyz, strict_base64, tlog_proof
 from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.keys import SigningKey
+from cohort.evidence.limits import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.evidence.merkle import root
 from cohort.evidence.record import redact, shows
-from cohort.records.cards import attest, bom, html, markdown, pdf, readme, sheets, weights
+from cohort.records.build import build_record
+from cohort.records.cards import attest, bom, html, markdown, pdf, readme, sheets
+from cohort.records.cards.data_files import Collected, data_files
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
+from cohort.records.cards.traces import Traces, trace_lines
+from cohort.records.facts import Facts
 from cohort.records.models import Card
 from cohort.records.schema import json_schema
-from cohort.records.schema_types import AUDIENCES, Audience
-from cohort.records.traces.tree import StepLeaves
+from cohort.records.schema_types import AUDIENCES, Audience, FileEntry
+from cohort.records.traces.tree import StepLeaves, step_leaves
 
 _TRACES: Audience = "authority"
 _MOST_EARLIER = 2048
@@ -129,8 +136,8 @@ def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
     ]
     if contents.weights:
         name = f"run-{contents.document['head']['run']}"
-        signed = weights.weights_envelope(contents.weights, name=name, key=audit.signing_key())
-        found.append(pack.whole(weights.FILE, signed))
+        signed = weights_envelope(contents.weights, name=name, key=audit.signing_key())
+        found.append(pack.whole(FILE, signed))
     return found
 
 
@@ -194,3 +201,56 @@ def _consistency(size: int) -> bytes:
     return canonical(
         {"size": size, "from": {str(old): [strict_base64.encode(one) for one in path] for old, path in proofs.items()}}
     )
+
+
+_FOR_THE_REST = 96 * 1024**2
+"""Bytes that traces leave for the record, its copies to read and the proofs."""
+
+
+def contents_of(
+    facts: Facts,
+    pack: Pack,
+    *,
+    version: int = 1,
+    max_trace_bytes: int = MAX_TRACE_BYTES,
+    max_trace_file_bytes: int = MAX_TRACE_FILE_BYTES,
+) -> Contents:
+    """Read the run into `pack` and make its record. Traces beyond `max_trace_bytes` are left out, and the record says
+    so. Raises CardTooLarge."""
+    leaves = list(step_leaves(facts.run))
+    collected, left = Collected(), MAX_CARD_BYTES
+    sealed: list[Packed] = []
+    entries: list[FileEntry] = []
+    for file in data_files(facts, leaves, collected):
+        packed = pack.add(file.path, file.content, most=left)
+        left -= packed.size
+        sealed.append(packed)
+        entries.append(FileEntry(path=packed.name, sha256=packed.sha256, size=packed.size, audience=file.audience))
+    room = max(0, min(left - _FOR_THE_REST, max_trace_bytes))
+    traces = Traces(trace_lines(facts.run), most=room, most_a_file=max_trace_file_bytes)
+    shown = [pack.add(name, content) for name, content in traces.files()]
+    entries.sort(key=lambda entry: entry.path)
+    document = build_record(facts, traces=traces.kept, files=entries, version=version)
+    weights = {name: entry["sha256"] for name, entry in facts.checkpoint.files.items()} if facts.checkpoint else {}
+    return Contents(document, sealed, shown, collected.series, weights, run_root_of(leaves))
+
+
+FILE = "weights.dsse.json"
+PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+
+
+def weights_statement(weights: Mapping[str, str], *, name: str) -> bytes:
+    """The statement's bytes. `weights`: path relative to the model's folder → SHA-256 in hex; not empty."""
+    if not weights:
+        raise ValueError("there are no final weights to sign")
+    resources = [{"algorithm": "sha256", "digest": weights[path], "name": path} for path in sorted(weights)]
+    whole = hashlib.sha256(b"".join(bytes.fromhex(weights[path]) for path in sorted(weights))).hexdigest()
+    predicate = {
+        "resources": resources,
+        "serialization": {"allow_symlinks": False, "hash_type": "sha256", "ignore_paths": [], "method": "files"},
+    }
+    return dsse.statement({name: whole}, PREDICATE_TYPE, predicate)
+
+
+def weights_envelope(weights: Mapping[str, str], *, name: str, key: SigningKey) -> bytes:
+    return dsse.envelope(weights_statement(weights, name=name), dsse.PAYLOAD_TYPE, key)

@@ -1,5 +1,7 @@
 """What the run cost: by all attempts, told apart from what stands."""
 
+import re
+
 from cohort.evidence.plain_text import counted
 from cohort.records.answers import count, dig, measured, not_measured, not_stated, number, percent, scaled, span
 from cohort.records.facts import Facts
@@ -8,7 +10,6 @@ from cohort.records.schema_types import Answer
 from cohort.records.sections import estimate as sections_estimate
 from cohort.records.sections import history as sections_history
 from cohort.records.sections.from_statements import ASKED, given, said
-from cohort.records.sections.power_facts import rated_watts
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 
 
@@ -149,3 +150,29 @@ def _base_share(facts: Facts, compute: Answer) -> Answer:
 
 def _small(share: float) -> str:
     return percent(share) if share >= 0.001 else f"{number(100 * share)} %"
+
+
+_WATTS = (
+    (r"H200 NVL", 600.0),
+    (r"H200", 700.0),
+    (r"H100 PCIe", 350.0),
+    (r"H100 NVL", 400.0),
+    (r"H100 80GB HBM3|H100 SXM", 700.0),
+    (r"A100-PCIE-40GB", 250.0),
+    (r"A100 80GB PCIe", 300.0),
+    (r"A100-SXM4", 400.0),
+    (r"\bL40S\b", 350.0),
+    (r"\bL4\b", 72.0),
+    (r"RTX A6000", 300.0),
+    (r"V100-PCIE", 250.0),
+    (r"V100-SXM2", 300.0),
+    (r"Tesla T4\b", 70.0),
+    (r"RTX 4090\b", 450.0),
+    (r"RTX 3090\b", 350.0),
+)
+"""(pattern of the device's name, thermal design power in watts); the first that fits counts."""
+
+
+def rated_watts(device: str) -> float | None:
+    """Of one device by the name that its driver gives; None where it is not known."""
+    return next((watts for pattern, watts in _WATTS if re.search(pattern, device)), None)

@@ -1,7 +1,9 @@
 """The public page of a record, at an address that cannot be guessed: no sign-in, nothing of the project but what the
 public record itself says. A wrong token, an ended one and one that cannot be a token get the same answer."""
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import wraps
 
 from django.contrib.auth.decorators import login_not_required
@@ -15,9 +17,12 @@ from django.views.decorators.http import require_safe
 from cohort.audit import services as audit
 from cohort.audit.flood import MOST, WITHIN, many
 from cohort.base import artifacts
+from cohort.evidence.record import redact
 from cohort.records.after_seal.public import public_record
+from cohort.records.after_seal.rules import Standing, standing_of
+from cohort.records.document_view import DocumentView, Row, view_document
 from cohort.records.models import Audience, Card, Record
-from cohort.web.after_seal.public_shown import public_page
+from cohort.web.after_seal.shown import entries_of
 
 
 def _open(view: Callable[[HttpRequest, Record], HttpResponseBase]) -> Callable[[HttpRequest, str], HttpResponseBase]:
@@ -90,3 +95,35 @@ def _logged(record: Record, card: Card) -> None:
         project=record.run.project,
         data={"audience": card.audience, "issue": card.issue, "sha256": card.sha256, "by": "public link"},
     )
+
+
+@dataclass(frozen=True)
+class PublicPage:
+    record: Record
+    shown: DocumentView
+    """Of the redacted document: no value of a field that is not public is in it. Without the withheld rows."""
+    withheld: tuple[Row, ...]
+    """Fields that the public does not get: their labels are those of every record, and their entries hold a hash."""
+    standing: Standing
+    later: Record | None
+    """The newest one of the run, when that is not this."""
+    card: Card | None
+
+
+def public_page(record: Record) -> PublicPage:
+    whole = view_document(redact(json.loads(record.document), Audience.PUBLIC))
+    blocks = tuple(replace(block, rows=tuple(row for row in block.rows if not row.withheld)) for block in whole.blocks)
+    return PublicPage(
+        record=record,
+        shown=replace(whole, blocks=tuple(block for block in blocks if block.rows)),
+        withheld=tuple(row for block in whole.blocks for row in block.rows if row.withheld),
+        standing=standing_of(entries_of([record.pk])),
+        later=_later(record),
+        card=Card.objects.filter(record=record, audience=Audience.PUBLIC).order_by("-issue").first(),
+    )
+
+
+def _later(record: Record) -> Record | None:
+    of_run = Record.objects.filter(run=record.run_id).defer("document")
+    newest = of_run.order_by("-end", "-version").first()
+    return newest if newest is not None and newest.pk != record.pk else None

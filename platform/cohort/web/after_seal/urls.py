@@ -3,10 +3,8 @@
 from django.urls import path
 
 from cohort.web.after_seal import views
-from cohort.web.records import list_views
 
 urlpatterns = [
-    path("records/", list_views.record_list, name="record_list"),
     path("runs/<int:run_id>/record/<int:end>/life/", views.record_life, name="record_life"),
     path("runs/<int:run_id>/record/<int:end>/public/", views.record_public, name="record_public"),
 ]

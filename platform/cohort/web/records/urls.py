@@ -5,6 +5,7 @@ from django.urls import include, path
 from cohort.web.records import views
 
 urlpatterns = [
+    path("records/", views.record_list, name="record_list"),
     path("", include("cohort.web.cards.urls")),
     path("", include("cohort.web.statements.urls")),
     path("", include("cohort.web.after_seal.urls")),

@@ -8,13 +8,15 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
+from cohort.records.after_seal.rules import State
 from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.statements.selectors import said_since
-from cohort.web.access import run_for
+from cohort.web.access import project_for, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.shown import life_of
 from cohort.web.cards.selectors import downloads, role_in
 from cohort.web.records import selectors
+from cohort.web.records.listing import STATES, VERDICTS, record_page
 from cohort.web.records.selectors import RecordRow
 
 
@@ -49,3 +51,28 @@ def _wanted(rows: list[RecordRow], end: int | None, version: int | None) -> Reco
         return rows[0] if rows else None
     of_end = [row for row in rows if row.record.end == end]
     return next((row for row in of_end if version in (None, row.record.version)), None)
+
+
+@require_safe
+def record_list(request: HttpRequest, slug: str) -> HttpResponse:
+    project = project_for(request, slug)
+    asked = request.GET
+    page = record_page(
+        project,
+        before=natural(asked.get("before")),
+        text=asked.get("q", ""),
+        state=asked.get("state", ""),
+        verdict=asked.get("verdict", ""),
+        signed=asked.get("signed", ""),
+    )
+    query = asked.copy()
+    query.pop("before", None)
+    context = {
+        "project": project,
+        "page": page,
+        "query": query.urlencode(),
+        "states": STATES,
+        "verdicts": {kind: words for kind, (words, _) in VERDICTS.items()},
+        "signed": State.choices,
+    }
+    return render(request, "records/record_list.html", context)

@@ -1,10 +1,14 @@
 """The tabs of a run, each a page of its own, and the parts of them that are polled while the run lives."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import yaml
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from csp.constants import SELF
+from csp.decorators import csp_update
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -15,7 +19,6 @@ from cohort.evaluations.selectors import CHANGES, by_category, changed_items, ev
 from cohort.lab.gate import launch_of, listed, titles_of
 from cohort.runs.models import Run, RunEvent
 from cohort.web.access import may, run_for
-from cohort.web.csp import charts_csp
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
@@ -25,7 +28,38 @@ from cohort.web.runs.header import Header, run_header
 from cohort.web.runs.series import epoch, pieces, seams
 from cohort.web.runs.tiles import tiles
 from cohort.web.runs.tries import attempt_page, superseded_evaluations
-from cohort.web.runs.waits_for import awaits
+
+PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
+"""A fixed style element that plotly 7.1's map code adds as it loads; no chart of ours needs it, but each refusal would
+be a line in the browser's console that could hide a real one."""
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=HttpResponseBase)
+
+
+def charts_csp(view: Callable[P, R]) -> Callable[P, R]:
+    """Decorator for a view whose page draws charts."""
+    decorate: Any = csp_update(
+        {
+            "style-src-elem": [SELF, settings.PLOTLY_EMPTY_STYLE, PLOTLY_MAP_STYLE],
+            "style-src-attr": ["'unsafe-inline'"],
+            "img-src": ["blob:"],
+        }
+    )
+    return cast("Callable[P, R]", decorate(view))
+
+
+WAITING = "waiting"
+"""Of the trainer's event (grpo_core.runtime.watchdog)."""
+
+
+def awaits(header: Header) -> RunEvent | None:
+    """The newest such event of the attempt that runs, unless it says that it is over."""
+    if not header.live or header.attempt is None or header.attempt.ended_at is not None:
+        return None
+    newest = RunEvent.objects.filter(run=header.run, attempt=header.attempt, kind=WAITING).order_by("-id").first()
+    return None if newest is None or newest.data.get("over") else newest
+
 
 STOP_POLLING = 286
 """htmx swaps such an answer and polls no more."""

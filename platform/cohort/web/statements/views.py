@@ -11,16 +11,22 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from cohort.accounts.models import Role, reaches
+from cohort.evaluations.cache import suites_cached
+from cohort.records.models import Statement
+from cohort.records.sections.comparisons_facts import comparisons
+from cohort.records.sections.monitor_text import FLAG_WORDS
+from cohort.records.sections.monitors import watched
 from cohort.records.statements import services
-from cohort.records.statements.questions import BY_FIELD, is_override_field
-from cohort.records.statements.selectors import Asked, asked, said_since
+from cohort.records.statements.questions import BY_FIELD, is_override_field, override_field
+from cohort.records.statements.selectors import Asked, asked, newest_statements, said_since
 from cohort.runs.models import Run
 from cohort.web.access import OVERRIDES_FLAGS, run_for
 from cohort.web.accounts.views import person
 from cohort.web.cards.selectors import role_in
 from cohort.web.records.selectors import record_of
-from cohort.web.statements.flags import flag_rows
 from cohort.web.statements.forms import StatementForm
+from grpo_core.config.run import RunConfig
+from grpo_core.records.monitors import Flag
 
 
 @dataclass
@@ -121,3 +127,30 @@ def _taken(request: HttpRequest, run: Run) -> Posted | None:
     except ValidationError as error:
         return Posted(field, action, reason=reason, faults=tuple(error.messages))
     return None
+
+
+@dataclass(frozen=True)
+class FlagRow:
+    flag: Flag
+    field: str
+    override: Statement | None
+
+    @property
+    def text(self) -> str:
+        """What was found; why nothing could be, without the words that stand before it as a badge."""
+        return self.flag.text.removeprefix("not computed: ")
+
+    @property
+    def label(self) -> str:
+        return FLAG_WORDS[self.flag.name]
+
+
+def flag_rows(run: Run) -> list[FlagRow]:
+    """Raised ones first; none while no step is trained."""
+    if not run.step:
+        return []
+    told = newest_statements(run)
+    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
+    found = watched(run, comparisons(suites_cached(run, config)))
+    rows = [FlagRow(flag, override_field(flag.name), told.get(override_field(flag.name))) for flag in found]
+    return sorted(rows, key=lambda row: (not row.flag.raised, row.flag.raised is None))

@@ -1,5 +1,8 @@
 """Pages about the texts of samples: one shown with its proof, some deleted, how long all are kept."""
 
+from typing import Any
+
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -9,12 +12,11 @@ from django.views.decorators.http import require_http_methods, require_safe
 from cohort.accounts.models import Role
 from cohort.records.traces.disclosure import NoProof, disclose
 from cohort.records.traces.redaction import samples_redact
-from cohort.records.traces.retention import retention_set
+from cohort.records.traces.retention import LONGEST_DAYS, retention_set
 from cohort.review.models import Group, Sample
 from cohort.runs import dispatch
 from cohort.web.access import project_for, run_for
 from cohort.web.accounts.views import person
-from cohort.web.traces.forms import RedactForm, RetentionForm
 
 
 @require_safe
@@ -75,3 +77,41 @@ def retention(request: HttpRequest, slug: str) -> HttpResponse:
             return redirect("retention", slug)
     context = {"project": project, "form": form}
     return render(request, "traces/retention.html", context, status=422 if form.errors else 200)
+
+
+class _Samples(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # generic in the stubs alone
+    def label_from_instance(self, obj: Sample) -> str:
+        return f"sample {obj.index + 1}, {obj.tokens:,} tokens"
+
+
+class RedactForm(forms.Form):
+    samples = _Samples(
+        queryset=Sample.objects.none(),
+        widget=forms.CheckboxSelectMultiple,
+        label="Samples",
+        help_text="Their text and salt are deleted for good. Rewards, advantages and the hash in the run's tree stay.",
+        error_messages={"required": "Choose at least one sample."},
+    )
+    reason = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 3}),
+        label="Reason",
+        help_text="Stands in the audit log for ever. Do not repeat here what is to be deleted.",
+        error_messages={"required": "A reason is needed: it stands in the audit log and on the record."},
+    )
+
+    def __init__(self, *args: Any, group: Group, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["samples"]
+        assert isinstance(field, _Samples)
+        field.queryset = Sample.objects.filter(group=group, redacted_at=None).order_by("index")
+
+
+class RetentionForm(forms.Form):
+    days = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=LONGEST_DAYS,
+        label="Days",
+        help_text="After the end of a run its samples' texts are kept for so many days, then deleted for good. "
+        "Cards are issued again without them and still verify. Empty: kept.",
+    )
