@@ -18,7 +18,7 @@ HEAVY = {"torch", "transformers", "vllm", "deepspeed", "safetensors", "numpy"}
 
 # Package → what none of its files may import, wherever the import stands in the file.
 FORBIDDEN = {
-    "grpo_core": {"django", "celery", "kombu", "httpx", "psycopg", "ninja", "cohort", "worker"},
+    "grpo_core": {"django", "celery", "kombu", "psycopg", "ninja", "cohort", "worker"},
     "worker": {"django", "psycopg", "ninja", "torch", "transformers", "cohort", "migrations"},
     "platform/cohort": {"torch", "transformers", "vllm", "deepspeed", "worker"},
     "migrations": {"torch", "transformers", "worker"},

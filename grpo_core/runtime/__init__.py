@@ -1,1 +1,1 @@
-"""A process and its machine: clock, signals, threads, progress, energy, watchdog. Loads no torch."""
+"""A process and its machine: clock, signals, threads, progress, energy, watchdog, HTTP. Loads no torch."""

@@ -1,30 +1,19 @@
 """judge: a language model behind an OpenAI-compatible address grades the completion.
 
-What it says is data: a completion may talk a judge into anything, so a probe belongs before a run. Trouble of its
-server is never paid 0. The key is read from the worker's environment and told to the judge's host alone.
+What it says is data: a completion may talk a judge into anything, so a probe belongs before a run. An error of its
+server is never paid 0. The key is read from the worker's environment and sent to the judge's host alone.
 """
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from statistics import fmean
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from grpo_core.config.base import Count, Positive, Share
-from grpo_core.errors import ConfigError
-from grpo_core.records.types import NOT_ITS_OWN, ComponentScore
-from grpo_core.rewards.base import Context, Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
-from grpo_core.rewards.judge.calls import Calls, Outcome, Request
-from grpo_core.rewards.judge.score import NoScore, as_number, by_field, by_pattern, share
-from grpo_core.rewards.judge.store import Store, request_digest
-from grpo_core.rewards.judge.where import KEY_NAME, check_where, is_allowed, key_of, private_message, url_fault, where
-from grpo_core.rewards.judge.words import Failed
-from grpo_core.text import UNSTORABLE
+from grpo_core.rewards.base import Extract, Kind, Params, Unscored
+from grpo_core.rewards.judge.endpoint import KEY_NAME, url_fault
 
 TEMPLATE = """Question:
 {prompt}
@@ -43,7 +32,7 @@ Compare the answer with the reference answer. Give a number from {minimum} (wron
 {maximum} (right and complete). End with one line of this form and nothing after it:
 Score: <number>"""
 PATTERN = r"(?i)\bscore\W{0,3}[:=]\W{0,4}?([-+]?[\w.,]+)"
-_PLACES = re.compile(r"\{(prompt|completion|answer|mark|minimum|maximum)\}")
+_PLACEHOLDER = re.compile(r"\{(prompt|completion|answer|mark|minimum|maximum)\}")
 _OWN_FIELDS = frozenset({"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "n", "stream"})
 
 
@@ -79,7 +68,7 @@ class JudgeParams(Params):
     votes: Annotated[int, Field(ge=1, le=15)] = 1
     """How often each completion is graded. The value is the mean; more than half must hold a score."""
     timeout_seconds: Positive | None = None
-    """Longest that one call may take; empty: reward.limits.deadline_seconds. Past it the call is killed."""
+    """Longest that one call may take; empty: reward.limits.deadline_seconds. Past it the call is ended."""
     budget_calls: Annotated[int, Field(ge=1)] | None = None
     """Most calls of the run, with those that are tried again; past it samples are masked. Empty: no limit."""
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -120,12 +109,12 @@ class JudgeParams(Params):
             "minimum": f"{self.minimum:g}",
             "maximum": f"{self.maximum:g}",
         }
-        asked = _PLACES.sub(lambda place: values[place[1]], self.question)
+        question = _PLACEHOLDER.sub(lambda match: values[match[1]], self.question)
         messages = [{"role": "system", "content": self.system}] if self.system else []
-        told: dict[str, Any] = {"model": self.model, "messages": [*messages, {"role": "user", "content": asked}]}
+        body: dict[str, Any] = {"model": self.model, "messages": [*messages, {"role": "user", "content": question}]}
         if self.temperature is not None:
-            told["temperature"] = self.temperature
-        return json.dumps({**told, self.tokens_field: self.max_tokens, **self.extra}, sort_keys=True)
+            body["temperature"] = self.temperature
+        return json.dumps({**body, self.tokens_field: self.max_tokens, **self.extra}, sort_keys=True)
 
 
 def check(params: JudgeParams) -> list[tuple[str, str]]:
@@ -154,131 +143,11 @@ def check(params: JudgeParams) -> list[tuple[str, str]]:
     return faults
 
 
-def open_scorer(params: JudgeParams, context: Context) -> "Judge":
-    """Raises ConfigError where the address or the key may not be used on this worker."""
-    return Judge(params, context)
-
-
-class Judge:
-    """Grades with one judge."""
-
-    def __init__(self, params: JudgeParams, context: Context) -> None:
-        self._params = params
-        self._where = where(params.base_url)
-        check_where(self._where)
-        key = key_of(params.key_env, self._where)
-        name = hashlib.sha256(params.model_dump_json(exclude={"key_env"}).encode()).hexdigest()[:16]
-        world = max(1, int(os.environ.get("WORLD_SIZE", "1")))
-        self._store = Store(context.cache, name=name, rank=int(os.environ.get("RANK", "0")))
-        self._calls = Calls(
-            self._where,
-            self._store,
-            key=key,
-            private=is_allowed(self._where),
-            seconds=params.timeout_seconds or context.limits.deadline_seconds,
-            retries=context.limits.retries,
-            workers=context.limits.workers,
-            most_calls=_part(params.budget_calls, world),
-            most_tokens=_part(params.budget_tokens, world),
-        )
-        found = self._calls.look_up()
-        if found.get("trouble") == "private":
-            self._calls.close()
-            raise ConfigError(private_message(self._where, found["message"]))
-
-    def facts(self) -> dict[str, Any]:
-        """What was asked of whom, what it cost so far, of this process. No key, and none of its name's value."""
-        params = self._params
-        return {
-            "base_url": params.base_url,
-            "model": params.model,
-            "key_env": params.key_env,
-            "question_sha256": hashlib.sha256(params.question.encode()).hexdigest(),
-            "budget_calls": params.budget_calls,
-            "budget_tokens": params.budget_tokens,
-            **asdict(self._store.usage),
-        }
-
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
-        asked = [self._requests(sample) for sample in samples]
-        found = self._calls.answer([one for each in asked if isinstance(each, list) for one in each], check)
-        return [
-            each if isinstance(each, ComponentScore) else self._graded([found[one.digest] for one in each])
-            for each in asked
-        ]
-
-    def close(self) -> None:
-        self._calls.close()
-
-    def _requests(self, sample: Unscored) -> list[Request] | ComponentScore:
-        """What to ask about a sample, one request for each vote; or its score, where there is nothing to ask."""
-        params = self._params
-        graded = extract_answer(sample.completion, params.extract)
-        if not graded:
-            why = missing_answer(params.extract) if graded is None else "no text"
-            return ComponentScore(value=0.0, passed=False, detail=f"not asked: {why}")
-        if UNSTORABLE.search(sample.problem.prompt + sample.problem.answer + graded):
-            message = "the text holds NUL or half a surrogate pair, which cannot be sent to a judge"
-            return ComponentScore(value=None, error=message, error_class="sample")
-        body = params.body(sample, graded)
-        url = f"{self._where.scheme}://{self._where.place}{self._where.path}"
-        return [Request(request_digest(url, body, vote), body) for vote in range(params.votes)]
-
-    def _graded(self, votes: Sequence[Outcome]) -> ComponentScore:
-        params = self._params
-        scores, faults = [], []
-        for vote in votes:
-            try:
-                scores.append(self._read(vote))
-            except NoScore as fault:
-                faults.append(fault)
-                self._store.usage.unreadable += not isinstance(vote.found, Failed)
-        seconds, tries = sum(vote.seconds for vote in votes), max(vote.tries for vote in votes)
-        if 2 * len(scores) <= len(votes):
-            first = next((fault for fault in faults if fault.error_class in NOT_ITS_OWN), faults[0])
-            return ComponentScore(
-                value=None, error=str(first), error_class=first.error_class, seconds=seconds, tries=tries
-            )
-        value = share(fmean(scores), minimum=params.minimum, maximum=params.maximum)
-        told = ", ".join(f"{one:g}" for one in scores)
-        said = next((shown(vote.found.text.strip()) for vote in votes if not isinstance(vote.found, Failed)), "")
-        failed = f" ({len(faults)} votes without a score: {faults[0]})" if faults else ""
-        detail = f"{told} on {params.minimum:g} to {params.maximum:g}{failed}: {said}"
-        return ComponentScore(value=value, passed=value >= params.pass_at, detail=detail, seconds=seconds, tries=tries)
-
-    def _read(self, vote: Outcome) -> float:
-        """The score, within its scale. Raises NoScore."""
-        params, found = self._params, vote.found
-        if isinstance(found, Failed):
-            raise NoScore(found.error, found.error_class)
-        try:
-            if params.score_field is not None:
-                score = as_number(by_field(found.text, params.score_field))
-            else:
-                score = as_number(by_pattern(found.text, params.score_pattern))
-            share(score, minimum=params.minimum, maximum=params.maximum)
-            return score
-        except NoScore as fault:
-            cut = (
-                f"; the judge was cut at {params.max_tokens:,} tokens, raise max_tokens"
-                if found.finish == "length"
-                else ""
-            )
-            raise NoScore(
-                f"{fault}{cut}. It said: {shown(found.text.strip()) or 'nothing'}", fault.error_class
-            ) from None
-
-
-def _part(budget: int | None, world: int) -> int | None:
-    """Of a budget, what one of several processes may use."""
-    return None if budget is None else max(1, budget // world)
-
-
 SPEC = Kind(
     "judge",
     JudgeParams,
     "judge",
-    __name__,
+    "grpo_core.rewards.judge.scorer",
     "a language model's grade, asked of an OpenAI-compatible server",
     check=check,
 )

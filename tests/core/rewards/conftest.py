@@ -13,7 +13,7 @@ from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Context
 from grpo_core.rewards.code.kind import CodeScorer, open_scorer
 from grpo_core.rewards.code.params import CodeParams
-from grpo_core.rewards.judge.kind import Judge
+from grpo_core.rewards.judge.scorer import Judge
 
 from .judge_server import Reply, Seen, Server, opened
 from .scoring import code_sample, rubric_of

@@ -23,9 +23,11 @@ from grpo_core.data.problem import Problem
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Unscored
 from grpo_core.rewards.base import Context
-from grpo_core.rewards.judge import calls as judge_calls
-from grpo_core.rewards.judge.kind import Judge, JudgeParams
-from grpo_core.rewards.judge.where import where
+from grpo_core.rewards.judge import scorer
+from grpo_core.rewards.judge.endpoint import parse_endpoint
+from grpo_core.rewards.judge.kind import JudgeParams
+from grpo_core.rewards.judge.scorer import Judge
+from grpo_core.runtime.http import HttpClient
 
 PROBLEM = Problem("p1", "2+2?", "4")
 KEY = "sk-test-0123456789abcdef"
@@ -214,9 +216,9 @@ def _served(answer: Callable[[Seen], Reply], connection: Connection) -> None:
 
 def opened(url: str, monkeypatch: pytest.MonkeyPatch, *, allowed: bool = False, key: str = "", **params: Any) -> Judge:
     """A judge at this address, to which its `key` may go. `limits` and `cache` are those of the run."""
-    address = where(url).place
+    address = parse_endpoint(url).address
     context = Context(params.pop("limits", RewardLimits(retries=1, workers=1)), cache=params.pop("cache", None))
-    monkeypatch.setattr(judge_calls, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(scorer, "FIRST_PAUSE", 0.01)
     if allowed:
         monkeypatch.setenv("GRPO_JUDGE_ALLOW", address)
     if key:
@@ -228,6 +230,13 @@ def opened(url: str, monkeypatch: pytest.MonkeyPatch, *, allowed: bool = False, 
 
 def scored(judge: Judge, *completions: str, check: Callable[[], None] = lambda: None) -> list[ComponentScore]:
     return judge.score([Unscored(PROBLEM, text) for text in completions], check)
+
+
+def let_pass(client: HttpClient, seconds: float) -> None:
+    """On the clock of the calls that are under way."""
+    loop = client._loop
+    before = loop.time
+    loop.time = lambda: before() + seconds  # type: ignore[method-assign]
 
 
 def values(judge: Judge, *completions: str) -> list[float | None]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
 from grpo_core.rewards.judge.kind import JudgeParams
-from grpo_core.rewards.judge.score import NoScore, as_number, by_field, by_pattern, share
+from grpo_core.rewards.judge.response import NoScore, as_number, by_field, by_pattern, share
 from tests.tables import cases
 
 from .judge_server import KEY, PROBLEM, Server, chat, http, reply_of, says, scored, values
@@ -59,7 +58,7 @@ def test_the_usual_pattern(text, score):
 
 
 def test_a_field_of_the_last_object_that_has_it_and_a_pattern_that_takes_for_ever(monkeypatch):
-    monkeypatch.setattr("grpo_core.rewards.judge.score._PATTERN_SECONDS", 0.2)
+    monkeypatch.setattr("grpo_core.rewards.judge.response._PATTERN_SECONDS", 0.2)
     with pytest.raises(NoScore, match="takes more than"):
         by_pattern("a" * 5000 + "!", "(?:a|aa)+$")
     text = 'So {"score": 1}.\n```json\n{"why": {"score": 5}, "score": 3}\n```\n{"other": 2} {broken'
@@ -182,7 +181,9 @@ def test_a_server_that_lies_about_its_usage(judging, usage):
 
 
 @pytest.mark.parametrize("reply", cases("judge/key_echoes", "reply"))
-def test_a_server_that_echoes_the_key_does_not_spread_it(judging, reply, tmp_path):
+def test_a_server_that_echoes_the_key_does_not_spread_it(judging, reply, tmp_path, caplog):
+    caplog.set_level("DEBUG")
+
     def filled(part):
         if isinstance(part, str):
             return re.sub(r"\{(\d+)\}", lambda count: "x" * int(count[1]), part.replace("{key}", KEY))
@@ -192,12 +193,9 @@ def test_a_server_that_echoes_the_key_does_not_spread_it(judging, reply, tmp_pat
         lambda _: reply_of({name: filled(part) for name, part in reply.items()}), key=KEY, cache=tmp_path
     )
     (score,) = scored(judge, "4")
-    (child,) = judge._calls._pool._children
-    process = Path(f"/proc/{child._process.pid}")
-    environment = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
     assert {seen.headers["authorization"] for seen in server.seen} == {f"Bearer {KEY}"}
     kept = "".join(path.read_text() for path in tmp_path.iterdir())
-    for text in (repr(score), repr(judge.facts()), repr(judge.__dict__["_params"]), kept, environment.decode()):
+    for text in (repr(score), repr(judge.facts()), repr(judge.__dict__["_params"]), kept, caplog.text):
         assert KEY[:12] not in text
 
 

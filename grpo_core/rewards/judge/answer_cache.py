@@ -1,6 +1,6 @@
-"""What a judge answered, kept by the digest of the request, and what that cost.
+"""A judge's answers by the digest of the request, and what they cost.
 
-In memory, and in a folder where one is given, so that a run that goes on neither asks again nor gets a new budget. A
+In memory, and in a folder where one is given, so that a resumed run neither asks again nor gets a new budget. A
 process writes into a file of its own and reads those of all; a last line that a crash tore is passed over.
 """
 
@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_core.rewards.judge.words import Answer
+from grpo_core.rewards.judge.response import Answer
 
 _KEPT = 20_000
 """Answers in memory; the one used longest ago makes room."""
-_TOLD = 20
-"""Names of models that are told."""
+_MODELS = 20
+"""Names of models that are listed."""
 _BYTES_PER_TOKEN = 3
 """For servers that do not count: few enough bytes that a budget rather ends early than late."""
 
 
 @dataclass
 class Usage:
-    """Sums over the run's answers, also those of before it was gone on with, of this process."""
+    """Sums over this process's answers, with those of before the run was resumed."""
 
     calls: int = 0
     """Requests that were sent, with those that failed or were sent again."""
@@ -55,7 +55,7 @@ class Usage:
             self.estimated_answers += 1
         self.prompt_tokens += _estimated(asked) if sent is None else sent
         self.completion_tokens += _estimated(answer.text) if said is None else said
-        if answer.model and answer.model not in self.models and len(self.models) < _TOLD:
+        if answer.model and answer.model not in self.models and len(self.models) < _MODELS:
             self.models.append(answer.model)
 
 
@@ -64,7 +64,7 @@ def request_digest(url: str, body: str, vote: int) -> str:
     return hashlib.sha256(json.dumps([url, body, vote]).encode()).hexdigest()
 
 
-class Store:
+class AnswerCache:
     def __init__(self, folder: Path | None, *, name: str, rank: int) -> None:
         """`name` is that of exactly this judge. Raises OSError when the folder cannot be used."""
         self.usage = Usage()
@@ -82,16 +82,12 @@ class Store:
                     self.usage.add(answer, asked=" " * line["asked_bytes"])
                     self.usage.calls += line["tries"]
 
-    @property
-    def loaded(self) -> int:
-        return len(self._memory)
-
     def find(self, digest: str) -> Answer | None:
-        found = self._memory.get(digest)
-        if found is not None:
+        answer = self._memory.get(digest)
+        if answer is not None:
             self._memory.move_to_end(digest)
             self.usage.cache_hits += 1
-        return found
+        return answer
 
     def add(self, digest: str, answer: Answer, *, asked: str, tries: int) -> None:
         """Keep an answer; `usage.calls` is counted where calls are made."""
@@ -114,7 +110,7 @@ class Store:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Whole lines of a file that `Store.add` wrote."""
+    """Whole lines of a file that `AnswerCache.add` wrote."""
     with path.open("rb") as file:
         for line in file:
             try:

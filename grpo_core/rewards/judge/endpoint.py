@@ -1,4 +1,4 @@
-"""Where a judge may be, and which key it may be told: the worker's operator decides, by three variables.
+"""Where a judge may be, and which key may be sent to it: the worker's operator decides, by three variables.
 
 GRPO_JUDGE_ALLOW names the judges in private networks (host:port, commas); all others are on the public internet, by
 https. A key lies in the variable that a reward names, and goes to no host that the variable of the same name with
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from grpo_core.errors import ConfigError
-from grpo_core.rewards.judge.child import address_fault
 
 ALLOW = "GRPO_JUDGE_ALLOW"
 KEY_NAME = re.compile(r"GRPO_JUDGE_KEY(?:_[A-Z0-9]+)*")
@@ -22,7 +21,7 @@ _PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
 
 
 @dataclass(frozen=True)
-class Where:
+class Endpoint:
     """A judge's address, taken apart."""
 
     scheme: str
@@ -31,8 +30,12 @@ class Where:
     path: str
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.address}{self.path}"
 
 
 def url_fault(base_url: str) -> str | None:
@@ -56,48 +59,41 @@ def url_fault(base_url: str) -> str | None:
     return None
 
 
-def where(base_url: str) -> Where:
+def parse_endpoint(base_url: str) -> Endpoint:
     """Of an address without a fault."""
     parts = urlsplit(base_url)
     assert parts.hostname
     host = parts.hostname
     host = str(ipaddress.IPv6Address(host)) if ":" in host else host.encode("idna").decode().lower().rstrip(".")
-    return Where(parts.scheme, host, parts.port or _PORTS[parts.scheme], parts.path.rstrip("/") + "/chat/completions")
-
-
-def is_allowed(judge: Where) -> bool:
-    """Whether the operator named it, so that it may be in a private network."""
-    return judge.place in _named(ALLOW)
-
-
-def check_where(judge: Where) -> None:
-    """Raises ConfigError for an address that no worker like this one may ask, as far as can be told without a look-up;
-    the rest is told when a name is looked up."""
-    if is_allowed(judge):
-        return
-    if judge.scheme == "http":
-        raise ConfigError(
-            f"the judge at http://{judge.place} would be asked without encryption. Give its https address; or, for a "
-            f"judge in the worker's own network, its operator sets {ALLOW}={judge.place} on the worker"
-        )
-    try:
-        fault = address_fault(judge.host)
-    except ValueError:
-        return  # a name
-    if fault is not None:
-        raise ConfigError(private_message(judge, f"{judge.host} is an address that is {fault}"))
-
-
-def private_message(judge: Where, what: str) -> str:
-    return (
-        f"the judge's address is private: {what}. Give one on the public internet; or, for a judge in the worker's own "
-        f"network, its operator sets {ALLOW}={judge.place} on the worker"
+    return Endpoint(
+        parts.scheme, host, parts.port or _PORTS[parts.scheme], parts.path.rstrip("/") + "/chat/completions"
     )
 
 
-def key_of(name: str | None, judge: Where) -> str | None:
-    """The key in the variable `name`, None without a name. Raises ConfigError when there is none, and when it may not
-    be sent to this judge; never tells it."""
+def is_allowed(judge: Endpoint) -> bool:
+    """Whether the operator named it, so that it may be in a private network and without encryption."""
+    return judge.address in _named(ALLOW)
+
+
+def check_encrypted(judge: Endpoint) -> None:
+    """Raises ConfigError for plain http to a judge that the operator did not allow."""
+    if judge.scheme == "http" and not is_allowed(judge):
+        raise ConfigError(
+            f"the judge at http://{judge.address} would be asked without encryption. Give its https address; or, for a "
+            f"judge in the worker's own network, its operator sets {ALLOW}={judge.address} on the worker"
+        )
+
+
+def private_message(judge: Endpoint, what: str) -> str:
+    return (
+        f"the judge's address is private: {what}. Give one on the public internet; or, for a judge in the worker's own "
+        f"network, its operator sets {ALLOW}={judge.address} on the worker"
+    )
+
+
+def read_key(name: str | None, judge: Endpoint) -> str | None:
+    """The key in the variable `name`, None without a name. Raises ConfigError, without the key in its message, when
+    there is none, and when it may not be sent to this judge."""
     if name is None:
         return None
     key = os.environ.get(name, "").strip()
@@ -112,11 +108,11 @@ def key_of(name: str | None, judge: Where) -> str | None:
             "A–Z a–z 0–9 . _ ~ + / = -"
         )
     hosts = _named(f"{name}_HOSTS")
-    if judge.place not in hosts and not (judge.port == 443 and judge.host in hosts):
-        told = judge.host if judge.port == 443 else judge.place
+    if judge.address not in hosts and not (judge.port == 443 and judge.host in hosts):
+        host = judge.host if judge.port == 443 else judge.address
         raise ConfigError(
-            f"the key in {name} may not be sent to {told}: the variable {name}_HOSTS on this worker does not name it. "
-            f"Its operator sets {name}_HOSTS={told} (several with commas) when it is that server's key"
+            f"the key in {name} may not be sent to {host}: the variable {name}_HOSTS on this worker does not name it. "
+            f"Its operator sets {name}_HOSTS={host} (several with commas) when it is that server's key"
         )
     return key
 
