@@ -10,9 +10,9 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -37,17 +37,24 @@ from grpo_core.protocol.messages import (
     Refusal,
     UploadReply,
 )
-from worker.calls import GLANCE, Answer, Calls, Meanwhile, NoAnswer
+from grpo_core.runtime.http import CHECK_SECONDS, HttpClient, HttpError, Reply
 
-Reply = TypeVar("Reply", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
+Meanwhile = Callable[[], None]
+"""Called while something is waited for; what it raises ends the wait."""
 
 _SECONDS = 25.0
 """For one try of a call, its body apart; for the next byte of a file. Well below a lease, because nothing is heard of
 the worker while it waits for the answer to a beat."""
 _SLOWEST_LINE = 32 * 1024
 """Bytes a second; on a line that is slower the largest bodies do not arrive in their time."""
-_CHECK_SECONDS = 300.0
+_READ_AGAIN_SECONDS = 300.0
 """The call with a file's last byte waits until the platform has read all of it again."""
+_IDLE_SECONDS = 20.0
+"""In which a connection must take or give at least a byte, or is given up before the whole call is."""
+_JSON = {"Content-Type": "application/json"}
+_MAX_REPLY_BYTES = 16 * 1024 * 1024
+"""Of a reply that is no file: several times what a claim of a run with many checkpoints has."""
 _LONGEST_PAUSE = 10.0
 _ANEW_AFTER = (2.0, 8.0, 30.0)
 """Seconds before each further try to fetch a file that arrived wrong, such as a proxy's page with status 200."""
@@ -98,7 +105,7 @@ class Platform:
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
-        self._http = Calls(url)
+        self._http = _client(url)
         self._token = token
 
     def __enter__(self) -> Self:
@@ -117,37 +124,36 @@ class Platform:
     ) -> ClaimReply:
         """`meanwhile` is called between tries; what it raises ends them."""
         body = ClaimRequest(run_id=run_id, claim_id=secrets.token_hex(16), node=node)  # one id for all tries
-        return _understood(ClaimReply, _call(self._http, "claim", self._token, patience, meanwhile, json=_json(body)))
+        return _parse(ClaimReply, _call(self._http, "claim", self._token, body, patience, meanwhile))
 
     def claim_job(
         self, job_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Meanwhile = _nothing
     ) -> JobGiven:
         body = JobClaim(job_id=job_id, claim_id=secrets.token_hex(16), node=node)
-        answer = _call(self._http, "jobs/claim", self._token, patience, meanwhile, json=_json(body))
-        return _understood(JobGiven, answer)
+        return _parse(JobGiven, _call(self._http, "jobs/claim", self._token, body, patience, meanwhile))
 
     def job(self, given: JobGiven) -> "JobLink":
         return JobLink(self._http, given.token, given.fence, f"jobs/{given.job_id}")
 
     def present(self, node: NodeInfo) -> None:
-        _call(self._http, "node", self._token, json=_json(node))
+        _call(self._http, "node", self._token, node)
 
     def lost(self, attempts: list[LostAttempt], *, patience: float = 0.0) -> None:
         """Tell of attempts of this node whose processes are dead."""
-        _call(self._http, "node/lost", self._token, patience, json=_json(LostAttempts(attempts=attempts)))
+        _call(self._http, "node/lost", self._token, LostAttempts(attempts=attempts), patience)
 
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
         return AttemptLink(self._http, claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
     def attempt_aside(self, claimed: ClaimReply) -> "AttemptLink":
         """The same on connections of its own, for another thread; the caller closes it."""
-        return AttemptLink(Calls(self._url), claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
+        return AttemptLink(_client(self._url), claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
 
 class _Link:
     """Calls made with a token that is good for one thing alone, `at` its place."""
 
-    def __init__(self, http: Calls, token: str, fence: int, at: str) -> None:
+    def __init__(self, http: HttpClient, token: str, fence: int, at: str) -> None:
         self._http = http
         self._token = token
         self._fence = fence
@@ -202,15 +208,15 @@ class _Link:
                 digest.update(chunk)
 
             try:
-                place = f"{self._at}/files/{file.sha256}"
-                answer = self._http.get(place, headers=headers, write=write, seconds=_SECONDS, meanwhile=meanwhile)
-            except NoAnswer as error:
+                path, limits = f"{self._at}/files/{file.sha256}", {"idle": _SECONDS, "max_bytes": _MAX_REPLY_BYTES}
+                reply = self._http.call("GET", path, headers=headers, write=write, check=meanwhile, **limits)
+            except HttpError as error:
                 why = f"fetching {file.path}: {error}, after {size} of {file.size} bytes"
-                if error.begun:
+                if size:
                     log.warning("%s", why)
-                raise Unreachable(why, begun=error.begun) from None
-        if not answer.is_success:
-            _raise_for(answer)
+                raise Unreachable(why, begun=size > 0) from None
+        if not reply.is_success:
+            _raise_for(reply)
         if digest.hexdigest() != file.sha256:
             raise BadFile(
                 f"{file.path} arrived as {size} bytes with SHA-256 {digest.hexdigest()}; "
@@ -238,15 +244,14 @@ class AttemptLink(_Link):
             progress=progress,
             removed=list(removed),
         )
-        return _understood(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
+        return _parse(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, body))
 
     def records(self, compressed: bytes, *, meanwhile: Meanwhile) -> IngestReply:
         """`meanwhile` is called while the batch is on its way, which on a slow line takes longer than a lease; what it
         raises ends the call."""
         headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
-        place, token = f"{self._at}/records", self._token
-        answer = _call(self._http, place, token, aside=meanwhile, content=compressed, headers=headers)
-        return _understood(IngestReply, answer)
+        path = f"{self._at}/records"
+        return _parse(IngestReply, _call(self._http, path, self._token, compressed, aside=meanwhile, headers=headers))
 
     def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
         """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
@@ -256,13 +261,13 @@ class AttemptLink(_Link):
             "Content-Type": "application/octet-stream",
         }
         # fmt: on
-        place = f"{self._at}/uploads/{sha256}"
-        answer = _call(self._http, place, self._token, content=part, headers=headers, check=_CHECK_SECONDS)
-        return _understood(UploadReply, answer)
+        path = f"{self._at}/uploads/{sha256}"
+        reply = _call(self._http, path, self._token, part, headers=headers, check=_READ_AGAIN_SECONDS)
+        return _parse(UploadReply, reply)
 
     def finish(self, finish: Finish, *, patience: float, meanwhile: Meanwhile) -> None:
         """`meanwhile` is called between tries, and while the next is waited for."""
-        _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, json=_json(finish))
+        _call(self._http, f"{self._at}/finish", self._token, finish, patience, meanwhile)
 
 
 class JobLink(_Link):
@@ -270,39 +275,43 @@ class JobLink(_Link):
 
     def beat(self, *, progress: Progress | None = None) -> JobBeatReply:
         body = JobBeat(fence=self._fence, progress=progress)
-        return _understood(JobBeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, json=_json(body)))
+        return _parse(JobBeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, body))
 
     def finish(self, finish: JobFinish, *, patience: float, meanwhile: Meanwhile = _nothing) -> None:
         """`meanwhile` is called between tries, and while the next is waited for."""
-        # The body is text already: a result has megabytes, and its time is reckoned by its length.
-        content = finish.model_dump_json().encode()
-        headers = {"Content-Type": "application/json"}
-        _call(self._http, f"{self._at}/finish", self._token, patience, meanwhile, content=content, headers=headers)
+        _call(self._http, f"{self._at}/finish", self._token, finish, patience, meanwhile)
+
+
+def _client(url: str) -> HttpClient:
+    return HttpClient(f"{url.rstrip('/')}/api/worker/v1/", proxies=True)
 
 
 def _call(
-    http: Calls,
+    http: HttpClient,
     path: str,
     token: str,
+    body: BaseModel | bytes,
     patience: float = 0.0,
     meanwhile: Meanwhile = _nothing,
     *,
     aside: Meanwhile = _nothing,
     check: float = 0.0,
-    **request: Any,
-) -> Answer:
+    headers: Mapping[str, str] = _JSON,
+) -> Reply:
     """`meanwhile` is called between tries, `aside` while one is made, which may take `check` seconds longer."""
-    headers = {**request.pop("headers", {}), "Authorization": f"Bearer {token}"}
-    seconds = _SECONDS + check + len(request.get("content", b"")) / _SLOWEST_LINE
+    headers = {**headers, "Authorization": f"Bearer {token}"}
+    content = body if isinstance(body, bytes) else body.model_dump_json().encode()
+    seconds = _SECONDS + check + len(content) / _SLOWEST_LINE
 
-    def once() -> Answer:
+    def once() -> Reply:
         try:
-            answer = http.post(path, seconds=seconds, check=check, meanwhile=aside, headers=headers, **request)
-        except NoAnswer as error:
+            limits = {"seconds": seconds, "idle": _IDLE_SECONDS + check, "max_bytes": _MAX_REPLY_BYTES}
+            reply = http.call("POST", path, headers=headers, body=content, check=aside, **limits)
+        except HttpError as error:
             raise Unreachable(f"{path}: {error}") from None
-        if not answer.is_success:
-            _raise_for(answer)
-        return answer
+        if not reply.is_success:
+            _raise_for(reply)
+        return reply
 
     return _retry(once, patience, meanwhile)
 
@@ -330,38 +339,34 @@ def _pause(seconds: float, meanwhile: Meanwhile) -> None:
     over = time.monotonic() + seconds
     meanwhile()
     while (left := over - time.monotonic()) > 0:
-        time.sleep(min(left, GLANCE))
+        time.sleep(min(left, CHECK_SECONDS))
         meanwhile()
 
 
-def _raise_for(answer: Answer) -> None:
-    if answer.status >= 500 or answer.status == 429:
-        raise Unreachable(f"{answer.url.path}: the platform answered {answer.status}")
+def _raise_for(reply: Reply) -> None:
+    if reply.status >= 500 or reply.status == 429:
+        raise Unreachable(f"{reply.url}: the platform answered {reply.status}")
     try:
-        refusal = Refusal.model_validate_json(answer.content)
+        refusal = Refusal.model_validate_json(reply.body)
     except ValidationError:
         # Not the platform's own words: a proxy, a redirect to https, another server at this address.
-        if answer.status == 413:
+        if reply.status == 413:
             raise Unreachable(
-                f"{answer.url} answered 413, which is not the platform's own answer: a proxy before the platform takes "
+                f"{reply.url} answered 413, which is not the platform's own answer: a proxy before the platform takes "
                 "no body of this size. Let it take 40 MiB (nginx: client_max_body_size 40m)"
             ) from None
         raise Unreachable(
-            f"{answer.url} answered {answer.status}, which is not the platform's own answer; "
+            f"{reply.url} answered {reply.status}, which is not the platform's own answer; "
             "is COHORT_URL the platform's address?"
         ) from None
-    raise Refused(answer.status, refusal)
+    raise Refused(reply.status, refusal)
 
 
-def _understood(kind: type[Reply], answer: Answer) -> Reply:
+def _parse(kind: type[Model], reply: Reply) -> Model:
     try:
-        return kind.model_validate_json(answer.content)
+        return kind.model_validate_json(reply.body)
     except ValidationError as error:
-        raise Unreachable(f"{answer.url} gave an answer that is no {kind.__name__}: {error}") from None
-
-
-def _json(body: BaseModel) -> Any:
-    return body.model_dump(mode="json")
+        raise Unreachable(f"{reply.url} gave a reply that is no {kind.__name__}: {error}") from None
 
 
 def _sha256(path: Path) -> str:

@@ -22,9 +22,8 @@ from grpo_core.files.spool import spool_bytes
 from grpo_core.protocol.messages import AttemptEnd, BeatReply, ClaimReply, Finish
 from grpo_core.sandbox import Report
 from worker import disk, orphans, resume, run_folder
-from worker.calls import Meanwhile
 from worker.cgroup import Cgroup
-from worker.client import AttemptLink, BadFile, Platform, PlatformError, Refused, Unreachable
+from worker.client import AttemptLink, BadFile, Meanwhile, Platform, PlatformError, Refused, Unreachable
 from worker.leftovers import Leftovers
 from worker.node import node_info
 from worker.pins import Pins
