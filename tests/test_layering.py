@@ -69,6 +69,12 @@ def test_no_file_imports_what_its_part_must_not_know(package: str) -> None:
     assert _foreign(package, lambda name: name.split(".")[0] in FORBIDDEN[package]) == {}
 
 
+def test_one_module_calls_over_http() -> None:
+    clients = ("httpx", "httpcore", "http.client", "urllib.request", "urllib3", "requests", "aiohttp")
+    found = {part: _foreign(part, lambda name: name.startswith(clients)) for part in FORBIDDEN}
+    assert [file for files in found.values() for file in files] == ["grpo_core/runtime/http.py"]
+
+
 def test_the_platform_imports_only_what_loads_no_torch() -> None:
     assert not _foreign("platform/cohort", lambda name: name.startswith("grpo_core.") and name.split(".")[1] in TORCH)
 

@@ -3,28 +3,25 @@
 import base64
 import binascii
 import hashlib
-import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from cohort.audit import witness_request
 from cohort.evidence.keys import KeyFault
+from grpo_core.runtime.http import HttpClient, HttpError, Reply
 
 _COSIGNATURE = b"\x04"
 _VKEY = re.compile(r"(?P<name>[^\s+]+)\+(?P<id>[0-9a-f]{8})\+(?P<key>[A-Za-z0-9+/]+=*)")
 _SIZE = re.compile(r"(0|[1-9][0-9]{0,18})\n")
 SECONDS = 30.0
 """For a whole exchange with a witness: both requests, from the look-up of its name to the last byte."""
+_MAX_REPLY_BYTES = 64 * 1024
 
 
 class WitnessFault(Exception):
@@ -119,33 +116,26 @@ def _asked(
 ) -> tuple[str, datetime]:
     lines = [f"old {old}", *(base64.b64encode(one).decode() for one in proof), "", note]
     reply = _reply(url, "\n".join(lines).encode(), seconds, spent)
-    if "unreachable" in reply:
-        raise WitnessFault(f"{url} cannot be reached: {reply['unreachable']}")
-    if reply["status"] != 200:
-        raise _refusal(reply["status"], reply["type"], reply["body"])
-    for line in reply["body"].splitlines():
+    body = reply.body.decode("utf-8", errors="replace")
+    if reply.status != 200:
+        raise _refusal(reply.status, reply.headers.get("Content-Type", "").partition(";")[0].strip().lower(), body)
+    for line in body.splitlines():
         at = key.verified(note, line)
         if at is not None:
             return line, at
     raise WitnessFault(f"the witness answered without a cosignature of {key.name} that fits the checkpoint")
 
 
-def _reply(url: str, body: bytes, seconds: float, spent: float) -> dict[str, Any]:
-    """As `witness_request` prints it. Raises WitnessFault when `seconds`, of which `spent` are over, are not enough."""
+def _reply(url: str, body: bytes, seconds: float, spent: float) -> Reply:
+    """Raises WitnessFault when `seconds`, of which `spent` are over, are not enough."""
+    path, headers = f"{url.rstrip('/')}/add-checkpoint", {"Content-Type": "text/plain; charset=utf-8"}
     left = max(seconds - spent, 0.001)
-    words = [sys.executable, "-I", witness_request.__file__, f"{url.rstrip('/')}/add-checkpoint", str(left)]
-    late = f"{url} took longer than {seconds:g} s for its whole answer, and the exchange was ended"
-    try:
-        done = subprocess.run(words, input=body, capture_output=True, check=False, timeout=left)
-    except subprocess.TimeoutExpired:
-        raise WitnessFault(late) from None
-    if done.returncode == -signal.SIGALRM:
-        raise WitnessFault(late)
-    if done.returncode != 0:
-        said = " ".join(done.stderr.decode("utf-8", errors="replace").split())[-200:]
-        raise WitnessFault(f"the request to {url} ended with status {done.returncode}: {said}")
-    reply: dict[str, Any] = json.loads(done.stdout)
-    return reply
+    with closing(HttpClient(proxies=True)) as client:
+        try:
+            return client.call("POST", path, headers=headers, body=body, seconds=left, max_bytes=_MAX_REPLY_BYTES)
+        except HttpError as error:
+            late = f"took longer than {seconds:g} s for its whole answer, and the exchange was ended"
+            raise WitnessFault(f"{url} {late if error.cause == 'timeout' else f'cannot be reached: {error}'}") from None
 
 
 def _refusal(status: int, kind: str, body: str) -> WitnessFault:

@@ -1,9 +1,7 @@
 """The newest checkpoint handed to those outside: a real git repository, and a real witness over HTTP that checks
 consistency before it cosigns. Who answers a byte at a time holds no push: one deadline ends all of it."""
 
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from cohort.audit import git_push, witness_request
+from cohort.audit import git_push
 from cohort.audit import services as audit
 from cohort.audit import witness as witness_module
 from cohort.audit.check import check
@@ -34,12 +32,6 @@ def grow(by: int = 1) -> LogCheckpoint:
     for number in range(by):
         audit.log(actor="platform", kind="thing_done", subject=f"thing:{number}")
     return audit.checkpoint()
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 # ---------------------------------------------------------------------- git
@@ -288,7 +280,7 @@ def test_both_requests_have_one_deadline_together(monkeypatch: pytest.MonkeyPatc
         patch.setattr(witness_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
         with pytest.raises(WitnessFault, match=r"took longer than 60 s for its whole answer"):
             ask(url, 60)
-        # Where a program takes long to start, the second is ended before its request is made.
+        # On a slow machine the second is ended before its request is made.
         assert [body.split(b"\n")[0] for body in bodies] in ([b"old 0", b"old 5"], [b"old 0"])
         assert next(clock, None) is None
     with dripping(second) as (url, _), pytest.raises(WitnessFault, match="without a cosignature"):
@@ -304,19 +296,3 @@ def test_a_push_goes_on_to_the_others_and_tells(monkeypatch: pytest.MonkeyPatch,
         good = {outcome.target: outcome.good for outcome in push()}
     assert good == {"git": True, "witness": False}
     assert "took longer than 1 s" in LogPush.objects.get(target="witness").error
-
-
-def test_the_request_ends_by_itself_when_nobody_waits_for_it() -> None:
-    """Who started it may have been killed."""
-    with dripping((OK, b"x" * DRIPS)) as (url, _):
-        words = [sys.executable, "-I", witness_request.__file__, f"{url}/add-checkpoint", "1.5"]
-        done = subprocess.run(words, input=b"old 0\n", capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (-signal.SIGALRM, b"")
-
-
-def test_a_request_that_was_killed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "killed.py"
-    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    monkeypatch.setattr(witness_request, "__file__", str(program))
-    with pytest.raises(WitnessFault, match=r"the request to http://127\.0\.0\.1:9 ended with status -9"):
-        ask("http://127.0.0.1:9", 30)

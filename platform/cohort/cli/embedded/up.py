@@ -14,10 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -28,6 +26,7 @@ from cohort.cli.embedded.home import Home, HomeError, refuse_foreign_settings, w
 from cohort.cli.embedded.inside import enter, leave
 from cohort.cli.embedded.postgres import Postgres
 from grpo_core.protocol.queues import LAB_QUEUE
+from grpo_core.runtime.http import HttpClient, HttpError
 
 READY_SECONDS = 120.0
 TRAINER_WORKER = "trainer-worker"
@@ -363,14 +362,11 @@ def _celery_is_ready(child: Child) -> bool:
 
 
 def _answers(url: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this machine, whatever HTTP_PROXY says
-    try:
-        with direct.open(url, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except urllib.error.HTTPError as error:
-        return error.code < 500
-    except OSError:
-        return False
+    with closing(HttpClient(private=True)) as client:
+        try:
+            return client.call("GET", url, headers={}, seconds=5, max_bytes=65536).status < 500
+        except HttpError:
+            return False
 
 
 def _address(host: str, port: int) -> str:
