@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Literal, TypeVar
 
 import httpx
@@ -67,7 +68,7 @@ class Reply:
 
 
 class HttpClient:
-    """Calls of one thread at a time, without redirects and compression.
+    """Calls of one thread at a time, without redirects, cookies and compression.
 
     `proxies`: for an address that this machine's operator gave; the environment's proxies are used (not for loopback
     addresses), and connections are kept open. Without, no proxy is used, and each call goes over a connection of its
@@ -80,6 +81,7 @@ class HttpClient:
         self._http = httpx.AsyncClient(
             base_url=base_url,
             headers={"Accept-Encoding": "identity", "User-Agent": "cohort"},
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             verify=ssl.create_default_context(),
             trust_env=proxies,
             mounts=dict.fromkeys(_LOOPBACK),

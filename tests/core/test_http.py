@@ -81,6 +81,13 @@ def test_no_proxy_sees_a_call(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
         assert proxy.seen == []
 
 
+def test_no_cookie_is_kept(client: HttpClient) -> None:
+    with Server(lambda _: http("204 No Content", b"", "Set-Cookie: a=b; Path=/")) as server:
+        for _ in range(2):
+            assert post(client, f"http://{server.address}/v1").headers["set-cookie"]
+        assert not any("cookie" in seen.headers for seen in server.seen)
+
+
 def test_a_look_up_that_hangs_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch, client: HttpClient) -> None:
     over = threading.Event()
 
