@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from grpo_core.config.reward import RewardKind, RewardLimits
 from grpo_core.data.problem import Problem
+from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 
 Extract = Literal["answer_tag", "hashes", "boxed", "last_number", "whole"]
@@ -36,6 +37,15 @@ class Unscored:
     completion: str
     tokens: int | None = None
     """Of the completion, its end token included; None where no tokenizer saw it, as for a pasted text."""
+
+    def known_tokens(self) -> int:
+        """Raises RewardError where no tokenizer saw the completion."""
+        if self.tokens is None:
+            raise RewardError(
+                "the completion's tokens are not known here, as for a pasted text; count words or characters, with the "
+                "kind length"
+            )
+        return self.tokens
 
 
 class Scorer(Protocol):
@@ -108,6 +118,11 @@ class Kind:
         return importlib.import_module(self.module)
 
 
+def column_param(params: Any) -> frozenset[str]:
+    """The field of the problem that the parameter `column` names; none where it is empty."""
+    return frozenset({params.column} if params.column else ())
+
+
 def extract_answer(completion: str, how: Extract) -> str | None:
     """The part of `completion` that is its answer, stripped; None when there is none.
 
@@ -116,9 +131,8 @@ def extract_answer(completion: str, how: Extract) -> str | None:
     """
     match how:
         case "answer_tag":
-            end = completion.rfind("</answer>")
-            start = completion.rfind("<answer>", 0, end) if end >= 0 else -1
-            return completion[start + len("<answer>") : end].strip() if start >= 0 else None
+            answer = inside_tag(completion, "answer")
+            return None if answer is None else answer.strip()
         case "hashes":
             _, marks, rest = completion.rpartition("####")
             return rest.partition("\n")[0].strip() if marks else None
@@ -129,6 +143,13 @@ def extract_answer(completion: str, how: Extract) -> str | None:
             return numbers[-1] if numbers else None
         case "whole":
             return completion.strip()
+
+
+def inside_tag(completion: str, tag: str) -> str | None:
+    """What the last closed `<tag>…</tag>` holds; None when there is none."""
+    end = completion.rfind(f"</{tag}>")
+    start = completion.rfind(f"<{tag}>", 0, end) if end >= 0 else -1
+    return completion[start + len(tag) + 2 : end] if start >= 0 else None
 
 
 def missing_answer(how: Extract) -> str:

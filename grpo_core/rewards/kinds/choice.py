@@ -13,7 +13,7 @@ from pydantic import Field
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Kind, Params, Unscored, column_param, extract_answer, missing_answer, shown
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -46,10 +46,6 @@ def faults(params: ChoiceParams) -> list[tuple[str, str]]:
     if params.reference == "text" and not params.column:
         return [("reference", "an answer that is an option's text needs the column that lists the options")]
     return []
-
-
-def columns(params: ChoiceParams) -> frozenset[str]:
-    return frozenset({params.column} if params.column else ())
 
 
 def score(sample: Unscored, params: ChoiceParams) -> ComponentScore:
@@ -163,5 +159,5 @@ SPEC = Kind(
     __name__,
     "the option named is the right one, by its letter or its text",
     check=faults,
-    columns=columns,
+    columns=column_param,
 )

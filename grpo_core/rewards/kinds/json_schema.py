@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Kind, Params, Unscored, column_param, extract_answer, missing_answer, shown
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 40
@@ -42,10 +42,6 @@ def faults(params: JsonSchemaParams) -> list[tuple[str, str]]:
         return [("json_schema", "leave it empty when a column holds the schemas")] if params.json_schema else []
     fault = schema_fault(params.json_schema)
     return [("json_schema", fault)] if fault else []
-
-
-def columns(params: JsonSchemaParams) -> frozenset[str]:
-    return frozenset({params.column} if params.column else ())
 
 
 def prepare() -> None:
@@ -83,6 +79,9 @@ def score(sample: Unscored, params: JsonSchemaParams) -> ComponentScore:
 def schema_fault(schema: Any) -> str:
     """What is wrong with a schema; empty when nothing is. Cheap: it is read as data, its size and depth are bounded."""
     import jsonschema
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
 
     if not isinstance(schema, dict):
         return "must be an object"
@@ -94,16 +93,19 @@ def schema_fault(schema: Any) -> str:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
         return shown(f"is no JSON Schema: {_place(error.absolute_path)}: {error.message}")
-    references = [value for word in ("$ref", "$dynamicRef") for value in _all(schema, word)]
-    for reference in references:
+    if any(isinstance(name, str) for name in _all(schema, "$id")):
+        return "has an $id; leave it out, nothing is fetched by it"
+    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
+    for reference in [*_all(schema, "$ref"), *_all(schema, "$dynamicRef")]:
         if isinstance(reference, str) and not reference.startswith("#"):
             return shown(
                 f"refers to {reference!r}; a reference may only point into the schema itself, such as #/$defs/x"
             )
-        if isinstance(reference, str) and not _points(schema, reference):
-            return shown(f"refers to {reference!r}, which is not in it")
-    if any(isinstance(name, str) for name in _all(schema, "$id")):
-        return "has an $id; leave it out, nothing is fetched by it"
+        if isinstance(reference, str):
+            try:
+                resolver.lookup(reference)
+            except (Unresolvable, TypeError, ValueError):  # the last two: a step that its value cannot take
+                return shown(f"refers to {reference!r}, which is not in it")
     return ""
 
 
@@ -188,22 +190,6 @@ def _all(value: Any, word: str) -> list[Any]:
     return mine + [found for one in _inside(value) for found in _all(one, word)]
 
 
-def _points(schema: Any, reference: str) -> bool:
-    """Whether a JSON Pointer (`#/$defs/x`) points at something. An anchor (`#name`) must be one of the schema's."""
-    if not reference.startswith("#/"):
-        return reference == "#" or reference[1:] in [*_all(schema, "$anchor"), *_all(schema, "$dynamicAnchor")]
-    place = schema
-    for step in reference[2:].split("/"):
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(place, dict) and name in place:
-            place = place[name]
-        elif isinstance(place, list) and name.isdecimal() and int(name) < len(place):
-            place = place[int(name)]
-        else:
-            return False
-    return True
-
-
 SPEC = Kind(
     "json_schema",
     JsonSchemaParams,
@@ -211,5 +197,5 @@ SPEC = Kind(
     __name__,
     "one JSON value, as a JSON Schema wants it",
     check=faults,
-    columns=columns,
+    columns=column_param,
 )

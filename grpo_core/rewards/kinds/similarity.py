@@ -1,11 +1,15 @@
 """similarity: how close the answer is to a reference text, by one of seven measures.
 
-Closeness of text is not truth: a text that says the opposite in the same words is close. The measures are in
-`text_measures.py`, each with its source; those by words take words as `grpo_core.data.plain_words` has them. Time is
-linear in the answer for a given reference.
+Closeness of text is not truth: a text that says the opposite in the same words is close. Alignments are rapidfuzz's;
+the measures on runs of words and characters are small and written here, each with its source. All are 0 to 1, 1 for
+equal texts and 0 where nothing is in common. Words are the units of `grpo_core.data.plain_words`. Time is linear in the
+answer for a given reference. rapidfuzz is imported at the first need.
 """
 
-from functools import lru_cache
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,11 +18,12 @@ from grpo_core.data.plain_words import units
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
-from grpo_core.rewards.kinds import text_measures
+from grpo_core.rewards.base import Kind, Params, Unscored, column_param, extract_answer, missing_answer, shown
 
 MAX_REFERENCE_CHARS = 20_000
 MAX_ANSWER_CHARS = 200_000
+CHRF_ORDER, CHRF_BETA = 6, 2.0
+BLEU_ORDER = 4
 
 
 class SimilarityParams(Params):
@@ -40,10 +45,6 @@ class SimilarityParams(Params):
     """The closeness from which an answer counts as passed; it is paid its closeness all the same."""
 
 
-def columns(params: SimilarityParams) -> frozenset[str]:
-    return frozenset({params.column} if params.column else ())
-
-
 def score(sample: Unscored, params: SimilarityParams) -> ComponentScore:
     """0 to 1. Raises RewardError when the problem has no reference text."""
     references = _references(sample.problem, params)
@@ -53,38 +54,108 @@ def score(sample: Unscored, params: SimilarityParams) -> ComponentScore:
     if len(answer) > MAX_ANSWER_CHARS:
         told = f"{len(answer):,} characters, more than {MAX_ANSWER_CHARS:,}"
         return ComponentScore(value=0.0, passed=False, detail=told)
-    found = max(_close(answer, reference, params) for reference in references)
-    value = found if found >= params.least else 0.0
-    return ComponentScore(value=value, passed=value >= params.passes_from, detail=f"{found:.3f} {params.measure}")
+    closeness = max(_closeness(answer, reference, params) for reference in references)
+    value = closeness if closeness >= params.least else 0.0
+    return ComponentScore(value=value, passed=value >= params.passes_from, detail=f"{closeness:.3f} {params.measure}")
 
 
-def _close(answer: str, reference: str, params: SimilarityParams) -> float:
-    if params.measure in ("ratio", "edit", "chrf"):
-        plain = " ".join(answer.split())
-        given = plain.casefold() if params.ignore_case else plain
-        wanted = _characters(reference, ignore_case=params.ignore_case)
-        measure = {"ratio": text_measures.ratio, "edit": text_measures.edit, "chrf": text_measures.chrf}[params.measure]
-        return measure(given, wanted)
-    words, wanted_words = units(answer), _words(reference)
-    match params.measure:
-        case "token_f1":
-            return text_measures.ngram_f1(words, wanted_words, 1)
-        case "rouge_2":
-            return text_measures.ngram_f1(words, wanted_words, 2)
-        case "rouge_l":
-            return text_measures.rouge_l(words, wanted_words)
-    return text_measures.bleu(words, wanted_words)
+def ratio(answer: Sequence[str], reference: Sequence[str]) -> float:
+    """2 · LCS / (length + length); LCS is the length of the longest common subsequence.
+
+    By words it is ROUGE-L with β = 1: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 3.1.
+    """
+    from rapidfuzz.distance import LCSseq
+
+    lengths = len(answer) + len(reference)
+    return 2 * LCSseq.similarity(answer, reference) / lengths if lengths else 1.0
+
+
+def edit(answer: str, reference: str) -> float:
+    """1 − distance / length of the longer one; distance is Levenshtein's (insertions, deletions, replacements)."""
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.normalized_similarity(answer, reference)
+
+
+def ngram_f1(answer: Sequence[str], reference: Sequence[str], order: int) -> float:
+    """2PR / (P + R), P and R the shares of each text's runs of `order` words that the other has, as often as it has
+    them.
+
+    With order 1 it is the F1 of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250, section 6.1) and ROUGE-1; with 2
+    ROUGE-2 (Lin 2004, section 2), each with β = 1.
+    """
+    given, wanted = _runs(answer, order), _runs(reference, order)
+    common = (given & wanted).total()
+    return 2 * common / (given.total() + wanted.total()) if common else 0.0
+
+
+def bleu(answer: Sequence[str], reference: Sequence[str]) -> float:
+    """BP · (p₁ p₂ p₃ p₄)^¼ of one sentence, pₙ the share of the answer's runs of n words that the reference has, BP =
+    exp(1 − |reference| / |answer|) where the answer is the shorter, else 1.
+
+    Source: Papineni et al. 2002, "BLEU", section 2.3. Smoothing: for n > 1 one is added above and below (Lin and Och
+    2004, "ORANGE"; smoothing 2 of Chen and Cherry 2014), because one sentence often has no run of four in common.
+    Equal texts of fewer than four words have 1 as well: an order of which neither has a run is 1/1.
+    """
+    if not answer or not reference:
+        return 0.0
+    logs = 0.0
+    for order in range(1, BLEU_ORDER + 1):
+        given = _runs(answer, order)
+        common, total = (given & _runs(reference, order)).total(), given.total()
+        if order > 1:
+            common, total = common + 1, total + 1
+        if not common:
+            return 0.0
+        logs += math.log(common / total) / BLEU_ORDER
+    return math.exp(logs + min(0.0, 1 - len(reference) / len(answer)))
+
+
+def chrf(answer: str, reference: str) -> float:
+    """(1 + β²) P R / (β² P + R) with β = 2, P and R averaged over runs of one to six characters, white space left out.
+
+    Source: Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation", section 2. Orders of which
+    either text is too short to have a run are left out of the average.
+    """
+    answer, reference = "".join(answer.split()), "".join(reference.split())
+    orders = range(1, min(CHRF_ORDER, len(answer), len(reference)) + 1)
+    precision = recall = 0.0
+    for order in orders:
+        given, wanted = _runs(answer, order), _runs(reference, order)
+        common = (given & wanted).total()
+        precision += common / given.total() / len(orders)
+        recall += common / wanted.total() / len(orders)
+    if not precision:
+        return 0.0
+    return (1 + CHRF_BETA**2) * precision * recall / (CHRF_BETA**2 * precision + recall)
+
+
+_BY_CHARACTERS: dict[str, Callable[[str, str], float]] = {"ratio": ratio, "edit": edit, "chrf": chrf}
+_BY_WORDS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
+    "token_f1": partial(ngram_f1, order=1),
+    "rouge_2": partial(ngram_f1, order=2),
+    "rouge_l": ratio,
+    "bleu": bleu,
+}
+
+
+def _closeness(answer: str, reference: str, params: SimilarityParams) -> float:
+    if measure := _BY_CHARACTERS.get(params.measure):
+        given, wanted = (" ".join(text.split()) for text in (answer, reference))
+        return measure(given.casefold(), wanted.casefold()) if params.ignore_case else measure(given, wanted)
+    return _BY_WORDS[params.measure](units(answer), _words(reference))
+
+
+def _runs(items: Sequence[str], order: int) -> Counter[Any]:
+    """How often each run of `order` items is in them."""
+    if isinstance(items, str):
+        return Counter(items[start : start + order] for start in range(len(items) - order + 1))
+    return Counter(zip(*(items[start:] for start in range(order)), strict=False))
 
 
 @lru_cache(maxsize=1024)
 def _words(reference: str) -> tuple[str, ...]:
     return tuple(units(reference))
-
-
-@lru_cache(maxsize=1024)
-def _characters(reference: str, *, ignore_case: bool) -> str:
-    plain = " ".join(reference.split())
-    return plain.casefold() if ignore_case else plain
 
 
 def _references(problem: Problem, params: SimilarityParams) -> list[str]:
@@ -98,7 +169,7 @@ def _references(problem: Problem, params: SimilarityParams) -> list[str]:
             f"problem {problem.id}: {where} holds {len(longest):,} characters ({shown(longest[:40])}); at most "
             f"{MAX_REFERENCE_CHARS:,} can be compared"
         )
-    if params.measure not in ("ratio", "edit", "chrf") and (wordless := [one for one in texts if not _words(one)]):
+    if params.measure in _BY_WORDS and (wordless := [one for one in texts if not _words(one)]):
         raise RewardError(f"problem {problem.id}: {where} holds no words: {shown(wordless[0])!r}")
     return texts
 
@@ -109,5 +180,5 @@ SPEC = Kind(
     "here",
     __name__,
     "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance",
-    columns=columns,
+    columns=column_param,
 )
