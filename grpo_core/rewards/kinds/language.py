@@ -15,7 +15,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer
+from grpo_core.rewards.base import Kind, Params, Unscored, inside_tag
 from grpo_core.rewards.kinds.language_words import LANGUAGES, WORDS
 
 LEAST_FUNCTION_WORDS = 5
@@ -61,9 +61,7 @@ def score(sample: Unscored, params: LanguageParams) -> ComponentScore:
         raise RewardError(
             f"problem {sample.problem.id}: its prompt has too few letters to tell its language; set `target` to one"
         )
-    text: str | None = sample.completion
-    if params.part != "whole":
-        text = _inside(sample.completion, params.part)
+    text = sample.completion if params.part == "whole" else inside_tag(sample.completion, params.part)
     if text is None:
         return ComponentScore(value=0.0, passed=False, detail=f"no <{params.part}>…</{params.part}>")
     told = look(text)
@@ -151,14 +149,6 @@ def script_of(char: str) -> str:
     if script in ("FULLWIDTH", "HALFWIDTH"):
         return name.split()[1]
     return script
-
-
-def _inside(completion: str, part: Literal["think", "answer"]) -> str | None:
-    if part == "answer":
-        return extract_answer(completion, "answer_tag")
-    end = completion.rfind("</think>")
-    start = completion.rfind("<think>", 0, end) if end >= 0 else -1
-    return completion[start + len("<think>") : end] if start >= 0 else None
 
 
 def _detail(told: Told, target: str) -> str:

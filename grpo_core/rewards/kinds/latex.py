@@ -18,10 +18,8 @@ MAX_POWER = 999
 EXACT_DIGITS = 1200
 
 _LATEX = re.compile(r"[\\^_{}]|\$.*\$", re.DOTALL)
-_WRAPPED = re.compile(
-    r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|\\(?:boxed|text|textbf|mathbf) *\{(.*)\}|[A-Za-z] *=(.*)",
-    re.DOTALL,
-)
+DELIMITED = r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]"
+_WRAPPED = re.compile(DELIMITED + r"|\\(?:boxed|text|textbf|mathbf) *\{(.*)\}|[A-Za-z] *=(.*)", re.DOTALL)
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|,|\{,\}|\\,)(?=[0-9]{3}(?![0-9]))")
 _SPACE = re.compile(r"\\[,;:! ]|\\displaystyle(?![A-Za-z])|[~\s]")
 _SIGNS = str.maketrans({"−": "-", "·": "*", "×": "*", "÷": "/"})
@@ -31,7 +29,7 @@ _READABLE = re.compile(
     r"|\^\{-?[0-9]+\})+"
     r"(?:\\?%|\^ *(?:\\circ|\{ *\\circ *\})|°|\\(?:text|mathrm) *\{[A-Za-z .]*\}(?:\^\{[23]\})?| )*"
 )
-_PERCENT = re.compile(r" *\\?% *$")
+PERCENT = re.compile(r" *\\?% *$")
 # Factors without a sign between them, which math-verify adds when both are whole (2(3) is 5 to it), and a power of a
 # power without brackets.
 _BESIDE = re.compile(r"[0-9.)}] *(?:\\left *)?\(|[)}] *[0-9.]|[0-9.] +[0-9.]|\^\{-?[0-9]+\} *\^\{")
@@ -58,6 +56,22 @@ def latex_value(text: str, *, ignore_percent: bool) -> Value | None:
     return None if readable is None else _read(readable)
 
 
+def unwrap(text: str, wrapped: re.Pattern[str]) -> str:
+    """The text without what `wrapped` matches around it, and without a full stop inside that."""
+    while match := wrapped.fullmatch(text):
+        text = match[match.lastindex or 0].strip().removesuffix(".")
+    return text
+
+
+def parse_latex(readable: str) -> Any:
+    """The sympy tree, or matrix, of one formula without delimiters; None where math-verify reads none."""
+    from math_verify import LatexExtractionConfig, parse
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once that its time limit is off
+    trees = parse(f"${readable}$", [LatexExtractionConfig()], "no_fallback", parsing_timeout=None, raise_on_error=False)
+    return trees[0] if trees else None
+
+
 def equal(one: Value, other: Value) -> bool:
     """To six decimals when one of them has a decimal in it, which may have been rounded; else exactly."""
     difference = abs(one.number - other.number)
@@ -74,15 +88,13 @@ def _readable(text: str, *, ignore_percent: bool) -> str | None:
     """
     if len(text) > MAX_CHARS or sum(map(text.count, "({")) > MAX_BRACKETS:
         return None
-    text = text.strip().removesuffix(".")
-    while wrapped := _WRAPPED.fullmatch(text):
-        text = "".join(part or "" for part in wrapped.groups()).strip().removesuffix(".")
+    text = unwrap(text.strip().removesuffix("."), _WRAPPED)
     text = _SPACE.sub(" ", _THOUSANDS.sub("", text)).translate(_SIGNS).strip().removeprefix("\\$")
     if math.prod(max(1, abs(_power(match))) for match in _POWER.finditer(text)) > MAX_POWER:
         return None
     text = _POWER.sub(lambda match: f"^{{{_power(match)}}}", text)
     if ignore_percent:
-        text = _PERCENT.sub("", text)
+        text = PERCENT.sub("", text)
     return text if _READABLE.fullmatch(text) and not _BESIDE.search(text) else None
 
 
@@ -92,12 +104,8 @@ def _power(match: re.Match[str]) -> int:
 
 @lru_cache(maxsize=4096)
 def _read(readable: str) -> Value | None:
-    from math_verify import LatexExtractionConfig, parse
-
-    logging.getLogger("math_verify.parser").setLevel(logging.ERROR)  # it warns once that its time limit is off
-    found = parse(f"${readable}$", [LatexExtractionConfig()], parsing_timeout=None, raise_on_error=False)
-    tree = next((one for one in found if getattr(one, "is_number", False)), None)
-    if tree is None:
+    tree = parse_latex(readable)
+    if not getattr(tree, "is_number", False):
         return None
     try:
         return Value(_evaluate(tree), any(leaf.is_Float for leaf in tree.atoms()))

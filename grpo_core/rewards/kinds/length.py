@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from grpo_core.config.base import Count, CountOrZero
-from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, Unscored
 from grpo_core.rewards.kinds import choice, exact, numeric
@@ -112,9 +111,7 @@ def _length(sample: Unscored, params: LengthParams) -> int:
             return len(sample.completion.split())
         case "characters":
             return len(sample.completion)
-    if sample.tokens is None:
-        raise RewardError("the completion's tokens are not known here, as for a pasted text; count words or characters")
-    return sample.tokens
+    return sample.known_tokens()
 
 
 def _frozen(given: dict[str, JsonValue]) -> str:

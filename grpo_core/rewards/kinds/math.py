@@ -5,7 +5,6 @@ a process that is killed at its deadline. math-verify's own time limits use SIGA
 and is not, is caught here, before or after it (`_readable`, `_may_be_compared`).
 """
 
-import logging
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -16,20 +15,20 @@ from pydantic import Field
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, parse_latex, unwrap
 from grpo_core.rewards.kinds.numeric import parse_number
 
 MAX_CHARS = 1000
 MAX_POWER = 10_000
 """Largest exponent of a number, and largest number whose factorial is taken."""
 
-_WRAPPED = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|\\boxed *\{(.*)\}", re.DOTALL)
+_WRAPPED = re.compile(DELIMITED + r"|\\boxed *\{(.*)\}", re.DOTALL)
 _REFUSED = re.compile(r"\$|\\boxed|\\input|[0-9)}] *_|[0-9]{201}")
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:\\,|,\\!|\{,\}|[\u00a0\u2009\u202f]) *(?=[0-9]{3}(?![0-9]))")
 _BESIDE = re.compile(r"(?<![_^])[0-9.] +[0-9.]")
 _FACTOR = re.compile(r"((?<![\^_0-9])[0-9]+(?:\.[0-9]+)?|(?<![\^_])\)) *(?=(?:\\left *)?\()")
 _NAMES = re.compile(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|exp|pi)(?![A-Za-z])")
 _MIXED = re.compile(r"([0-9]+) ([0-9]+) ?/ ?([0-9]+)")
-_PERCENT = re.compile(r" *\\?% *$")
 _WORDS = re.compile(r"\\(?:text|textbf|mathrm|textit) *\{([^{}\\^_0-9]*)\}|([A-Za-z])")
 _SIGNS = {
     "−": "-", "–": "-", "·": r"\cdot ", "⋅": r"\cdot ", "×": r"\times ", "÷": r"\div ", "≤": r"\le ", "≥": r"\ge ",
@@ -69,7 +68,7 @@ class Read(NamedTuple):
 
 
 def prepare() -> None:
-    assert _verify_trees(_parse("x + 1"), _parse("1 + x"), 6)
+    assert _verify_trees(parse_latex("x + 1"), parse_latex("1 + x"), 6)
 
 
 def score(sample: Unscored, params: MathParams) -> ComponentScore:
@@ -119,9 +118,7 @@ def _readable(text: str) -> str | None:
     2(3) as 5, `1 2` as 3, 12_{3} as 12, and the last of several formulas as all."""
     if len(text) > MAX_CHARS:
         return None
-    text = " ".join(text.split()).removesuffix(".").strip()
-    while wrapped := _WRAPPED.fullmatch(text):
-        text = "".join(part or "" for part in wrapped.groups()).strip().removesuffix(".")
+    text = unwrap(" ".join(text.split()).removesuffix(".").strip(), _WRAPPED)
     text = _THOUSANDS.sub("", text.replace("\\$", ""))
     text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
     text = _SIGN.sub(lambda match: _SIGNS[match[0]], text)
@@ -139,27 +136,19 @@ def _read(text: str) -> Read | None:
     readable = _readable(text)
     if readable is None:
         return None
-    percent = _PERCENT.search(readable) is not None
-    readable = _PERCENT.sub("", readable)
+    percent = PERCENT.search(readable) is not None
+    readable = PERCENT.sub("", readable)
     alone = _WORDS.fullmatch(readable)
     words = " ".join((alone[1] or alone[2] or "").split()) if alone else ""
     if len(words) > 1:
         return Read(None, words, braces=False, percent=False)
     try:
-        tree = _parse(readable)
+        tree = parse_latex(readable)
         if tree is None or _costly(tree) or (percent and not isinstance(tree, Expr)):
             return None
     except TROUBLE:
         return None
     return Read(tree, words, braces="\\{" in readable, percent=percent)
-
-
-def _parse(readable: str) -> Any:
-    from math_verify import LatexExtractionConfig, parse
-
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once that its time limit is off
-    found = parse(f"${readable}$", [LatexExtractionConfig()], "no_fallback", parsing_timeout=None, raise_on_error=False)
-    return found[0] if found else None
 
 
 def _costly(tree: Any) -> bool:
@@ -243,7 +232,6 @@ def _verify(wanted: Read, given: Read, decimals: int) -> bool:
 def _verify_trees(wanted: Any, given: Any, decimals: int) -> bool:
     from math_verify import verify
 
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
     return bool(verify(wanted, given, float_rounding=decimals, allow_set_relation_comp=True, timeout_seconds=None))
 
 

@@ -5,7 +5,6 @@ run; this kind is for a rubric that shall have it as a named component, with lim
 """
 
 from grpo_core.config.base import Count
-from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, Unscored
 
@@ -25,11 +24,7 @@ def faults(params: SoftOverlongParams) -> list[tuple[str, str]]:
 
 def score(sample: Unscored, params: SoftOverlongParams) -> ComponentScore:
     """−1 to 0. Raises RewardError where the completion's tokens are not known."""
-    tokens = sample.tokens
-    if tokens is None:
-        raise RewardError(
-            "the completion's tokens are not known here, as for a pasted text; this kind counts tokens only"
-        )
+    tokens = sample.known_tokens()
     value = soft_overlong_punishment(tokens, max_tokens=params.max_tokens, buffer_tokens=params.buffer_tokens)
     detail = f"{tokens:,} of {params.max_tokens:,} tokens"
     return ComponentScore(value=value, passed=value == 0.0, detail=detail)

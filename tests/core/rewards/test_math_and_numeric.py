@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from grpo_core.data import Problem
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Unscored
-from grpo_core.rewards.kinds.math import _parse, _readable
+from grpo_core.rewards.kinds.latex import parse_latex
+from grpo_core.rewards.kinds.math import _readable
 from grpo_core.rewards.kinds.numeric import parse_number
 from tests.core.rewards.scoring import patient_with_rules, rubric_of, scored, value
 from tests.tables import cases
@@ -41,7 +42,7 @@ def test_what_math_verify_alone_would_pay():
     from math_verify import verify
 
     for answer, reference in (("2(3)", "5"), ("3=5", "5"), (r"\{1,2\}", "(1,2)"), ("0.0000002", "0.0000001")):
-        assert verify(_parse(reference), _parse(answer), timeout_seconds=None), (answer, reference)
+        assert verify(parse_latex(reference), parse_latex(answer), timeout_seconds=None), (answer, reference)
 
 
 HANGING = [
