@@ -46,8 +46,11 @@ def is_latex(text: str) -> bool:
     return _LATEX.search(text) is not None
 
 
-def plain_value(number: Fraction, *, rounded: bool) -> Value:
-    return Value(_mp().mpf(number.numerator) / number.denominator, rounded)
+def as_value(text: str, number: Fraction | Value) -> Value:
+    """The number that `text` is, whether it was read as plain or as LaTeX."""
+    if isinstance(number, Value):
+        return number
+    return Value(_mp().mpf(number.numerator) / number.denominator, "/" not in text and number.denominator != 1)
 
 
 def latex_value(text: str, *, ignore_percent: bool) -> Value | None:

@@ -4,9 +4,7 @@ Source of the cosine: Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.0
 one pass over the text; whether the answer is right is asked of another rule.
 """
 
-import json
 import math
-from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
@@ -54,7 +52,7 @@ def faults(params: LengthParams) -> list[tuple[str, str]]:
             told = f"must be in this order: least {params.least}, most {params.most}, limit {params.limit}"
             return [("limit", told)]
         return []
-    kind, given = _judge(params.right_by, _frozen(params.right_params))
+    kind, given = _judge(params)
     if isinstance(given, str):
         return [("right_params", given)]
     return [("right_params", f"{name}: {fault}") for name, fault in kind.check(given)]
@@ -63,7 +61,7 @@ def faults(params: LengthParams) -> list[tuple[str, str]]:
 def columns(params: LengthParams) -> frozenset[str]:
     if params.shape == "linear":
         return frozenset()
-    kind, given = _judge(params.right_by, _frozen(params.right_params))
+    kind, given = _judge(params)
     return frozenset() if isinstance(given, str) else frozenset(kind.columns(given))
 
 
@@ -74,7 +72,7 @@ def score(sample: Unscored, params: LengthParams) -> ComponentScore:
     if params.shape == "linear":
         value = linear(length, least=params.least, most=params.most, limit=params.limit)
         return ComponentScore(value=value, passed=value == 1.0, detail=told)
-    kind, given = _judge(params.right_by, _frozen(params.right_params))
+    kind, given = _judge(params)
     assert not isinstance(given, str)  # refused by `faults`
     judged: ComponentScore = kind.rule()(sample, given)
     if judged.error is not None:
@@ -114,16 +112,11 @@ def _length(sample: Unscored, params: LengthParams) -> int:
     return sample.known_tokens()
 
 
-def _frozen(given: dict[str, JsonValue]) -> str:
-    return json.dumps(given, sort_keys=True)
-
-
-@lru_cache(maxsize=64)
-def _judge(name: Judge, given: str) -> tuple[Kind, Params | str]:
+def _judge(params: LengthParams) -> tuple[Kind, Params | str]:
     """The kind that says what is right and its parameters, or what is wrong with these."""
-    kind = _JUDGES[name]
+    kind = _JUDGES[params.right_by]
     try:
-        return kind, kind.params.model_validate(json.loads(given))
+        return kind, kind.params.model_validate(params.right_params)
     except ValidationError as error:
         first = error.errors()[0]
         return kind, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

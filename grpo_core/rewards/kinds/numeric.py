@@ -7,14 +7,14 @@ Plain numbers are compared exactly, as fractions, in a few microseconds. Text wi
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
-from grpo_core.rewards.kinds.latex import Value, equal, is_latex, latex_value, plain_value
+from grpo_core.rewards.kinds.latex import Value, as_value, equal, is_latex, latex_value
 
 MAX_PLAIN_CHARS = 100
 
@@ -38,9 +38,8 @@ class NumericParams(Params):
 
 def score(sample: Unscored, params: NumericParams) -> ComponentScore:
     """1 when both are the same number, else 0. Raises RewardError when the reference answer is not a number."""
-    reference = parse_number(sample.problem.answer, percent=params.percent)
-    wanted = _latex(sample.problem.answer, params) if reference is None else None
-    if reference is None and wanted is None:
+    wanted = _read(sample.problem.answer, params)
+    if wanted is None:
         raise RewardError(
             f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} is not a number that "
             "can be compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the "
@@ -49,26 +48,23 @@ def score(sample: Unscored, params: NumericParams) -> ComponentScore:
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
-    given = parse_number(answer, percent=params.percent)
-    if given is not None and reference is not None:
-        passed = abs(given - reference) <= Fraction(params.tolerance)
-        return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
-    if given is None and not is_latex(answer):
-        return ComponentScore(value=0.0, passed=False, detail=f"not a number: {shown(answer)}")
-    found = _latex(answer, params) if given is None else _plain(answer, given)
-    if found is None:
-        detail = f"not compared, too costly or not understood: {shown(answer)}"
-        return ComponentScore(value=0.0, passed=False, detail=detail)
-    passed = equal(found, wanted if wanted is not None else _plain(sample.problem.answer, cast("Fraction", reference)))
+    given = _read(answer, params)
+    if given is None:
+        fault = "not compared, too costly or not understood" if is_latex(answer) else "not a number"
+        return ComponentScore(value=0.0, passed=False, detail=f"{fault}: {shown(answer)}")
+    if isinstance(given, Fraction) and isinstance(wanted, Fraction):
+        passed = abs(given - wanted) <= Fraction(params.tolerance)
+    else:
+        passed = equal(as_value(answer, given), as_value(sample.problem.answer, wanted))
     return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
 
 
-def _latex(text: str, params: NumericParams) -> Value | None:
-    return latex_value(text, ignore_percent=params.percent == "ignore") if is_latex(text) else None
-
-
-def _plain(text: str, number: Fraction) -> Value:
-    return plain_value(number, rounded="/" not in text and number.denominator != 1)
+def _read(text: str, params: NumericParams) -> Fraction | Value | None:
+    """The number that `text` is, a fraction where it is a plain one."""
+    number = parse_number(text, percent=params.percent)
+    if number is not None or not is_latex(text):
+        return number
+    return latex_value(text, ignore_percent=params.percent == "ignore")
 
 
 def parse_number(text: str, *, percent: Literal["ratio", "ignore"] = "ratio") -> Fraction | None:
