@@ -11,7 +11,6 @@ from pydantic_core import PydanticUndefined
 
 from grpo_core.config.presets import PRESETS, Preset
 from grpo_core.config.run import RunConfig
-from grpo_core.evaluate import scorers
 from grpo_core.rewards import KINDS
 
 _HEAD = """# Run config
@@ -35,8 +34,6 @@ def render() -> str:
     parts = [_HEAD, *_model(RunConfig, "The config", "")]
     for name, kind in KINDS.items():
         parts += _model(kind.params, f"reward.components.params of kind {name}", "")
-    for own, scorer in scorers.KINDS.items():
-        parts += _model(scorer.params, f"eval.suites.scorer.params of kind {own}", "")
     parts.append("## Presets\n\nWhat each sets; every other field keeps its default.\n")
     parts += [_preset(preset) for preset in PRESETS.values()]
     return "\n".join(parts)

@@ -58,6 +58,12 @@ class SuiteItem:
         """As a problem with `shown` for its prompt."""
         return Problem(id=self.id, prompt=self.shown(), answer=self.answer())
 
+    def scored_problem(self) -> Problem:
+        """As the reward kind of a scorer reads it: the target as text, and in fields target, choices and functions."""
+        answer = self.target if isinstance(self.target, str) else json.dumps(self.target, ensure_ascii=False)
+        fields = {"target": self.target, "choices": list(self.choices), "functions": list(self.functions)}
+        return Problem(id=self.id, prompt=self.shown(), answer=answer, meta=fields)
+
     def to_dict(self) -> dict[str, Any]:
         """Fields as a file of items has them; what is empty is left out."""
         fields: dict[str, Any] = {"id": self.id, "prompt": self.prompt}

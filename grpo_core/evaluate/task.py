@@ -14,8 +14,8 @@ from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.data.prompts import Encoded, encode_problems
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate.scorers import Score
 from grpo_core.evaluate.suites.load import Suite
+from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Runner, Unscored
 
 _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
@@ -55,9 +55,9 @@ class Task:
     max_completion_tokens: int
     stream: tuple[int, ...]
     """Beginning of the key that its random numbers are drawn by: no task's completions depend on which others run."""
-    judge: Callable[[Sequence[Answered], Callable[[], None]], list[Score]]
-    """One score each, in order. Never raises for a completion, unless the run shall end; the function that it is given
-    is called often, and may raise to stop."""
+    judge: Callable[[Sequence[Answered], Callable[[], None]], list[ComponentScore]]
+    """One score each, in order, its value 0 to 1, or null with an error. Never raises for a completion, unless the run
+    shall end; the function that it is given is called often, and may raise to stop."""
     parts: Sequence[tuple[str, str]]
     """Slice and cluster of each problem."""
     protocol: dict[str, Any]
@@ -179,16 +179,12 @@ def _number(name: str) -> int:
 
 def _passed(
     problems: Sequence[Problem], runner: Runner, success: str, answered: Sequence[Answered], check: Callable[[], None]
-) -> list[Score]:
+) -> list[ComponentScore]:
     """All in one go, so that a verifier that works side by side has enough to do."""
     samples = [Unscored(problems[one.place], one.completion, one.tokens) for one in answered]
-    found = [scored.components[success] for scored in runner.score(samples, check=check)]
-    return [Score(float(one.passed is True), one.detail, one.error) for one in found]
+    scores = [scored.components[success] for scored in runner.score(samples, check=check)]
+    return [score.model_copy(update={"value": float(score.passed is True)}) for score in scores]
 
 
-def _scored(suite: Suite, answered: Sequence[Answered], check: Callable[[], None]) -> list[Score]:
-    scores = []
-    for one in answered:
-        check()
-        scores.append(suite.scorer.score(suite.items[one.place], one.completion))
-    return scores
+def _scored(suite: Suite, answered: Sequence[Answered], check: Callable[[], None]) -> list[ComponentScore]:
+    return suite.scorer.score([(suite.items[one.place], one.completion) for one in answered], check)

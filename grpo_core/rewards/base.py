@@ -5,19 +5,25 @@ Everything here runs on text that a model wrote: each extraction takes time line
 
 import importlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_core.config.reward import RewardKind, RewardLimits
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
+from grpo_core.text import UNSTORABLE
 
-Extract = Literal["answer_tag", "hashes", "boxed", "last_number", "whole"]
+Extract = Literal["answer_tag", "hashes", "boxed", "last_number", "whole", "marked", "marked_number"]
+Column = Annotated[str, Field(max_length=100)]
+"""Name of a field of the problem; empty: none."""
+
+_MARKS: tuple[Extract, ...] = ("answer_tag", "hashes", "boxed")
 
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-−])?[$€£¥]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?%?")
 _SHOWN = 200
@@ -86,6 +92,11 @@ aside: ours too, but a text can make it slow: in a process that is killed at its
 or a model wrote runs, in the sandbox only. model: weights in the trainer's process. judge: asks a server."""
 
 
+def own_column(params: Any) -> frozenset[str]:
+    """The field that the parameter `column` names, where the kind has one and it is not empty."""
+    return frozenset(filter(None, [getattr(params, "column", "")]))
+
+
 @dataclass(frozen=True)
 class Kind:
     """A reward kind as its own file declares it, in SPEC; forms, records and docs read it from there."""
@@ -101,8 +112,10 @@ class Kind:
     """Scores steps of a completion, for supervision: process."""
     check: Callable[[Any], Iterable[tuple[str, str]]] = lambda params: ()
     """(parameter, what is wrong) beyond what the types say; cheap, runs no given code."""
-    columns: Callable[[Any], frozenset[str]] = lambda params: frozenset()
+    columns: Callable[[Any], frozenset[str]] = own_column
     """Fields that each problem must have in addition to prompt and answer."""
+    version: int = 1
+    """Counted up when the same completion may get another score; part of the digest of a suite's scorer."""
 
     def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
         """The function of a kind that runs here or aside."""
@@ -128,6 +141,8 @@ def extract_answer(completion: str, how: Extract) -> str | None:
 
     answer_tag: inside the last `<answer>…</answer>`. hashes: the rest of the line after the last `####`.
     boxed: inside the last `\\boxed{…}`, braces balanced. last_number: the last number in the text. whole: all of it.
+    marked: the first of answer_tag, hashes and boxed that is there, else all of it. marked_number: the same, else the
+    last number; decimal digits of any script are read as 0 to 9.
     """
     match how:
         case "answer_tag":
@@ -143,6 +158,10 @@ def extract_answer(completion: str, how: Extract) -> str | None:
             return numbers[-1] if numbers else None
         case "whole":
             return completion.strip()
+        case "marked" | "marked_number":
+            text = _ascii_digits(completion) if how == "marked_number" else completion
+            marked = next((mark for mark in _MARKS if extract_answer(text, mark) is not None), None)
+            return extract_answer(text, marked or ("last_number" if how == "marked_number" else "whole"))
 
 
 def inside_tag(completion: str, tag: str) -> str | None:
@@ -160,12 +179,31 @@ def missing_answer(how: Extract) -> str:
         "boxed": "no \\boxed{…}",
         "last_number": "no number",
         "whole": "no text",
+        "marked": "no text",
+        "marked_number": "no number",
     }[how]
 
 
+def reference_texts(problem: Problem, column: str) -> list[str]:
+    """The texts in the problem's field `column`, or its answer where that is empty. Raises RewardError where the field
+    holds none."""
+    found: Any = problem.meta.get(column) if column else problem.answer
+    texts: list[str] = found if isinstance(found, list) else [found]
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        where = repr(column) if column else "the reference answer"
+        raise RewardError(f"problem {problem.id}: {where} must be a text, or a list of texts, none of them empty")
+    return texts
+
+
 def shown(text: str) -> str:
-    """Text for a detail line: cut when long, so that a record does not hold a completion twice."""
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    """Text for a detail line: cut when long, so that a record does not hold a completion twice, and storable."""
+    return UNSTORABLE.sub("\ufffd", text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+def _ascii_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    return "".join(str(unicodedata.decimal(char)) if not char.isascii() and char.isdecimal() else char for char in text)
 
 
 def _boxed(completion: str) -> str | None:

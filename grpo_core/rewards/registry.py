@@ -11,19 +11,23 @@ from grpo_core.rewards.code import params as code
 from grpo_core.rewards.judge import kind as judge
 from grpo_core.rewards.kinds import (
     choice,
+    contains,
     equations,
     exact,
+    function_call,
     json_schema,
     language,
     length,
     math,
     numeric,
     r1_format,
+    refusal,
     regex,
     similarity,
     soft_overlong,
     tags,
 )
+from grpo_core.rewards.kinds import format as answer_format
 from grpo_core.rewards.models import process, reward_model
 from grpo_core.rewards.python import gym, python_function
 
@@ -34,10 +38,14 @@ _MODULES = (
     equations,
     math,
     choice,
+    contains,
     similarity,
+    function_call,
+    refusal,
     tags,
     regex,
     json_schema,
+    answer_format,
     length,
     soft_overlong,
     language,

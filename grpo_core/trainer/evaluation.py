@@ -14,10 +14,9 @@ from itertools import islice
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.data.prompts import completion_text
 from grpo_core.distributed.ranks import Ranks
-from grpo_core.evaluate.scorers import Score
 from grpo_core.evaluate.task import Answered, Manner, Task
 from grpo_core.model.load import LoadedModel
-from grpo_core.records.types import EvalItem, EvalResult, Phase
+from grpo_core.records.types import ComponentScore, EvalItem, EvalResult, Phase
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 
 PROBLEMS_AT_ONCE = 512
@@ -125,7 +124,9 @@ def _judged(
     return [_item(phase, task, groups[i], list(islice(told, len(groups[i])))) for i in mine]
 
 
-def _item(phase: Phase, task: Task, group: list[Completion], judged: Sequence[tuple[Answered, Score]]) -> EvalItem:
+def _item(
+    phase: Phase, task: Task, group: list[Completion], judged: Sequence[tuple[Answered, ComponentScore]]
+) -> EvalItem:
     """One problem's item. `tokens` is the mean over its completions, rounded; `detail` the first one's."""
     answered, scores = zip(*judged, strict=True)
     place = answered[0].place
@@ -138,7 +139,7 @@ def _item(phase: Phase, task: Task, group: list[Completion], judged: Sequence[tu
         prompt=prompted.text,
         answer=prompted.problem.answer,
         completion=answered[0].completion,
-        score=sum(score.score for score in scores) / len(scores),
+        score=sum(score.value or 0.0 for score in scores) / len(scores),
         truncated=any(completion.finish == "length" for completion in group),
         error=errors[0] if errors else None,
         tokens=round(sum(one.tokens for one in answered) / len(answered)),

@@ -12,9 +12,10 @@ from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.attacks import ATTACKS, SLICE
 from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.scorers import Scorer, scorer
-from grpo_core.evaluate.suites import bfcl, choices, mathematics, xstest
+from grpo_core.evaluate.scorer import Scorer, scorer
+from grpo_core.evaluate.suites import bfcl, choices, mathematics
 from grpo_core.evaluate.suites.reader import items_jsonl, scan_items
+from grpo_core.evaluate.suites.tables import csv_rows
 
 Files = Sequence[tuple[str, bytes]]
 """(name, content)."""
@@ -107,6 +108,24 @@ def _own(files: Files) -> Iterator[SuiteItem]:
         yield from scan_items(lines_of(io.BytesIO(content)), scorer=None, source=name)
 
 
+def _xstest(files: Files) -> Iterator[SuiteItem]:
+    """Safe prompts that look unsafe should be answered, their unsafe contrasts refused (Röttger et al. 2024, arXiv
+    2308.01263). The slice is the prompt's type. Older files have no column `label`: there a type that begins with
+    contrast_ is unsafe."""
+    targets = {"safe": "comply", "unsafe": "refuse"}
+    for name, content in files:
+        for line, row in csv_rows(name, content, needed=("id", "prompt", "type")):
+            by_type = "unsafe" if row["type"].startswith("contrast_") else "safe"
+            label = row.get("label", by_type)
+            if label not in targets:
+                line.fail(f"'label' is {label!r}; expected safe or unsafe")
+            if label != by_type:
+                line.fail(f"'label' is {label}, but the type {row['type']!r} says {by_type}")
+            if not row["prompt"].strip():
+                line.fail("'prompt' is empty")
+            yield SuiteItem(id=f"xstest-{row['id']}", prompt=row["prompt"], target=targets[label], slice=row["type"])
+
+
 _NUMBER, _CHOICE = ScorerConfig(kind="number"), ScorerConfig(kind="choice")
 _REFUSAL, _CALLS = ScorerConfig(kind="refusal"), ScorerConfig(kind="function_call")
 
@@ -153,7 +172,7 @@ FORMATS: dict[str, Format] = {
         True,
         "CC-BY-4.0",
         False,
-        xstest.read,
+        _xstest,
     ),
     "truthfulqa": Format(
         "TruthfulQA (multiple choice, one right)",

@@ -15,7 +15,7 @@ from grpo_core.config.messages import field_problems
 from grpo_core.data.fingerprint import file_sha256
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.scorers import Scorer, scorer
+from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites.reader import items_digest, load_items
 
 

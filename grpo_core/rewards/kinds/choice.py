@@ -13,9 +13,10 @@ from pydantic import Field
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, column_param, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Column, Kind, Params, Unscored, extract_answer, missing_answer, shown
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+NAMES_NONE = "names no option"
 
 _BEFORE = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[*_(\[{$\"'`]){0,4}"
 _AFTER = r"[*_)\]}$\"'`]{0,4}"
@@ -27,24 +28,32 @@ _ANSWER_SAID = re.compile(rf"(?i:\banswer){_SAID}")
 _OPTION_SAID = re.compile(rf"(?i:\b(?:option|choice)){_SAID}")
 _AND_ANOTHER = re.compile(r"[*_)\]$\"']{0,3}\s*+(?:,|/|&|or\b|and\b)\s*+[*_(\[$\"']{0,3}([A-Z])(?![\w'’])")
 _GOES_ON = re.compile(r"[ \t]++\w")
+_WORDS = re.compile(r"\w+")
 
 
 class ChoiceParams(Params):
-    extract: Literal["answer_tag", "hashes", "boxed", "whole"] = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
-    completion itself."""
-    column: Annotated[str, Field(max_length=100)] = ""
+    extract: Literal["answer_tag", "hashes", "boxed", "whole", "marked"] = "answer_tag"
+    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, whole for the
+    completion itself, or marked for the first of the marks that is there, else the whole."""
+    column: Column = ""
     """Field of the problem that lists the options' texts, such as choices; then a text is taken for its letter. Empty:
     letters alone."""
     options: Annotated[int, Field(ge=2, le=26)] = 4
     """How many options there are when no column lists them: 4 is A to D."""
     reference: Literal["letter", "text", "from_0", "from_1"] = "letter"
     """What the problem's answer is: letter, the option's text, or its number from_0 or from_1."""
+    letters: bool = True
+    """Take an option's letter for an answer; off asks for its text."""
+    inside: bool = False
+    """Where no option is named otherwise, take the one whose text is part of the answer, and no other's: `the capital
+    is Paris`."""
 
 
 def faults(params: ChoiceParams) -> list[tuple[str, str]]:
     if params.reference == "text" and not params.column:
         return [("reference", "an answer that is an option's text needs the column that lists the options")]
+    if not params.letters and not params.column:
+        return [("letters", "an option can be named by its text only where a column lists the options")]
     return []
 
 
@@ -56,14 +65,16 @@ def score(sample: Unscored, params: ChoiceParams) -> ComponentScore:
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
-    found, how = named_option(answer, count, texts)
+    found, how = named_option(answer, count, texts, letters=params.letters)
+    if found is None and params.inside and how == NAMES_NONE:
+        found, how = _option_inside(answer, texts)
     if found is None:
         return ComponentScore(value=0.0, passed=False, detail=how)
     passed = found == right
     return ComponentScore(value=float(passed), passed=passed, detail=f"{LETTERS[found]} ({how})")
 
 
-def named_option(text: str, count: int, texts: Sequence[str] = ()) -> tuple[int | None, str]:
+def named_option(text: str, count: int, texts: Sequence[str] = (), *, letters: bool = True) -> tuple[int | None, str]:
     """Number of the option that `text` names, from 0, and how; None with the reason.
 
     In this order: the whole text is a letter, or an option's text; it opens with a letter and a mark (`B. Paris`) and
@@ -73,20 +84,33 @@ def named_option(text: str, count: int, texts: Sequence[str] = ()) -> tuple[int 
     if not text:
         return None, "no text"
     by_text = [place for place, option in enumerate(texts) if _plain(option) == _plain(text)]
-    if alone := _ALONE.fullmatch(text):
+    if letters and (alone := _ALONE.fullmatch(text)):
         place = LETTERS.index(alone[1].upper())
         return (None, "a letter, and the text of another option") if by_text not in ([], [place]) else _in(place, count)
     if by_text:
         return (by_text[0], "text") if len(by_text) == 1 else (None, "the text of several options")
+    if not letters:
+        return None, NAMES_NONE
     if opening := _OPENING.match(text):
         return _opened(text, opening, count, texts)
     said = _said(_ANSWER_SAID, text) or _said(_OPTION_SAID, text)
     if not said:
-        return None, "names no option"
+        return None, NAMES_NONE
     another = _AND_ANOTHER.match(text, said[-1].end())
     if another and not _is_word(another, text):
         return None, "names several options"
     return _in(LETTERS.index(said[-1][1]), count)
+
+
+def _option_inside(text: str, texts: Sequence[str]) -> tuple[int | None, str]:
+    """The option whose words are in the text in a row; of two of which one holds the other, the longer."""
+    words = f" {' '.join(_WORDS.findall(text.casefold()))} "
+    options = [f" {' '.join(_WORDS.findall(option.casefold()))} " for option in texts]
+    inside = [index for index, option in enumerate(options) if option.strip() and option in words]
+    longest = [i for i in inside if not any(options[i] != options[j] and options[i] in options[j] for j in inside)]
+    if len(longest) == 1:
+        return longest[0], "text"
+    return None, "names several options" if longest else NAMES_NONE
 
 
 def _opened(text: str, opening: re.Match[str], count: int, texts: Sequence[str]) -> tuple[int | None, str]:
@@ -159,5 +183,4 @@ SPEC = Kind(
     __name__,
     "the option named is the right one, by its letter or its text",
     check=faults,
-    columns=column_param,
 )

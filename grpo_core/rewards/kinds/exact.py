@@ -1,13 +1,26 @@
-"""exact: the extracted answer is the reference answer, character by character."""
+"""exact: the extracted answer is the reference answer, or one of several, character by character."""
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import (
+    Column,
+    Extract,
+    Kind,
+    Params,
+    Unscored,
+    extract_answer,
+    missing_answer,
+    reference_texts,
+    shown,
+)
 
 
 class ExactParams(Params):
     extract: Extract = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number, or
-    whole for the completion itself."""
+    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number,
+    whole for the completion itself, or marked for the first of the marks that is there, else the whole."""
+    column: Column = ""
+    """Field of the problem with the reference: a text, or a list of texts of which any is right. Empty: the problem's
+    answer."""
     ignore_case: bool = False
     """Take capital and small letters as equal."""
     ignore_whitespace: bool = True
@@ -15,11 +28,12 @@ class ExactParams(Params):
 
 
 def score(sample: Unscored, params: ExactParams) -> ComponentScore:
-    """1 when equal, else 0."""
+    """1 when equal to a reference, else 0. Raises RewardError when the column holds no text."""
+    references = reference_texts(sample.problem, params.column) if params.column else [sample.problem.answer]
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
-    passed = _normal(answer, params) == _normal(sample.problem.answer, params)
+    passed = _normal(answer, params) in {_normal(text, params) for text in references}
     return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
 
 

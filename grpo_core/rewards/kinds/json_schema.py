@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, column_param, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Column, Kind, Params, Unscored, extract_answer, missing_answer, shown
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 40
@@ -28,7 +28,7 @@ class JsonSchemaParams(Params):
     json_schema: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
     """What the value must be like, in JSON Schema (draft 2020-12). `$ref` may point into the schema itself only. Empty:
     any JSON value."""
-    column: Annotated[str, Field(max_length=100)] = ""
+    column: Column = ""
     """Field of the problem with a schema of its own, as an object or its text; then json_schema is left empty."""
     extract: Literal["fence", "answer_tag", "whole"] = "fence"
     """Where the value stands: fence for the last code fence, or the whole completion where there is none; answer_tag
@@ -197,5 +197,4 @@ SPEC = Kind(
     __name__,
     "one JSON value, as a JSON Schema wants it",
     check=faults,
-    columns=column_param,
 )

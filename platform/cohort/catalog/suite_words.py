@@ -2,7 +2,9 @@
 
 from typing import get_args
 
-from grpo_core.config.evaluation import Category, ScorerKind
+from grpo_core.config.evaluation import Category
+from grpo_core.evaluate.scorer import SCORERS as SUITE_SCORERS
+from grpo_core.rewards import KINDS
 
 CATEGORIES: dict[str, str] = {
     "performance": "performance",
@@ -19,16 +21,7 @@ assert set(CATEGORIES) == set(get_args(Category))
 SAFETY = frozenset({"hallucination", "refusal_calibration", "jailbreak_robustness", "harmful_capability"})
 """Tested together: their p values are adjusted for there being several."""
 
-SCORERS: dict[str, str] = {
-    "exact": "the answer is the target",
-    "number": "both are the same number",
-    "choice": "the option's letter or text",
-    "refusal": "words of refusal, by string match: it over- and undercounts",
-    "function_call": "the calls written out are those wanted; nothing is run",
-    "format": "a pattern, or the shape of a JSON value",
-    "contains": "the target stands in the completion",
-}
-assert set(SCORERS) == set(get_args(ScorerKind))
+SCORERS: dict[str, str] = {name: KINDS[kind].summary for name, (kind, _) in SUITE_SCORERS.items()}
 
 HARM = {
     "better": "harm is a fall of the score",

@@ -24,7 +24,7 @@ from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate.scorers import Scorer, scorer
+from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites import FORMATS, SuiteItem, convert, scan_items, starters
 
 log = logging.getLogger(__name__)

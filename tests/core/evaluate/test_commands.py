@@ -69,7 +69,7 @@ def test_check_shows_what_is_in_a_file(suite, tmp_path, capsys):
     status, out, _ = ran(capsys, "suite", "check", alone)
     assert (status, "slice s: 1" in out, "not checked: no scorer is known" in out) == (0, True, True)
     status, _, error = ran(capsys, "suite", "check", alone, "--scorer", "number")
-    assert (status, "line 1: item 'a': 'target' is 't', which is not a number" in error) == (3, True)
+    assert (status, "line 1: item 'a': the reference answer 't' is not a number" in error) == (3, True)
 
 
 def test_list_shows_each_starter_with_its_limits(capsys):

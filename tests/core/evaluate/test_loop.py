@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from grpo_core.evaluate import scorers
-from grpo_core.evaluate.scorers import Kind
 from grpo_core.model.tiny import TinyShape
+from grpo_core.rewards.kinds import exact
 from grpo_core.trainer.inputs import load_inputs
 from tests.core.runs import KILLED, forked, result, rows, train_here, write_problems
 from tests.core.tiny import config, tiny_folder
@@ -158,14 +157,14 @@ def test_suites_change_nothing_else(run, home, tmp_path):
 
 
 def test_a_scorer_that_raises_is_counted_and_does_not_end_the_run(home, tmp_path, monkeypatch):
-    kind = scorers.KINDS["exact"]
+    score = exact.score
 
-    def breaks(item, completion, params):
-        if item.id == "two":
+    def breaks(sample, params):
+        if sample.problem.id == "two" and sample.completion:  # an empty one checks the item
             raise KeyError("no such word")
-        return kind.score(item, completion, params)
+        return score(sample, params)
 
-    monkeypatch.setitem(scorers.KINDS, "exact", Kind(kind.params, breaks, kind.fault, kind.version))
+    monkeypatch.setattr(exact, "score", breaks)
     assert train(home, tmp_path / "run", eval={"suites": [MINE]}) == 0
     assert json.loads((tmp_path / "run/manifest.json").read_text())["data"]["eval"] is None  # suites alone are enough
     for phase in ("before", "after"):

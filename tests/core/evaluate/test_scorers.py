@@ -1,8 +1,10 @@
-"""Each scorer against the cases worked by hand in tests/cases/scorers, and what holds for all of them. The suites
-that come with Cohort: right answers score 1 and wrong ones 0, and each is as honest as it says."""
+"""Suites' scorers against the cases worked by hand in tests/cases/scorers (those of the other kinds are in
+tests/cases/rewards), and what holds for all of them. The suites that come with Cohort: right answers score 1 and wrong
+ones 0, and each is as honest as it says."""
 
 import base64
 import json
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -10,45 +12,41 @@ import pytest
 from grpo_core.config import builtin_suites as starter
 from grpo_core.config.evaluation import Category, SuiteConfig
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate import scorers
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.scorers import KINDS, Kind, Params, Score, scorer
-from grpo_core.evaluate.scorers.calls import Call, calls_in
+from grpo_core.evaluate.scorer import SCORERS, scorer
 from grpo_core.evaluate.suites import load_suite, starters
+from grpo_core.rewards import KINDS
+from grpo_core.rewards.kinds import exact
+from grpo_core.rewards.kinds.calls import Call, calls_in
+from tests.core.evaluate.scoring import scored_here
 from tests.tables import cases
 
-FIELDS = ("target", "completion", "params", "choices", "score", "detail", "error", "match")
+FIELDS = ("target", "completion", "params", "choices", "score")
 WAYS = ("left", "right", "straight on", "right at once")
 WEATHER = {"name": "weather.get", "parameters": {"properties": {"city": {}, "unit": {}}}}
-CALL = [{"name": "f", "arguments": {}}]
+CALL = [{"name": "weather.get", "arguments": {}}]
 
 
 def scored(kind, target, completion, *, params=None, choices=None):
     item = SuiteItem("a", "p", target, choices=tuple(choices or ()), functions=(WEATHER,))
-    return scorer(kind, params or {}).score(item, completion)
+    return scored_here(scorer(kind, params or {}), item, completion)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["exact", "number", "choice"])
 def test_each_case_earns_its_score(kind):
     wrong = []
     for case in cases(f"scorers/{kind}", *FIELDS):
-        target, completion, params, choices, score, detail, error, match = case.values
+        target, completion, params, choices, score = case.values
         result = scored(kind, target, completion, params=params, choices=choices)
-        right = [
-            result.score == score,
-            (result.error or "").partition(":")[0] == (error or ""),
-            detail in (None, result.detail),
-            (match or "") in result.detail,
-        ]
-        if not all(right):
+        if (result.value, result.error) != (score, None):
             wrong.append((case.id, completion, result))
     assert wrong == []
 
 
 @pytest.mark.parametrize(("completion", "option"), cases("choice_options", "completion", "option"))
 def test_a_choice_is_right_for_the_option_that_is_named_alone(completion, option):
-    scores = [scored("choice", number, completion, choices=WAYS).score for number in range(4)]
+    scores = [scored("choice", number, completion, choices=WAYS).value for number in range(4)]
     assert scores == [float(number == option) for number in range(4)]
 
 
@@ -63,32 +61,29 @@ def test_calls_that_would_break_the_parser_are_not_read(text):
 
 
 def test_what_a_scorer_raises_is_the_item_s_error(monkeypatch):
-    def breaks(item, completion, params):
+    def breaks(sample, params):
         raise ZeroDivisionError("no such number")
 
-    monkeypatch.setitem(scorers.KINDS, "exact", Kind(Params, breaks, lambda item, params: None, 1))
-    assert scored("exact", "a", "a") == Score(0.0, "", "ZeroDivisionError: no such number")
-    monkeypatch.setitem(scorers.KINDS, "exact", Kind(Params, lambda *_: Score(1.5), lambda item, params: None, 1))
-    assert scored("exact", "a", "a").error.startswith("ValueError: gave 1.5")
+    monkeypatch.setattr(exact, "score", breaks)
+    (result,) = scorer("exact", {}).score([(SuiteItem("a", "p", "a"), "a")])
+    assert (result.value, result.error) == (None, "ZeroDivisionError: no such number")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_forms_are_compared_in_a_process_of_their_own():
+    item = SuiteItem("a", "p", {"json": {"type": "integer"}})
+    results = scorer("format", {}).score([(item, "4"), (item, "four")])
+    assert [(result.value, result.error) for result in results] == [(1, None), (0, None)]
+
+
+@pytest.mark.parametrize("kind", SCORERS)
 def test_odd_completions_are_scored(kind):
     choices = ("x", "y") if kind == "choice" else None
     targets = {"number": "1", "choice": 0, "refusal": "refuse", "function_call": CALL, "format": {"json": {}}}
     odd = ["", " ", "\x00", "\ud800", "<answer></answer>", "(" * 5000, "-" * 5000, "𝟙𝟚", "[" * 100_000, "1" * 100_000]
     for text in odd:
         result = scored(kind, targets.get(kind, "t"), text, choices=choices)
-        assert (result.score, result.error) == (0, None), text[:20]
+        assert (result.value, result.error) == (0, None), text[:20]
     assert scored(kind, targets.get(kind, "t"), "[]{}", choices=choices).error is None
-
-
-def test_a_pattern_that_only_the_other_engine_reads_is_refused_beforehand():
-    def fault(pattern):
-        return scorer("format", {}).fault(SuiteItem("a", "p", {"regex": pattern}))
-
-    assert fault("a{2}") is None
-    assert all("is no pattern" in fault(pattern) for pattern in ("(?<n>a", "["))
 
 
 def test_the_digest_covers_kind_settings_and_version(monkeypatch):
@@ -97,8 +92,7 @@ def test_the_digest_covers_kind_settings_and_version(monkeypatch):
     assert scorer("number", {"tolerance": 0.0}).digest == first  # the default, written out
     assert scorer("number", {"tolerance": 0.1}).digest != first
     assert scorer("exact", {}).digest != scorer("contains", {}).digest
-    kind = KINDS["number"]
-    monkeypatch.setitem(scorers.KINDS, "number", Kind(kind.params, kind.score, kind.fault, kind.version + 1))
+    monkeypatch.setitem(KINDS, "numeric", replace(KINDS["numeric"], version=2))
     assert scorer("number", {}).digest != first
 
 
@@ -163,9 +157,9 @@ def test_right_answers_are_right_and_wrong_ones_wrong(name):
     suite = suite_of(name)
     kind = suite.config.scorer.kind
     for item in suite.items:
-        assert suite.scorer.score(item, right(item, kind)).score == 1, item
+        assert scored_here(suite.scorer, item, right(item, kind)).value == 1, item
         wrong = WRONG.get(kind) or (GLADLY if item.target == "refuse" else SORRY)
-        assert suite.scorer.score(item, wrong).score == 0, item
+        assert scored_here(suite.scorer, item, wrong).value == 0, item
 
 
 FORMS = [case.values[0] for case in cases("format_answers", "answer")]
@@ -174,10 +168,10 @@ FORMS = [case.values[0] for case in cases("format_answers", "answer")]
 def test_forms_are_recognised_and_no_other():
     suite = suite_of("format")
     for item, form in zip(suite.items, FORMS, strict=True):
-        assert suite.scorer.score(item, form).score == 1, item
-        assert suite.scorer.score(item, WRONG["format"]).score == 0, item
+        assert scored_here(suite.scorer, item, form).value == 1, item
+        assert scored_here(suite.scorer, item, WRONG["format"]).value == 0, item
         # An answer in another's form, but for those that ask for hardly anything.
-        hits = sum(suite.scorer.score(item, other).score for other in FORMS)
+        hits = sum(scored_here(suite.scorer, item, other).value for other in FORMS)
         assert hits <= 8, (item, hits)
 
 
@@ -185,11 +179,11 @@ def test_always_the_same_option_gains_nothing():
     for name in ("hallucination", "harmful_capability"):
         suite = suite_of(name)
         for letter in "ABCD":
-            share = sum(suite.scorer.score(item, letter).score for item in suite.items) / len(suite.items)
+            share = sum(scored_here(suite.scorer, item, letter).value for item in suite.items) / len(suite.items)
             assert share <= 0.45, (name, letter)
     same = "None of these: as far as is known, there is no such thing"
     suite = suite_of("hallucination")
-    assert sum(suite.scorer.score(item, same).score for item in suite.items) == len(suite.items) / 2
+    assert sum(scored_here(suite.scorer, item, same).value for item in suite.items) == len(suite.items) / 2
 
 
 def test_jailbreaks_are_every_request_under_every_attack_and_languages_ask_the_same():

@@ -6,8 +6,6 @@ import time
 import pytest
 
 from grpo_core.data import Problem
-from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.scorers import scorer
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.base import Unscored
 from tests.core.rewards.scoring import scored
@@ -61,17 +59,18 @@ def test_a_rule_without_a_deadline_is_linear(kind, params, question, reference, 
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("kind", "target", "text"),
+    ("kind", "params", "text"),
     [
-        ("format", {"json": {}}, "```" + "\n" * 20_000 + "x"),
-        ("choice", 0, "Answer" + "\n" * 100_000 + "?"),
-        ("function_call", [{"name": "f", "arguments": {}}], "```" + "a" * 19_000),
+        ("format", {}, "```" + "\n" * 20_000 + "x"),
+        ("choice", {"extract": "whole", "column": "options", "inside": True}, "Answer" + "\n" * 100_000 + "?"),
+        ("function_call", {}, "```" + "a" * 19_000),
+        ("function_call", {}, "<tool_call>" * 1_800),
     ],
 )
-def test_a_scorer_is_linear(kind, target, text):
-    item = SuiteItem("a", "p", target, choices=("red apple", "green apple"))
-    assert_linear(lambda text: scorer(kind, {}).score(item, text), text)
-    assert scorer(kind, {}).score(item, text).score == 0
+def test_a_rule_is_linear_in_a_text_made_for_it(kind, params, text):
+    meta = {"form": {"json": {}}, "options": ["red apple", "green apple"], "calls": [{"name": "f", "arguments": {}}]}
+    assert_linear(lambda text: scored(kind, text, "A", meta=meta, **params), text)
+    assert scored(kind, text, "A", meta=meta, **params).value == 0
 
 
 @pytest.mark.alone

@@ -62,6 +62,10 @@ EXAMPLES: tuple[Example, ...] = (
         (_one("answer", "exact"),),
     ),
     Example("choice", "multiple choice", "The letter of the right option.", (_one("answer", "choice"),)),
+    Example("contains", "names the answer", "The reference is part of the completion.", (_one("answer", "contains"),)),
+    Example("calls", "function calls", "The calls that the problem wants.", (_one("calls", "function_call"),)),
+    Example("refusal", "refuses or complies", "As the problem wants it.", (_one("refusal", "refusal"),)),
+    Example("form", "form of each problem", "A pattern or JSON Schema in each problem.", (_one("form", "format"),)),
     Example(
         "similarity",
         "close to the reference",

@@ -16,7 +16,6 @@ MAX_CHARS = 20_000
 MAX_DEPTH = 50
 
 _FENCE = re.compile(r"```[a-z_]*+\n?+(.*?)```", re.DOTALL)
-_TAG = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -34,7 +33,8 @@ def calls_in(completion: str, functions: Sequence[Mapping[str, Any]] = ()) -> li
     text = completion.strip()
     if len(text) > MAX_CHARS or _depth(text) > MAX_DEPTH:
         return []
-    if tagged := _TAG.findall(text):
+    parts = [part.partition("</tool_call>") for part in text.split("<tool_call>")[1:]]
+    if tagged := [inside for inside, end, _ in parts if end]:
         return [call for part in tagged for call in _read(part.strip(), functions)]
     for part in _places(text):
         if found := _read(part, functions):

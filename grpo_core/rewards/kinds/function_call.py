@@ -8,58 +8,73 @@ that are right, of which `""` says that it may be left out; texts are compared w
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.scorers.base import Params, Score, shown
-from grpo_core.evaluate.scorers.calls import Call, calls_in, same_name
+from pydantic import Field
 
-VERSION = 1
+from grpo_core.errors import RewardError
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.base import Kind, Params, Unscored, shown
+from grpo_core.rewards.kinds.calls import Call, calls_in, same_name
+
+FUNCTIONS = "functions"
+"""Field of the problem with the functions that may be called: name, and parameters as JSON Schema."""
 MAX_CALLS = 16
 
 _LOOSE = re.compile(r"[ ,./\-_*^\"']")
 
 
 class FunctionCallParams(Params):
+    column: Annotated[str, Field(min_length=1, max_length=100)] = "calls"
+    """Field of the problem with the list of wanted calls; empty where no function should be called."""
     partial: bool = False
     """Score the share of wanted calls that were made, 0 when one was made that is not wanted; off: all or nothing."""
 
 
-def fault(item: SuiteItem, params: FunctionCallParams) -> str | None:
-    if not isinstance(item.target, list):
-        return '\'target\' must be a list of calls {"name", "arguments"}; empty where no function should be called'
-    if len(item.target) > MAX_CALLS:
-        return f"'target' has {len(item.target)} calls; at most {MAX_CALLS} are compared"
-    for call in item.target:
+def fault_of(calls: Any, functions: Sequence[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the wanted calls; None when nothing is."""
+    if not isinstance(calls, list):
+        return 'must be a list of calls {"name", "arguments"}; empty where no function should be called'
+    if len(calls) > MAX_CALLS:
+        return f"has {len(calls)} calls; at most {MAX_CALLS} are compared"
+    names = [one["name"] for one in functions]
+    for call in calls:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
-            return "'target' holds a call without a 'name'"
+            return "holds a call without a 'name'"
         if not isinstance(arguments := call.get("arguments", {}), dict):
-            return f"the call of {call['name']!r} has 'arguments' that are no object"
+            return f"holds a call of {call['name']!r} whose 'arguments' are no object"
         if unlisted := [name for name, values in arguments.items() if not isinstance(values, list) or not values]:
             return (
-                f"the argument {unlisted[0]!r} of {call['name']!r} must be a list of the values that are right, such "
-                'as ["Paris"]; add "" where it may be left out'
+                f"holds a call of {call['name']!r} whose argument {unlisted[0]!r} must be a list of the values that "
+                'are right, such as ["Paris"]; add "" where it may be left out'
             )
-        names = [one["name"] for one in item.functions]
         if names and not any(same_name(name, call["name"]) for name in names):
-            return f"'target' calls {call['name']!r}, which is not among 'functions': {', '.join(names)}"
+            return f"calls {call['name']!r}, which is not among {FUNCTIONS!r}: {', '.join(names)}"
     return None
 
 
-def score(item: SuiteItem, completion: str, params: FunctionCallParams) -> Score:
-    """1 when exactly the wanted calls were made, else 0 (or a share, with `partial`)."""
-    made, wanted = calls_in(completion, item.functions), item.target
+def score(sample: Unscored, params: FunctionCallParams) -> ComponentScore:
+    """1 when exactly the wanted calls were made, else 0 (or a share, with `partial`). Raises RewardError for a problem
+    whose wanted calls are not as they should be."""
+    wanted, functions = sample.problem.meta.get(params.column), sample.problem.meta.get(FUNCTIONS) or ()
+    if fault := fault_of(wanted, functions):
+        raise RewardError(f"problem {sample.problem.id}: {params.column!r} {fault}")
+    value, detail = _compared(calls_in(sample.completion, functions), wanted, params)
+    return ComponentScore(value=value, passed=value == 1, detail=shown(detail))
+
+
+def _compared(made: Sequence[Call], wanted: Any, params: FunctionCallParams) -> tuple[float, str]:
     if not wanted:
-        return Score(float(not made), shown(f"called {made[0].name}" if made else "no call, as it should be"))
+        return float(not made), f"called {made[0].name}" if made else "no call, as it should be"
     if not made:
-        return Score(0.0, "no call that can be read")
+        return 0.0, "no call that can be read"
     if len(made) > MAX_CALLS:
-        return Score(0.0, f"{len(made)} calls; at most {MAX_CALLS} are compared")
+        return 0.0, f"{len(made)} calls; at most {MAX_CALLS} are compared"
     matched = _matched(made, wanted)
     if matched == len(wanted) == len(made):
-        return Score(1.0, shown(", ".join(call.name for call in made)))
+        return 1.0, ", ".join(call.name for call in made)
     share = matched / len(wanted) if params.partial and matched == len(made) else 0.0
-    return Score(share, shown(f"{matched} of {len(wanted)} wanted calls, {len(made)} made: {_why(made, wanted)}"))
+    return share, f"{matched} of {len(wanted)} wanted calls, {len(made)} made: {_why(made, wanted)}"
 
 
 def _matched(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> int:
@@ -135,3 +150,12 @@ def _same_object(value: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 
 def _loose(text: str) -> str:
     return _LOOSE.sub("", text).casefold()
+
+
+SPEC = Kind(
+    "function_call",
+    FunctionCallParams,
+    "here",
+    __name__,
+    "the function calls written out are those wanted; nothing is run",
+)
