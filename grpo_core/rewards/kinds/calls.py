@@ -29,21 +29,18 @@ class Call:
 
 def calls_in(completion: str, functions: Sequence[Mapping[str, Any]] = ()) -> list[Call]:
     """The calls that the completion holds, in order; empty when it holds none. Arguments without a name get those of
-    the function's parameters, in order, where `functions` tells them."""
+    the function's parameters, in order, where `functions` lists them."""
     text = completion.strip()
     if len(text) > MAX_CHARS or _depth(text) > MAX_DEPTH:
         return []
     parts = [part.partition("</tool_call>") for part in text.split("<tool_call>")[1:]]
     if tagged := [inside for inside, end, _ in parts if end]:
         return [call for part in tagged for call in _read(part.strip(), functions)]
-    for part in _places(text):
-        if found := _read(part, functions):
-            return found
-    return []
+    return next((calls for part in _candidates(text) if (calls := _read(part, functions))), [])
 
 
-def _places(text: str) -> Iterator[str]:
-    """Where calls may stand: a code fence, all of the text, what is between the outermost brackets, the last line."""
+def _candidates(text: str) -> Iterator[str]:
+    """Parts that may be calls: a code fence, all of the text, what is between the outermost brackets, the last line."""
     yield from (part.strip() for part in _FENCE.findall(text))
     yield text
     for opening, closing in ("[]", "{}"):
@@ -61,24 +58,24 @@ def _read(text: str, functions: Sequence[Mapping[str, Any]]) -> list[Call]:
 
 
 def _from_json(value: Any) -> list[Call]:
-    found = []
-    for one in value if isinstance(value, list) else [value]:
-        if not isinstance(one, dict):
+    calls = []
+    for entry in value if isinstance(value, list) else [value]:
+        if not isinstance(entry, dict):
             return []
-        if isinstance(one.get("function"), dict):  # as in OpenAI's messages
-            one = one["function"]
-        name, arguments = one.get("name"), one.get("arguments", one.get("parameters", {}))
+        if isinstance(entry.get("function"), dict):  # as in OpenAI's messages
+            entry = entry["function"]
+        name, arguments = entry.get("name"), entry.get("arguments", entry.get("parameters", {}))
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments)
             except (ValueError, RecursionError):
                 return []
-        if name is None and len(one) == 1:  # {"weather": {"city": "Paris"}}
-            ((name, arguments),) = one.items()
+        if name is None and len(entry) == 1:  # {"weather": {"city": "Paris"}}
+            ((name, arguments),) = entry.items()
         if not isinstance(name, str) or not isinstance(arguments, dict):
             return []
-        found.append(Call(name, arguments))
-    return found
+        calls.append(Call(name, arguments))
+    return calls
 
 
 def _from_python(text: str, functions: Sequence[Mapping[str, Any]]) -> list[Call]:
@@ -94,7 +91,7 @@ def _call(node: ast.expr, functions: Sequence[Mapping[str, Any]]) -> Call:
     if not isinstance(node, ast.Call):
         raise ValueError("not a call")
     name = _dotted(node.func)
-    parameters = next((_parameters(one) for one in functions if same_name(one["name"], name)), [])
+    parameters = next((_parameters(function) for function in functions if same_name(function["name"], name)), [])
     if len(node.args) > len(parameters):
         raise ValueError("more arguments than parameters")
     arguments = {key: _value(value) for key, value in zip(parameters, node.args, strict=False)}
@@ -118,7 +115,7 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name) and node.id in _NAMES:
         return _NAMES[node.id]
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(one) for one in node.elts]
+        return [_value(element) for element in node.elts]
     if isinstance(node, ast.Dict):
         if None in node.keys:
             raise ValueError("not a literal")
@@ -133,9 +130,9 @@ def _parameters(function: Mapping[str, Any]) -> list[str]:
     return list((function.get("parameters") or {}).get("properties") or {})
 
 
-def same_name(one: str, other: str) -> bool:
+def same_name(name: str, other: str) -> bool:
     """`math.add` and `math_add` are the same: some chat formats allow no dots."""
-    return one.replace(".", "_") == other.replace(".", "_")
+    return name.replace(".", "_") == other.replace(".", "_")
 
 
 def _depth(text: str) -> int:

@@ -37,7 +37,7 @@ def fault_of(calls: Any, functions: Sequence[Mapping[str, Any]]) -> str | None:
         return 'must be a list of calls {"name", "arguments"}; empty where no function should be called'
     if len(calls) > MAX_CALLS:
         return f"has {len(calls)} calls; at most {MAX_CALLS} are compared"
-    names = [one["name"] for one in functions]
+    names = [function["name"] for function in functions]
     for call in calls:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
             return "holds a call without a 'name'"
@@ -78,20 +78,20 @@ def _compared(made: Sequence[Call], wanted: Any, params: FunctionCallParams) -> 
 
 
 def _matched(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> int:
-    """Most wanted calls that can each be given a call of its own (Kuhn's augmenting paths)."""
+    """Size of a largest matching of wanted calls to calls made (Kuhn's augmenting paths)."""
     fits = [[_fits(call, want) is None for call in made] for want in wanted]
-    given: dict[int, int] = {}
+    matches: dict[int, int] = {}
 
-    def place(want: int, seen: set[int]) -> bool:
+    def match(want: int, seen: set[int]) -> bool:
         for call, fit in enumerate(fits[want]):
             if fit and call not in seen:
                 seen.add(call)
-                if call not in given or place(given[call], seen):
-                    given[call] = want
+                if call not in matches or match(matches[call], seen):
+                    matches[call] = want
                     return True
         return False
 
-    return sum(place(want, set()) for want in range(len(wanted)))
+    return sum(match(want, set()) for want in range(len(wanted)))
 
 
 def _why(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> str:
@@ -99,7 +99,7 @@ def _why(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> str:
     for call in made:
         faults = [_fits(call, want) for want in wanted]
         if all(faults):
-            named = [one for one, want in zip(faults, wanted, strict=True) if same_name(call.name, want["name"])]
+            named = [fault for fault, want in zip(faults, wanted, strict=True) if same_name(call.name, want["name"])]
             return named[0] or "" if named else f"{call.name} was not wanted"
     return "not all were made"
 
@@ -112,7 +112,7 @@ def _fits(call: Call, want: Mapping[str, Any]) -> str | None:
     for name, value in call.arguments.items():
         if name not in right:
             return f"{call.name} has no argument {name} here"
-        if not any(_same(value, one) for one in right[name]):
+        if not any(_same(value, option) for option in right[name]):
             return f"{name}={value!r}"
     for name, values in right.items():
         if name not in call.arguments and "" not in values:
@@ -129,11 +129,7 @@ def _same(value: Any, right: Any) -> bool:
         case str():
             return isinstance(value, str) and _loose(value) == _loose(right)
         case list():
-            return (
-                isinstance(value, list)
-                and len(value) == len(right)
-                and all(_same(one, other) for one, other in zip(value, right, strict=True))
-            )
+            return isinstance(value, list) and len(value) == len(right) and all(map(_same, value, right))
         case dict():
             return isinstance(value, dict) and _same_object(value, right)
     return False
@@ -141,10 +137,10 @@ def _same(value: Any, right: Any) -> bool:
 
 def _same_object(value: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Inside an object each field has its list of right values again, as BFCL writes them; a plain value is one."""
-    listed = {name: one if isinstance(one, list) else [one] for name, one in right.items()}
+    listed = {name: options if isinstance(options, list) else [options] for name, options in right.items()}
     return all(
-        name in listed and any(_same(one, other) for other in [*listed[name], right[name]])
-        for name, one in value.items()
+        name in listed and any(_same(given, option) for option in [*listed[name], right[name]])
+        for name, given in value.items()
     ) and all(name in value or "" in values for name, values in listed.items())
 
 

@@ -55,12 +55,6 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Judge:
-    config: ScorerConfig
-    scorer: Scorer
-
-
-@dataclass(frozen=True)
 class GivenFile:
     name: str
     content: bytes
@@ -167,9 +161,9 @@ def _create(
     builtin: str = "",
 ) -> EvalSuiteVersion:
     """`content` is the items' file as it is stored and handed to workers."""
-    judge = _judge(name, spec)
-    surveyed = _survey(content, judge, files[0]["name"] if len(files) == 1 else name)
-    said: dict[str, Any] = {**asdict(spec), "scorer": judge.config.model_dump(mode="json"), "builtin": builtin}
+    config, checked = _scorer(name, spec)
+    surveyed = _survey(content, checked, files[0]["name"] if len(files) == 1 else name)
+    said: dict[str, Any] = {**asdict(spec), "scorer": config.model_dump(mode="json"), "builtin": builtin}
     said |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "format": format, "files": files}
     said["taken"] = taken or {}
     with transaction.atomic():
@@ -202,7 +196,7 @@ def _create(
     return version
 
 
-def _judge(name: str, spec: Spec) -> Judge:
+def _scorer(name: str, spec: Spec) -> tuple[ScorerConfig, Scorer]:
     """What the spec's scorer is, once all of the spec is known to be good. A SuiteConfig checks it, so that what is
     stored can be put into a run's config as it is."""
     faults: dict[str, list[str]] = {}
@@ -215,7 +209,7 @@ def _judge(name: str, spec: Spec) -> Judge:
             faults.setdefault(_field(problem.path), []).append(problem.message)
     if config is not None:
         try:
-            return Judge(config.scorer, scorer(config.scorer.kind, config.scorer.params))
+            return config.scorer, scorer(config.scorer.kind, config.scorer.params)
         except ConfigError as error:
             for problem in error.problems:
                 inner = problem.path.removeprefix("params").lstrip(".")
@@ -235,12 +229,12 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _survey(content: bytes, judge: Judge, source: str) -> dict[str, Any]:
+def _survey(content: bytes, checked: Scorer, source: str) -> dict[str, Any]:
     """Read every item once: how many, their clusters and slices, the first few. Raises ValidationError of `upload`."""
     items, clusters, slices = 0, set[str](), Counter[str]()
     preview: list[dict[str, Any]] = []
     try:
-        for item in scan_items(lines_of(io.BytesIO(content)), scorer=judge.scorer, source=source):
+        for item in scan_items(lines_of(io.BytesIO(content)), scorer=checked, source=source):
             items += 1
             if items > MAX_SUITE_ITEMS:
                 raise DataError(f"{source} holds more than {MAX_SUITE_ITEMS:,} items. Take a sample of it.")
