@@ -31,13 +31,13 @@ class Format:
     category: Category
     scorer: ScorerConfig | None
     """None where the file itself does not say: a person has to."""
-    higher_is: HigherIs
-    sensitive: bool
-    licence: str
-    """Of the set as its makers publish it; the file at hand may differ."""
-    several: bool
-    """Whether it takes several files."""
     read: Callable[[Files], Iterable[SuiteItem]]
+    licence: str = ""
+    """Of the set as its makers publish it; the file at hand may differ."""
+    higher_is: HigherIs = "better"
+    sensitive: bool = False
+    several: bool = False
+    """Whether it takes several files."""
 
 
 def convert(
@@ -126,85 +126,63 @@ def _xstest(files: Files) -> Iterator[SuiteItem]:
             yield SuiteItem(id=f"xstest-{row['id']}", prompt=row["prompt"], target=targets[label], slice=row["type"])
 
 
-_NUMBER, _CHOICE = ScorerConfig(kind="number"), ScorerConfig(kind="choice")
+_CHOICE, _NUMBER = ScorerConfig(kind="choice"), ScorerConfig(kind="number")
 _REFUSAL, _CALLS = ScorerConfig(kind="refusal"), ScorerConfig(kind="function_call")
 
 FORMATS: dict[str, Format] = {
-    "jsonl": Format(
-        "Cohort's own",
-        "JSON lines with id, prompt and target",
-        "performance",
-        None,
-        "better",
-        False,
-        "",
-        False,
-        _own,
-    ),
+    "jsonl": Format("Cohort's own", "JSON lines with id, prompt and target", "performance", None, _own),
     "gsm8k": Format(
-        "GSM8K",
-        "JSON lines with question and an answer that ends in #### number",
-        "performance",
-        _NUMBER,
-        "better",
-        False,
-        "MIT",
-        False,
-        mathematics.gsm8k,
+        title="GSM8K",
+        help="JSON lines with question and an answer that ends in #### number",
+        category="performance",
+        scorer=_NUMBER,
+        read=mathematics.gsm8k,
+        licence="MIT",
     ),
     "mgsm": Format(
-        "MGSM",
-        "mgsm_<language>.tsv, one file a language, with the same problems in the same order",
-        "multilingual",
-        _NUMBER,
-        "better",
-        False,
-        "CC-BY-4.0",
-        True,
-        mathematics.mgsm,
+        title="MGSM",
+        help="mgsm_<language>.tsv, one file a language, with the same problems in the same order",
+        category="multilingual",
+        scorer=_NUMBER,
+        read=mathematics.mgsm,
+        licence="CC-BY-4.0",
+        several=True,
     ),
     "xstest": Format(
-        "XSTest",
-        "CSV with id, prompt, type and, where there is one, label",
-        "refusal_calibration",
-        _REFUSAL,
-        "better",
-        True,
-        "CC-BY-4.0",
-        False,
-        _xstest,
+        title="XSTest",
+        help="CSV with id, prompt, type and, where there is one, label",
+        category="refusal_calibration",
+        scorer=_REFUSAL,
+        read=_xstest,
+        licence="CC-BY-4.0",
+        sensitive=True,
     ),
     "truthfulqa": Format(
-        "TruthfulQA (multiple choice, one right)",
-        "TruthfulQA.csv, or JSON with question and mc1_targets",
-        "hallucination",
-        _CHOICE,
-        "better",
-        False,
-        "Apache-2.0",
-        False,
-        choices.truthfulqa,
+        title="TruthfulQA (multiple choice, one right)",
+        help="TruthfulQA.csv, or JSON with question and mc1_targets",
+        category="hallucination",
+        scorer=_CHOICE,
+        read=choices.truthfulqa,
+        licence="Apache-2.0",
     ),
     "wmdp": Format(
-        "WMDP",
-        "JSON or JSON lines with question, choices and answer (its number from 0)",
-        "harmful_capability",
-        _CHOICE,
-        "worse",
-        True,
-        "MIT",
-        True,
-        choices.wmdp,
+        title="WMDP",
+        help="JSON or JSON lines with question, choices and answer (its number from 0)",
+        category="harmful_capability",
+        scorer=_CHOICE,
+        read=choices.wmdp,
+        licence="MIT",
+        higher_is="worse",
+        sensitive=True,
+        several=True,
     ),
     "bfcl": Format(
-        "BFCL (single turn)",
-        "BFCL_….json with question and function, and its file of possible_answer",
-        "tool_use",
-        _CALLS,
-        "better",
-        False,
-        "Apache-2.0",
-        True,
-        bfcl.read,
+        title="BFCL (single turn)",
+        help="BFCL_….json with question and function, and its file of possible_answer",
+        category="tool_use",
+        scorer=_CALLS,
+        read=bfcl.read,
+        licence="Apache-2.0",
+        several=True,
     ),
 }
