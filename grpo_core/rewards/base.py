@@ -131,11 +131,6 @@ class Kind:
         return importlib.import_module(self.module)
 
 
-def column_param(params: Any) -> frozenset[str]:
-    """The field of the problem that the parameter `column` names; none where it is empty."""
-    return frozenset({params.column} if params.column else ())
-
-
 def extract_answer(completion: str, how: Extract) -> str | None:
     """The part of `completion` that is its answer, stripped; None when there is none.
 

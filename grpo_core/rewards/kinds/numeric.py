@@ -27,8 +27,8 @@ _MIXED = re.compile(r"(?:([0-9]+) )?([0-9]+) ?/ ?([0-9]+)")
 
 class NumericParams(Params):
     extract: Extract = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number, or
-    whole for the completion itself."""
+    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number,
+    whole for the completion itself, or marked_number for the first of the marks that is there, else the last number."""
     tolerance: Annotated[float, Field(ge=0)] = 0.0
     """Largest difference that still counts as equal; 0 asks for exactly the same number. Not used for LaTeX, which
     is compared to six decimals when a decimal is in it, else exactly."""

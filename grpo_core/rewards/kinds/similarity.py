@@ -18,7 +18,16 @@ from grpo_core.data.plain_words import units
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, column_param, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import (
+    Column,
+    Kind,
+    Params,
+    Unscored,
+    extract_answer,
+    missing_answer,
+    reference_texts,
+    shown,
+)
 
 MAX_REFERENCE_CHARS = 20_000
 MAX_ANSWER_CHARS = 200_000
@@ -34,7 +43,7 @@ class SimilarityParams(Params):
     extract: Literal["answer_tag", "hashes", "boxed", "whole"] = "answer_tag"
     """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
     completion itself."""
-    column: Annotated[str, Field(max_length=100)] = ""
+    column: Column = ""
     """Field of the problem with the reference: a text, or a list of texts of which the closest counts. Empty: the
     problem's answer."""
     ignore_case: bool = True
@@ -159,11 +168,8 @@ def _words(reference: str) -> tuple[str, ...]:
 
 
 def _references(problem: Problem, params: SimilarityParams) -> list[str]:
-    found: Any = problem.meta.get(params.column) if params.column else problem.answer
-    texts: list[str] = found if isinstance(found, list) else [found]
+    texts = reference_texts(problem, params.column)
     where = repr(params.column) if params.column else "the reference answer"
-    if not texts or not all(isinstance(one, str) and one.strip() for one in texts):
-        raise RewardError(f"problem {problem.id}: {where} must be a text, or a list of texts, none of them empty")
     if longest := max((one for one in texts if len(one) > MAX_REFERENCE_CHARS), key=len, default=""):
         raise RewardError(
             f"problem {problem.id}: {where} holds {len(longest):,} characters ({shown(longest[:40])}); at most "
@@ -180,5 +186,4 @@ SPEC = Kind(
     "here",
     __name__,
     "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance",
-    columns=column_param,
 )
