@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from worker.keeper import processes
+from worker.processes.reaper import processes
 
 DEADLINE = 300.0
 """Seconds for what comes at once on a quiet machine; starting Celery and torch takes long on a busy one."""

@@ -44,7 +44,7 @@ print(kept.communicate("enough")[0].strip())
 SUPERVISOR = """
 import os, signal, sys, time
 from pathlib import Path
-from worker.process import die_with_parent
+from worker.processes.child import die_with_parent
 def checkpoint(*_):
     while not Path("seen").exists():
         time.sleep(0.05)

@@ -164,7 +164,7 @@ def test_the_worker_works_where_django_database_and_torch_are_not(tmp_path: Path
     """kombu imports a bit of Django wherever Django is installed, so here imports of it fail as on a GPU host."""
     absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(HEAVY | FORBIDDEN['worker'])!r}))"
     loaded = _loaded_after(
-        f"{absent}\nimport worker.celery_app, worker.tasks, worker.jobs, worker.supervise_job\n"
+        f"{absent}\nimport worker.celery_app, worker.tasks, worker.supervise_job\n"
         "for name in [name for name, module in sys.modules.items() if module is None]: del sys.modules[name]",
         COHORT_HOME=str(tmp_path),
     )

@@ -6,10 +6,10 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from worker.client import node_of
 from worker.environment import Environment, environment
-from worker.node import refusal
-from worker.process import become_reaper, die_with_parent
+from worker.node.facts import refusal
+from worker.platform_client.client import node_of
+from worker.processes.child import become_reaper, die_with_parent
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from kombu.entity import Exchange, Queue
 from grpo_core.protocol.queues import LAB_QUEUE, TRAIN_QUEUE, celery_transport, train_queues
 from worker.devices import gpus
 from worker.environment import MissingSetting, environment
-from worker.orphans import sweep
-from worker.presence import stay_present
+from worker.node.heartbeat import stay_present
+from worker.processes.orphans import sweep
 
 SHUTDOWN = threading.Event()
 """Set when the worker was told to stop: the task tells its supervisor, which stops the trainer and reports."""
@@ -32,7 +32,7 @@ try:
 except MissingSetting as error:
     sys.exit(f"The worker cannot start: {error}")
 
-app = Celery("worker", include=["worker.tasks", "worker.jobs"])
+app = Celery("worker", include=["worker.tasks"])
 app.conf.update(
     **celery_transport(_BROKER_URL, environment().broker_folder),
     task_default_queue=TRAIN_QUEUE,

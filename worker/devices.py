@@ -1,5 +1,5 @@
 """What this machine is, for the platform's list of nodes. Asks the system and nvidia-smi; loads no torch. What its
-sandbox can do is `sandboxed`'s to say."""
+sandbox can do is `sandbox`'s to say."""
 
 import logging
 import os

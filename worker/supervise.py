@@ -8,12 +8,12 @@ is killed, the trainer's keeper ends the trainer, and the worker's task tells th
 import logging
 import os
 
-from worker import disk
 from worker.begun import begin
-from worker.client import Platform, Refused, Unreachable
-from worker.run_folder import trainer_command
-from worker.sandboxed import carried
-from worker.supervisor import Supervisor
+from worker.folders.run_folder import trainer_command
+from worker.node import disk
+from worker.node.sandbox import carried
+from worker.platform_client.client import Platform, Refused, Unreachable
+from worker.supervisor.run import Supervisor
 
 log = logging.getLogger("worker.supervise")
 

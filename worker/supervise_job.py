@@ -8,11 +8,11 @@ import logging
 import os
 import sys
 
-from worker import disk
 from worker.begun import begin
-from worker.client import Platform, Refused, Unreachable
-from worker.job_supervisor import JobSupervisor
-from worker.sandboxed import carried
+from worker.node import disk
+from worker.node.sandbox import carried
+from worker.platform_client.client import Platform, Refused, Unreachable
+from worker.supervisor.job import JobSupervisor
 
 log = logging.getLogger("worker.supervise_job")
 

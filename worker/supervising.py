@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 
-from worker import sandboxed
 from worker.celery_app import SHUTDOWN
+from worker.node import sandbox
 
 _GLANCE = 0.2
 
@@ -18,7 +18,7 @@ def supervise(module: str, number: int) -> int:
     """Run `python -m module NUMBER` to its end and return its status; a shutdown of the worker is passed on to it
     once."""
     words = [sys.executable, "-P", "-m", module, str(number), str(os.getpid())]
-    handed = sandboxed.handed_on(sandboxed.report())
+    handed = sandbox.handed_on(sandbox.report())
     supervisor = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, env=handed)
     while True:
         try:

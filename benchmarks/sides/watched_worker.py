@@ -14,8 +14,8 @@ from pathlib import Path
 from grpo_core.files.run_folder import RunDir
 from grpo_core.files.spool import spool_bytes
 from grpo_core.protocol.messages import ClaimReply
-from worker.client import Platform, PlatformError
-from worker.shipper import Shipper
+from worker.platform_client.client import Platform, PlatformError
+from worker.platform_client.shipper import Shipper
 
 
 def cpu() -> float:

@@ -269,7 +269,7 @@ def kind_of(process: psutil.Process) -> str:
         return "celery"
     if any(word.endswith(("supervise", "supervise.py")) for word in words):
         return "supervisor"
-    if any(word.endswith(("keeper.py", "launch.py")) for word in words):
+    if any(word.endswith(("reaper.py", "launch.py")) for word in words):
         return "keeper"
     if "grpo_core.cli.main" in words:
         return "trainer"

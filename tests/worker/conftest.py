@@ -29,9 +29,9 @@ from tests.worker.life import OURS, TRAINER, Life, claimed
 from tests.worker.queues import take_all
 from tests.worker.stand_in import child
 from worker import devices
-from worker.client import Platform
-from worker.keeper import Process, process
-from worker.supervisor import Limits, Supervisor
+from worker.platform_client.client import Platform
+from worker.processes.reaper import Process, process
+from worker.supervisor.run import Limits, Supervisor
 
 Attempting = Callable[..., "Attempted"]
 

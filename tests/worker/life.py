@@ -9,9 +9,9 @@ from typing import Any
 from grpo_core.protocol.messages import ClaimReply
 from tests.processes import clean_environment, kill_at_once, wait_for
 from tests.worker.stand_in import ROOT
-from worker.cgroup import Cgroup
-from worker.keeper import process, processes
-from worker.orphans import RECORD, ProcessRecord
+from worker.processes.cgroup import Cgroup
+from worker.processes.orphans import RECORD, ProcessRecord
+from worker.processes.reaper import process, processes
 
 OURS = "ours"
 """The node whose attempts these are."""
@@ -43,9 +43,9 @@ SUPERVISOR = """
 import json, os, sys
 from pathlib import Path
 from grpo_core.protocol.messages import ClaimReply
-from worker import orphans
-from worker.cgroup import Cgroup
-from worker.process import Child, become_reaper
+from worker.processes import orphans
+from worker.processes.cgroup import Cgroup
+from worker.processes.child import Child, become_reaper
 folder = Path(sys.argv[2])
 if "no reaper" not in sys.argv: become_reaper()
 held = orphans.Held(folder, ClaimReply.model_validate_json(sys.argv[1]), os.environ["TEST_NODE"])

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from worker.run_folder import Command
+from worker.folders.run_folder import Command
 
 ROOT = Path(__file__).parents[2]
 SHIM = {"PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("tests/worker/shim", "", "platform"))}

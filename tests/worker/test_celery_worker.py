@@ -27,8 +27,8 @@ from tests.processes import DEADLINE, clean_environment, kill_at_once, wait_for
 from tests.worker.conftest import Site, celery_worker
 from tests.worker.life import lives
 from tests.worker.stand_in import stand_in
-from worker.keeper import below, process, processes
-from worker.orphans import RECORD, ProcessRecord
+from worker.processes.orphans import RECORD, ProcessRecord
+from worker.processes.reaper import below, process, processes
 
 SMALL = {
     "sampling": {"group_size": 2, "prompts_per_step": 2, "max_completion_tokens": 4},

@@ -24,9 +24,9 @@ from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Attempted, Attempting
 from tests.worker.life import claimed
-from worker.client import AttemptLink, BadFile, Refused, Unreachable
-from worker.resume import NoCheckpoint, choose
-from worker.uploads import Uploader
+from worker.folders.resume import NoCheckpoint, choose
+from worker.platform_client.client import AttemptLink, BadFile, Refused, Unreachable
+from worker.platform_client.uploads import Uploader
 
 
 class Store:
@@ -220,7 +220,7 @@ def test_a_run_whose_checkpoints_are_gone_fails(attempt: Attempting) -> None:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.uploads.PART_BYTES", 7000)
+    monkeypatch.setattr("worker.platform_client.uploads.PART_BYTES", 7000)
 
 
 def stored(run: Run) -> list[int]:
@@ -267,7 +267,7 @@ def test_a_trainer_that_heard_of_the_shutdown_too_and_was_quicker(
             over.wait(DEADLINE)
         time.sleep(seconds)
 
-    monkeypatch.setattr("worker.supervisor.time", SimpleNamespace(sleep=rest, monotonic=time.monotonic))
+    monkeypatch.setattr("worker.supervisor.run.time", SimpleNamespace(sleep=rest, monotonic=time.monotonic))
     begun = attempt("checkpoints")
     hold.set()
     assert resting.wait(DEADLINE)

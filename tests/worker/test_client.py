@@ -15,9 +15,9 @@ from grpo_core.protocol.messages import ClaimRequest, Finish, InputFile
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE
 from tests.worker.life import claimed
-from worker import presence
-from worker.client import AttemptLink, BadFile, Platform, Refused, Unreachable
 from worker.environment import Environment
+from worker.node import heartbeat
+from worker.platform_client.client import AttemptLink, BadFile, Platform, Refused, Unreachable
 
 BYTES = b"0123456789" * 1000
 FILE = InputFile(path="inputs/x.jsonl", sha256=hashlib.sha256(BYTES).hexdigest(), size=len(BYTES))
@@ -48,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         return made
 
     monkeypatch.setattr("grpo_core.runtime.http.asyncio.new_event_loop", loop)
-    monkeypatch.setattr("worker.client.time", clock)
+    monkeypatch.setattr("worker.platform_client.client.time", clock)
     return clock
 
 
@@ -213,12 +213,12 @@ def test_this_machine_is_called_past_any_proxy(line: Line, monkeypatch: pytest.M
 def test_presence_ends_only_when_the_token_is_refused(
     line: Line, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(presence, "SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "SECONDS", 0.01)
     refusals = [answer(404, b"<html>"), answer(503), refusal(422, "bad_request")]
     line.scripts = [*refusals, answer(204), refusal(401, "unknown_token")]
     settings = Environment.model_validate({"url": line.url, "node_token": "node", "runs_dir": tmp_path / "runs"})
     ended: list[int] = []
-    presence.stay_present(settings, threading.Event(), lambda: ended.append(len(line.calls))).join(DEADLINE)
+    heartbeat.stay_present(settings, threading.Event(), lambda: ended.append(len(line.calls))).join(DEADLINE)
     assert line.calls == [("/api/worker/v1/node", "Bearer node")] * 5
     assert ended == [5]
 
@@ -246,7 +246,7 @@ def test_an_answer_that_trickles_has_an_end(
     monkeypatch: pytest.MonkeyPatch, line: Line, link: AttemptLink, call: Callable[[AttemptLink], None], begin: bytes
 ) -> None:
     """A byte now and then keeps a client's own limits for each read, here 20 s, from ever being met."""
-    monkeypatch.setattr("worker.client._SECONDS", 5.0)
+    monkeypatch.setattr("worker.platform_client.client._SECONDS", 5.0)
     drop: Script = [b"x", 1.0]
     line.scripts = [[begin, *drop * 10, None]]
     with pytest.raises(Unreachable, match="not over within"):
@@ -256,8 +256,8 @@ def test_an_answer_that_trickles_has_an_end(
 def test_a_body_gets_the_time_that_a_slow_line_needs(
     monkeypatch: pytest.MonkeyPatch, line: Line, link: AttemptLink
 ) -> None:
-    monkeypatch.setattr("worker.client._SECONDS", 5.0)
-    monkeypatch.setattr("worker.client._SLOWEST_LINE", 10)
+    monkeypatch.setattr("worker.platform_client.client._SECONDS", 5.0)
+    monkeypatch.setattr("worker.platform_client.client._SLOWEST_LINE", 10)
     looked = threading.Event()
     line.scripts = [[15.0, looked, *answer(200, b'{"acked_seq": 5}')]]
     assert link.records(b"x" * 1000, meanwhile=looked.set).acked_seq == 5
@@ -280,7 +280,7 @@ def test_other_calls_are_made_while_a_batch_is_on_its_way(line: Line, link: Atte
 def test_an_answer_has_a_largest_size(
     monkeypatch: pytest.MonkeyPatch, line: Line, link: AttemptLink, status: int
 ) -> None:
-    monkeypatch.setattr("worker.client._MAX_REPLY_BYTES", 1000)
+    monkeypatch.setattr("worker.platform_client.client._MAX_REPLY_BYTES", 1000)
     line.scripts = [[head(10**9, status), b"x" * 2000, None]]
     with pytest.raises(Unreachable, match="over 1,000 bytes"):
         beat(link)

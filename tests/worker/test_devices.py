@@ -15,7 +15,7 @@ from tests.tables import cases
 from tests.worker.conftest import shell_program
 from worker import devices
 from worker.devices import gpu_users, gpus, has_shown_gpus
-from worker.process import Child, GroupSurvives
+from worker.processes.child import Child, GroupSurvives
 
 # Prints what it is asked for, as the real one does on a machine with three devices, one of them cut in slices.
 NVIDIA_SMI = """
@@ -125,7 +125,7 @@ def test_an_nvidia_smi_that_answers_no_more_proves_nothing(
     """It had shown a GPU, so the driver hangs, and the trainer may still hold it. Here the kill took all the time."""
     prove = Child._prove_devices_free
     monkeypatch.setattr(Child, "_prove_devices_free", lambda child, deadline: prove(child, time.monotonic()))
-    monkeypatch.setattr("worker.process._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("worker.processes.child._ANSWER_SECONDS", 0.2)
     nvidia_smi("echo 0, GPU-aa11-0000, NVIDIA A, 1")
     assert len(gpus()) == 1
     nvidia_smi("exec sleep 600")

@@ -30,10 +30,11 @@ from tests.factories.worker import NODE
 from tests.processes import DEADLINE, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Site
-from worker import job_folder, sandboxed
-from worker.client import Platform, Refused
-from worker.job_supervisor import JobSupervisor, Limits
-from worker.keeper import processes
+from worker.folders import job_folder
+from worker.node import sandbox
+from worker.platform_client.client import Platform, Refused
+from worker.processes.reaper import processes
+from worker.supervisor.job import JobSupervisor, Limits
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
@@ -153,7 +154,7 @@ def test_a_job_that_is_broken_off_leaves_no_process(
     monkeypatch.setattr(calls, "DEADLINE", timedelta(minutes=30))
     late, seconds = (lab.folder / "late").exists, 1801 if happens is take_too_long else 61
     clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + seconds * late())
-    monkeypatch.setattr("worker.job_supervisor.time", clock)
+    monkeypatch.setattr("worker.supervisor.job.time", clock)
     halted(monkeypatch)
     job = lab.ask()
     future = background(lambda: lab.supervisor().run(job.pk))
@@ -227,31 +228,31 @@ def test_a_job_runs_where_the_operator_says_and_knows_no_token(lab: Lab, monkeyp
 
 def test_a_supervisor_is_handed_what_was_found() -> None:
     report = Report.from_json(WORKS)
-    assert sandboxed.carried(sandboxed.handed_on(report)) == report
-    assert sandboxed.carried({}) is None
-    info = sandboxed.known(NODE, report)
+    assert sandbox.carried(sandbox.handed_on(report)) == report
+    assert sandbox.carried({}) is None
+    info = sandbox.known(NODE, report)
     assert (info.sandbox, info.sandbox_report) == ("bubblewrap 0.8.0", WORKS)
-    assert sandboxed.known(NODE, None).sandbox_report is None
-    assert sandboxed.CARRIED not in sandboxed.handed_on(None)
+    assert sandbox.known(NODE, None).sandbox_report is None
+    assert sandbox.CARRIED not in sandbox.handed_on(None)
 
 
 def test_the_sandbox_is_tried_once_and_again_while_it_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [BROKEN, BROKEN, WORKS]
-    monkeypatch.setattr(sandboxed, "_found", None)
-    monkeypatch.setattr(sandboxed, "self_test", lambda: Report.from_json(answers.pop(0)))
-    assert [sandboxed.report(), sandboxed.report()] == [Report.from_json(BROKEN)] * 2
+    monkeypatch.setattr(sandbox, "_found", None)
+    monkeypatch.setattr(sandbox, "self_test", lambda: Report.from_json(answers.pop(0)))
+    assert [sandbox.report(), sandbox.report()] == [Report.from_json(BROKEN)] * 2
     assert len(answers) == 2
-    monkeypatch.setattr(sandboxed, "_AGAIN", 0.0)
-    assert [report.works for _ in range(3) if (report := sandboxed.report())] == [False, True, True]
+    monkeypatch.setattr(sandbox, "_AGAIN", 0.0)
+    assert [report.works for _ in range(3) if (report := sandbox.report())] == [False, True, True]
     assert answers == []
 
 
 def test_the_real_sandbox_of_this_machine_is_told(site: Site) -> None:
     """Whatever it is: the platform understands what a worker here would say."""
-    report = sandboxed.report()
+    report = sandbox.report()
     assert report is not None
     with Platform(site.url, site.node_token) as platform:
-        platform.present(sandboxed.known(NODE, report))
+        platform.present(sandbox.known(NODE, report))
     shown = sandbox_of(Node.objects.get())
     assert (shown.report, shown.works) == (report, report.works)
     assert shown.works or shown.fix

@@ -17,17 +17,18 @@ from tests.factories.worker import NODE
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.conftest import Attempting, Site
 from tests.worker.life import claimed
-from worker import devices, node, presence
-from worker.disk import free_bytes, least_free, size_in_words
+from worker import devices
 from worker.environment import Environment
-from worker.node import RUNS_ID, at_present, refusal, runs_id
-from worker.orphans import Held
-from worker.process import GroupSurvives
+from worker.node import facts, heartbeat
+from worker.node.disk import free_bytes, least_free, size_in_words
+from worker.node.facts import RUNS_ID, at_present, refusal, runs_id
+from worker.processes.child import GroupSurvives
+from worker.processes.orphans import Held
 
 _ASK = """
 import sys; from pathlib import Path
 sys.stdin.readline()
-from worker.node import runs_id
+from worker.node.facts import runs_id
 print(runs_id(Path(sys.argv[1])))
 """
 
@@ -59,7 +60,7 @@ def test_an_id_that_was_not_written_whole_is_made_anew(tmp_path: Path, torn: str
 
 def test_an_id_that_another_wrote_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between this worker's first look and its lock."""
-    real, looks = node._read_id, []
+    real, looks = facts._read_id, []
 
     def look(runs: Path) -> str:
         looks.append(1)
@@ -68,7 +69,7 @@ def test_an_id_that_another_wrote_meanwhile_is_taken(tmp_path: Path, monkeypatch
             return ""
         return real(runs)
 
-    monkeypatch.setattr(node, "_read_id", look)
+    monkeypatch.setattr(facts, "_read_id", look)
     assert runs_id(tmp_path) == "ab" * 16
 
 
@@ -107,12 +108,12 @@ def test_a_runs_folder_that_breaks_and_heals(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node is here all the time and says why it takes no run; and a token that is revoked is noticed after it."""
-    monkeypatch.setattr(presence, "SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "SECONDS", 0.05)
     runs = tmp_path / "runs"
     runs.symlink_to(runs)
     stop, refused = threading.Event(), threading.Event()
     settings = Environment(url=site.url, node_token=SecretStr(site.node_token), runs_dir=runs, min_free_bytes=0)
-    thread = presence.stay_present(settings, stop, refused.set)
+    thread = heartbeat.stay_present(settings, stop, refused.set)
     try:
         wait_for(lambda: "cannot be looked at" in (refuses() or ""), "it tells why it takes no run")
         wait_for(lambda: "failed and is tried again" in caplog.text, "it has looked for the dead")

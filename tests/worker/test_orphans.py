@@ -20,11 +20,11 @@ from tests.needs import needs
 from tests.processes import wait_for
 from tests.worker.conftest import Site
 from tests.worker.life import OURS, claimed, lives
-from worker import keeper, orphans
-from worker.client import Platform, Unreachable
-from worker.keeper import Process, process
-from worker.orphans import LOCK, MARK, RECORD, Held, ProcessRecord, settle, still_leaving, survivors, sweep
-from worker.process import GroupSurvives
+from worker.platform_client.client import Platform, Unreachable
+from worker.processes import orphans, reaper
+from worker.processes.child import GroupSurvives
+from worker.processes.orphans import LOCK, MARK, RECORD, Held, ProcessRecord, settle, still_leaving, survivors, sweep
+from worker.processes.reaper import Process, process
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def test_one_that_is_ending_is_waited_for(life: Any, runs: Path, monkeypatch: py
         """They die only once they were found again, without their mark."""
         rows = living(record, group)
         for row in rows if dying else []:
-            keeper.kill(row)
+            reaper.kill(row)
         return rows
 
     monkeypatch.setattr(orphans, "_marked", lambda pid, mark: not dying and marked(pid, mark))
     monkeypatch.setattr(orphans, "_living", slowly)
-    monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=dying.append))
+    monkeypatch.setattr(orphans, "reaper", SimpleNamespace(kill=dying.append))
     (record,) = sweep(runs).values()
     assert family.left() == []
     assert not record.survives
@@ -97,14 +97,14 @@ def test_one_that_never_ends_is_known_without_its_mark(life: Any, runs: Path, mo
     family = life()
     family.kill()
     monkeypatch.setattr(orphans, "_KILL_SECONDS", 0.5)
-    monkeypatch.setattr(orphans, "keeper", SimpleNamespace(kill=lambda row: None))
+    monkeypatch.setattr(orphans, "reaper", SimpleNamespace(kill=lambda row: None))
     sweep(runs)
     kept = ProcessRecord.model_validate_json((family.folder / RECORD).read_bytes())
     assert kept.survives
     assert sorted(pid for pid, _ in kept.left) == sorted(family.left())
     monkeypatch.setattr(orphans, "_marked", lambda pid, mark: False)
     monkeypatch.setattr(orphans, "_KILL_AGAIN_SECONDS", 60.0)
-    monkeypatch.setattr(orphans, "keeper", keeper)
+    monkeypatch.setattr(orphans, "reaper", reaper)
     sweep(runs)
     assert family.left() == []
 
@@ -232,7 +232,7 @@ def test_what_could_not_be_killed_is_known_by_id_and_start(
     bystander: Process, held: Held, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As another user's process, whose environment cannot be read and which is in no session of the trainer's."""
-    monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
+    monkeypatch.setattr("worker.processes.orphans._KILL_AGAIN_SECONDS", 60.0)
     folder = folder_of(runs)
     held.survived(GroupSurvives("not allowed", left=[bystander]))
     record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
@@ -280,7 +280,7 @@ def test_a_folder_that_goes_meanwhile_is_passed_over(
             shutil.rmtree(gone)
         return real(path, *rest, **named)
 
-    monkeypatch.setattr("worker.orphans.os.open", remove_first)
+    monkeypatch.setattr("worker.processes.orphans.os.open", remove_first)
     assert list(sweep(runs)) == [folder_of(runs, 2)]
 
 

@@ -17,9 +17,9 @@ import pytest
 from tests.needs import memory_cgroup, needs
 from tests.processes import clean_environment, session_members, wait_for
 from tests.worker.stand_in import ROOT
-from worker.cgroup import Cgroup
-from worker.keeper import Process, kill, process, processes
-from worker.process import Child
+from worker.processes.cgroup import Cgroup
+from worker.processes.child import Child
+from worker.processes.reaper import Process, kill, process, processes
 
 # A trainer of which many die as orphans: none may pile up below the keeper.
 FORKS = """
@@ -38,7 +38,7 @@ GREEDY = """
 import os, sys
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text("0")
-from worker.process import Child
+from worker.processes.child import Child
 here = Path(sys.argv[2])
 child = Child([sys.executable, "-c", "b = bytearray(512 << 20)"], cwd=here, env=dict(os.environ), log=here / "log.txt")
 while not child.ended(): pass
@@ -174,7 +174,7 @@ def test_a_process_that_may_not_be_looked_at_is_passed_over(start: Any, monkeypa
             raise PermissionError
         return open(path, mode)
 
-    monkeypatch.setattr("worker.keeper.open", hidden, raising=False)
+    monkeypatch.setattr("worker.processes.reaper.open", hidden, raising=False)
     assert session_members(child.pid) == [child.pid]
     assert child.reap() == -signal.SIGKILL
 
@@ -223,17 +223,17 @@ TWO_USERS = "setpriv --reuid 65534 --clear-groups sleep 600 & sleep 600 & sleep 
 WITHOUT_RIGHT = """
 import os, sys
 from pathlib import Path
-from worker import process
-process._KILL_SECONDS, left = 1.0, []
+from worker.processes import child as module
+module._KILL_SECONDS, left = 1.0, []
 here = Path.cwd()
-child = process.Child(["sh", "-c", sys.argv[1]], cwd=here, env=dict(os.environ), log=here / "log.txt")
+child = module.Child(["sh", "-c", sys.argv[1]], cwd=here, env=dict(os.environ), log=here / "log.txt")
 print(child.pid, flush=True)
 sys.stdin.readline()
 while len(left) != 1:  # on a busy machine what is killed may need longer to end
     try:
         child.reap()
         break
-    except process.GroupSurvives as error:
+    except module.GroupSurvives as error:
         left = [row.pid for row in error.left]
 print(*left, flush=True)
 os._exit(0)

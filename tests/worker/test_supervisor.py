@@ -27,9 +27,9 @@ from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Attempted, Attempting, Site
-from worker.client import AttemptLink, Refused
-from worker.node import refusal
-from worker.orphans import sweep
+from worker.node.facts import refusal
+from worker.platform_client.client import AttemptLink, Refused
+from worker.processes.orphans import sweep
 
 
 def test_a_whole_run(site: Site, attempt: Attempting) -> None:
@@ -118,13 +118,13 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
     begun = attempt("deaf", limits={"grace": 0.5})
     runs, node = begun.supervisor.runs, begun.supervisor.platform.node
     with monkeypatch.context() as patch:
-        patch.setattr("worker.process._KILL_SECONDS", 0.3)
-        patch.setattr("worker.keeper.kill", lambda process, number=0: None)
-        patch.setattr("worker.cgroup.Cgroup.kill", lambda group: None)
+        patch.setattr("worker.processes.child._KILL_SECONDS", 0.3)
+        patch.setattr("worker.processes.reaper.kill", lambda process, number=0: None)
+        patch.setattr("worker.processes.cgroup.Cgroup.kill", lambda group: None)
         begun.cancel()
         assert begun.end() == ("failed", "worker_error")
     assert f"process {begun.pid} (state" in refusal(runs, 0, node)
-    monkeypatch.setattr("worker.orphans._KILL_AGAIN_SECONDS", 60.0)
+    monkeypatch.setattr("worker.processes.orphans._KILL_AGAIN_SECONDS", 60.0)
     assert [record.survives for record in sweep(runs).values()] == [False]
     assert session_members(begun.pid) == []
     assert refusal(runs, 0, node) == ""
@@ -202,7 +202,7 @@ def lost(run: Run, folder: Path) -> None:
 def test_what_cannot_be_prepared_starts_no_trainer(
     site: Site, attempt: Attempting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, code: str, named: str
 ) -> None:
-    monkeypatch.setattr("worker.client._ANEW_AFTER", (0.01, 0.01))
+    monkeypatch.setattr("worker.platform_client.client._ANEW_AFTER", (0.01, 0.01))
     run = site.launch()
     spoil(run, tmp_path / "runs" / f"run-{run.pk}" / "attempt-1")
     begun = attempt("finish", run=run)
@@ -243,7 +243,7 @@ def test_a_worker_cut_off_for_too_long_stops_its_trainer(
         """A thousand times as fast after the cut."""
         return time.monotonic() + 1000 * max(0.0, time.monotonic() - cut)
 
-    monkeypatch.setattr("worker.supervisor.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
+    monkeypatch.setattr("worker.supervisor.run.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
     begun = attempt("obey", limits={"grace": 1e9})
     cable.cut()
     cut = time.monotonic()
@@ -334,7 +334,7 @@ def test_a_finish_that_is_not_taken_keeps_the_attempt_alive(
 def test_a_worker_that_leaves_records_behind_is_refused(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells how many records there are, not how many it sent; here it does not wait for the rest, as by a fault."""
     monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
-    monkeypatch.setattr("worker.supervisor._Attempt._ship_rest", lambda attempt: attempt._ship(attempt._beat))
+    monkeypatch.setattr("worker.supervisor.run._Attempt._ship_rest", lambda attempt: attempt._ship(attempt._beat))
     begun = attempt("finish")
     begun.end()
     assert (begun.run.state, begun.run.error_code) == (RunState.FAILED, "platform_refused")

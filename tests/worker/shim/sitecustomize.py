@@ -19,10 +19,10 @@ if "PYTHONCHAOS_TRAINER" in os.environ and "grpo_core.cli.main" in sys.orig_argv
 
     main(os.environ["PYTHONCHAOS_TRAINER"], sys.orig_argv[sys.orig_argv.index("--out") + 1])
 if "PYTHONCHAOS_KILLS" in os.environ and "celery" in sys.orig_argv:
-    from worker import keeper, orphans
+    from worker.processes import orphans, reaper
 
     if os.environ["PYTHONCHAOS_KILLS"] == "none":
-        keeper.kill = lambda process: None
+        reaper.kill = lambda process: None
         orphans.Cgroup.kill = lambda group: None
         orphans._KILL_SECONDS = 0.2
     else:

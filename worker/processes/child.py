@@ -1,8 +1,8 @@
 """One trainer with everything it starts, ended as a whole and proven gone.
 
-Between this process and the trainer stands a keeper (worker/keeper.py), which kills all of it when this process dies.
-When the keeper itself is killed, the trainer dies with it and this process, where it is a sub-reaper, adopts and ends
-what is left. What belongs to the trainer is known by kinship, session and control group, never by name.
+Between this process and the trainer is a reaper process (worker/processes/reaper.py), which kills all of it when this
+process dies. When the reaper itself is killed, the trainer dies with it and this process, where it is a sub-reaper,
+adopts and ends what is left. What belongs to the trainer is known by kinship, session and control group, never by name.
 """
 
 import os
@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from worker import devices, keeper
-from worker.cgroup import Cgroup, memory_kills
-from worker.keeper import Process, below, process, processes
+from worker import devices
+from worker.processes import reaper
+from worker.processes.cgroup import Cgroup, memory_kills
+from worker.processes.reaper import Process, below, process, processes
 
 _KILL_SECONDS = 20.0
 _START_SECONDS = 60.0
@@ -50,13 +51,13 @@ def become_reaper() -> None:
     """From now on orphans of this process's descendants are given to it, and `Child.reap` takes every child of this
     process for its own. Only for a process that does nothing but supervise."""
     global _reaper
-    keeper.prctl(keeper.PR_SET_CHILD_SUBREAPER, 1)
+    reaper.prctl(reaper.PR_SET_CHILD_SUBREAPER, 1)
     _reaper = True
 
 
 def die_with_parent(parent: int, number: signal.Signals) -> bool:
     """Have the kernel send this process the signal when the thread that started it ends. False when that is over."""
-    keeper.prctl(keeper.PR_SET_PDEATHSIG, number)
+    reaper.prctl(reaper.PR_SET_PDEATHSIG, number)
     return os.getppid() == parent
 
 
@@ -73,7 +74,7 @@ class Child:
         self._status: int | None = None
         self._said = b""
         self._reaped = False
-        words = [sys.executable, "-I", "-S", keeper.__file__, str(group.folder) if group else "", *argv]
+        words = [sys.executable, "-I", "-S", reaper.__file__, str(group.folder) if group else "", *argv]
         try:
             with log.open("ab") as output:
                 self._keeper = subprocess.Popen(
@@ -118,7 +119,7 @@ class Child:
             return
         for one in processes():
             if one.session == self.pid and one.lives:
-                keeper.kill(one, signal.SIGTERM)
+                reaper.kill(one, signal.SIGTERM)
 
     def reap(self) -> int:
         """Kill what is left, wait until nothing is, return the trainer's status (−signal if killed).
@@ -137,7 +138,7 @@ class Child:
             if self.group is not None:
                 self.group.kill()
             for one in left:
-                keeper.kill(one)
+                reaper.kill(one)
             time.sleep(0.02)
             self.ended()  # hear the status before the keeper goes
         self._let_go()

@@ -18,14 +18,15 @@ from grpo_core.files.disk import is_full
 from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report
 from grpo_core.text import UNSTORABLE
-from worker import disk, job_folder
-from worker.cgroup import Cgroup
-from worker.client import BadFile, JobLink, Platform, PlatformError, Refused, Unreachable
-from worker.job_folder import JobFolder, TooLarge
-from worker.node import node_info
-from worker.process import Child, GroupSurvives, NotStarted
-from worker.run_folder import NotPrepared, trainer_environment
-from worker.sandboxed import known
+from worker.folders import job_folder
+from worker.folders.job_folder import JobFolder, TooLarge
+from worker.folders.run_folder import NotPrepared, trainer_environment
+from worker.node import disk
+from worker.node.facts import node_info
+from worker.node.sandbox import known
+from worker.platform_client.client import BadFile, JobLink, Platform, PlatformError, Refused, Unreachable
+from worker.processes.cgroup import Cgroup
+from worker.processes.child import Child, GroupSurvives, NotStarted
 
 Cause = Literal["cancel", "deadline", "shutdown", "silence", "disk"]
 NICE = 10

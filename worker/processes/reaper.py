@@ -1,6 +1,6 @@
 """Keeps one trainer: starts it, adopts whatever it leaves behind, and ends all of it when the supervisor is gone.
 
-Run by file path in a bare interpreter (`python -I -S keeper.py CGROUP PROGRAM…`), in a session of its own; it must
+Run by file path in a bare interpreter (`python -I -S reaper.py CGROUP PROGRAM…`), in a session of its own; it must
 import nothing of the project, so that nothing the trainer's folder or environment holds can change what it does.
 
 stdin is a pipe whose other end the supervisor alone holds: when it ends, by intent or because the supervisor died,

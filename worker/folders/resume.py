@@ -15,8 +15,8 @@ from grpo_core.files.checkpoint import read_manifest, step_folder, verify_checkp
 from grpo_core.files.disk import need_room
 from grpo_core.protocol.messages import CheckpointOffer, ClaimReply, InputFile
 from grpo_core.records.types import CheckpointManifest
-from worker.client import AttemptLink, BadFile, Meanwhile, Refused
-from worker.run_folder import NotPrepared
+from worker.folders.run_folder import NotPrepared
+from worker.platform_client.client import AttemptLink, BadFile, Meanwhile, Refused
 
 _GLANCE = 0.2
 _GONE = ("file_missing", "unknown_file")

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report
-from worker.client import Platform, PlatformError, Refused
 from worker.environment import Environment
-from worker.node import at_present, node_info
-from worker.orphans import settle
-from worker.sandboxed import known, report
+from worker.node.facts import at_present, node_info
+from worker.node.sandbox import known, report
+from worker.platform_client.client import Platform, PlatformError, Refused
+from worker.processes.orphans import settle
 
 SECONDS = 20.0
 

@@ -30,11 +30,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from grpo_core.errors import DiskFullError
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import ClaimReply, LostAttempt
-from worker import devices, keeper
-from worker.cgroup import Cgroup
-from worker.client import Platform, PlatformError
-from worker.keeper import Process, process, processes
-from worker.process import Child, GroupSurvives
+from worker import devices
+from worker.platform_client.client import Platform, PlatformError
+from worker.processes import reaper
+from worker.processes.cgroup import Cgroup
+from worker.processes.child import Child, GroupSurvives
+from worker.processes.reaper import Process, process, processes
 
 RECORD = "process.json"
 LOCK = "process.lock"
@@ -275,7 +276,7 @@ def _end(folder: Path, record: ProcessRecord) -> ProcessRecord:
         if group is not None:
             group.kill()
         for one in living:
-            keeper.kill(one)
+            reaper.kill(one)
         time.sleep(0.1)
     group = _group(record)
     if group is not None and _here(record):

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_core.protocol.messages import NodeInfo
-from worker import devices, disk, orphans
+from worker import devices
+from worker.node import disk
+from worker.processes import orphans
 
 RUNS_ID = ".runs-id"
 

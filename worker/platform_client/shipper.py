@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from grpo_core.files.spool import Spooled, SpoolReader
 from grpo_core.records.types import ENVELOPE, CheckpointManifest
-from worker.client import AttemptLink, Meanwhile
+from worker.platform_client.client import AttemptLink, Meanwhile
 
 
 class RecordsLost(Exception):

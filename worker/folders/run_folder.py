@@ -12,7 +12,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.files.disk import is_full
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import ClaimReply, Progress
-from worker.client import AttemptLink, BadFile, Refused
+from worker.platform_client.client import AttemptLink, BadFile, Refused
 
 Command = Callable[[Path, list[Path]], list[str]]
 """From an attempt's folder, and the checkpoints it may go on from, to the program that trains in it."""

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from grpo_core.lab.result import MAX_RESULT_BYTES
 from grpo_core.protocol.messages import JobGiven, Progress
-from worker.client import BadFile, JobLink, Refused
-from worker.run_folder import NotPrepared
+from worker.folders.run_folder import NotPrepared
+from worker.platform_client.client import BadFile, JobLink, Refused
 
 _LOCK = "lock"
 _LOG_TAIL_LINES = 60

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from grpo_core.records.types import CheckpointManifest
-from worker.client import AttemptLink, Refused, Unreachable
+from worker.platform_client.client import AttemptLink, Refused, Unreachable
 
 PART_BYTES = 8 * 1024 * 1024
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0

@@ -14,8 +14,8 @@ from grpo_core.errors import DiskFullError, ExchangeError
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import AttemptEnd, Finish
 from grpo_core.records import types as records
-from worker.disk import free_bytes, size_in_words
-from worker.run_folder import log_tail
+from worker.folders.run_folder import log_tail
+from worker.node.disk import free_bytes, size_in_words
 
 StopCause = Literal["cancel", "pause", "drain", "shutdown", "silence", "disk"]
 """Why the worker stops a trainer. drain: the platform wants the run at another node."""

@@ -21,18 +21,20 @@ from grpo_core.files.run_folder import RunDir
 from grpo_core.files.spool import spool_bytes
 from grpo_core.protocol.messages import AttemptEnd, BeatReply, ClaimReply, Finish
 from grpo_core.sandbox import Report
-from worker import disk, orphans, resume, run_folder
-from worker.cgroup import Cgroup
-from worker.client import AttemptLink, BadFile, Meanwhile, Platform, PlatformError, Refused, Unreachable
-from worker.leftovers import Leftovers
-from worker.node import node_info
-from worker.pins import Pins
-from worker.process import Child, GroupSurvives, NotStarted
-from worker.run_folder import Command, NotPrepared
-from worker.sandboxed import known
-from worker.shipper import RecordsLost, Shipper
-from worker.uploads import Uploader
-from worker.verdict import ENDS, StopCause, ended_as_asked, verdict
+from worker.exit_cause import ENDS, StopCause, ended_as_asked, verdict
+from worker.folders import resume, run_folder
+from worker.folders.cleanup import Leftovers
+from worker.folders.pins import Pins
+from worker.folders.run_folder import Command, NotPrepared
+from worker.node import disk
+from worker.node.facts import node_info
+from worker.node.sandbox import known
+from worker.platform_client.client import AttemptLink, BadFile, Meanwhile, Platform, PlatformError, Refused, Unreachable
+from worker.platform_client.shipper import RecordsLost, Shipper
+from worker.platform_client.uploads import Uploader
+from worker.processes import orphans
+from worker.processes.cgroup import Cgroup
+from worker.processes.child import Child, GroupSurvives, NotStarted
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""This machine as the platform lists it: hardware, disk, sandbox, and its heartbeat."""

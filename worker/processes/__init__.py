@@ -1,0 +1,1 @@
+"""The processes of a trainer or job: started, kept together, ended as a whole, and found again after a crash."""
