@@ -58,7 +58,7 @@ time.sleep(60)
 """
 WORKER = f"""
 import subprocess, sys, time
-words = [sys.executable, "-c", {SUPERVISOR!r}, "worker.supervise"]
+words = [sys.executable, "-c", {SUPERVISOR!r}, "worker.supervisor"]
 subprocess.Popen(words, start_new_session=True)
 subprocess.Popen(["sleep", "60"])
 time.sleep(60)

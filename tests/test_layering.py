@@ -35,6 +35,10 @@ PLATFORM_ORDER = [
     *("worker_api", "background", "server", "web", "urls", "cli"),
 ]
 """The platform's folders; `settings` stands beside them and is imported by Django."""
+WORKER_ORDER = [
+    *("environment", "devices", "platform_client", "processes", "node", "folders", "exit_cause"),
+    *("supervisor", "celery_app", "tasks"),
+]
 TORCH = {"algo", "distributed", "model", "rollout", "training", "trainer", "estimate"}
 """Folders that load torch; importing any other loads none."""
 
@@ -80,7 +84,9 @@ def test_the_platform_imports_only_what_loads_no_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "order"), [("grpo_core", ORDER), ("platform/cohort", PLATFORM_ORDER)], ids=["trainer", "platform"]
+    ("package", "order"),
+    [("grpo_core", ORDER), ("platform/cohort", PLATFORM_ORDER), ("worker", WORKER_ORDER)],
+    ids=["trainer", "platform", "worker"],
 )
 def test_folders_import_downwards(package: str, order: list[str]) -> None:
     """Wherever the import stands in the file."""
@@ -164,7 +170,7 @@ def test_the_worker_works_where_django_database_and_torch_are_not(tmp_path: Path
     """kombu imports a bit of Django wherever Django is installed, so here imports of it fail as on a GPU host."""
     absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(HEAVY | FORBIDDEN['worker'])!r}))"
     loaded = _loaded_after(
-        f"{absent}\nimport worker.celery_app, worker.tasks, worker.supervise_job\n"
+        f"{absent}\nimport worker.celery_app, worker.tasks, worker.supervisor.__main__\n"
         "for name in [name for name, module in sys.modules.items() if module is None]: del sys.modules[name]",
         COHORT_HOME=str(tmp_path),
     )

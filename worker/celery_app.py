@@ -1,8 +1,8 @@
 """The worker's Celery app: `celery -A worker.celery_app worker` takes runs one at a time, from the queue `train` and
 those of its labels and GPUs; with `--queues lab` it takes jobs of the reward lab, one at a time, and no run.
 
-Threads, not forked processes: the task only waits for a supervisor, a thread sees the shutdown that the main thread is
-told of, and supervisor and trainer are programs of their own. Messages are acknowledged before the work, because only
+Threads, not forked processes: the task only waits for a supervisor, a thread sees the shutdown that the main thread
+receives, and supervisor and trainer are programs of their own. Messages are acknowledged before the work, because only
 the platform's claim decides who runs what.
 """
 
@@ -20,11 +20,11 @@ from kombu.entity import Exchange, Queue
 from grpo_core.protocol.queues import LAB_QUEUE, TRAIN_QUEUE, celery_transport, train_queues
 from worker.devices import gpus
 from worker.environment import MissingSetting, environment
-from worker.node.heartbeat import stay_present
+from worker.node.heartbeat import start_heartbeat
 from worker.processes.orphans import sweep
 
 SHUTDOWN = threading.Event()
-"""Set when the worker was told to stop: the task tells its supervisor, which stops the trainer and reports."""
+"""Set when the worker is to stop: the task passes it on to its supervisor, which stops the trainer and reports."""
 
 try:
     _BROKER_URL = environment().resolved_broker_url()
@@ -63,16 +63,16 @@ def _refuse_without_token(**_: Any) -> None:
     except MissingSetting as error:
         sys.exit(f"The worker cannot start: {error}")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
-    # Before a run is taken: what an earlier life of this worker left may hold the GPU. The platform is told of it by
-    # the thread that tells of this node.
+    # Before a run is taken: what an earlier life of this worker left may hold the GPU. The heartbeat's thread reports
+    # it.
     if _trains():
         sweep(environment().runs_folder)
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
-def _stay_present(**_: Any) -> None:
+def _start_heartbeat(**_: Any) -> None:
     if _trains():  # the lab's worker is no sign that runs are taken here
-        stay_present(environment(), SHUTDOWN, refused)
+        start_heartbeat(environment(), SHUTDOWN, refused)
 
 
 def _trains() -> bool:
@@ -81,7 +81,7 @@ def _trains() -> bool:
 
 
 def refused() -> None:
-    """Take no more messages, which other workers could answer; tell the supervisor to end what trains, which it kills
+    """Take no more messages, which other workers could answer; have the supervisor end what trains, which it kills
     without a checkpoint once the platform refuses the attempt's token too, as it does a revoked node's; exit with a
     status of its own, for whoever starts workers again by itself."""
     SHUTDOWN.set()

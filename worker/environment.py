@@ -1,4 +1,4 @@
-"""What a worker is told by the environment (COHORT_…). docs/operations.md lists the variables."""
+"""The worker's settings, from environment variables (COHORT_…) that docs/operations.md lists."""
 
 from functools import cache
 from pathlib import Path

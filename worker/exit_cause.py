@@ -1,4 +1,4 @@
-"""What an attempt's end means: from the trainer's outcome, its exit status and why the worker stopped it, if it did.
+"""Why an attempt ended: from the trainer's outcome, its exit status, why the worker stopped it, or what failed here.
 
 The codes decide whether the platform tries the run again by itself; docs/operations.md lists them.
 """
@@ -10,15 +10,20 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from grpo_core.errors import DiskFullError, ExchangeError
+from grpo_core.errors import CheckpointMissing, DiskFullError, ExchangeError, GrpoError, RunDirError
+from grpo_core.files.disk import is_full
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import AttemptEnd, Finish
 from grpo_core.records import types as records
-from worker.folders.run_folder import log_tail
+from worker.folders.resume import NoCheckpoint
+from worker.folders.run_folder import NotPrepared, log_tail
 from worker.node.disk import free_bytes, size_in_words
+from worker.platform_client.client import BadFile, Refused
+from worker.platform_client.shipper import RecordsLost
+from worker.processes.child import GroupSurvives, NotStarted
 
-StopCause = Literal["cancel", "pause", "drain", "shutdown", "silence", "disk"]
-"""Why the worker stops a trainer. drain: the platform wants the run at another node."""
+StopCause = Literal["cancel", "pause", "drain", "shutdown", "deadline", "disk", "silence"]
+"""Why the worker stops a trainer or a job. drain: the platform wants the run on another node. deadline: jobs alone."""
 
 ENDS: dict[StopCause, tuple[AttemptEnd, str]] = {
     "cancel": ("cancelled", "cancelled"),
@@ -30,10 +35,11 @@ ENDS: dict[StopCause, tuple[AttemptEnd, str]] = {
 }
 _ASKED_TO_END = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _ASKED_POLITELY = {signal.SIGTERM, signal.SIGINT}
+_FREE_SPACE = "Free some space there, then resume the run"
 _CRASHED = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
-def outcome(folder: Path) -> records.Outcome | None:
+def read_outcome(folder: Path) -> records.Outcome | None:
     """How the trainer says it ended; None when it said nothing, or nothing that can be read."""
     try:
         return records.Outcome.model_validate_json(RunDir(folder).outcome_file.read_bytes())
@@ -43,11 +49,11 @@ def outcome(folder: Path) -> records.Outcome | None:
 
 def ended_as_asked(folder: Path, status: int) -> bool:
     """Whether the trainer ended because somebody asked it to: it says so, or was still too young to say anything."""
-    told = outcome(folder)
-    return -status in _ASKED_POLITELY if told is None else told.status == "stopped"
+    outcome = read_outcome(folder)
+    return -status in _ASKED_POLITELY if outcome is None else outcome.status == "stopped"
 
 
-def verdict(
+def attempt_finish(
     *,
     folder: Path,
     status: int | None,
@@ -56,25 +62,26 @@ def verdict(
     fence: int,
     out_of_memory: bool = False,
 ) -> Finish:
-    """The attempt's last word. `status` is the trainer's (−signal if killed), None when it was never started;
+    """The report of an attempt's end. `status` is the trainer's (−signal if killed), None when it was never started;
     `out_of_memory` says that the kernel has killed for want of memory meanwhile."""
-    told = outcome(folder)
+    outcome = read_outcome(folder)
     end: AttemptEnd
-    if told is not None and told.status == "finished":
-        end, code, message = "finished", told.code, told.message
-    elif stopped_for != "cancel" and _disk_is_full(told, status, stopped_for):
+    if outcome is not None and outcome.status == "finished":
+        end, code, message = "finished", outcome.code, outcome.message
+    elif stopped_for != "cancel" and _disk_is_full(outcome, status, stopped_for):
         end, code = ENDS["disk"]
-        message = _full(folder, told)
-    elif told is not None and told.status == "failed":
-        end, code, message = "failed", told.code, told.message
+        says_so = outcome is not None and outcome.code == DiskFullError.code
+        message = disk_message(folder, outcome.message if outcome is not None and says_so else _FREE_SPACE)
+    elif outcome is not None and outcome.status == "failed":
+        end, code, message = "failed", outcome.code, outcome.message
         if out_of_memory and code == ExchangeError.code:  # one of the run's processes was killed; another says this
             code, message = "out_of_memory", f"The system killed a process of the run because memory ran out. {message}"
     elif stopped_for is not None:
         end, code = ENDS[stopped_for]
-        message = _stopped(stopped_for, told, status)
-    elif told is not None:
+        message = _stopped(stopped_for, outcome, status)
+    elif outcome is not None:
         end, code = "failed", "trainer_killed"
-        message = f"Something outside the platform stopped the trainer: {told.message}"
+        message = f"Something outside the platform stopped the trainer: {outcome.message}"
     else:
         assert status is not None
         end, code = "failed", _death_code(status, out_of_memory)
@@ -86,9 +93,36 @@ def verdict(
         message=message,
         exit_status=status if status is not None and status >= 0 else None,
         signal=-status if status is not None and status < 0 else None,
-        log_tail=log_tail(folder),
+        log_tail=log_tail(RunDir(folder).log_file),
         last_seq=last_seq,
     )
+
+
+def failure(error: Exception, child: str, runs: Path) -> tuple[str, str, bool]:
+    """Code and message of what kept an attempt or job from its end, and whether it is no defect of the worker. `child`
+    is `trainer` or `job`."""
+    match error:
+        case Refused():
+            return "platform_refused", f"The platform refused what the worker sent: {error}", True
+        case NoCheckpoint():
+            return CheckpointMissing.code, str(error), True
+        case NotPrepared() | BadFile():
+            return "not_prepared", str(error), True
+        case RunDirError():
+            return error.code, f"The trainer's records cannot be shipped: {error}", True
+        case DiskFullError():
+            return error.code, disk_message(runs, str(error)), True
+        case GrpoError():
+            return error.code, str(error), True
+        case RecordsLost():
+            return "records_lost", str(error), True
+        case NotStarted():
+            return "worker_error", f"The {child} could not be started: {error}", True
+        case GroupSurvives():
+            return "worker_error", f"The {child} ended, but not all of it: {error}", True
+        case _ if is_full(error):
+            return DiskFullError.code, disk_message(runs, f"{error}. {_FREE_SPACE}"), True
+    return "worker_error", f"The worker failed: {type(error).__name__}: {error}", False
 
 
 def death(status: int, *, out_of_memory: bool = False) -> str:
@@ -115,29 +149,30 @@ def _death_code(status: int, out_of_memory: bool) -> str:
     return "trainer_died"
 
 
-def _disk_is_full(told: records.Outcome | None, status: int | None, stopped_for: StopCause | None) -> bool:
-    if told is None:
+def _disk_is_full(outcome: records.Outcome | None, status: int | None, stopped_for: StopCause | None) -> bool:
+    if outcome is None:
         return stopped_for == "disk" or status == DiskFullError.exit_status
     # Whatever broke in a trainer that was being stopped for want of room broke for want of room.
-    return stopped_for == "disk" or told.code == DiskFullError.code
+    return stopped_for == "disk" or outcome.code == DiskFullError.code
 
 
-def _full(folder: Path, told: records.Outcome | None) -> str:
+def disk_message(folder: Path, detail: str) -> str:
+    """`detail` says what to do, as the message of a DiskFullError does."""
     left = size_in_words(free_bytes(folder))
-    what = "Free some space there, then resume the run"
-    if told is not None and told.code == DiskFullError.code:  # its words end with the same advice
-        what = told.message[:1].upper() + told.message[1:]
-    return f"The disk of {folder} on {socket.gethostname()} is nearly full: {left} are left. {what}."
+    where = f"The disk of {folder} on {socket.gethostname()} is nearly full: {left} are left."
+    return f"{where} {detail[:1].upper()}{detail[1:]}."
 
 
-def _stopped(cause: StopCause, told: records.Outcome | None, status: int | None) -> str:
+def _stopped(cause: StopCause, outcome: records.Outcome | None, status: int | None) -> str:
     match cause:
         case "cancel":
-            killed = "The trainer did not stop in time and was killed"
-            return told.message if told else killed if status == -signal.SIGKILL else "Stopped before training began"
+            if outcome is not None:
+                return outcome.message
+            killed = status == -signal.SIGKILL
+            return "The trainer did not stop in time and was killed" if killed else "Stopped before training began"
         case "pause":
-            if told is not None:
-                return told.message
+            if outcome is not None:
+                return outcome.message
             if status == -signal.SIGKILL:
                 return "The trainer did not stop in time and was killed; its last checkpoint is what there is"
             return "Paused before training began"
@@ -147,5 +182,5 @@ def _stopped(cause: StopCause, told: records.Outcome | None, status: int | None)
             return "The worker was shut down"
         case "silence":
             return "The worker could not reach the platform for too long and stopped the trainer"
-        case "disk":
-            raise AssertionError("a full disk has words of its own")
+        case "disk" | "deadline":
+            raise AssertionError(f"a run is not stopped so: {cause}")

@@ -237,7 +237,7 @@ class Stand:
     # ------------------------------------------------------------------ processes
 
     def processes(self, kind: str, worker: str = "") -> list[psutil.Process]:
-        """Live processes of a kind: trainer, keeper, supervisor; with a worker's name, those of that worker alone."""
+        """Live processes of a kind: trainer, reaper, supervisor; with a worker's name, those of that worker alone."""
         return [process for process in self.training_processes(worker) if kind_of(process) == kind]
 
     def training_processes(self, worker: str = "") -> list[psutil.Process]:
@@ -267,10 +267,10 @@ def kind_of(process: psutil.Process) -> str:
         return "gone"
     if "celery" in words:
         return "celery"
-    if any(word.endswith(("supervise", "supervise.py")) for word in words):
+    if "worker.supervisor" in words or any(word.endswith("/supervisor/__main__.py") for word in words):
         return "supervisor"
     if any(word.endswith(("reaper.py", "launch.py")) for word in words):
-        return "keeper"
+        return "reaper"
     if "grpo_core.cli.main" in words:
         return "trainer"
     return "other"

@@ -70,7 +70,7 @@ def test_a_demo_whose_worker_is_killed_goes_on_by_itself(demo_home: Path) -> Non
     started = Started(words, demo_home.with_name("printed.txt"))
     started.find(rf"\] step ([3-9]|[12]\d) of {STEPS}")
     parts = {process.pid: " ".join(process.cmdline()) for process in belonging_to(demo_home)}
-    marks = ("grpo_core.cli.main train", "worker.celery_app", "worker.supervise", "reaper.py")
+    marks = ("grpo_core.cli.main train", "worker.celery_app", "worker.supervisor", "reaper.py")
     kill_at_once([pid for pid, words in parts.items() if any(mark in words for mark in marks)])
     assert started.process.wait() == 0, started.printed
     assert "Started it again." in started.printed

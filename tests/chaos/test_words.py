@@ -77,7 +77,7 @@ def cancelled_after(stand: Stand, dice: random.Random, worker: str) -> float:
     assert attempt["state"] == "cancelled", stand.story(run)
     assert attempt["outcome"], "a trainer that does not hear of it is killed after a minute, and leaves no word"
     # The supervisor itself ends a moment after its last word; what it watched over is gone before that.
-    assert [process for kind in ("trainer", "keeper") for process in stand.processes(kind, worker)] == []
+    assert [process for kind in ("trainer", "reaper") for process in stand.processes(kind, worker)] == []
     wait_for(lambda: not stand.training_processes(worker), "the supervisor ends")
     return took
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ from tests.worker.life import OURS, TRAINER, Life, claimed
 from tests.worker.queues import take_all
 from tests.worker.stand_in import child
 from worker import devices
+from worker.environment import Environment
 from worker.platform_client.client import Platform
 from worker.processes.reaper import Process, process
-from worker.supervisor.run import Limits, Supervisor
+from worker.supervisor.loop import Limits, Supervisor
+from worker.supervisor.run import run_attempt
 
 Attempting = Callable[..., "Attempted"]
 
@@ -180,7 +182,7 @@ class Attempted:
 
     @property
     def folder(self) -> Path:
-        return self.supervisor.runs / f"run-{self.run.pk}" / "attempt-1"
+        return self.supervisor.settings.runs_folder / f"run-{self.run.pk}" / "attempt-1"
 
     @property
     def pid(self) -> int:
@@ -199,6 +201,12 @@ class Attempted:
         return (finish.end, finish.code) if finish else None
 
 
+def worker_settings(folder: Path, **changes: Any) -> Environment:
+    """Of a worker on this machine with its runs in `folder`."""
+    own = {"runs_dir": folder / "runs", "models_dir": environment().models_folder, "min_free_bytes": 0}
+    return Environment(**own | changes)
+
+
 @pytest.fixture
 def attempt(
     site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event, background: Any
@@ -211,11 +219,9 @@ def attempt(
             mode: str, *, run: Run | None = None, ready: bool = True, limits: Any = None, **changes: Any
         ) -> Attempted:
             run = run or site.launch()
-            folders = (tmp_path / "runs", environment().models_folder)
             quick = Limits(**{"tick": 0.05, "grace": 30.0, **(limits or {})})
-            supervisor = Supervisor(platform, *folders, child(mode), stop=shutdown, limits=quick)
-            supervisor = replace(supervisor, **changes)
-            attempted = Attempted(site.actor, run, supervisor, background(lambda: supervisor.run(run.pk)))
+            supervisor = Supervisor(platform, worker_settings(tmp_path, **changes), child(mode), shutdown, limits=quick)
+            attempted = Attempted(site.actor, run, supervisor, background(lambda: run_attempt(supervisor, run.pk)))
             if ready and mode in ("obey", "deaf", "wait-for-file"):
                 wait_for(lambda: StepMetric.objects.filter(run=run).count() == 3, "three steps are stored")
             if ready and mode == "checkpoints":

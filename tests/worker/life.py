@@ -45,15 +45,15 @@ from pathlib import Path
 from grpo_core.protocol.messages import ClaimReply
 from worker.processes import orphans
 from worker.processes.cgroup import Cgroup
-from worker.processes.child import Child, become_reaper
+from worker.processes.child import Child, become_subreaper
 folder = Path(sys.argv[2])
-if "no reaper" not in sys.argv: become_reaper()
-held = orphans.Held(folder, ClaimReply.model_validate_json(sys.argv[1]), os.environ["TEST_NODE"])
+if "no subreaper" not in sys.argv: become_subreaper()
+held = orphans.HeldRecord(folder, ClaimReply.model_validate_json(sys.argv[1]), os.environ["TEST_NODE"])
 env = {**os.environ, orphans.MARK: held.record.mark}
 group = Cgroup.make("cohort-" + held.record.mark) if "group" in sys.argv else None
 child = Child([sys.executable, "-c", sys.argv[3]], cwd=folder, env=env, log=folder / "log.txt", group=group)
 held.started(child)
-print(child.keeper_pid, flush=True)
+print(child.reaper_pid, flush=True)
 for word in sys.stdin:
     print(json.dumps(child.reap() if word == "reap\\n" else child.ended()), flush=True)
 """
@@ -66,7 +66,7 @@ def claimed(attempt_id: int = 1, run_id: int = 1, fence: int = 1) -> ClaimReply:
 
 
 class Life:
-    """A worker with a supervisor, a keeper, a trainer and that one's three descendants."""
+    """A worker with a supervisor, a reaper, a trainer and that one's three descendants."""
 
     def __init__(self, folder: Path, claim: ClaimReply, *also: str, node: str, trainer: str) -> None:
         folder.mkdir(parents=True)
@@ -75,7 +75,7 @@ class Life:
         environment = clean_environment() | {"PYTHONPATH": str(ROOT), "TEST_NODE": node}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._worker = subprocess.Popen(words, env=environment, text=True, **pipes)
-        self.keeper: int = self._read()
+        self.reaper: int = self._read()
         self.record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
         assert self.record.pid is not None
         self.worker, self.supervisor, self.trainer = self._worker.pid, self.record.supervisor_pid, self.record.pid
@@ -101,14 +101,14 @@ class Life:
 
     def alive(self) -> list[int]:
         """Whoever lives below the supervisor."""
-        known = {self.keeper, self.trainer, *self.members()}
+        known = {self.reaper, self.trainer, *self.members()}
         return sorted(row.pid for row in processes() if row.pid in known and row.lives)
 
     def kill(self, *names: str) -> None:
-        """The supervisor, its worker and its keeper, or who is named. With its keeper the trainer dies."""
-        pids = [getattr(self, name) for name in names or ("worker", "supervisor", "keeper")]
+        """The supervisor, its worker and its reaper, or who is named. With its reaper the trainer dies."""
+        pids = [getattr(self, name) for name in names or ("worker", "supervisor", "reaper")]
         kill_at_once(pids)
-        dead = [*pids, self.trainer] if self.keeper in pids else pids
+        dead = [*pids, self.trainer] if self.reaper in pids else pids
         wait_for(lambda: not any(map(lives, dead)), lambda: f"still alive: {dead}")
 
     def end(self) -> None:

@@ -167,7 +167,7 @@ def test_what_survives_sigkill_is_not_forgotten(site: Site, tmp_path: Path) -> N
         dying = (record.supervisor_pid, trainer.parent, worker.pid)
         kill_at_once(dying)
         worker.wait()
-        wait_for(lambda: not any(map(lives, (*dying, trainer.pid))), "the trainer dies with its keeper")
+        wait_for(lambda: not any(map(lives, (*dying, trainer.pid))), "the trainer dies with its reaper")
         left = [pid for pid in family if lives(pid)]
         assert left, "the program that it had started"
         other = site.launch()

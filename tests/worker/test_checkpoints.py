@@ -76,7 +76,7 @@ class Disk:
         target = self.runs / "run-7" / "attempt-3"
         target.mkdir(parents=True, exist_ok=True)
         link: Any = self.store
-        return choose(claim, runs=self.runs, folder=target, link=link, meanwhile=self.look, patience=1.0)
+        return choose(claim, target, link, meanwhile=self.look, patience=1.0)
 
     def look(self) -> None:
         self.looked += 1
@@ -245,7 +245,7 @@ def test_another_node_goes_on_from_what_was_sent_before_a_pause(attempt: Attempt
     assert stored(begun.run) == [3]
     assert CheckpointFile.objects.filter(run=begun.run, done_at__isnull=False).count() == 2
     run_resume(run=begun.run, actor=begun.actor)
-    other = attempt("checkpoints", run=begun.run, runs=tmp_path / "another machine")
+    other = attempt("checkpoints", run=begun.run, runs_dir=tmp_path / "another machine")
     wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
     fetched = other.folder.with_name("attempt-2") / "inputs" / "checkpoint-step-000003"
     assert verify_checkpoint(fetched).step == 3
@@ -267,7 +267,7 @@ def test_a_trainer_that_heard_of_the_shutdown_too_and_was_quicker(
             over.wait(DEADLINE)
         time.sleep(seconds)
 
-    monkeypatch.setattr("worker.supervisor.run.time", SimpleNamespace(sleep=rest, monotonic=time.monotonic))
+    monkeypatch.setattr("worker.supervisor.loop.time", SimpleNamespace(sleep=rest, monotonic=time.monotonic))
     begun = attempt("checkpoints")
     hold.set()
     assert resting.wait(DEADLINE)

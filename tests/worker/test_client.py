@@ -218,7 +218,7 @@ def test_presence_ends_only_when_the_token_is_refused(
     line.scripts = [*refusals, answer(204), refusal(401, "unknown_token")]
     settings = Environment.model_validate({"url": line.url, "node_token": "node", "runs_dir": tmp_path / "runs"})
     ended: list[int] = []
-    heartbeat.stay_present(settings, threading.Event(), lambda: ended.append(len(line.calls))).join(DEADLINE)
+    heartbeat.start_heartbeat(settings, threading.Event(), lambda: ended.append(len(line.calls))).join(DEADLINE)
     assert line.calls == [("/api/worker/v1/node", "Bearer node")] * 5
     assert ended == [5]
 

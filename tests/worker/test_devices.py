@@ -15,6 +15,7 @@ from tests.tables import cases
 from tests.worker.conftest import shell_program
 from worker import devices
 from worker.devices import gpu_users, gpus, has_shown_gpus
+from worker.node import facts
 from worker.processes.child import Child, GroupSurvives
 
 # Prints what it is asked for, as the real one does on a machine with three devices, one of them cut in slices.
@@ -103,10 +104,10 @@ def test_the_version_of_vllm_s_servers(
 ) -> None:
     """A worker that names no environment for them starts servers from its own; one whose named environment is broken
     starts none: its trainer would ask that one all the same."""
-    assert "vllm-server" not in devices.node_info().versions
-    monkeypatch.setattr(devices, "version", {**dict.fromkeys(devices._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
+    assert "vllm-server" not in facts.machine().versions
+    monkeypatch.setattr(facts, "version", {**dict.fromkeys(facts._PACKAGES, "1"), "vllm": "0.32.0"}.__getitem__)
     named = shell_program(tmp_path / "python", body) if body else tmp_path / "none"
-    versions = devices.node_info((), None if body is None else named).versions
+    versions = facts.machine((), None if body is None else named).versions
     assert (versions["vllm"], versions.get("vllm-server")) == ("0.32.0", version)
     assert ("COHORT_VLLM_PYTHON" in caplog.text) == (version is None)
 

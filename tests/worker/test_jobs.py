@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset
 from cohort.lab.models import JobState, LabJob
 from cohort.lab.services import job_ask, job_cancel
@@ -29,12 +28,14 @@ from tests.factories.sandbox_reports import BROKEN, WORKS
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE, wait_for
 from tests.worker.cable import Cable
-from tests.worker.conftest import Site
+from tests.worker.conftest import Site, worker_settings
+from tests.worker.stand_in import child
 from worker.folders import job_folder
 from worker.node import sandbox
 from worker.platform_client.client import Platform, Refused
 from worker.processes.reaper import processes
-from worker.supervisor.job import JobSupervisor, Limits
+from worker.supervisor.job import run_job
+from worker.supervisor.loop import Limits, Supervisor
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
@@ -54,14 +55,13 @@ class Lab:
         job: dict[str, Any] = {"kind": "try", "options": TEXTS, "spec": RIGHT, **more}
         return job_ask(project=self.site.project, actor=self.site.actor, **job)
 
-    def supervisor(self, **more: Any) -> JobSupervisor:
-        folders = (self.folder / "runs", environment().models_folder)
-        options = {"stop": self.stop, "limits": Limits(tick=0.05, beat=0.1, disk=0.0), **more}
-        return JobSupervisor(self.platform, *folders, **options)
+    def supervisor(self, **more: Any) -> Supervisor:
+        settings, limits = worker_settings(self.folder, **more), Limits(tick=0.05, beat=0.1, disk=0.0)
+        return Supervisor(self.platform, settings, child("finish"), self.stop, limits=limits)
 
     def run(self, job: LabJob, **more: Any) -> JobFinish | None:
         """The worker's last word; the job is as it is then."""
-        finish = self.supervisor(**more).run(job.pk)
+        finish = run_job(self.supervisor(**more), job.pk)
         job.refresh_from_db()
         return finish
 
@@ -154,10 +154,10 @@ def test_a_job_that_is_broken_off_leaves_no_process(
     monkeypatch.setattr(calls, "DEADLINE", timedelta(minutes=30))
     late, seconds = (lab.folder / "late").exists, 1801 if happens is take_too_long else 61
     clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + seconds * late())
-    monkeypatch.setattr("worker.supervisor.job.time", clock)
+    monkeypatch.setattr("worker.supervisor.loop.time", clock)
     halted(monkeypatch)
     job = lab.ask()
-    future = background(lambda: lab.supervisor().run(job.pk))
+    future = background(lambda: run_job(lab.supervisor(), job.pk))
     wait_for(begun(lab.folder), "it has begun")
     happens(lab)
     finish = future.result(timeout=DEADLINE)
@@ -217,7 +217,7 @@ def test_a_job_runs_where_the_operator_says_and_knows_no_token(lab: Lab, monkeyp
     monkeypatch.setattr(job_folder.JobFolder, "command", lambda self: ["/bin/sh", "-c", code])
     monkeypatch.setenv("COHORT_NODE_TOKEN", "t-secret")
     monkeypatch.setenv("GRPO_JUDGE_KEY", "k-judge")
-    lab.run(lab.ask(), device="cuda")
+    lab.run(lab.ask(), lab_device="cuda")
     folder = lab.folder / "runs" / "lab"
     assert json.loads((folder / "job.txt").read_text())["device"] == "cuda"
     seen = (folder / "env.txt").read_text()
@@ -228,17 +228,17 @@ def test_a_job_runs_where_the_operator_says_and_knows_no_token(lab: Lab, monkeyp
 
 def test_a_supervisor_is_handed_what_was_found() -> None:
     report = Report.from_json(WORKS)
-    assert sandbox.carried(sandbox.handed_on(report)) == report
-    assert sandbox.carried({}) is None
-    info = sandbox.known(NODE, report)
+    assert sandbox.received_report(sandbox.supervisor_environment(report)) == report
+    assert sandbox.received_report({}) is None
+    info = sandbox.with_sandbox(NODE, report)
     assert (info.sandbox, info.sandbox_report) == ("bubblewrap 0.8.0", WORKS)
-    assert sandbox.known(NODE, None).sandbox_report is None
-    assert sandbox.CARRIED not in sandbox.handed_on(None)
+    assert sandbox.with_sandbox(NODE, None).sandbox_report is None
+    assert sandbox.REPORT_VARIABLE not in sandbox.supervisor_environment(None)
 
 
 def test_the_sandbox_is_tried_once_and_again_while_it_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [BROKEN, BROKEN, WORKS]
-    monkeypatch.setattr(sandbox, "_found", None)
+    monkeypatch.setattr(sandbox, "_report", None)
     monkeypatch.setattr(sandbox, "self_test", lambda: Report.from_json(answers.pop(0)))
     assert [sandbox.report(), sandbox.report()] == [Report.from_json(BROKEN)] * 2
     assert len(answers) == 2
@@ -252,7 +252,7 @@ def test_the_real_sandbox_of_this_machine_is_told(site: Site) -> None:
     report = sandbox.report()
     assert report is not None
     with Platform(site.url, site.node_token) as platform:
-        platform.present(sandbox.known(NODE, report))
+        platform.present(sandbox.with_sandbox(NODE, report))
     shown = sandbox_of(Node.objects.get())
     assert (shown.report, shown.works) == (report, report.works)
     assert shown.works or shown.fix

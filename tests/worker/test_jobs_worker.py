@@ -115,9 +115,9 @@ def test_a_supervisor_that_is_killed_loses_its_job_to_another(sampling: Any, tmp
     settings.COHORT_LEASE_SECONDS = 3600
     process, job = sampling
     started = psutil.Process(process.pid).children()
-    [supervisor] = [child for child in started if "worker.supervise_job" in child.cmdline()]
+    [supervisor] = [child for child in started if "worker.supervisor" in child.cmdline()]
     supervisor.kill()
-    wait_for(lambda: not left_of(tmp_path), "its keeper ends all of it", process)
+    wait_for(lambda: not left_of(tmp_path), "its reaper ends all of it", process)
     assert jobs_expire() == [], "its lease is not over yet"
     with transaction.atomic():  # until it is looked at, no worker hears that it waits
         assert wait_for(expired, "its lease is over") == [job.pk]

@@ -23,7 +23,7 @@ from worker.node import facts, heartbeat
 from worker.node.disk import free_bytes, least_free, size_in_words
 from worker.node.facts import RUNS_ID, at_present, refusal, runs_id
 from worker.processes.child import GroupSurvives
-from worker.processes.orphans import Held
+from worker.processes.orphans import HeldRecord
 
 _ASK = """
 import sys; from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_gpu_that_counts_ended_processes_is_waited_for(tmp_path: Path, monkeyp
     ended = subprocess.Popen(["true"])
     ended.wait()
     (tmp_path / "run-4" / "attempt-2").mkdir(parents=True)
-    Held(tmp_path / "run-4" / "attempt-2", claimed(run_id=4, fence=2), "ours").survived(
+    HeldRecord(tmp_path / "run-4" / "attempt-2", claimed(run_id=4, fence=2), "ours").survived(
         GroupSurvives("held", holders=(ended.pid,))
     )
     monkeypatch.setattr(devices, "gpu_users", lambda: {ended.pid, 1})
@@ -113,7 +113,7 @@ def test_a_runs_folder_that_breaks_and_heals(
     runs.symlink_to(runs)
     stop, refused = threading.Event(), threading.Event()
     settings = Environment(url=site.url, node_token=SecretStr(site.node_token), runs_dir=runs, min_free_bytes=0)
-    thread = heartbeat.stay_present(settings, stop, refused.set)
+    thread = heartbeat.start_heartbeat(settings, stop, refused.set)
     try:
         wait_for(lambda: "cannot be looked at" in (refuses() or ""), "it tells why it takes no run")
         wait_for(lambda: "failed and is tried again" in caplog.text, "it has looked for the dead")
@@ -158,7 +158,7 @@ def test_a_trainer_is_stopped_before_the_disk_is_full(
     disk: Path, attempt: Attempting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_BALLAST", str(20 * MB))
-    begun = attempt("fill-disk", runs=disk / "runs", min_free_bytes=16 * MB, limits={"disk": 0.05})
+    begun = attempt("fill-disk", runs_dir=disk / "runs", min_free_bytes=16 * MB, limits={"disk": 0.05})
     assert begun.end() == ("paused", "disk_full")
     assert session_members(begun.pid) == []
     assert begun.run.state == RunState.PAUSED
@@ -172,7 +172,7 @@ def test_a_disk_that_is_full_before_anything_could_be_written(disk: Path, attemp
     (disk / "runs").mkdir()
     subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'ballast'}", "bs=1M"], check=False, capture_output=True)
     assert free_bytes(disk) == 0
-    begun = attempt("finish", runs=disk / "runs")
+    begun = attempt("finish", runs_dir=disk / "runs")
     assert begun.end() == ("paused", "disk_full")
     assert begun.run.state == RunState.PAUSED
     assert Run.objects.get().fence == 1

@@ -1,5 +1,5 @@
 """A child and everything it starts end together, also what left its session and its parent, where the kernel or a
-driver does not help, and when keeper, supervisor and trainer are killed in whatever order.
+driver does not help, and when reaper, supervisor and trainer are killed in whatever order.
 """
 
 import errno
@@ -21,7 +21,7 @@ from worker.processes.cgroup import Cgroup
 from worker.processes.child import Child
 from worker.processes.reaper import Process, kill, process, processes
 
-# A trainer of which many die as orphans: none may pile up below the keeper.
+# A trainer of which many die as orphans: none may pile up below the reaper.
 FORKS = """
 import os, time
 for _ in range(30):
@@ -48,29 +48,29 @@ print(calm.reap(), calm.ran_out_of_memory())
 """
 
 
-@pytest.mark.parametrize("killed", [[], ["trainer"], ["keeper"], ["keeper", "trainer"]], ids="-".join)
+@pytest.mark.parametrize("killed", [[], ["trainer"], ["reaper"], ["reaper", "trainer"]], ids="-".join)
 def test_reap_leaves_nobody(life: Any, killed: list[str]) -> None:
-    """With the keeper the trainer dies; the rest is given to the supervisor, which ends it."""
+    """With the reaper the trainer dies; the rest is given to the supervisor, which ends it."""
     family = life()
     assert len(family.alive()) == 5
     if killed:
         family.kill(*killed)
         wait_for(lambda: family.ask("ended"), "the supervisor notices")
-    else:  # no signal that is meant for the trainer ends it, or the keeper, as a service manager sends them to all
+    else:  # no signal that is meant for the trainer ends it, or the reaper, as a service manager sends them to all
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            os.kill(family.keeper, number)
+            os.kill(family.reaper, number)
         assert family.ask("ended") is False
-        assert family.keeper in family.alive()
+        assert family.reaper in family.alive()
     if killed == ["trainer"]:
-        assert len(family.alive()) == 4, "what it left lives on below the keeper"
+        assert len(family.alive()) == 4, "what it left lives on below the reaper"
     status = family.ask("reap")
-    assert killed == ["keeper", "trainer"] or status == -signal.SIGKILL
+    assert killed == ["reaper", "trainer"] or status == -signal.SIGKILL
     assert family.alive() == []
 
 
-def test_a_keeper_that_is_stopped(life: Any) -> None:
+def test_a_reaper_that_is_stopped(life: Any) -> None:
     family = life()
-    os.kill(family.keeper, signal.SIGSTOP)
+    os.kill(family.reaper, signal.SIGSTOP)
     assert family.ask("reap") == -signal.SIGKILL
     assert family.alive() == []
 
@@ -85,7 +85,7 @@ def test_nobody_outlives_the_supervisor(life: Any, killed: list[str]) -> None:
 def test_zombies_that_the_trainer_leaves_are_collected(life: Any) -> None:
     family = life(trainer=FORKS)
     wait_for(lambda: (family.folder / "done").exists(), "they were forked")
-    zombies = lambda: [row for row in processes() if row.parent == family.keeper and not row.lives]  # noqa: E731
+    zombies = lambda: [row for row in processes() if row.parent == family.reaper and not row.lives]  # noqa: E731
     wait_for(lambda: not zombies(), lambda: str(zombies()))
     assert family.ask("ended") is False
 
@@ -105,11 +105,11 @@ def test_a_control_group_holds_all_and_is_removed(life: Any, end: str) -> None:
     assert not group.folder.exists()
 
 
-def test_the_keeper_is_killed_and_the_group_is_what_finds_the_rest(life: Any) -> None:
+def test_the_reaper_is_killed_and_the_group_is_what_finds_the_rest(life: Any) -> None:
     """A supervisor that adopts nobody, as one inside another program: only the control group knows them all."""
     needs("cgroup")
-    family = life("group", "no reaper")
-    family.kill("keeper")
+    family = life("group", "no subreaper")
+    family.kill("reaper")
     wait_for(lambda: family.ask("ended"), "the supervisor notices")
     assert family.ask("reap") == -signal.SIGKILL
     assert family.alive() == []
@@ -241,7 +241,7 @@ os._exit(0)
 
 
 def test_what_became_another_user_is_named_and_hides_nobody(tmp_path: Path) -> None:
-    """Neither from the supervisor nor from the keeper."""
+    """Neither from the supervisor nor from the reaper."""
     needs("root")
     supervisor = subprocess.Popen(
         ["setpriv", "--bounding-set", "-kill", sys.executable, "-c", WITHOUT_RIGHT, TWO_USERS],

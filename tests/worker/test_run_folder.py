@@ -12,8 +12,8 @@ import pytest
 from grpo_core.files.checkpoint import pruning
 from grpo_core.protocol.messages import OldCheckpoint
 from tests.tables import cases
-from worker.exit_cause import verdict
-from worker.folders.cleanup import Leftovers
+from worker.exit_cause import attempt_finish
+from worker.folders.cleanup import Cleanup
 from worker.folders.pins import PruningNow, write_pinned
 from worker.folders.run_folder import log_tail, progress, trainer_command, trainer_environment
 from worker.node import sandbox
@@ -23,7 +23,7 @@ def test_the_trainer_sees_no_secret() -> None:
     seen = {"PATH", "CUDA_VISIBLE_DEVICES", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE", "HTTPS_PROXY", "no_proxy"}
     judges = {"GRPO_JUDGE_KEY", "GRPO_JUDGE_KEY_HOSTS", "GRPO_JUDGE_KEY_OPENAI", "GRPO_JUDGE_ALLOW", "GRPO_SANDBOX"}
     secrets = {"HF_TOKEN", "HF_HUB_TOKEN", "COHORT_NODE_TOKEN", "COHORT_BROKER_URL", "DJANGO_SETTINGS_MODULE"}
-    others = {"AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "PYTHON_KEYRING_SECRET", "OPENAI_API_KEY", sandbox.CARRIED}
+    others = {"AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "PYTHON_KEYRING_SECRET", "OPENAI_API_KEY", sandbox.REPORT_VARIABLE}
     others |= {"GRPO_JUDGE_KEY_MY_TOKEN", "GRPO_JUDGE_KEYS", "GRPO_VLLM_PYTHON"}
     outer = dict.fromkeys(seen | judges | secrets | others, "x")
     own = {"GRPO_MODELS": "/models", "PYTHONUNBUFFERED": "1"}
@@ -51,7 +51,7 @@ def test_verdicts(
         (tmp_path / "outcome.json").write_text(written[0] if written[0].startswith("{") else outcome(*written))
     (tmp_path / "log.txt").write_text("last words\n")
     words = {"stopped_for": stopped_for, "out_of_memory": bool(out_of_memory), "last_seq": 5, "fence": 1}
-    finish = verdict(folder=tmp_path, status=status, **words)
+    finish = attempt_finish(folder=tmp_path, status=status, **words)
     assert (finish.end, finish.code, finish.last_seq) == (end, code, 5)
     assert (finish.exit_status, finish.signal) == ((status, None) if status is None or status >= 0 else (None, -status))
     assert finish.message
@@ -60,7 +60,7 @@ def test_verdicts(
 
 def test_a_full_disk_says_which(tmp_path: Path) -> None:
     (tmp_path / "outcome.json").write_text(outcome("failed", "disk_full", "No room for step 3"))
-    message = verdict(folder=tmp_path, status=10, stopped_for=None, last_seq=0, fence=1).message
+    message = attempt_finish(folder=tmp_path, status=10, stopped_for=None, last_seq=0, fence=1).message
     assert all(part in message for part in (str(tmp_path), socket.gethostname(), "No room for step 3"))
 
 
@@ -99,11 +99,11 @@ def test_the_newest_known_checkpoint_that_is_there_stays(tmp_path: Path) -> None
 
 def test_the_tail_is_the_last_lines_and_small(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"\xff" * 100_000 + b"\n" + b"".join(b"line %d\n" % n for n in range(100)))
-    assert log_tail(tmp_path).splitlines() == [f"line {n}" for n in range(40, 100)]
+    assert log_tail(tmp_path / "log.txt").splitlines() == [f"line {n}" for n in range(40, 100)]
     (tmp_path / "log.txt").write_bytes(b"\xff" * 100_000)
-    assert log_tail(tmp_path) == "�" * 32_768
+    assert log_tail(tmp_path / "log.txt") == "�" * 32_768
     (tmp_path / "log.txt").unlink()
-    assert log_tail(tmp_path) == ""
+    assert log_tail(tmp_path / "log.txt") == ""
 
 
 @pytest.fixture
@@ -122,15 +122,15 @@ def old(path: str, fence: int = 1) -> OldCheckpoint:
 
 
 def test_old_checkpoints_go_one_at_a_time_and_each_is_told(run_folder: Path) -> None:
-    leftovers = Leftovers(run_folder)
+    leftovers = Cleanup(run_folder)
     both = [old("checkpoints/step-000004"), old("checkpoints/step-000005")]
-    leftovers.clear(both)
+    leftovers.remove(both)
     assert leftovers.removed == both[:1]
     assert not (run_folder / "attempt-1/inputs/checkpoint-step-000002").exists(), "a fetched copy is needed no longer"
-    leftovers.clear(both)
+    leftovers.remove(both)
     assert leftovers.removed == both
     gone = old("checkpoints/step-000001")
-    leftovers.clear([gone])
+    leftovers.remove([gone])
     assert leftovers.removed == [*both, gone], "one that is gone already is told too"
     left = sorted(str(path.relative_to(run_folder)) for path in run_folder.rglob("*") if path.is_file())
     assert left == ["attempt-1/checkpoints/final/state.json", "attempt-1/inputs/problems.jsonl"]
@@ -148,7 +148,7 @@ def test_old_checkpoints_go_one_at_a_time_and_each_is_told(run_folder: Path) -> 
 )
 def test_what_is_not_here_or_no_checkpoint_is_neither_removed_nor_told(run_folder: Path, path: str, fence: int) -> None:
     before = sorted(run_folder.rglob("*"))
-    leftovers = Leftovers(run_folder)
-    leftovers.clear([old(path, fence)])
+    leftovers = Cleanup(run_folder)
+    leftovers.remove([old(path, fence)])
     assert leftovers.removed == []
     assert sorted(run_folder.rglob("*")) == before

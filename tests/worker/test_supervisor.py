@@ -116,7 +116,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
 ) -> None:
     """A process that hangs in the kernel cannot be made on purpose: here SIGKILL is not sent."""
     begun = attempt("deaf", limits={"grace": 0.5})
-    runs, node = begun.supervisor.runs, begun.supervisor.platform.node
+    runs, node = begun.supervisor.settings.runs_folder, begun.supervisor.platform.node
     with monkeypatch.context() as patch:
         patch.setattr("worker.processes.child._KILL_SECONDS", 0.3)
         patch.setattr("worker.processes.reaper.kill", lambda process, number=0: None)
@@ -243,7 +243,9 @@ def test_a_worker_cut_off_for_too_long_stops_its_trainer(
         """A thousand times as fast after the cut."""
         return time.monotonic() + 1000 * max(0.0, time.monotonic() - cut)
 
-    monkeypatch.setattr("worker.supervisor.run.time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
+    for module in ("loop", "run"):
+        clock = SimpleNamespace(sleep=time.sleep, monotonic=monotonic)
+        monkeypatch.setattr(f"worker.supervisor.{module}.time", clock)
     begun = attempt("obey", limits={"grace": 1e9})
     cable.cut()
     cut = time.monotonic()
@@ -334,7 +336,7 @@ def test_a_finish_that_is_not_taken_keeps_the_attempt_alive(
 def test_a_worker_that_leaves_records_behind_is_refused(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells how many records there are, not how many it sent; here it does not wait for the rest, as by a fault."""
     monkeypatch.setattr("cohort.worker_api.records.batch_ingest", fail)
-    monkeypatch.setattr("worker.supervisor.run._Attempt._ship_rest", lambda attempt: attempt._ship(attempt._beat))
+    monkeypatch.setattr("worker.supervisor.run._Attempt._ship_rest", lambda attempt: attempt._ship(attempt._loop.beat))
     begun = attempt("finish")
     begun.end()
     assert (begun.run.state, begun.run.error_code) == (RunState.FAILED, "platform_refused")

@@ -1,4 +1,4 @@
-"""Removes from this machine the checkpoints of a run's earlier attempts that the platform says nobody needs any more.
+"""Removes the checkpoints of a run's earlier attempts that, as the platform says, nobody needs any more.
 
 Each attempt keeps checkpoints of its own, and each set of them may be as large as the model and its optimiser: without
 this a run that moved or failed a few times would hold several.
@@ -18,18 +18,18 @@ _A_CHECKPOINT = re.compile(r"checkpoints/step-\d+")
 log = logging.getLogger(__name__)
 
 
-class Leftovers:
-    """Of one run, seen from its present attempt. One is removed at a time, so that no beat waits long."""
+class Cleanup:
+    """Of one run, by its present attempt. One checkpoint is removed at a time, so that no beat waits long."""
 
     def __init__(self, run_folder: Path) -> None:
         """`run_folder` holds the folders of the run's attempts on this machine."""
         self._run = run_folder
         self.removed: list[OldCheckpoint] = []
-        """To be told with the next beat; emptied once they were."""
+        """To be reported with the next beat; emptied once they were."""
 
-    def clear(self, needless: Sequence[OldCheckpoint]) -> None:
-        """Remove the first of them that is here. Of a folder that this machine does not have nothing is said: it may
-        be on another disk of the same node."""
+    def remove(self, needless: Sequence[OldCheckpoint]) -> None:
+        """Remove the first of them that is here. A folder that this machine does not have is not reported: it may be on
+        another disk of the same node."""
         for old in needless:
             if _A_CHECKPOINT.fullmatch(old.path) is None or old in self.removed:
                 continue

@@ -9,20 +9,15 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from grpo_core.lab.result import MAX_RESULT_BYTES
-from grpo_core.protocol.messages import JobGiven, Progress
-from worker.folders.run_folder import NotPrepared
-from worker.platform_client.client import BadFile, JobLink, Refused
+from grpo_core.protocol.messages import JobGiven
+from worker.folders.run_folder import fetch_inputs
+from worker.platform_client.client import JobLink, Meanwhile
 
 _LOCK = "lock"
-_LOG_TAIL_LINES = 60
-_LOG_TAIL_BYTES = 32 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -54,69 +49,45 @@ class JobFolder:
     def log(self) -> Path:
         return self.path / "log.txt"
 
+    @property
+    def out(self) -> Path:
+        return self.path / "out"
+
     def command(self) -> list[str]:
-        words = ["lab", str(self.path / "job.json"), "--out", str(self.path / "out")]
+        words = ["lab", str(self.path / "job.json"), "--out", str(self.out)]
         return [sys.executable, "-P", "-m", "grpo_core.cli.main", *words]
 
-    def fill(
-        self, given: JobGiven, link: JobLink, *, device: str, meanwhile: Callable[[], None], patience: float
-    ) -> None:
-        """Fetch the dataset, write the job. Raises NotPrepared, BadFile and PlatformError."""
-        for file in given.files:
-            place = PurePosixPath(file.path)
-            if place.parts[:1] != ("inputs",) or ".." in place.parts:
-                raise BadFile(f"the platform wants a file at {file.path!r}, outside inputs/")
-            try:
-                link.fetch(file, self.path / place, meanwhile=meanwhile, patience=patience)
-            except Refused as refused:
-                if refused.code != "file_missing":
-                    raise
-                raise NotPrepared(str(refused)) from None
+    def fill(self, given: JobGiven, link: JobLink, *, device: str, meanwhile: Meanwhile, patience: float) -> None:
+        """Fetch the dataset, write the job. Raises what `fetch_inputs` raises."""
+        fetch_inputs(self.path, given.files, link, meanwhile=meanwhile, patience=patience)
         # An estimate is of the device that the run itself would take.
         job = given.job if given.job.get("kind") == "estimate" else {**given.job, "device": device}
         (self.path / "job.json").write_text(json.dumps(job), encoding="utf-8")
 
-    # ------------------------------------------------------------------ what the job says
-
-    def progress(self) -> Progress | None:
-        try:
-            return Progress.model_validate_json((self.path / "out" / "progress.json").read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return None
-
     def result(self) -> dict[str, Any] | None:
         """None when the job left none. Raises TooLarge, and ValueError when it is no JSON object."""
-        file = self.path / "out" / "result.json"
+        file = self.out / "result.json"
         try:
             size = file.stat().st_size
             if size > MAX_RESULT_BYTES + 1024 * 1024:  # as it lies there; the platform counts it without spaces
                 raise TooLarge(f"the result has {size:,} bytes, and at most {MAX_RESULT_BYTES:,} are taken")
-            found = json.loads(file.read_bytes())
+            result = json.loads(file.read_bytes())
         except FileNotFoundError:
             return None
-        if not isinstance(found, dict):
+        if not isinstance(result, dict):
             raise ValueError("the result is no JSON object")
-        return found
+        return result
 
     def error(self) -> tuple[str, str] | None:
-        """Code and words of what the job says went wrong."""
+        """Code and message of the error that the job reports."""
         try:
-            told = json.loads((self.path / "out" / "error.json").read_bytes())
+            error = json.loads((self.out / "error.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        match told:
+        match error:
             case {"code": str(code), "message": str(message)}:
                 return code, message
         return None
-
-    def log_tail(self) -> str:
-        try:
-            with self.log.open("rb") as handle:
-                handle.seek(max(0, os.fstat(handle.fileno()).st_size - _LOG_TAIL_BYTES))
-                text = handle.read().decode(errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
 
 
 def sweep(runs: Path) -> None:

@@ -1,7 +1,7 @@
-"""Tells the trainer which checkpoints must stay: those that a person pinned, and one that the platform knows of.
+"""Writes for the trainer which checkpoints must stay: those that a person pinned, and one that the platform knows of.
 
 The trainer must not remove the newest one that the platform knows of: those after it are lost with this worker while
-their records wait to be sent, and then no attempt could go on.
+their records wait to be sent, and then no attempt could be resumed.
 """
 
 import json
@@ -19,7 +19,7 @@ class PruningNow(Exception):
 
 
 class Pins:
-    """What the trainer of one attempt was told, and is to be told."""
+    """Of one attempt: the pins that its trainer can read, and those to be written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -27,22 +27,22 @@ class Pins:
         self._known: int | None = None
         """Step of the newest checkpoint that the platform knows of."""
         self._kept: int | None = None
-        """Step of the newest of those that the trainer was told to keep, so that the run can go on from one."""
-        self._told: tuple[list[int], int | None] = ([], None)
+        """Step of the newest of those pinned for the trainer, so that the run can be resumed."""
+        self._written: tuple[list[int], int | None] = ([], None)
 
     def pin(self, steps: list[int]) -> None:
         """What people want kept by now. What could not be written is tried again by the next call."""
         self._steps = steps
-        self._tell()
+        self._write()
 
     def known(self, step: int) -> None:
-        """The platform has heard of the checkpoint of this step."""
+        """The platform holds the record of the checkpoint of this step."""
         self._known = step
-        self._tell()
+        self._write()
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         pins = (self._steps, self._known)
-        if pins == self._told:
+        if pins == self._written:
             return
         known = [step for step in (self._known, self._kept) if step is not None]
         try:
@@ -52,11 +52,11 @@ class Pins:
         except OSError as error:  # no reason to end a run
             log.warning("%s: cannot write down which checkpoints stay: %s", self._folder, error)
         else:
-            self._told = pins
+            self._written = pins
 
 
 def write_pinned(folder: Path, steps: list[int], known: Sequence[int] = ()) -> int | None:
-    """Tell the trainer which checkpoints must stay: those of `steps`, and the first of `known` that is still there.
+    """Pin the checkpoints that must stay: those of `steps`, and the first of `known` that is still there.
 
     Returns that one's step. Raises PruningNow when the trainer is just removing some.
     """

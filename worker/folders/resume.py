@@ -1,7 +1,7 @@
-"""Finds the checkpoint that an attempt goes on from: on this machine, or on the platform.
+"""Finds the checkpoint that an attempt is resumed from: on this machine, or on the platform.
 
-The platform's offers are tried newest first. One is taken only when every byte of it is what the platform was told
-when it was written. There is no way from here to a start from nothing: with offers, one is found or the attempt fails.
+The platform's offers are tried newest first. One is taken only when every byte of it is what was recorded when
+it was written. There is no way from here to a start from nothing: with offers, one is found or the attempt fails.
 """
 
 import logging
@@ -29,20 +29,20 @@ class NoCheckpoint(NotPrepared):
 
 
 def choose(
-    claimed: ClaimReply, *, runs: Path, folder: Path, link: AttemptLink, meanwhile: Meanwhile, patience: float
+    claimed: ClaimReply, folder: Path, link: AttemptLink, *, meanwhile: Meanwhile, patience: float
 ) -> list[Path]:
-    """Folders for `--resume-from`, newest first; empty when nothing was offered.
+    """Folders for `--resume-from` of the attempt in `folder`, newest first; empty when nothing was offered.
 
     The last is whole; those before it are not, and are given so that the trainer can record that they were passed
     over. `meanwhile` is called often, and what it raises ends the work. Raises NoCheckpoint, PlatformError, and
     DiskFullError when one that has to be fetched finds no room. What earlier attempts fetched is removed first; what
     this one fetches is for it alone, and the caller removes it by `clear_fetched`.
     """
-    _clear_of_earlier(folder.parent, claimed.fence)
+    _clear_earlier(folder.parent, claimed.fence)
     faults: list[str] = []
     passed_over: list[Path] = []
     for offer in claimed.resume:
-        here = _place(runs / f"run-{claimed.run_id}" / f"attempt-{offer.fence}", offer.path)
+        here = _inside(folder.with_name(f"attempt-{offer.fence}"), offer.path)
         fault = _fault(here, offer, meanwhile)
         if fault is None:
             return [*passed_over, here]
@@ -64,7 +64,7 @@ def choose(
     if claimed.resume:
         raise NoCheckpoint(
             f"None of the {len(faults)} checkpoints of this run can be had on this node: {'; '.join(faults)}. Let the "
-            "run go on at a node that has one, retry it from an older checkpoint, or from the first step."
+            "run resume on a node that has one, retry it from an older checkpoint, or from the first step."
         )
     return []
 
@@ -78,7 +78,7 @@ def clear_fetched(attempt: Path) -> None:
             log.warning("%s: cannot remove a fetched checkpoint: %s", fetched, error)
 
 
-def _clear_of_earlier(run_folder: Path, fence: int) -> None:
+def _clear_earlier(run_folder: Path, fence: int) -> None:
     """The same for attempts before this fence: one whose worker was killed could not do it."""
     for attempt in run_folder.glob("attempt-*"):
         number = attempt.name.removeprefix("attempt-")
@@ -93,7 +93,7 @@ def _fault(here: Path, offer: CheckpointOffer, meanwhile: Meanwhile) -> str | No
     if _is_another(here, offer):
         return f"{here} holds another checkpoint, of another database"
     try:
-        _aside(lambda: verify_checkpoint(here), meanwhile)
+        _in_thread(lambda: verify_checkpoint(here), meanwhile)
     except CheckpointError as error:
         return str(error)
     return None
@@ -113,23 +113,23 @@ def _fetch(offer: CheckpointOffer, target: Path, link: AttemptLink, *, meanwhile
     need_room(target, size, f"fetching the checkpoint of step {offer.step}")
     for name, entry in offer.files.items():
         wanted = InputFile(path=name, sha256=entry.sha256, size=entry.size)
-        link.fetch(wanted, _place(target, name), meanwhile=meanwhile, patience=patience)
+        link.fetch(wanted, _inside(target, name), meanwhile=meanwhile, patience=patience)
     write_manifest(target, CheckpointManifest(step=offer.step, path=offer.path, files=offer.files))
     try:
-        _aside(lambda: verify_checkpoint(target), meanwhile)
+        _in_thread(lambda: verify_checkpoint(target), meanwhile)
     except CheckpointError as error:
         raise BadFile(str(error)) from None
 
 
-def _place(root: Path, relative: str) -> Path:
+def _inside(root: Path, relative: str) -> Path:
     """Raises BadFile for a path that would lead out of `root`."""
-    place = PurePosixPath(relative)
-    if place.is_absolute() or ".." in place.parts or not place.parts:
+    path = PurePosixPath(relative)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
         raise BadFile(f"the platform offers a checkpoint with a file at {relative!r}, outside its folder")
-    return root / place
+    return root / path
 
 
-def _aside(work: Callable[[], object], meanwhile: Meanwhile) -> None:
+def _in_thread(work: Callable[[], object], meanwhile: Meanwhile) -> None:
     """Do it in a thread, because reading all of a large checkpoint takes longer than a lease; raises what it raises."""
     failures: list[CheckpointError] = []
 

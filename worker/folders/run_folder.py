@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from grpo_core.config.run import RunConfig
 from grpo_core.files.disk import is_full
 from grpo_core.files.run_folder import RunDir
-from grpo_core.protocol.messages import ClaimReply, Progress
-from worker.platform_client.client import AttemptLink, BadFile, Refused
+from grpo_core.protocol.messages import ClaimReply, InputFile, Progress
+from worker.platform_client.client import AttemptLink, BadFile, JobLink, Meanwhile, Refused
 
 Command = Callable[[Path, list[Path]], list[str]]
 """From an attempt's folder, and the checkpoints it may go on from, to the program that trains in it."""
@@ -65,14 +65,13 @@ def trainer_environment(
         if _PASSED.fullmatch(name) and not any(word in name for word in _NEVER)
     }
     server = "" if vllm_python is None else str(vllm_python)
-    told = {"GRPO_HOSTS": hosts, "GRPO_REMOTE_SHELL": remote_shell, "GRPO_VLLM_PYTHON": server}
-    given = {name: value for name, value in told.items() if value}
+    settings = {"GRPO_HOSTS": hosts, "GRPO_REMOTE_SHELL": remote_shell, "GRPO_VLLM_PYTHON": server}
+    given = {name: value for name, value in settings.items() if value}
     return {**kept, **given, "GRPO_MODELS": str(models), "PYTHONUNBUFFERED": "1"}
 
 
-def make(claimed: ClaimReply, runs: Path) -> Path:
-    """Make the attempt's folder. Raises NotPrepared, and OSError when the disk is full."""
-    folder = runs / f"run-{claimed.run_id}" / f"attempt-{claimed.fence}"
+def make(folder: Path) -> None:
+    """Make an attempt's folder. Raises NotPrepared, and OSError when the disk is full."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -84,44 +83,49 @@ def make(claimed: ClaimReply, runs: Path) -> Path:
         if is_full(error):
             raise
         raise NotPrepared(f"cannot make {folder}: {error.strerror}") from None
-    return folder
 
 
-def fill(
-    folder: Path, claimed: ClaimReply, link: AttemptLink, *, meanwhile: Callable[[], None], patience: float
-) -> None:
-    """Fetch the inputs, write the config. `meanwhile` is called often, and what it raises ends the work.
-
-    Raises NotPrepared, BadFile, ConfigError for a config this worker does not understand, and PlatformError.
-    """
-    for file in claimed.files:
-        place = PurePosixPath(file.path)
-        if place.parts[:1] != ("inputs",) or ".." in place.parts:
-            raise BadFile(f"the platform wants a file at {file.path!r}, outside inputs/")
-        try:
-            link.fetch(file, folder / place, meanwhile=meanwhile, patience=patience)
-        except Refused as refused:
-            if refused.code != "file_missing":
-                raise
-            raise NotPrepared(str(refused)) from None
+def fill(folder: Path, claimed: ClaimReply, link: AttemptLink, *, meanwhile: Meanwhile, patience: float) -> None:
+    """Fetch the inputs, write the config. Raises what `fetch_inputs` raises, and ConfigError for a config that this
+    worker does not understand."""
+    fetch_inputs(folder, claimed.files, link, meanwhile=meanwhile, patience=patience)
     config = RunConfig.from_dict(claimed.config, source=f"the config of run {claimed.run_id}")
     RunDir(folder).config_file.write_text(config.to_yaml(), encoding="utf-8")
 
 
+def fetch_inputs(
+    folder: Path, files: Sequence[InputFile], link: AttemptLink | JobLink, *, meanwhile: Meanwhile, patience: float
+) -> None:
+    """Fetch a run's or job's files to `inputs/`. `meanwhile` is called often, and what it raises ends the work.
+
+    Raises NotPrepared, BadFile and PlatformError.
+    """
+    for file in files:
+        path = PurePosixPath(file.path)
+        if path.parts[:1] != ("inputs",) or ".." in path.parts:
+            raise BadFile(f"the platform wants a file at {file.path!r}, outside inputs/")
+        try:
+            link.fetch(file, folder / path, meanwhile=meanwhile, patience=patience)
+        except Refused as refused:
+            if refused.code != "file_missing":
+                raise
+            raise NotPrepared(str(refused)) from None
+
+
 def progress(folder: Path) -> Progress | None:
-    """How far the trainer says it is inside its phase; None while it says nothing."""
+    """What the trainer or job in this folder reports of its phase; None while it reports nothing."""
     try:
         return Progress.model_validate_json((folder / "progress.json").read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
 
 
-def log_tail(folder: Path) -> str:
-    """The last lines of the trainer's log."""
-    log = RunDir(folder).log_file
-    if not log.is_file():
+def log_tail(log: Path) -> str:
+    """The last lines of a trainer's or job's log; empty without one."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - _LOG_TAIL_BYTES))
+            text = handle.read().decode(errors="replace")
+    except FileNotFoundError:
         return ""
-    with log.open("rb") as handle:
-        handle.seek(max(0, os.fstat(handle.fileno()).st_size - _LOG_TAIL_BYTES))
-        text = handle.read().decode(errors="replace")
     return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])

@@ -16,6 +16,10 @@ def least_free(folder: Path, given: int | None) -> int:
     return given if given is not None else min(_ENOUGH, shutil.disk_usage(_existing(folder)).total // 20)
 
 
+def is_short(folder: Path, given: int | None) -> bool:
+    return free_bytes(folder) < least_free(folder, given)
+
+
 def size_in_words(count: int) -> str:
     """Such as 1.5 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -1,30 +1,81 @@
-"""What this worker tells of itself with every claim and sign of life: machine, runs folder, why it takes no run.
+"""What this worker reports of itself with every claim and heartbeat: machine, runs folder, why it takes no run.
 
-The machine is asked once, because that starts programs; the rest is looked at anew each time.
+The machine is examined once, because that starts programs; the rest each time.
 """
 
 import fcntl
 import logging
 import os
+import platform
 import re
 import secrets
+import socket
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from grpo_core.protocol.messages import NodeInfo
 from worker import devices
+from worker.environment import Environment
 from worker.node import disk
 from worker.processes import orphans
 
 RUNS_ID = ".runs-id"
+_PACKAGES = ("cohort-grpo", "torch", "transformers", "vllm", "deepspeed")
 
 log = logging.getLogger(__name__)
 
 
-def node_info(
-    labels: Sequence[str], runs: Path, min_free_bytes: int | None, node: str, vllm_python: Path | None = None
-) -> NodeInfo:
-    return at_present(devices.node_info(labels, vllm_python), runs, min_free_bytes, node)
+def node_info(settings: Environment, node: str) -> NodeInfo:
+    info = machine(settings.label_list, settings.vllm_python)
+    return at_present(info, settings.runs_folder, settings.min_free_bytes, node)
+
+
+def machine(labels: Sequence[str] = (), vllm_python: Path | None = None) -> NodeInfo:
+    """Runs programs, which takes a moment."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cpus = len(os.sched_getaffinity(0))
+    cpu = {"kind": "cpu", "name": _cpu_name(), "memory_bytes": memory}
+    own = {package: installed for package in _PACKAGES if (installed := _version(package))}
+    return NodeInfo(
+        hostname=socket.gethostname(),
+        devices=[*devices.gpus(), cpu],
+        cpus=cpus,
+        memory_bytes=memory,
+        versions={"python": platform.python_version(), **own, **_vllm_server(vllm_python, own.get("vllm"))},
+        labels=list(labels),
+    )
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _vllm_server(vllm_python: Path | None, own: str | None) -> dict[str, str]:
+    """Version of vLLM in the environment that servers of it are started from: `vllm_python`'s, asked of that
+    interpreter, and none when it has none or does not answer; without such an interpreter this one, which has `own`."""
+    if vllm_python is None:
+        return {} if own is None else {"vllm-server": own}
+    code = "from importlib.metadata import version; print(version('vllm'))"
+    output = devices.program_output([str(vllm_python), "-P", "-c", code])
+    if output is None:
+        log.warning(
+            "COHORT_VLLM_PYTHON: %s has no vLLM, or does not answer; runs with its server are not taken", vllm_python
+        )
+        return {}
+    return {"vllm-server": output.strip()}
 
 
 def at_present(info: NodeInfo, runs: Path, min_free_bytes: int | None, node: str) -> NodeInfo:
@@ -65,9 +116,9 @@ def runs_id(runs: Path) -> str:
         runs.mkdir(parents=True, exist_ok=True)
         handle = os.open(runs / RUNS_ID, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            # A lock, not a link or a rename: it is in use beside every attempt too, and so the disk has it.
+            # A lock, not a link or a rename: locks are used next to every attempt too, and so the disk has it.
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if known := _read_id(runs):  # another one was quicker
+            if known := _read_id(runs):  # another process was quicker
                 return known
             made = secrets.token_hex(16)
             os.truncate(handle, 0)  # what a machine that died in the middle wrote
@@ -84,7 +135,7 @@ def runs_id(runs: Path) -> str:
 def _read_id(runs: Path) -> str:
     """Empty when there is none, or not the whole of it."""
     try:
-        told = (runs / RUNS_ID).read_text(encoding="ascii", errors="replace")
+        content = (runs / RUNS_ID).read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
         return ""
-    return told if re.fullmatch(r"[0-9a-f]{32}", told) else ""
+    return content if re.fullmatch(r"[0-9a-f]{32}", content) else ""

@@ -1,5 +1,4 @@
-"""Says that this machine is here, while it waits as well as while it works, what its sandbox can do, and what it found
-dead.
+"""The node's heartbeat: every 20 s, idle or not, this machine's facts, its sandbox, and the attempts that died here.
 
 Without it an idle worker calls nobody, and people could not tell one that waits from one that is gone. Whatever fails
 is only logged and done again: runs are offered by message and owned by claim.
@@ -13,7 +12,7 @@ from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report
 from worker.environment import Environment
 from worker.node.facts import at_present, node_info
-from worker.node.sandbox import known, report
+from worker.node.sandbox import report, with_sandbox
 from worker.platform_client.client import Platform, PlatformError, Refused
 from worker.processes.orphans import settle
 
@@ -22,33 +21,30 @@ SECONDS = 20.0
 log = logging.getLogger(__name__)
 
 
-def stay_present(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> threading.Thread:
-    """Tell the platform every 20 s, in a thread of its own, until `stop`, or until it refuses this node's token: then
-    `refused` is called, once."""
-    thread = threading.Thread(target=_tell, args=(settings, stop, refused), name="presence", daemon=True)
+def start_heartbeat(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> threading.Thread:
+    """In a thread, until `stop`, or until the platform refuses this node's token: then `refused` is called, once."""
+    thread = threading.Thread(target=_beat_until, args=(stop, settings, refused), name="heartbeat", daemon=True)
     thread.start()
     return thread
 
 
-def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], None]) -> None:
-    runs, least = settings.runs_folder, settings.min_free_bytes
+def _beat_until(stop: threading.Event, settings: Environment, refused: Callable[[], None]) -> None:
     info: NodeInfo | None = None
     sandbox: Report | None = None
-    was_heard, failure = True, ""
+    answered, failure = True, ""
     with Platform(settings.url, settings.resolved_node_token()) as platform:
         while not stop.is_set():
             try:
                 if info is None:
-                    asked = settings.vllm_python
-                    info = node_info(settings.label_list, runs, least, platform.node, vllm_python=asked)
+                    info = node_info(settings, platform.node)
                 else:
-                    info = at_present(info, runs, least, platform.node)
-                platform.present(known(info, sandbox))
-                if (found := report()) is not sandbox:  # tried only now, so that the node is here at once
-                    sandbox = found
-                    platform.present(known(info, sandbox))
-                settle(runs, platform)
-                was_heard, failure = True, ""
+                    info = at_present(info, settings.runs_folder, settings.min_free_bytes, platform.node)
+                platform.present(with_sandbox(info, sandbox))
+                if (tested := report()) is not sandbox:  # only now, so that the node is listed at once
+                    sandbox = tested
+                    platform.present(with_sandbox(info, sandbox))
+                settle(settings.runs_folder, platform)
+                answered, failure = True, ""
             except PlatformError as error:
                 if isinstance(error, Refused) and error.code == "unknown_token":
                     log.error(
@@ -58,11 +54,11 @@ def _tell(settings: Environment, stop: threading.Event, refused: Callable[[], No
                     )
                     refused()
                     return
-                if was_heard:  # once for each outage
-                    log.warning("the platform does not hear this node: %s", error)
-                was_heard = False
+                if answered:  # once for each outage
+                    log.warning("no answer to this node's heartbeat: %s", error)
+                answered = False
             except Exception as error:  # whatever it is: without this thread the node would count as gone for ever
                 if repr(error) != failure:  # once for each
-                    log.exception("this node's sign of life, or its look at what died here, failed and is tried again")
+                    log.exception("this node's heartbeat, or its search for what died here, failed and is tried again")
                 failure = repr(error)
             stop.wait(SECONDS)

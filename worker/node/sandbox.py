@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report, self_test
 
-CARRIED = "COHORT_WORKER_SANDBOX_REPORT"
+REPORT_VARIABLE = "COHORT_WORKER_SANDBOX_REPORT"
 """Variable in which a supervisor is handed the report. No setting: only the worker that starts it writes it."""
 _AGAIN = 600.0
 """Seconds between two tries while nothing works."""
@@ -24,49 +24,49 @@ _WAIT = 20.0
 log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
-_found: Report | None = None
+_report: Report | None = None
 _tried_at = 0.0
 
 
 def report(*, wait: float = _WAIT) -> Report | None:
-    """What the self-test found; the first that asks has it made, and others wait for it. None when that takes longer
+    """The self-test's report; the first caller has it made, and others wait for it. None when that takes longer
     than `wait`."""
-    global _found, _tried_at
+    global _report, _tried_at
     if not _lock.acquire(timeout=wait):
         return None
     try:
-        stale = _found is not None and not _found.works and time.monotonic() - _tried_at > _AGAIN
-        if _found is None or stale:
-            before, _found = _found, self_test()
+        stale = _report is not None and not _report.works and time.monotonic() - _tried_at > _AGAIN
+        if _report is None or stale:
+            before, _report = _report, self_test()
             _tried_at = time.monotonic()
-            if before is None or before.works != _found.works:
-                _tell(_found)
-        return _found
+            if before is None or before.works != _report.works:
+                _log(_report)
+        return _report
     finally:
         _lock.release()
 
 
-def _tell(found: Report) -> None:
-    if found.works:
-        log.info("sandbox: %s", found.words)
+def _log(tested: Report) -> None:
+    if tested.works:
+        log.info("sandbox: %s", tested.words)
     else:
-        log.warning("sandbox: none works, so no run or job whose reward runs code is taken here. %s", found.fix)
+        log.warning("sandbox: none works, so no run or job whose reward runs code is taken here. %s", tested.fix)
 
 
-def known(info: NodeInfo, found: Report | None) -> NodeInfo:
+def with_sandbox(info: NodeInfo, tested: Report | None) -> NodeInfo:
     """The same node, with what is known of its sandbox."""
-    if found is None:
+    if tested is None:
         return info
-    return info.model_copy(update={"sandbox": found.words, "sandbox_report": found.to_json()})
+    return info.model_copy(update={"sandbox": tested.words, "sandbox_report": tested.to_json()})
 
 
-def handed_on(found: Report | None) -> dict[str, str]:
+def supervisor_environment(tested: Report | None) -> dict[str, str]:
     """The environment of a supervisor."""
-    outer = {name: value for name, value in os.environ.items() if name != CARRIED}
-    return outer if found is None else {**outer, CARRIED: json.dumps(found.to_json())}
+    outer = {name: value for name, value in os.environ.items() if name != REPORT_VARIABLE}
+    return outer if tested is None else {**outer, REPORT_VARIABLE: json.dumps(tested.to_json())}
 
 
-def carried(environment: Mapping[str, str]) -> Report | None:
+def received_report(environment: Mapping[str, str]) -> Report | None:
     """In a supervisor: the report that it was handed. Raises ValueError when that is none of ours."""
-    told = environment.get(CARRIED)
-    return None if told is None else Report.from_json(json.loads(told))
+    content = environment.get(REPORT_VARIABLE)
+    return None if content is None else Report.from_json(json.loads(content))

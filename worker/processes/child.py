@@ -41,18 +41,18 @@ class GroupSurvives(Exception):
 
 
 class NotStarted(Exception):
-    """The keeper could not start the trainer; the message says why."""
+    """The reaper could not start the trainer; the message says why."""
 
 
-_reaper = False
+_subreaper = False
 
 
-def become_reaper() -> None:
+def become_subreaper() -> None:
     """From now on orphans of this process's descendants are given to it, and `Child.reap` takes every child of this
     process for its own. Only for a process that does nothing but supervise."""
-    global _reaper
+    global _subreaper
     reaper.prctl(reaper.PR_SET_CHILD_SUBREAPER, 1)
-    _reaper = True
+    _subreaper = True
 
 
 def die_with_parent(parent: int, number: signal.Signals) -> bool:
@@ -72,13 +72,13 @@ class Child:
         """As counted a while ago, and lately; not from the start, for the kernel may kill a reward's program too."""
         self._counted_at = time.monotonic()
         self._status: int | None = None
-        self._said = b""
+        self._output = b""
         self._reaped = False
-        words = [sys.executable, "-I", "-S", reaper.__file__, str(group.folder) if group else "", *argv]
+        command = [sys.executable, "-I", "-S", reaper.__file__, str(group.folder) if group else "", *argv]
         try:
             with log.open("ab") as output:
-                self._keeper = subprocess.Popen(
-                    words,
+                self._reaper = subprocess.Popen(
+                    command,
                     cwd=cwd,
                     env=dict(env),
                     stdin=subprocess.PIPE,
@@ -86,8 +86,8 @@ class Child:
                     stderr=output,
                     start_new_session=True,
                 )
-            assert self._keeper.stdout is not None
-            os.set_blocking(self._keeper.stdout.fileno(), False)
+            assert self._reaper.stdout is not None
+            os.set_blocking(self._reaper.stdout.fileno(), False)
             self.pid, self.ticks = self._started()
         except (OSError, NotStarted):
             if group is not None:
@@ -97,29 +97,29 @@ class Child:
         """Every process that was found to be the trainer's: some of them may hold a GPU for longer than they live."""
 
     @property
-    def keeper_pid(self) -> int:
-        return self._keeper.pid
+    def reaper_pid(self) -> int:
+        return self._reaper.pid
 
     def ended(self) -> bool:
-        """Whether the trainer has ended. To be asked often."""
+        """Whether the trainer has ended. To be called often."""
         if self._status is None:
-            self._listen()
+            self._read_status()
         if self._status is None and time.monotonic() - self._counted_at > _COUNT_SECONDS:
             self._memory_kills = (self._memory_kills[1], memory_kills())
             self._counted_at = time.monotonic()
         return self._status is not None
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has killed for want of memory lately. To be asked right after `reap`."""
+        """Whether the kernel has killed for want of memory lately. To be called right after `reap`."""
         return memory_kills() > self._memory_kills[0]
 
     def terminate(self) -> None:
         """Ask the whole session to end."""
         if self._reaped:
             return
-        for one in processes():
-            if one.session == self.pid and one.lives:
-                reaper.kill(one, signal.SIGTERM)
+        for member in processes():
+            if member.session == self.pid and member.lives:
+                reaper.kill(member, signal.SIGTERM)
 
     def reap(self) -> int:
         """Kill what is left, wait until nothing is, return the trainer's status (−signal if killed).
@@ -133,14 +133,14 @@ class Child:
         deadline = time.monotonic() + _KILL_SECONDS
         while left := self._left():
             if time.monotonic() > deadline:
-                words = f"still there {_KILL_SECONDS:.0f} s after SIGKILL: {_words(left)}"
-                raise GroupSurvives(words, left=left)
+                message = f"still there {_KILL_SECONDS:.0f} s after SIGKILL: {_listed(left)}"
+                raise GroupSurvives(message, left=left)
             if self.group is not None:
                 self.group.kill()
-            for one in left:
-                reaper.kill(one)
+            for survivor in left:
+                reaper.kill(survivor)
             time.sleep(0.02)
-            self.ended()  # hear the status before the keeper goes
+            self.ended()  # read the status before the reaper ends
         self._let_go()
         self._reaped = True
         if self.group is not None:
@@ -149,56 +149,56 @@ class Child:
         assert self._status is not None
         return self._status
 
-    # ------------------------------------------------------------------ the keeper
+    # ------------------------------------------------------------------ the reaper
 
     def _started(self) -> tuple[int, int]:
         deadline = time.monotonic() + _START_SECONDS
-        out = self._keeper.stdout
+        out = self._reaper.stdout
         assert out is not None
-        while b"\n" not in self._said:
+        while b"\n" not in self._output:
             select.select([out], [], [], 1.0)
             chunk = self._read()
             if chunk == b"" or time.monotonic() > deadline:
-                self._keeper.kill()
-                status = self._keeper.wait()
-                raise NotStarted(f"the trainer's keeper ended with status {status} before it had started the trainer")
-        line, _, self._said = self._said.partition(b"\n")
+                self._reaper.kill()
+                status = self._reaper.wait()
+                raise NotStarted(f"the trainer's reaper ended with status {status} before it had started the trainer")
+        line, _, self._output = self._output.partition(b"\n")
         _, pid, ticks = line.split()
         return int(pid), int(ticks)
 
     def _read(self) -> bytes | None:
-        """What the keeper said; None when nothing is there yet, empty when there will be no more."""
-        assert self._keeper.stdout is not None
+        """What the reaper wrote; None when nothing is there yet, empty when there will be no more."""
+        assert self._reaper.stdout is not None
         chunk: bytes | None
         try:
-            chunk = os.read(self._keeper.stdout.fileno(), 4096)
+            chunk = os.read(self._reaper.stdout.fileno(), 4096)
         except BlockingIOError:
             return None
-        self._said += chunk
+        self._output += chunk
         return chunk
 
-    def _listen(self) -> None:
+    def _read_status(self) -> None:
         over = self._read() == b""
-        line, newline, _ = self._said.partition(b"\n")
+        line, newline, _ = self._output.partition(b"\n")
         if newline:
             self._status = int(line.split()[1])
         elif over:
-            self._status = -signal.SIGKILL  # by the kernel, for the keeper is dead
+            self._status = -signal.SIGKILL  # by the kernel, for the reaper is dead
 
     def _let_go(self) -> None:
-        """Nobody is left: the keeper hears that it may go, and is collected."""
+        """Nothing is left: let the reaper end, and collect it."""
         with suppress(BrokenPipeError):
-            if self._keeper.stdin is not None:
-                self._keeper.stdin.close()
+            if self._reaper.stdin is not None:
+                self._reaper.stdin.close()
         try:
-            self._keeper.wait(_LET_GO_SECONDS)
+            self._reaper.wait(_LET_GO_SECONDS)
         except subprocess.TimeoutExpired:  # somebody stopped it
-            self._keeper.kill()
-            self._keeper.wait()
+            self._reaper.kill()
+            self._reaper.wait()
         if self._status is None:
-            self._listen()
-        assert self._keeper.stdout is not None
-        self._keeper.stdout.close()
+            self._read_status()
+        assert self._reaper.stdout is not None
+        self._reaper.stdout.close()
         self._collect_adopted()
 
     # ------------------------------------------------------------------ proof
@@ -206,17 +206,12 @@ class Child:
     def _left(self) -> list[Process]:
         """What lives of the trainer and all it started."""
         table = processes()
-        found = {one.pid: one for one in below(self._keeper.pid, table)}
+        members = below(self._reaper.pid, table) + (below(os.getpid(), table) if _subreaper else [])
         grouped = set(self.group.pids()) if self.group is not None else set()
-        for one in table:
-            if one.session == self.pid or one.pid in grouped:
-                found[one.pid] = one
-        if _reaper:
-            found |= {one.pid: one for one in below(os.getpid(), table)}
+        members += [row for row in table if row.session == self.pid or row.pid in grouped]
         self._collect_adopted()
-        found.pop(self._keeper.pid, None)
-        left = [one for one in found.values() if one.lives]
-        self._seen |= {one.pid for one in left}
+        left = [row for row in {row.pid: row for row in members}.values() if row.lives and row.pid != self._reaper.pid]
+        self._seen |= {row.pid for row in left}
         return left
 
     def _prove_devices_free(self, deadline: float) -> None:
@@ -237,15 +232,15 @@ class Child:
             time.sleep(0.5)
 
     def _collect_adopted(self) -> None:
-        """Zombies that were given to this process; the keeper is the one child that Popen collects."""
-        if not _reaper:
+        """Zombies that were given to this process; the reaper is the one child that Popen collects."""
+        if not _subreaper:
             return
         me = os.getpid()
-        for one in processes():
-            if one.parent == me and not one.lives and one.pid != self._keeper.pid:
+        for row in processes():
+            if row.parent == me and not row.lives and row.pid != self._reaper.pid:
                 with suppress(ChildProcessError):
-                    os.waitpid(one.pid, os.WNOHANG)
+                    os.waitpid(row.pid, os.WNOHANG)
 
 
-def _words(left: list[Process]) -> str:
-    return ", ".join(f"process {one.pid} (state {one.state})" for one in left)
+def _listed(left: list[Process]) -> str:
+    return ", ".join(f"process {row.pid} (state {row.state})" for row in left)

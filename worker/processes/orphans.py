@@ -1,16 +1,16 @@
 """What a worker that died left behind: written down while an attempt lives, ended by that record afterwards.
 
-An attempt's folder holds `process.json`, and its supervisor a lock on `process.lock` beside it. A record whose lock is
-free has no supervisor any more: what lives of it is killed, and the platform told, so that the run goes on at once.
+An attempt's folder holds `process.json`, and its supervisor a lock on `process.lock` next to it. A record whose lock is
+free has no supervisor any more: what lives of it is killed and reported to the platform, which resumes the run at once.
 What SIGKILL does not end hangs in the kernel, usually on a device: its record stays, and the worker takes no run until
 it is gone (`survivors`).
 Only what the record itself proves is touched: this host, this boot, this pid namespace, the trainer's start time, its
 control group, or the random mark in its environment. Never a name, never process 1. Another worker's runs folder is
 never looked into. Where workers share one, each ends what lives of any dead attempt on its machine, but only the node
-whose attempt it was tells the platform, removes the record, and takes no run because of it. It knows its own by its
-token: what died before the token was replaced is nobody's to tell, and the lease tells it.
+whose attempt it was reports it, removes the record, and takes no run because of it. It knows its own by its token:
+what died before the token was replaced is nobody's to report, and its lease expires.
 
-What goes wrong with one folder is logged, and the others are seen to; OSError is raised when the runs folder itself
+A failure with one folder is logged, and the others are handled; OSError is raised when the runs folder itself
 cannot be listed.
 """
 
@@ -45,11 +45,11 @@ _KILL_SECONDS = 20.0
 _KILL_AGAIN_SECONDS = 1.0
 """For those that have outlived SIGKILL before: somebody waits for the rest of the worker."""
 _SWEEPING = threading.Lock()
-"""Whoever sweeps waits for another thread's sweep, or he would pass over what that one is ending."""
+"""A sweep waits for another thread's sweep, or it would pass over what that one is ending."""
 
 log = logging.getLogger(__name__)
 
-_said: set[tuple[Path, str]] = set()
+_logged: set[tuple[Path, str]] = set()
 """What was logged of folders that cannot be read: the sweeps come back to them every few seconds."""
 
 
@@ -61,8 +61,8 @@ class ProcessRecord(BaseModel):
     run_id: int
     attempt_id: int
     fence: int
-    node: str = ""
-    """Whose attempt it is, as `client.node_of` says; empty in an older worker's record: anybody's own."""
+    node: str
+    """Whose attempt it is, as `client.node_of` says."""
     host: str
     boot_id: str
     pid_namespace: str
@@ -82,14 +82,11 @@ class ProcessRecord(BaseModel):
     """What it had not ended when the supervisor left: process ids and start times."""
     holders: tuple[int, ...] = ()
     """Processes that have ended, and that a GPU counted as its users even so, or that nobody said it did not."""
-    told: bool = False
+    reported: bool = False
     """The platform knows that the attempt is lost."""
 
-    def is_of(self, node: str) -> bool:
-        return self.node in ("", node)
 
-
-class Held:
+class HeldRecord:
     """The record of an attempt that this process supervises."""
 
     def __init__(self, folder: Path, claimed: ClaimReply, node: str) -> None:
@@ -115,8 +112,8 @@ class Held:
 
     def started(self, child: Child) -> None:
         cgroup = str(child.group.folder) if child.group is not None else None
-        told = {"pid": child.pid, "start_ticks": child.ticks, "session": child.pid, "cgroup": cgroup}
-        self.record = self.record.model_copy(update=told)
+        trainer = {"pid": child.pid, "start_ticks": child.ticks, "session": child.pid, "cgroup": cgroup}
+        self.record = self.record.model_copy(update=trainer)
         self._write()
 
     @property
@@ -124,15 +121,15 @@ class Held:
         return self._lock is not None
 
     def ended(self) -> None:
-        """Nothing of the attempt is left, and the platform knows its end or would not hear it."""
+        """Nothing of the attempt is left, and the platform knows its end or would not accept it."""
         (self._folder / RECORD).unlink(missing_ok=True)
         self.release()
 
     def survived(self, left: GroupSurvives) -> None:
         """Not all of the attempt could be ended: whoever sweeps next tries again."""
-        known = tuple((one.pid, one.ticks) for one in left.left)
+        known = tuple((row.pid, row.ticks) for row in left.left)
         self.record = self.record.model_copy(update={"survives": True, "left": known, "holders": left.holders})
-        _note(self._folder, self.record)
+        _rewrite(self._folder, self.record)
         self.release()
 
     def release(self) -> None:
@@ -148,79 +145,79 @@ class Held:
 def sweep(runs: Path) -> dict[Path, ProcessRecord]:
     """End what lives of attempts that nobody supervises any more; those attempts, by folder. `survives` in a record
     tells that not all of it is gone."""
-    found = {}
+    swept = {}
     with _SWEEPING:
         for folder, record in _records(runs):
             if record.host != socket.gethostname():
                 continue
-            with _passing_over(folder), _unsupervised(folder) as free:
+            with _logging_failure(folder), _unsupervised(folder) as free:
                 if free:
-                    found[folder] = _end(folder, record)
-                    if found[folder].survives and found[folder] != record:
-                        _note(folder, found[folder])
-    return found
+                    swept[folder] = _end(folder, record)
+                    if swept[folder].survives and swept[folder] != record:
+                        _rewrite(folder, swept[folder])
+    return swept
 
 
 def settle(runs: Path, platform: Platform) -> None:
-    """Sweep, and tell the platform of this node's attempts. Raises PlatformError when it does not hear; the records
-    then stay for next time."""
-    found = {folder: record for folder, record in sweep(runs).items() if record.is_of(platform.node)}
-    untold = [record for record in found.values() if not record.told]
-    if untold:
-        platform.lost([LostAttempt(attempt_id=record.attempt_id, fence=record.fence) for record in untold])
-    for folder, record in found.items():
+    """Sweep, and report this node's attempts to the platform. Raises PlatformError when that fails; the records then
+    stay for next time."""
+    swept = {folder: record for folder, record in sweep(runs).items() if record.node == platform.node}
+    lost = [record for record in swept.values() if not record.reported]
+    if lost:
+        platform.lost([LostAttempt(attempt_id=record.attempt_id, fence=record.fence) for record in lost])
+    for folder, record in swept.items():
         if not record.survives:
-            with _passing_over(folder):
+            with _logging_failure(folder):
                 (folder / RECORD).unlink(missing_ok=True)
-        elif not record.told:
-            _note(folder, record.model_copy(update={"told": True}))
-        if not record.told:
-            log.info("run %s: told the platform that attempt %s is lost", record.run_id, record.fence)
+        elif not record.reported:
+            _rewrite(folder, record.model_copy(update={"reported": True}))
+        if not record.reported:
+            log.info("run %s: reported that attempt %s is lost", record.run_id, record.fence)
 
 
 def try_to_settle(runs: Path, platform: Platform) -> None:
-    """`settle`, for those who come back to it anyway."""
+    """`settle`, for callers that repeat it anyway."""
     try:
         settle(runs, platform)
     except PlatformError as error:
-        log.warning("the platform was not told of attempts whose worker died, and will be: %s", error)
+        log.warning("attempts whose worker died could not be reported, which is tried again: %s", error)
 
 
 def survivors(runs: Path, node: str) -> str:
     """What has outlived SIGKILL of this node's attempts and still does, in words; empty when nothing does."""
-    found = []
+    listed = []
     for folder, record in _records(runs):
-        if not record.survives or record.host != socket.gethostname() or not record.is_of(node):
+        if not record.survives or record.host != socket.gethostname() or record.node != node:
             continue
-        with _passing_over(folder):
-            if words := _words(*_left(record)):
-                found.append(f"{words} of run {record.run_id} (attempt {record.fence}, {folder})")
-    return "; ".join(found)
+        with _logging_failure(folder):
+            if left := _listed(*_left(record)):
+                listed.append(f"{left} of run {record.run_id} (attempt {record.fence}, {folder})")
+    return "; ".join(listed)
 
 
 def still_leaving(runs: Path, node: str) -> list[int]:
     """This node's runs whose supervisor still lives though the worker that it belonged to is gone: they free their
     devices soon."""
-    found = []
+    leaving = []
     for folder, record in _records(runs):
-        if not record.is_of(node):
+        if record.node != node:
             continue
         if record.boot_id != _boot_id() or record.pid_namespace != _pid_namespace():
             continue
         worker = process(record.worker_pid)
         if worker is not None and worker.lives and worker.ticks == record.worker_ticks:
             continue
-        with _passing_over(folder), _unsupervised(folder) as free:
+        with _logging_failure(folder), _unsupervised(folder) as free:
             if not free:
-                found.append(record.run_id)
-    return found
+                leaving.append(record.run_id)
+    return leaving
 
 
 def _records(runs: Path) -> Iterator[tuple[Path, ProcessRecord]]:
     """Those that can be read."""
     for folder in _attempts(runs):
         record = None
-        with _passing_over(folder):
+        with _logging_failure(folder):
             record = ProcessRecord.model_validate_json((folder / RECORD).read_bytes())
         if record is not None:
             yield folder, record
@@ -228,35 +225,35 @@ def _records(runs: Path) -> Iterator[tuple[Path, ProcessRecord]]:
 
 def _attempts(runs: Path) -> list[Path]:
     try:
-        found = [folder for folder in runs.iterdir() if folder.name.startswith("run-")]
+        folders = [folder for folder in runs.iterdir() if folder.name.startswith("run-")]
     except FileNotFoundError:
         return []  # nothing was ever trained here
     attempts = []
-    for folder in sorted(found):
-        with _passing_over(folder):
+    for folder in sorted(folders):
+        with _logging_failure(folder):
             attempts += sorted(attempt for attempt in folder.iterdir() if attempt.name.startswith("attempt-"))
     return attempts
 
 
 @contextmanager
-def _passing_over(folder: Path) -> Iterator[None]:
-    """What goes wrong with the folder is logged, once, and is no reason to leave the others alone."""
+def _logging_failure(folder: Path) -> Iterator[None]:
+    """A failure with the folder is logged, once, and does not keep the caller from the others."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
         return  # no attempt, or its supervisor came to its end, or somebody has just removed it
     except (OSError, ValidationError) as error:
-        if (folder, str(error)) not in _said:
+        if (folder, str(error)) not in _logged:
             log.error("what an attempt left in %s cannot be looked at and is left alone: %s", folder, error)
-        _said.add((folder, str(error)))
+        _logged.add((folder, str(error)))
 
 
-def _note(folder: Path, record: ProcessRecord) -> None:
-    """Write the record anew. Where that fails the old one stays, and the next sweep comes to the same."""
+def _rewrite(folder: Path, record: ProcessRecord) -> None:
+    """Replace the record. Where that fails the old one stays, and the next sweep comes to the same."""
     try:
         RunDir.write_json(folder / RECORD, record.model_dump(mode="json"))
     except (DiskFullError, OSError) as error:
-        log.error("%s cannot be written anew: %s", folder / RECORD, error)
+        log.error("%s cannot be rewritten: %s", folder / RECORD, error)
 
 
 def _end(folder: Path, record: ProcessRecord) -> ProcessRecord:
@@ -265,18 +262,18 @@ def _end(folder: Path, record: ProcessRecord) -> ProcessRecord:
     while any(left := _left(record)):
         living, _ = left
         # One that is ending has no environment any more, so no mark, and may take long: it frees a GPU's memory.
-        known = tuple(sorted({*record.left, *((one.pid, one.ticks) for one in living)}))
+        known = tuple(sorted({*record.left, *((row.pid, row.ticks) for row in living)}))
         record = record.model_copy(update={"left": known})
         if time.monotonic() > deadline:
-            log.error("%s: still there after SIGKILL: %s", folder, _words(*left))
+            log.error("%s: still there after SIGKILL: %s", folder, _listed(*left))
             return record.model_copy(update={"survives": True})
         if living:
-            log.warning("%s: killing what its dead supervisor left: %s", folder, [one.pid for one in living])
+            log.warning("%s: killing what its dead supervisor left: %s", folder, [row.pid for row in living])
         group = _group(record)
         if group is not None:
             group.kill()
-        for one in living:
-            reaper.kill(one)
+        for row in living:
+            reaper.kill(row)
         time.sleep(0.1)
     group = _group(record)
     if group is not None and _here(record):
@@ -303,15 +300,15 @@ def _left(record: ProcessRecord) -> tuple[list[Process], list[str]]:
         return living, []
     users = devices.gpu_users()
     if users is None:
-        words = "which has ended, though nvidia-smi does not answer whether a GPU still counts it as its user"
+        state = "which has ended, though nvidia-smi does not answer whether a GPU still counts it as its user"
     else:
         held &= users
-        words = "which has ended but which a GPU counts as its user"
-    return living, [f"process {pid}, {words}" for pid in sorted(held)]
+        state = "which has ended but which a GPU counts as its user"
+    return living, [f"process {pid}, {state}" for pid in sorted(held)]
 
 
-def _words(living: list[Process], held: list[str]) -> str:
-    return ", ".join([f"process {one.pid} (state {one.state})" for one in living] + held)
+def _listed(living: list[Process], held: list[str]) -> str:
+    return ", ".join([f"process {row.pid} (state {row.state})" for row in living] + held)
 
 
 def _living(record: ProcessRecord, group: Cgroup | None) -> list[Process]:
@@ -321,25 +318,25 @@ def _living(record: ProcessRecord, group: Cgroup | None) -> list[Process]:
     # The session's number says something only while its leader holds it; then the mark and the group speak.
     session = record.session if leader is not None and leader.ticks == record.start_ticks else None
     return [
-        one
-        for one in table
-        if one.lives
-        and one.pid not in (1, os.getpid())
+        row
+        for row in table
+        if row.lives
+        and row.pid not in (1, os.getpid())
         and (
-            one.pid in grouped
-            or (session is not None and one.session == session)
-            or (one.pid, one.ticks) in record.left
-            or _marked(one.pid, record.mark)
+            row.pid in grouped
+            or (session is not None and row.session == session)
+            or (row.pid, row.ticks) in record.left
+            or _marked(row.pid, record.mark)
         )
     ]
 
 
 def _marked(pid: int, mark: str) -> bool:
     try:
-        told = Path(f"/proc/{pid}/environ").read_bytes()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False  # ended while we looked, or another user's
-    return f"{MARK}={mark}".encode() in told.split(b"\0")
+    return f"{MARK}={mark}".encode() in environment.split(b"\0")
 
 
 @contextmanager

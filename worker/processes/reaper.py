@@ -1,10 +1,10 @@
-"""Keeps one trainer: starts it, adopts whatever it leaves behind, and ends all of it when the supervisor is gone.
+"""The reaper of one trainer: starts it, adopts whatever it leaves behind, and ends all of it with the supervisor.
 
 Run by file path in a bare interpreter (`python -I -S reaper.py CGROUP PROGRAM…`), in a session of its own; it must
 import nothing of the project, so that nothing the trainer's folder or environment holds can change what it does.
 
 stdin is a pipe whose other end the supervisor alone holds: when it ends, by intent or because the supervisor died,
-everything is killed. stdout tells the supervisor `started PID TICKS` and `ended STATUS` (negative: a signal). stderr
+everything is killed. stdout says to the supervisor `started PID TICKS` and `ended STATUS` (negative: a signal). stderr
 is the trainer's log. Every descendant stays below this process, however often it forks or opens sessions, because
 orphans are given to it (sub-reaper); the trainer itself dies with it (parent-death signal).
 """
@@ -22,8 +22,8 @@ from typing import NamedTuple
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_SECONDS = 60.0
-"""After that the keeper leaves what the kernel will not end, so that it does not hang for ever itself."""
-_MEANT_FOR_THE_TRAINER = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""After that the reaper leaves what the kernel will not end, so that it does not hang for ever itself."""
+_TRAINER_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Process(NamedTuple):
@@ -47,37 +47,37 @@ def process(pid: int) -> Process | None:
             stat = handle.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    told = stat.rpartition(b")")[2].split()  # the name before it may hold anything
-    return Process(pid, told[0].decode(), int(told[1]), int(told[3]), int(told[19]))
+    fields = stat.rpartition(b")")[2].split()  # the name before it may hold anything
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def processes() -> list[Process]:
-    return [found for name in os.listdir("/proc") if name.isdecimal() and (found := process(int(name))) is not None]
+    return [row for name in os.listdir("/proc") if name.isdecimal() and (row := process(int(name))) is not None]
 
 
 def below(root: int, table: list[Process]) -> list[Process]:
     """Descendants of `root`, itself not among them."""
     children: dict[int, list[Process]] = {}
-    for one in table:
-        children.setdefault(one.parent, []).append(one)
-    found, waiting = [], [root]
+    for row in table:
+        children.setdefault(row.parent, []).append(row)
+    descendants, waiting = [], [root]
     while waiting:
-        for one in children.get(waiting.pop(), ()):
-            found.append(one)
-            waiting.append(one.pid)
-    return found
+        for child in children.get(waiting.pop(), ()):
+            descendants.append(child)
+            waiting.append(child.pid)
+    return descendants
 
 
-def kill(one: Process, number: int = signal.SIGKILL) -> None:
+def kill(target: Process, number: int = signal.SIGKILL) -> None:
     """Signal the very process that was seen, not one that has its id by now. One that may not be signalled, because it
-    is another user's, stays: whoever looks again finds it.
+    is another user's, stays: the caller's next look finds it.
 
     A kernel or sandbox without pidfds leaves a moment between look and signal in which the id could change hands.
     """
     handle = None
     try:
-        handle = os.pidfd_open(one.pid)
-        if _is_still(one):
+        handle = os.pidfd_open(target.pid)
+        if _is_same(target):
             signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
         return
@@ -85,16 +85,16 @@ def kill(one: Process, number: int = signal.SIGKILL) -> None:
         if error.errno not in (errno.ENOSYS, errno.EPERM):  # an old kernel; not allowed
             raise
         with suppress(ProcessLookupError, PermissionError):
-            if _is_still(one):
-                os.kill(one.pid, number)
+            if _is_same(target):
+                os.kill(target.pid, number)
     finally:
         if handle is not None:
             os.close(handle)
 
 
-def _is_still(one: Process) -> bool:
-    now = process(one.pid)
-    return now is not None and now.ticks == one.ticks
+def _is_same(target: Process) -> bool:
+    now = process(target.pid)
+    return now is not None and now.ticks == target.ticks
 
 
 def prctl(option: int, value: int) -> None:
@@ -105,33 +105,33 @@ def prctl(option: int, value: int) -> None:
 
 def main() -> None:
     cgroup, argv = sys.argv[1], sys.argv[2:]
-    for number in _MEANT_FOR_THE_TRAINER:
+    for number in _TRAINER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    ear, mouth = os.pipe()
-    os.set_blocking(ear, False)
-    os.set_blocking(mouth, False)
+    wakeup, wakeup_end = os.pipe()
+    os.set_blocking(wakeup, False)
+    os.set_blocking(wakeup_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
     me = os.getpid()
     bound, at_work = os.pipe()
     trainer = os.fork()
     if trainer == 0:
-        _become(argv, keeper=me, cgroup=cgroup, at_work=at_work)
+        _become(argv, reaper=me, cgroup=cgroup, at_work=at_work)
     os.close(at_work)
     os.read(bound, 1)  # until it has its session and its group: from then on signals to them reach it
     began = process(trainer)
     assert began is not None  # it cannot be gone before it is collected
-    _tell(f"started {trainer} {began.ticks}")
-    told = False
+    _report(f"started {trainer} {began.ticks}")
+    reported = False
     while True:
-        if not told and (status := _status(trainer)) is not None:
-            _tell(f"ended {status}")
-            told = True
+        if not reported and (status := _status(trainer)) is not None:
+            _report(f"ended {status}")
+            reported = True
         _collect_adopted(me, trainer)
-        ready, _, _ = select.select([0, ear], [], [])
-        if ear in ready:
-            os.read(ear, 4096)
+        ready, _, _ = select.select([0, wakeup], [], [])
+        if wakeup in ready:
+            os.read(wakeup, 4096)
         if 0 in ready and not os.read(0, 4096):
             break
     _end_everything(me)
@@ -140,15 +140,15 @@ def main() -> None:
             os.rmdir(cgroup)
 
 
-def _become(argv: list[str], *, keeper: int, cgroup: str, at_work: int) -> None:
+def _become(argv: list[str], *, reaper: int, cgroup: str, at_work: int) -> None:
     """In the fork: turn into the trainer, leader of a session of its own. Closes `at_work` when it is."""
     try:
         signal.set_wakeup_fd(-1)
-        for number in (*_MEANT_FOR_THE_TRAINER, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (*_TRAINER_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != reaper:
             os._exit(1)
         if cgroup:
             with suppress(OSError), open(f"{cgroup}/cgroup.procs", "w") as handle:
@@ -172,17 +172,17 @@ def _status(trainer: int) -> int | None:
 
 
 def _collect_adopted(me: int, trainer: int) -> None:
-    for one in processes():
-        if one.parent == me and one.pid != trainer and not one.lives:
+    for row in processes():
+        if row.parent == me and row.pid != trainer and not row.lives:
             with suppress(ChildProcessError):
-                os.waitpid(one.pid, os.WNOHANG)
+                os.waitpid(row.pid, os.WNOHANG)
 
 
 def _end_everything(me: int) -> None:
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
-        for one in below(me, processes()):
-            kill(one)
+        for row in below(me, processes()):
+            kill(row)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -191,7 +191,7 @@ def _end_everything(me: int) -> None:
         time.sleep(0.01)
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     with suppress(BrokenPipeError):  # then the supervisor is gone, and stdin says so next
         os.write(1, line.encode() + b"\n")
 

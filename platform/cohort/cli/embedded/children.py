@@ -134,7 +134,7 @@ def supervisors() -> list[int]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if process.status() != psutil.STATUS_ZOMBIE and "worker.supervise" in process.cmdline():
+            if process.status() != psutil.STATUS_ZOMBIE and "worker.supervisor" in process.cmdline():
                 found.append(process.pid)
     return found
 
