@@ -28,7 +28,7 @@ def _no_gpu() -> bool:
 
 def memory_cgroup() -> Path | None:
     """Folder of this process's control group if groups with a memory limit can be made in it."""
-    from worker.processes.cgroup import own_group
+    from grpo_core.runtime.cgroups import own_group
 
     for controller, limit in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
         group = own_group(controller)
@@ -47,7 +47,7 @@ def memory_cgroup() -> Path | None:
 
 
 def _cgroup() -> bool:
-    from worker.processes.cgroup import Cgroup
+    from grpo_core.runtime.cgroups import Cgroup
 
     made = Cgroup.make(f"cohort-trial-{os.getpid()}")
     if made is not None:

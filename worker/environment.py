@@ -82,24 +82,23 @@ class Environment(BaseSettings):
 
     def resolved_broker_url(self) -> str:
         """Raises MissingSetting when the file is not there."""
-        if self.broker_url_file is None:
-            return self.broker_url
-        try:
-            return self.broker_url_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise MissingSetting(f"cannot read COHORT_BROKER_URL_FILE {self.broker_url_file}: {error}") from None
+        return self.broker_url if self.broker_url_file is None else _content("broker_url_file", self.broker_url_file)
 
     def resolved_node_token(self) -> str:
         """Raises MissingSetting when there is none."""
         token = self.node_token.get_secret_value()
         if self.node_token_file is not None:
-            try:
-                token = self.node_token_file.read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise MissingSetting(f"cannot read COHORT_NODE_TOKEN_FILE {self.node_token_file}: {error}") from None
+            token = _content("node_token_file", self.node_token_file)
         if not token:
             raise MissingSetting("set COHORT_NODE_TOKEN or COHORT_NODE_TOKEN_FILE to the token of this node")
         return token
+
+
+def _content(setting: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise MissingSetting(f"cannot read COHORT_{setting.upper()} {file}: {error}") from None
 
 
 def _parts(listed: str) -> list[str]:

@@ -15,8 +15,8 @@ from grpo_core.protocol.queues import LAB_JOB_TASK, RUN_ATTEMPT_TASK
 from worker.celery_app import SHUTDOWN, app, refused
 from worker.environment import Environment, environment
 from worker.node import sandbox
-from worker.platform_client.client import Platform, node_of
-from worker.processes.orphans import still_leaving, try_to_settle
+from worker.platform_client.client import Platform, PlatformError, node_of
+from worker.processes.orphans import settle, still_leaving
 
 _POLL_SECONDS = 0.2
 
@@ -91,4 +91,7 @@ def _clear(settings: Environment) -> None:
 
 def _settle(settings: Environment) -> None:
     with Platform(settings.url, settings.resolved_node_token()) as platform:
-        try_to_settle(settings.runs_folder, platform)
+        try:
+            settle(settings.runs_folder, platform)
+        except PlatformError as error:
+            log.warning("attempts whose worker died could not be reported, which is tried again: %s", error)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox.cgroups import Group
+from grpo_core.runtime.cgroups import Cgroup
 from grpo_core.sandbox.limits import MOST_FRAME, OUTPUT_FACTOR, BoxEnded, BoxTimeout, End, Limits, Ran
 
 NONCE = 32
@@ -34,7 +34,7 @@ class Launched:
     life: socket.socket
     stdout: int
     stderr: int
-    group: Group | None
+    group: Cgroup | None
     limits: Limits
     held: bool
     """Its first process is bubblewrap's, which hands on the program's status as a shell does: 128 and the signal."""

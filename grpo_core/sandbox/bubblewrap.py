@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import cgroups, seccomp
+from grpo_core.runtime import cgroups
+from grpo_core.sandbox import seccomp
 from grpo_core.sandbox.keeping import Dropped, drop
 from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
@@ -55,7 +56,7 @@ class Bubblewrap:
         ]  # fmt: skip
         setup = {
             # Bubblewrap's own process inside counts among the box's. With one more the group refuses first, and tells.
-            "limits": rlimits(order.limits, holders=2 if cgroups.possible()[1] else 1),
+            "limits": rlimits(order.limits, holders=2 if cgroups.limits_possible()[1] else 1),
             "helper": HELPER if order.held_open else None,
             "argv": [*(["3"] if order.held_open else []), *order.arguments],
             "path": [PACKAGES] if order.packages else [],

@@ -6,7 +6,8 @@ import subprocess
 from datetime import UTC, datetime
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import advice, cgroups, trials
+from grpo_core.runtime import cgroups
+from grpo_core.sandbox import advice, trials
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.landlock import NO_PROCESS_GROUP, WEAKER, Landlock
 from grpo_core.sandbox.report import Check, Level, Report
@@ -66,7 +67,7 @@ def _tried(level: Level, now: str, better: list[str]) -> Report:
     else:
         version, weaker = f"Landlock ABI {backend.abi}", WEAKER
     weaker = (*weaker, *better)
-    memory, processes = cgroups.possible()
+    memory, processes = cgroups.limits_possible()
     if not memory:
         weaker = (*weaker, NO_MEMORY_GROUP, NO_INODES)
     if not processes and level == "landlock":

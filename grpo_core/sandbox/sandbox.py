@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import cgroups
+from grpo_core.runtime.cgroups import Cgroup
 from grpo_core.sandbox.box import NONCE, Box, Launched, Watch
 from grpo_core.sandbox.keeping import Keeping
 from grpo_core.sandbox.limits import Limits, Ran
@@ -81,7 +81,7 @@ class Sandbox:
             launched = self._start(order, recipe)
         except OSError as error:
             raise SandboxError(f"a box could not be started: {error.strerror or error}") from error
-        launched.group = cgroups.make(order.limits.memory_bytes, order.limits.processes)
+        launched.group = Cgroup.make_limited(order.limits.memory_bytes, order.limits.processes)
         deadline = time.monotonic() + LAUNCH_SECONDS
         try:
             launched.channel.sendall(len(LAUNCHER).to_bytes(4, "big") + LAUNCHER)

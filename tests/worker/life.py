@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.messages import ClaimReply
+from grpo_core.runtime.cgroups import Cgroup
 from tests.processes import clean_environment, kill_at_once, wait_for
 from tests.worker.stand_in import ROOT
-from worker.processes.cgroup import Cgroup
 from worker.processes.orphans import RECORD, ProcessRecord
 from worker.processes.reaper import process, processes
 
@@ -44,7 +44,7 @@ import json, os, sys
 from pathlib import Path
 from grpo_core.protocol.messages import ClaimReply
 from worker.processes import orphans
-from worker.processes.cgroup import Cgroup
+from grpo_core.runtime.cgroups import Cgroup
 from worker.processes.child import Child, become_subreaper
 folder = Path(sys.argv[2])
 if "no subreaper" not in sys.argv: become_subreaper()
@@ -115,7 +115,7 @@ class Life:
         kill_at_once([self.worker, self.supervisor, *self.alive()])
         self._worker.communicate()
         if self.record.cgroup is not None:
-            Cgroup(Path(self.record.cgroup)).remove()
+            Cgroup((Path(self.record.cgroup),)).remove()
 
 
 def lives(pid: int) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from grpo_core.runtime.cgroups import Cgroup
 from tests.needs import memory_cgroup, needs
 from tests.processes import clean_environment, session_members, wait_for
 from tests.worker.stand_in import ROOT
-from worker.processes.cgroup import Cgroup
 from worker.processes.child import Child
 from worker.processes.reaper import Process, kill, process, processes
 
@@ -94,7 +94,7 @@ def test_zombies_that_the_trainer_leaves_are_collected(life: Any) -> None:
 def test_a_control_group_holds_all_and_is_removed(life: Any, end: str) -> None:
     needs("cgroup")
     family = life("group")
-    group = Cgroup(Path(family.record.cgroup))
+    group = Cgroup((Path(family.record.cgroup),))
     assert sorted(group.pids()) == sorted(family.members())
     if end == "reap":
         family.ask("reap")
@@ -102,7 +102,7 @@ def test_a_control_group_holds_all_and_is_removed(life: Any, end: str) -> None:
         family.kill("supervisor")
         wait_for(lambda: not family.alive(), lambda: f"left: {family.alive()}")
     assert family.alive() == []
-    assert not group.folder.exists()
+    assert not group.folders[0].exists()
 
 
 def test_the_reaper_is_killed_and_the_group_is_what_finds_the_rest(life: Any) -> None:

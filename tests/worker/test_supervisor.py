@@ -120,7 +120,7 @@ def test_what_survives_the_end_of_a_trainer_keeps_further_runs_away(
     with monkeypatch.context() as patch:
         patch.setattr("worker.processes.child._KILL_SECONDS", 0.3)
         patch.setattr("worker.processes.reaper.kill", lambda process, number=0: None)
-        patch.setattr("worker.processes.cgroup.Cgroup.kill", lambda group: None)
+        patch.setattr("grpo_core.runtime.cgroups.Cgroup.kill", lambda group: None)
         begun.cancel()
         assert begun.end() == ("failed", "worker_error")
     assert f"process {begun.pid} (state" in refusal(runs, 0, node)

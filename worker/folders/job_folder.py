@@ -2,7 +2,6 @@
 worker that was killed, for the next job's worker removes what nobody holds.
 """
 
-import fcntl
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from grpo_core.lab.result import MAX_RESULT_BYTES
 from grpo_core.protocol.messages import JobGiven
 from worker.folders.run_folder import fetch_inputs
 from worker.platform_client.client import JobLink, Meanwhile
+from worker.processes.orphans import try_lock
 
 _LOCK = "lock"
 
@@ -34,8 +34,9 @@ class JobFolder:
         name = f"{given.job_id}-{given.fence}-{secrets.token_hex(4)}"
         aside = runs / "lab" / f"new-{name}"  # it gets its name, which sweeps look for, once it is held
         aside.mkdir(parents=True)
-        self._lock = os.open(aside / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock = try_lock(aside / _LOCK)
+        assert lock is not None  # nobody else knows this name
+        self._lock = lock
         self.path = aside.rename(runs / "lab" / f"job-{name}")
 
     def __enter__(self) -> Self:
@@ -94,15 +95,10 @@ def sweep(runs: Path) -> None:
     """Remove the folders of jobs that no process holds."""
     for folder in sorted((runs / "lab").glob("job-*")):
         try:
-            handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = try_lock(folder / _LOCK)
         except OSError as error:
             log.warning("%s cannot be removed: %s", folder, error)
             continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue  # its supervisor lives
-        else:
+        if lock is not None:  # its supervisor is dead
             shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(handle)
+            os.close(lock)

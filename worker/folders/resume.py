@@ -6,8 +6,7 @@ it was written. There is no way from here to a start from nothing: with offers, 
 
 import logging
 import shutil
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path, PurePosixPath
 
 from grpo_core.errors import CheckpointError
@@ -18,7 +17,7 @@ from grpo_core.records.types import CheckpointManifest
 from worker.folders.run_folder import NotPrepared
 from worker.platform_client.client import AttemptLink, BadFile, Meanwhile, Refused
 
-_GLANCE = 0.2
+_POLL_SECONDS = 0.2
 _GONE = ("file_missing", "unknown_file")
 
 log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ def _fault(here: Path, offer: CheckpointOffer, meanwhile: Meanwhile) -> str | No
     if _is_another(here, offer):
         return f"{here} holds another checkpoint, of another database"
     try:
-        _in_thread(lambda: verify_checkpoint(here), meanwhile)
+        _verify(here, meanwhile)
     except CheckpointError as error:
         return str(error)
     return None
@@ -116,7 +115,7 @@ def _fetch(offer: CheckpointOffer, target: Path, link: AttemptLink, *, meanwhile
         link.fetch(wanted, _inside(target, name), meanwhile=meanwhile, patience=patience)
     write_manifest(target, CheckpointManifest(step=offer.step, path=offer.path, files=offer.files))
     try:
-        _in_thread(lambda: verify_checkpoint(target), meanwhile)
+        _verify(target, meanwhile)
     except CheckpointError as error:
         raise BadFile(str(error)) from None
 
@@ -129,21 +128,12 @@ def _inside(root: Path, relative: str) -> Path:
     return root / path
 
 
-def _in_thread(work: Callable[[], object], meanwhile: Meanwhile) -> None:
-    """Do it in a thread, because reading all of a large checkpoint takes longer than a lease; raises what it raises."""
-    failures: list[CheckpointError] = []
-
-    def run() -> None:
-        try:
-            work()
-        except CheckpointError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run, name="verify", daemon=True)
-    thread.start()
+def _verify(folder: Path, meanwhile: Meanwhile) -> None:
+    """In a thread, because reading all of a large checkpoint takes longer than a lease. Raises CheckpointError."""
+    pool = ThreadPoolExecutor(1, "verify")
+    verified = pool.submit(verify_checkpoint, folder)
+    pool.shutdown(wait=False)
     meanwhile()
-    while thread.is_alive():
-        thread.join(_GLANCE)
+    while wait([verified], _POLL_SECONDS).not_done:
         meanwhile()
-    if failures:
-        raise failures[0]
+    verified.result()

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from grpo_core.runtime.cgroups import Cgroup, memory_kills
 from worker import devices
 from worker.processes import reaper
-from worker.processes.cgroup import Cgroup, memory_kills
 from worker.processes.reaper import Process, below, process, processes
 
 _KILL_SECONDS = 20.0
@@ -74,7 +74,7 @@ class Child:
         self._status: int | None = None
         self._output = b""
         self._reaped = False
-        command = [sys.executable, "-I", "-S", reaper.__file__, str(group.folder) if group else "", *argv]
+        command = [sys.executable, "-I", "-S", reaper.__file__, str(group.folders[0]) if group else "", *argv]
         try:
             with log.open("ab") as output:
                 self._reaper = subprocess.Popen(

@@ -30,10 +30,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from grpo_core.errors import DiskFullError
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import ClaimReply, LostAttempt
+from grpo_core.runtime.cgroups import Cgroup
 from worker import devices
-from worker.platform_client.client import Platform, PlatformError
+from worker.platform_client.client import Platform
 from worker.processes import reaper
-from worker.processes.cgroup import Cgroup
 from worker.processes.child import Child, GroupSurvives
 from worker.processes.reaper import Process, process, processes
 
@@ -91,7 +91,7 @@ class HeldRecord:
 
     def __init__(self, folder: Path, claimed: ClaimReply, node: str) -> None:
         self._folder = folder
-        self._lock = _locked(folder)
+        self._lock = try_lock(folder / LOCK)
         if self._lock is None:
             raise RuntimeError(f"{folder / LOCK} is held by another supervisor")
         worker = process(os.getppid())
@@ -111,7 +111,7 @@ class HeldRecord:
         self._write()
 
     def started(self, child: Child) -> None:
-        cgroup = str(child.group.folder) if child.group is not None else None
+        cgroup = str(child.group.folders[0]) if child.group is not None else None
         trainer = {"pid": child.pid, "start_ticks": child.ticks, "session": child.pid, "cgroup": cgroup}
         self.record = self.record.model_copy(update=trainer)
         self._write()
@@ -173,14 +173,6 @@ def settle(runs: Path, platform: Platform) -> None:
             _rewrite(folder, record.model_copy(update={"reported": True}))
         if not record.reported:
             log.info("run %s: reported that attempt %s is lost", record.run_id, record.fence)
-
-
-def try_to_settle(runs: Path, platform: Platform) -> None:
-    """`settle`, for callers that repeat it anyway."""
-    try:
-        settle(runs, platform)
-    except PlatformError as error:
-        log.warning("attempts whose worker died could not be reported, which is tried again: %s", error)
 
 
 def survivors(runs: Path, node: str) -> str:
@@ -287,7 +279,7 @@ def _here(record: ProcessRecord) -> bool:
 
 
 def _group(record: ProcessRecord) -> Cgroup | None:
-    return Cgroup(Path(record.cgroup)) if record.cgroup else None
+    return Cgroup((Path(record.cgroup),)) if record.cgroup else None
 
 
 def _left(record: ProcessRecord) -> tuple[list[Process], list[str]]:
@@ -342,7 +334,7 @@ def _marked(pid: int, mark: str) -> bool:
 @contextmanager
 def _unsupervised(folder: Path) -> Iterator[bool]:
     """Whether nobody supervises the attempt; while entered, nobody else sweeps it."""
-    lock = _locked(folder)
+    lock = try_lock(folder / LOCK)
     try:
         yield lock is not None
     finally:
@@ -350,8 +342,9 @@ def _unsupervised(folder: Path) -> Iterator[bool]:
             os.close(lock)
 
 
-def _locked(folder: Path) -> int | None:
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+def try_lock(file: Path) -> int | None:
+    """Handle of the locked file, which is made if need be; None when another process holds the lock."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,13 +11,13 @@ from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 from grpo_core.protocol.messages import JobFinish, JobGiven
+from grpo_core.runtime.cgroups import Cgroup
 from grpo_core.text import UNSTORABLE
 from worker.exit_cause import disk_message, failure
 from worker.folders import job_folder
 from worker.folders.job_folder import JobFolder, TooLarge
 from worker.folders.run_folder import log_tail, progress, trainer_environment
 from worker.platform_client.client import Refused, Unreachable
-from worker.processes.cgroup import Cgroup
 from worker.processes.child import Child
 from worker.supervisor.loop import Loop, Stopped, Supervisor
 

@@ -13,6 +13,7 @@ from grpo_core.errors import DiskFullError
 from grpo_core.files.run_folder import RunDir
 from grpo_core.files.spool import spool_bytes
 from grpo_core.protocol.messages import AttemptEnd, ClaimReply, Finish
+from grpo_core.runtime.cgroups import Cgroup
 from worker.exit_cause import ENDS, StopCause, attempt_finish, ended_as_asked, failure
 from worker.folders import resume, run_folder
 from worker.folders.cleanup import Cleanup
@@ -22,7 +23,6 @@ from worker.platform_client.client import Meanwhile, PlatformError, Refused, Unr
 from worker.platform_client.shipper import Shipper
 from worker.platform_client.uploads import Uploader
 from worker.processes import orphans
-from worker.processes.cgroup import Cgroup
 from worker.processes.child import Child, GroupSurvives
 from worker.supervisor.loop import Loop, Stopped, Supervisor
 

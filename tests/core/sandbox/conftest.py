@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import Box, Limits, Ran, Report, Sandbox, cgroups
+from grpo_core.runtime import cgroups
+from grpo_core.sandbox import Box, Limits, Ran, Report, Sandbox
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.landlock import Landlock
 from grpo_core.sandbox.seccomp import ALLOW, RETURN
@@ -49,7 +50,7 @@ def unfiltered_bubblewrap() -> Bubblewrap:
 
 
 def needs_groups() -> None:
-    if cgroups.possible() != (True, True):
+    if cgroups.limits_possible() != (True, True):
         pytest.skip("needs a control group that this user may make others in")
 
 

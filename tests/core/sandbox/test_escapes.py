@@ -7,7 +7,9 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from grpo_core.sandbox import Limits, cgroups, self_test
+from grpo_core.runtime import cgroups
+from grpo_core.runtime.cgroups import Cgroup
+from grpo_core.sandbox import Limits, self_test
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.keeping import Dropped
 from tests.needs import needs
@@ -66,7 +68,7 @@ def test_no_attempt_is_lost_from_the_table():
 @pytest.mark.parametrize(("escape", "level"), [_case(escape, level) for escape in ESCAPES for level in escape.levels])
 def test_no_attempt_succeeds(escape, level, sandboxes, machine, monkeypatch):
     sandbox = sandboxes(level)
-    memory, processes = cgroups.possible()
+    memory, processes = cgroups.limits_possible()
     if (escape.group and not memory) or (level == "landlock" and escape.id in FORKING and not processes):
         pytest.skip("needs a control group that this user may make others in; without it the report says so")
     monkeypatch.setenv("COHORT_SECRET_CANARY", "1")
@@ -113,8 +115,8 @@ BOMB = PROGRAMS["fork bomb"]
 @pytest.fixture
 def no_groups(monkeypatch):
     """Limits that the program itself is under, as on machines where no control group is writable."""
-    monkeypatch.setattr(cgroups, "make", lambda memory, processes: None)
-    monkeypatch.setattr(cgroups, "possible", lambda: (False, False))
+    monkeypatch.setattr(Cgroup, "make_limited", lambda memory, processes: None)
+    monkeypatch.setattr(cgroups, "limits_possible", lambda: (False, False))
 
 
 @pytest.mark.usefixtures("no_groups")
@@ -157,9 +159,9 @@ def test_3_no_user_namespace_in_the_box_even_without_the_filter():
 def test_4_the_sum_over_processes_is_bounded_by_a_group_or_told_as_weaker(boxes, monkeypatch):
     many = PROGRAMS["much memory together"]
     limits = replace(PATIENT, memory_bytes=150 * 2**20, processes=16)
-    if cgroups.possible()[0]:
+    if cgroups.limits_possible()[0]:
         assert boxes.run(many, limits=limits).stdout.strip() != b"6"
-    monkeypatch.setattr(cgroups, "make", lambda memory, processes: None)
+    monkeypatch.setattr(Cgroup, "make_limited", lambda memory, processes: None)
     assert boxes.run(many, limits=limits).stdout.strip() == b"6"
-    monkeypatch.setattr(cgroups, "possible", lambda: (False, False))
+    monkeypatch.setattr(cgroups, "limits_possible", lambda: (False, False))
     assert any("control group" in line for line in self_test().weaker)
