@@ -41,7 +41,7 @@ class Environment(BaseSettings):
     spool_cap_bytes: int = 4 * 1024**3
     """Most bytes of records that may wait for the platform; above it samples are left out, metrics never."""
     upload_seconds: float = 300.0
-    """How often the newest checkpoint goes to the platform, so that another node can go on from it; 0: never."""
+    """How often the newest checkpoint goes to the platform, so that another node can resume from it; 0: never."""
     lab_device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where jobs of the reward lab run models. On a GPU they share its memory with the run that trains there."""
     vllm_python: Path | None = None

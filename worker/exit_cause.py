@@ -33,14 +33,14 @@ ENDS: dict[StopCause, tuple[AttemptEnd, str]] = {
     "silence": ("failed", "platform_unreachable"),
     "disk": ("paused", DiskFullError.code),
 }
-_ASKED_TO_END = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-_ASKED_POLITELY = {signal.SIGTERM, signal.SIGINT}
+_STOP_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_POLITE_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _FREE_SPACE = "Free some space there, then resume the run"
 _CRASHED = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
 def read_outcome(folder: Path) -> records.Outcome | None:
-    """How the trainer says it ended; None when it said nothing, or nothing that can be read."""
+    """How the trainer ended by its own account; None when it left none, or none that can be read."""
     try:
         return records.Outcome.model_validate_json(RunDir(folder).outcome_file.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -48,9 +48,9 @@ def read_outcome(folder: Path) -> records.Outcome | None:
 
 
 def ended_as_asked(folder: Path, status: int) -> bool:
-    """Whether the trainer ended because somebody asked it to: it says so, or was still too young to say anything."""
+    """Whether the trainer ended by a request to stop: it recorded that, or had not begun to record."""
     outcome = read_outcome(folder)
-    return -status in _ASKED_POLITELY if outcome is None else outcome.status == "stopped"
+    return -status in _POLITE_SIGNALS if outcome is None else outcome.status == "stopped"
 
 
 def attempt_finish(
@@ -126,7 +126,7 @@ def failure(error: Exception, child: str, runs: Path) -> tuple[str, str, bool]:
 
 
 def death(status: int, *, out_of_memory: bool = False) -> str:
-    """An exit status in words, for a trainer that left no outcome."""
+    """An exit status as a message, for a trainer that left no outcome."""
     if status >= 0:
         return f"The trainer ended with status {status} and left no outcome. Its last lines are below."
     try:
@@ -142,7 +142,7 @@ def death(status: int, *, out_of_memory: bool = False) -> str:
 def _death_code(status: int, out_of_memory: bool) -> str:
     if -status == signal.SIGKILL and out_of_memory:
         return "out_of_memory"
-    if -status in _ASKED_TO_END:
+    if -status in _STOP_SIGNALS:
         return "trainer_killed"
     if -status in _CRASHED:
         return "trainer_crashed"
@@ -152,7 +152,7 @@ def _death_code(status: int, out_of_memory: bool) -> str:
 def _disk_is_full(outcome: records.Outcome | None, status: int | None, stopped_for: StopCause | None) -> bool:
     if outcome is None:
         return stopped_for == "disk" or status == DiskFullError.exit_status
-    # Whatever broke in a trainer that was being stopped for want of room broke for want of room.
+    # A trainer that is stopped because the disk is full may fail in any way for the same reason.
     return stopped_for == "disk" or outcome.code == DiskFullError.code
 
 

@@ -242,7 +242,7 @@ def test_the_sandbox_is_tried_once_and_again_while_it_does_not_work(monkeypatch:
     monkeypatch.setattr(sandbox, "self_test", lambda: Report.from_json(answers.pop(0)))
     assert [sandbox.report(), sandbox.report()] == [Report.from_json(BROKEN)] * 2
     assert len(answers) == 2
-    monkeypatch.setattr(sandbox, "_AGAIN", 0.0)
+    monkeypatch.setattr(sandbox, "_RETRY_SECONDS", 0.0)
     assert [report.works for _ in range(3) if (report := sandbox.report())] == [False, True, True]
     assert answers == []
 

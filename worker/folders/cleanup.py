@@ -41,7 +41,7 @@ class Cleanup:
                     remove_folder(attempt / old.path)
                 for fetched in attempt.glob("inputs/checkpoint-*"):
                     shutil.rmtree(fetched)
-            except OSError as error:  # no reason to end a run: it is asked for again
+            except OSError as error:  # no reason to end a run: the platform names it again
                 log.warning("%s: cannot remove a checkpoint that is not needed any more: %s", attempt, error)
                 continue
             self.removed.append(old)

@@ -1,7 +1,7 @@
 """Finds the checkpoint that an attempt is resumed from: on this machine, or on the platform.
 
 The platform's offers are tried newest first. One is taken only when every byte of it is what was recorded when
-it was written. There is no way from here to a start from nothing: with offers, one is found or the attempt fails.
+it was written. Nothing here starts a run from nothing: with offers, one is usable or the attempt fails.
 """
 
 import logging

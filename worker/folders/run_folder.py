@@ -15,7 +15,7 @@ from grpo_core.protocol.messages import ClaimReply, InputFile, Progress
 from worker.platform_client.client import AttemptLink, BadFile, JobLink, Meanwhile, Refused
 
 Command = Callable[[Path, list[Path]], list[str]]
-"""From an attempt's folder, and the checkpoints it may go on from, to the program that trains in it."""
+"""From an attempt's folder, and the checkpoints it may resume from, to the program that trains in it."""
 
 LOG_TAIL_LINES = 60
 _LOG_TAIL_BYTES = 32 * 1024

@@ -1,7 +1,7 @@
-"""What keeps code apart on this machine: tried for real once a worker's life, and again now and then while it does not
-work, so that a machine that was mended needs no new start.
+"""The sandbox of this machine: tested once in a worker's life, and again every ten minutes while none works, so that a
+machine that was mended needs no restart.
 
-The supervisors are processes of their own; they are handed the report and try nothing again.
+The supervisors are processes of their own; they get the report and test nothing again.
 """
 
 import json
@@ -15,30 +15,30 @@ from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report, self_test
 
 REPORT_VARIABLE = "COHORT_WORKER_SANDBOX_REPORT"
-"""Variable in which a supervisor is handed the report. No setting: only the worker that starts it writes it."""
-_AGAIN = 600.0
-"""Seconds between two tries while nothing works."""
-_WAIT = 20.0
-"""For so long a run or job that comes while the first try goes on waits for it."""
+"""Variable that gives a supervisor the report. No setting: only the worker that starts it writes it."""
+_RETRY_SECONDS = 600.0
+"""Between two tests while none works."""
+_WAIT_SECONDS = 20.0
+"""How long a run or job waits for the first test."""
 
 log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _report: Report | None = None
-_tried_at = 0.0
+_tested_at = 0.0
 
 
-def report(*, wait: float = _WAIT) -> Report | None:
+def report(*, wait: float = _WAIT_SECONDS) -> Report | None:
     """The self-test's report; the first caller has it made, and others wait for it. None when that takes longer
     than `wait`."""
-    global _report, _tried_at
+    global _report, _tested_at
     if not _lock.acquire(timeout=wait):
         return None
     try:
-        stale = _report is not None and not _report.works and time.monotonic() - _tried_at > _AGAIN
+        stale = _report is not None and not _report.works and time.monotonic() - _tested_at > _RETRY_SECONDS
         if _report is None or stale:
             before, _report = _report, self_test()
-            _tried_at = time.monotonic()
+            _tested_at = time.monotonic()
             if before is None or before.works != _report.works:
                 _log(_report)
         return _report
@@ -67,6 +67,6 @@ def supervisor_environment(tested: Report | None) -> dict[str, str]:
 
 
 def received_report(environment: Mapping[str, str]) -> Report | None:
-    """In a supervisor: the report that it was handed. Raises ValueError when that is none of ours."""
+    """In a supervisor: the report that it was given. Raises ValueError when that is no report."""
     content = environment.get(REPORT_VARIABLE)
     return None if content is None else Report.from_json(json.loads(content))

@@ -1,6 +1,6 @@
 """Ships a spool to the platform, in order, and deletes what the platform holds.
 
-Sends the records' JSON as the trainer wrote it; looks into none of it, but for those that tell of a checkpoint.
+Sends the records' JSON as the trainer wrote it; parses only those of checkpoints.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ class Shipper:
         self._pending: list[Spooled] = []
         self._compressor = zstandard.ZstdCompressor(level=3)
         self.read_seq = 0
-        """The newest record that was found in the spool."""
+        """The newest record in the spool."""
         self.acked_seq = 0
         self.checkpoints: list[CheckpointManifest] = []
         """Those whose records the platform holds, oldest first; the reader takes them out."""
@@ -45,9 +45,8 @@ class Shipper:
         if acked < first:
             raise RecordsLost(f"records from {acked + 1} to {first} were acknowledged or sent, and are not held")
         self.acked_seq = acked
-        self.checkpoints += [
-            found for record in self._pending if record.seq <= acked and (found := _checkpoint(record))
-        ]
+        acked_records = [record for record in self._pending if record.seq <= acked]
+        self.checkpoints += filter(None, map(_checkpoint, acked_records))
         self._pending = [record for record in self._pending if record.seq > acked]
         self._reader.drop_through(acked)
         return True
@@ -59,5 +58,5 @@ def _checkpoint(record: Spooled) -> CheckpointManifest | None:
     try:
         body = ENVELOPE.validate_json(record.body).record
     except ValidationError:
-        return None  # of another version; the platform has taken it, and what it means is not ours to know
+        return None  # of another version; the platform has taken it, and its meaning is the platform's business
     return body if isinstance(body, CheckpointManifest) else None

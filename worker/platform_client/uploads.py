@@ -1,7 +1,7 @@
-"""Sends checkpoints to the platform, in a thread of its own, so that another node can go on where this one ends.
+"""Sends checkpoints to the platform, in a thread of its own, so that another node can resume the run.
 
 Nothing waits for it while the trainer runs: it is niced, has connections of its own, and takes the newest checkpoint
-only now and then. What arrived stays, so a file goes on where it broke off. Final weights are not sent.
+only now and then. What arrived stays, so a file is continued where it broke off. Final weights are not sent.
 """
 
 import logging
@@ -16,8 +16,8 @@ from worker.platform_client.client import AttemptLink, Refused, Unreachable
 
 PART_BYTES = 8 * 1024 * 1024
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_ANEW = 2
-"""How often one file that arrived wrong is begun anew before its checkpoint is given up."""
+_RESTARTS = 2
+"""How often a file that arrived wrong is sent again before its checkpoint is given up."""
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Uploader:
 
     @property
     def settled(self) -> bool:
-        """Whether the newest checkpoint is on the platform, or was given up with a word in the log."""
+        """Whether the newest checkpoint is on the platform, or was given up, which is logged."""
         with self._wake:
             return self._newest is self._settled
 
@@ -133,7 +133,7 @@ class Uploader:
 
     def _send_file(self, file: Path, sha256: str, checkpoint: CheckpointManifest) -> bool:
         offset: int | None = None  # unknown: an empty part asks
-        pause, anew = _SHORTEST_PAUSE, 0
+        pause, restarts = _SHORTEST_PAUSE, 0
         with file.open("rb") as handle:
             while not self._given_up(checkpoint):
                 try:
@@ -141,8 +141,8 @@ class Uploader:
                 except Unreachable as error:
                     log.warning("run %s: checkpoint not sent, tried again: %s", self._run_id, error)
                 except Refused as refused:
-                    anew += refused.code == "bad_file"
-                    if refused.code not in ("wrong_offset", "bad_file") or anew > _ANEW:
+                    restarts += refused.code == "bad_file"
+                    if refused.code not in ("wrong_offset", "bad_file") or restarts > _RESTARTS:
                         raise
                 else:
                     if reply.done:

@@ -81,7 +81,7 @@ class ProcessRecord(BaseModel):
     left: tuple[tuple[int, int], ...] = ()
     """What it had not ended when the supervisor left: process ids and start times."""
     holders: tuple[int, ...] = ()
-    """Processes that have ended, and that a GPU counted as its users even so, or that nobody said it did not."""
+    """Processes that have ended, and that a GPU counts as its users even so, or may: nvidia-smi gave no answer."""
     reported: bool = False
     """The platform knows that the attempt is lost."""
 
@@ -283,7 +283,7 @@ def _group(record: ProcessRecord) -> Cgroup | None:
 
 
 def _left(record: ProcessRecord) -> tuple[list[Process], list[str]]:
-    """What lives of the attempt, and what is to be said of its ended processes that a GPU still counts as its users."""
+    """What lives of the attempt, and lines on its ended processes that a GPU still counts as its users."""
     if not _here(record):
         return [], []
     living = _living(record, _group(record))
