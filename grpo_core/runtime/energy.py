@@ -1,11 +1,10 @@
-"""Energy that a run's devices took, by counters that the machine keeps itself: nothing is estimated here.
+"""Energy that a run's devices took, by the machine's own counters: nothing is estimated here.
 
 NVML counts each GPU's energy since its driver was loaded. Intel's RAPL, which AMD's processors have too, counts that of
 each processor package, whoever uses it; most systems let only root read it. Without a counter that can be read there
 is no meter, and the record says so. Loads no torch.
 """
 
-import ctypes
 import os
 import threading
 import time
@@ -15,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import pynvml
+
 RAPL = Path("/sys/class/powercap")
-_NVML = "libnvidia-ml.so.1"
 _BETWEEN_READS = 60.0
 """Seconds. A RAPL counter begins anew every 262 kJ on most processors, which is minutes of work; one that did so twice
 between two reads would lose all of that without a sign."""
@@ -43,7 +43,7 @@ class _Counters(ABC):
 
     @abstractmethod
     def _read(self) -> list[int]:
-        """Every counter as it stands. Raises OSError."""
+        """Every counter now. Raises OSError."""
 
     def keep_up(self) -> None:
         """Read the counters, so that none begins anew twice unseen. Raises OSError or ValueError as `take` does."""
@@ -61,16 +61,16 @@ class _Counters(ABC):
 
 
 def _keep_up(meter: "weakref.ref[_Counters]") -> None:
-    """Until the meter is gone or cannot be read, which the next `take` tells."""
+    """Until the meter is gone or cannot be read, which the next `take` raises."""
     while True:
         time.sleep(_BETWEEN_READS)
-        if (one := meter()) is None:
+        if (counters := meter()) is None:
             return
         try:
-            one.keep_up()
+            counters.keep_up()
         except (OSError, ValueError):
             return
-        del one
+        del counters
 
 
 class _Rapl(_Counters):
@@ -82,33 +82,31 @@ class _Rapl(_Counters):
         super().__init__(words, self._read(), wraps, 1_000_000)
 
     def _read(self) -> list[int]:
-        told = [file.read_text().strip() for file in self._files]
-        if not all(text.isdecimal() for text in told):
-            raise OSError(f"an energy counter tells no number: {told}")
-        return [int(text) for text in told]
+        values = [file.read_text().strip() for file in self._files]
+        if not all(text.isdecimal() for text in values):
+            raise OSError(f"an energy counter holds no number: {values}")
+        return [int(text) for text in values]
 
 
 class _Nvml(_Counters):
-    def __init__(self, library: ctypes.CDLL, handles: Sequence[ctypes.c_void_p]) -> None:
-        self._library, self._handles = library, handles
-        words = f"NVML energy counter of {len(handles)} GPU{'' if len(handles) == 1 else 's'}, without the machine"
-        super().__init__(words, self._read(), [0] * len(handles), 1000)
+    def __init__(self, uuids: Sequence[str]) -> None:
+        pynvml.nvmlInit()
+        self._handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        words = f"NVML energy counter of {len(uuids)} GPU{'' if len(uuids) == 1 else 's'}, without the machine"
+        super().__init__(words, self._read(), [0] * len(uuids), 1000)
 
     def _read(self) -> list[int]:
-        found = []
-        for handle in self._handles:
-            millijoules = ctypes.c_ulonglong()
-            if self._library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)):
-                raise OSError("the GPU's driver does not tell its energy")
-            found.append(int(millijoules.value))
-        return found
+        try:
+            return [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in self._handles]  # millijoules
+        except pynvml.NVMLError as error:
+            raise OSError(f"NVML gives no energy reading: {error}") from None
 
 
-def open_meter(gpus: Sequence[str], *, root: Path = RAPL, library: str = _NVML) -> Meter | None:
+def open_meter(gpus: Sequence[str], *, root: Path = RAPL) -> Meter | None:
     """For GPUs by their UUIDs (`GPU-…`), or for the processors where there are none. None where nothing can be read."""
     try:
-        return _gpus(gpus, library) if gpus else _processors(root)
-    except (OSError, ValueError):
+        return _Nvml(gpus) if gpus else _processors(root)
+    except (OSError, ValueError, pynvml.NVMLError):
         return None
 
 
@@ -128,16 +126,3 @@ def _processors(root: Path) -> Meter | None:
         if folder.name.count(":") == 1 and (folder / "name").read_text().startswith("package")
     ]
     return _Rapl(packages) if packages else None
-
-
-def _gpus(uuids: Sequence[str], library: str) -> Meter | None:
-    nvml = ctypes.CDLL(library)
-    if nvml.nvmlInit_v2():
-        return None
-    handles = []
-    for uuid in uuids:
-        handle = ctypes.c_void_p()
-        if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
-            return None
-        handles.append(handle)
-    return _Nvml(nvml, handles)

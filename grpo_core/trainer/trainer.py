@@ -47,7 +47,7 @@ from grpo_core.trainer.recorder import Journal
 from grpo_core.trainer.sampled import StepDraw
 from grpo_core.trainer.sampling import Drawer
 from grpo_core.trainer.step_metrics import count_step
-from grpo_core.trainer.telemetry import Telemetry, settling, watch_of
+from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
 from grpo_core.trainer.traces import traces
 from grpo_core.training.make import make_training
 
@@ -175,7 +175,7 @@ class Trainer:
         done = self._counts.steps
         self._phase("training", config.optim.steps)
         self._clock = Clock(settle=settling(inputs.policy.device))
-        self._telemetry = Telemetry(inputs.policy.device, self._ranks, watch_of(inputs.policy.device))
+        self._telemetry = Telemetry(inputs.policy.device, self._ranks, monitor_gpu(inputs.policy.device))
         try:
             with self._clock.running():
                 if state is None:
@@ -187,6 +187,8 @@ class Trainer:
             self._ahead.close()
             self._keeper.before_leaving()
             raise
+        finally:
+            self._telemetry.close()
 
         if config.eval.after:
             self._evaluate("after", inputs)

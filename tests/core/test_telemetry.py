@@ -5,17 +5,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 
 from grpo_core.distributed.ranks import Ranks
-from grpo_core.runtime import clock, nvml
+from grpo_core.runtime import clock, energy
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
-from grpo_core.runtime.nvml import Watch
-from grpo_core.trainer.telemetry import Telemetry, resident_peak
+from grpo_core.trainer import telemetry
+from grpo_core.trainer.telemetry import GpuMonitor, Telemetry, resident_peak
 from tests.processes import wait_for
 
 from .runs import rows
@@ -24,34 +25,46 @@ MIB = 2**20
 
 
 class Nvml:
-    """Answers as the library does, of one GPU."""
+    """Answers as pynvml does, of the GPU `GPU-b` alone."""
+
+    NVMLError = pynvml.NVMLError
 
     def __init__(self, *, broken: bool = False) -> None:
-        self._broken, self._calls = broken, 0
+        self._broken, self.calls = broken, 0
 
-    def nvmlInit_v2(self) -> int:
-        return 0
+    def nvmlInit(self) -> None:
+        pass
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
-        handle._obj.value = 7
-        return int(uuid != b"GPU-b")
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "GPU-b":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return uuid
 
-    def nvmlDeviceGetUtilizationRates(self, handle: Any, answer: Any) -> int:
-        answer._obj.gpu, answer._obj.memory = (30, 90)[self._calls % 2], 5
-        self._calls += 1
-        return int(self._broken or handle.value != 7)
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        if self._broken:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self.calls += 1
+        return SimpleNamespace(gpu=(30, 90)[(self.calls - 1) % 2], memory=5)
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, answer: Any) -> int:
-        answer._obj.total, answer._obj.free, answer._obj.used = 80, 35, 45
-        return int(handle.value != 7)
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(total=80, free=35, used=45)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
+        if self._broken:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self.calls += 1
+        return (5000, 7400, 8100)[self.calls - 1]
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """Makes the next one that is opened."""
+    """Makes NVML answer of one GPU; returns the stand-in."""
 
-    def make(**how: bool) -> None:
-        monkeypatch.setattr(nvml.ctypes, "CDLL", lambda name: Nvml(**how))
+    def make(**how: bool) -> Nvml:
+        library = Nvml(**how)
+        for module in (energy, telemetry):
+            monkeypatch.setattr(module, "pynvml", library)
+        return library
 
     return make
 
@@ -97,26 +110,49 @@ def test_of_several_ranks_the_largest_memory_and_the_mean_share_are_told() -> No
     assert "tokens_per_second/update" not in metrics
 
 
-def test_nvml_is_asked_between_and_averaged(gpu) -> None:
-    gpu()
-    watch = Watch.open("GPU-b")
-    assert watch is not None
+def test_utilisation_is_sampled_between_and_averaged(gpu) -> None:
+    library = gpu()
+    monitor = GpuMonitor.open("GPU-b")
+    assert monitor is not None
     try:
-        share, used = watch.take()
+        share, used = monitor.take()
         assert used == 45
-        calls = watch._library._calls  # when it was opened and now; more where the machine was busy meanwhile
+        calls = library.calls  # when it was opened and now; more where the machine was busy meanwhile
         assert share in [pytest.approx(fmean([(0.3, 0.9)[n % 2] for n in range(made)])) for made in range(2, calls + 1)]
-        wait_for(lambda: watch._library._calls > calls, "that the thread asks by itself")
+        wait_for(lambda: library.calls > calls, "that the thread samples by itself")
     finally:
-        watch.close()
+        monitor.close()
 
 
-def test_without_library_or_gpu_or_utilisation_there_is_no_watch(gpu, tmp_path: Path) -> None:
-    assert Watch.open("GPU-b", library=str(tmp_path / "none.so")) is None
+def test_without_library_or_gpu_or_utilisation_there_is_no_monitor(gpu) -> None:
     gpu()
-    assert Watch.open("GPU-a") is None
+    assert GpuMonitor.open("GPU-a") is None
     gpu(broken=True)
-    assert Watch.open("GPU-b") is None
+    assert GpuMonitor.open("GPU-b") is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_machine_without_a_gpu_has_neither_monitor_nor_meter() -> None:
+    assert GpuMonitor.open("GPU-b") is None
+    assert open_meter(["GPU-b"]) is None
+
+
+def test_millijoules_of_the_gpus_are_whole_joules_since_the_last_time(gpu) -> None:
+    gpu()
+    meter = open_meter(["GPU-b"])
+    assert meter is not None
+    assert "1 GPU," in meter.words
+    assert [meter.take(), meter.take()] == [2, 1], "2.4 J, then the 0.4 J left over and 0.7 J"
+    assert open_meter(["GPU-b", "GPU-a"]) is None, "a sum without one of them is not the run's"
+
+
+def test_energy_that_nvml_no_longer_gives_is_a_fault_of_reading(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu()
+    meter = open_meter(["GPU-b"])
+    assert meter is not None
+    monkeypatch.setattr(energy, "pynvml", Nvml(broken=True))
+    with pytest.raises(OSError, match="energy"):
+        meter.take()
 
 
 @pytest.fixture
@@ -258,7 +294,6 @@ def test_without_a_counter_there_is_no_meter(tmp_path: Path) -> None:
     assert open_meter([], root=tmp_path / "none") is None
     package(tmp_path, 0, 0, name="psys")
     assert open_meter([], root=tmp_path) is None
-    assert open_meter(["GPU-0"], root=tmp_path, library="libthere-is-none.so.1") is None
     folder = package(tmp_path, 1, 0)
     (folder / "energy_uj").unlink()
     (folder / "energy_uj").mkdir()  # as a file that may not be read: an OSError
