@@ -1,4 +1,4 @@
-"""Which texts can be kept: PostgreSQL holds neither NUL nor half a surrogate pair. Loads no torch."""
+"""Numbers in words, and which texts can be stored: PostgreSQL holds neither NUL nor half a surrogate pair."""
 
 import re
 from typing import Any
@@ -6,15 +6,39 @@ from typing import Any
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
+def format_duration(seconds: float) -> str:
+    """Such as 40 µs, 2.5 ms, 3.25 s, 75 s, 12 min and 3 h 20 min."""
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
+        if 0 < seconds < 999.5 * size:
+            return f"{seconds / size:.3g} {unit}"
+    if seconds < 119.5:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_bytes(count: float) -> str:
+    """Such as 999 bytes, 1.5 kB and 20.0 GB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def format_percent(share: float) -> str:
+    """0.125 is 12.5 %."""
+    return f"{100 * share:.1f} %"
+
+
 def refuse_unstorable(value: Any) -> Any:
-    """`value` as it is. Raises ValueError when it is, or holds in a list or mapping, a text that cannot be kept."""
+    """`value` as it is. Raises ValueError when it is, or holds in a list or mapping, a text that cannot be stored."""
     match value:
         case str():
-            if found := UNSTORABLE.search(value):
-                raise ValueError(f"holds the character U+{ord(found[0]):04X}, which cannot be stored; take it out")
+            if match := UNSTORABLE.search(value):
+                raise ValueError(f"holds the character U+{ord(match[0]):04X}, which cannot be stored; take it out")
         case dict():
             refuse_unstorable([*value, *value.values()])
         case list() | tuple():
-            for one in value:
-                refuse_unstorable(one)
+            for item in value:
+                refuse_unstorable(item)
     return value

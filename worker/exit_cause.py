@@ -15,9 +15,10 @@ from grpo_core.files.disk import is_full
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import AttemptEnd, Finish
 from grpo_core.records import types as records
+from grpo_core.text import format_bytes
 from worker.folders.resume import NoCheckpoint
 from worker.folders.run_folder import NotPrepared, log_tail
-from worker.node.disk import free_bytes, size_in_words
+from worker.node.disk import free_bytes
 from worker.platform_client.client import BadFile, Refused
 from worker.platform_client.shipper import RecordsLost
 from worker.processes.child import GroupSurvives, NotStarted
@@ -158,7 +159,7 @@ def _disk_is_full(outcome: records.Outcome | None, status: int | None, stopped_f
 
 def disk_message(folder: Path, detail: str) -> str:
     """`detail` says what to do, as the message of a DiskFullError does."""
-    left = size_in_words(free_bytes(folder))
+    left = format_bytes(free_bytes(folder))
     where = f"The disk of {folder} on {socket.gethostname()} is nearly full: {left} are left."
     return f"{where} {detail[:1].upper()}{detail[1:]}."
 

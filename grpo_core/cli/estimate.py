@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_core.runtime.signals import Stop
+from grpo_core.text import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from grpo_core.records.estimate import Estimate
@@ -73,18 +74,12 @@ def table(found: "Estimate", *, steps: int) -> str:
         *(f"{name:<12} {seconds:>10.2f}" for name, seconds in found.parts.items()),
         f"{'step':<12} {found.seconds_per_step:>10.2f}   between {low:.2f} and {high:.2f}",
         "",
-        f"whole run    {_time(found.seconds_total)} ({steps} steps, start and evaluations)",
-        f"memory       {found.peak_memory_bytes / 1e9:.2f} GB, at most about {most / 1e9:.2f} GB "
+        f"whole run    {format_duration(found.seconds_total)} ({steps} steps, start and evaluations)",
+        f"memory       {format_bytes(found.peak_memory_bytes)}, at most about {format_bytes(most)} "
         f"({'resident' if found.device == 'cpu' else found.device_name})",
-        f"measured     {found.prompts} problems in {found.calibration_seconds:.0f} s; completions of "
+        f"measured     {found.prompts} problems in {format_duration(found.calibration_seconds)}; completions of "
         f"{found.completion_tokens:.0f} tokens on average"
         + (", all at the limit" if found.length_from == "limit" else ""),
         *(f"note         {words}" for words in found.warnings),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -12,6 +12,7 @@ from typing import Any
 
 from grpo_core.errors import GrpoError
 from grpo_core.runtime.signals import Stop
+from grpo_core.text import format_bytes, format_duration
 
 RESULT, ERROR, PROGRESS = "result.json", "error.json", "progress.json"
 
@@ -53,7 +54,7 @@ def _words(result: dict[str, Any]) -> str:
     if "verdict" in result:
         return f"verdict {result['verdict']}"
     if "seconds_per_step" in result:
-        return f"{result['seconds_per_step']:.2f} s a step, {result['peak_memory_bytes'] / 1e9:.2f} GB"
+        return f"{format_duration(result['seconds_per_step'])} a step, {format_bytes(result['peak_memory_bytes'])}"
     rewards = result["rewards"]
     mean = "none could be scored" if rewards["mean"] is None else f"mean reward {rewards['mean']:.3f}"
     equal = result["no_signal"]

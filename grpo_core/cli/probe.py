@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 STATUS = {"clean": 0, "pays_wrong": 20, "rejects_right": 21, "undecided": 22}
 _FEW = 5
 """Problems where a judge is asked and nobody says how many: each costs some hundred calls."""
-_TOLD_EVERY = 1.0
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -109,25 +107,10 @@ def _report(
             limit=options.problems or (_FEW if judged else PROBLEMS),
             seed=options.seed,
             check=stop.raise_if_asked,
-            progress=_Teller(progress),
+            progress=progress.part,
             fresh=opened,
             source="builtin" if builtin else "data",
         )
-
-
-class _Teller:
-    """Tells how far a part is, once a second at most: a quick probe says nothing."""
-
-    def __init__(self, progress: "Progress") -> None:
-        self._progress, self._part, self._told = progress, "", time.monotonic()
-
-    def __call__(self, done: int, of: int, what: str) -> None:
-        if what != self._part:
-            self._part = what
-            self._progress.begin(what, of)
-        if done and time.monotonic() - self._told >= _TOLD_EVERY:
-            self._told = time.monotonic()
-            self._progress.advance(done, "scored")
 
 
 def _device(rubric: "Rubric") -> str:

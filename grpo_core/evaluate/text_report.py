@@ -7,6 +7,7 @@ from typing import NamedTuple
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.records.types import ENVELOPE, EvalItem, EvalResult
 from grpo_core.stats import Interval, effective_n, wilson
+from grpo_core.text import format_percent
 
 
 class Measured(NamedTuple):
@@ -49,8 +50,8 @@ def share(told: Measured) -> str:
     result, around = told.result, interval(told.items)
     word = "right" if result.suite == HELDOUT else "scored"
     return (
-        f"{result.correct:g} of {result.problems} {word} = {result.correct / result.problems:.1%} "
-        f"(95 % interval {around.low:.1%} to {around.high:.1%}); "
+        f"{result.correct:g} of {result.problems} {word} = {format_percent(result.correct / result.problems)} "
+        f"(95 % interval {format_percent(around.low)} to {format_percent(around.high)}); "
         f"{result.truncated} truncated, {result.errors} could not be scored"
     )
 
@@ -62,7 +63,7 @@ def log_line(told: Measured) -> str:
         return f"{result.suite} {result.phase}: {share(told)}"
     return (
         f"accuracy {result.phase}: {result.correct:g} of {result.problems} "
-        f"({result.correct / result.problems:.1%}; {result.truncated} truncated, {result.errors} errors)"
+        f"({format_percent(result.correct / result.problems)}; {result.truncated} truncated, {result.errors} errors)"
     )
 
 
@@ -76,8 +77,8 @@ def table(measured: Sequence[Measured]) -> str:
             (
                 result.suite,
                 f"{result.correct:g} of {result.problems}",
-                f"{result.correct / result.problems:.1%}",
-                f"{around.low:.1%} to {around.high:.1%}",
+                f"{format_percent(result.correct / result.problems)}",
+                f"{format_percent(around.low)} to {format_percent(around.high)}",
                 str(len(clusters)) if clusters else "–",
                 str(result.truncated),
                 str(result.errors),

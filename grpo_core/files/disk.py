@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_core.errors import DiskFullError
+from grpo_core.text import format_bytes
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -44,7 +45,7 @@ def need_room(folder: Path, size: int, doing: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < size:
         raise DiskFullError(
-            f"the disk of {folder} has {_bytes(free)} left and {doing} needs {_bytes(size)}. "
+            f"the disk of {folder} has {format_bytes(free)} left and {doing} needs {format_bytes(size)}. "
             "Free some space there, then resume"
         )
 
@@ -108,11 +109,3 @@ def fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

@@ -83,7 +83,6 @@ def _probe(
 
     source: Literal["data", "builtin"] = "data" if job.data is not None else "builtin"
     problems = _problems(job, base) if job.data is not None else list(problems_builtin(rubric))
-    told = Teller(progress)
     with _runner(rubric, job, base) as runner:
         report = probe_rubric(
             rubric,
@@ -92,26 +91,11 @@ def _probe(
             limit=options.problems,
             seed=options.seed,
             check=check,
-            progress=told,
+            progress=progress.part,
             fresh=lambda: _runner(rubric, job, base),
             source=source,
         )
     return report.to_json()
-
-
-class Teller:
-    """Tells a Progress of parts that begin one after the other."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._part = ""
-
-    def __call__(self, done: int, of: int, what: str) -> None:
-        if what != self._part:
-            self._part = what
-            self._progress.begin(what, of)
-        if done:
-            self._progress.advance(done, what)
 
 
 # ---------------------------------------------------------------------- answers that are there

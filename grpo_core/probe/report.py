@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, JsonValue
 
 from grpo_core.records.types import Body, ErrorClass
+from grpo_core.text import format_percent
 
 PROBE_VERSION = 1
 """Of the classes and the rules of the verdict. Reports of different versions are not compared class by class."""
@@ -225,4 +226,4 @@ class ProbeReport(Body):
 def _sentence(one: ClassResult) -> str:
     does = "pays" if one.family == "false_positive" else "does not pay"
     low, high = one.wilson95 or (0.0, 1.0)
-    return f"{does} {one.mistakes} of {one.n} ({100 * low:.1f} to {100 * high:.1f} %): {one.title}"
+    return f"{does} {one.mistakes} of {one.n} ({format_percent(low)} to {format_percent(high)}): {one.title}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from grpo_core.probe.report import ClassResult, ProbeReport, Shares
+from grpo_core.text import format_duration, format_percent
 
 _VERDICTS = {
     "clean": "clean: no class of wrong completions is paid",
@@ -19,7 +20,8 @@ def lines(report: ProbeReport) -> Iterator[str]:
     where = "built-in problems" if report.problems_source == "builtin" else "problems"
     kinds = ", ".join(f"{name} ({kind}, weight {report.weights[name]:g})" for name, kind in report.kinds.items())
     yield f"reward {report.rubric_digest[:12]}: {kinds}"
-    yield f"{report.problems:,}{of} {where}, seed {report.seed}, {report.calls:,} calls, {report.seconds:.1f} s"
+    took = format_duration(report.seconds)
+    yield f"{report.problems:,}{of} {where}, seed {report.seed}, {report.calls:,} calls, {took}"
     yield _form(report)
     for family, title, mistake in (
         ("false_negative", "Right answers, written in other ways", "not paid"),
@@ -42,7 +44,7 @@ def lines(report: ProbeReport) -> Iterator[str]:
         most = max(report.of(name).mean_share or 0.0 for name in report.pays_part)
         yield (
             f"  told, not held back: {len(report.pays_part)} classes of wrong answers earn a part of what a right one "
-            f"does, {100 * most:.0f} % at most"
+            f"does, {format_percent(most)} at most"
         )
 
 
@@ -80,7 +82,7 @@ def _interval(one: ClassResult | Shares) -> str:
     if one.wilson95 is None:
         return ""
     low, high = one.wilson95
-    return f"   {100 * low:.1f} to {100 * high:.1f} %"
+    return f"   {format_percent(low)} to {format_percent(high)}"
 
 
 def _behaviour(report: ProbeReport) -> Iterator[str]:
@@ -89,8 +91,8 @@ def _behaviour(report: ProbeReport) -> Iterator[str]:
     yield f"scored twice: {again.differ} of {again.checked} differ by the same runner{afresh}"
     for name, timing in report.timing.items():
         yield (
-            f"time of a call, {name}: median {_seconds(timing.median)}, p95 {_seconds(timing.p95)}, "
-            f"longest {_seconds(timing.largest)}"
+            f"time of a call, {name}: median {format_duration(timing.median)}, p95 {format_duration(timing.p95)}, "
+            f"longest {format_duration(timing.largest)}"
         )
     if report.errors:
         counted = ", ".join(f"{kind} {n}" for kind, n in report.errors.items())
@@ -99,9 +101,3 @@ def _behaviour(report: ProbeReport) -> Iterator[str]:
             yield f"  {message}"
     for name, used in report.cost.items():
         yield f"cost of {name}: {', '.join(f'{key} {value:,.0f}' for key, value in used.items())}"
-
-
-def _seconds(value: float) -> str:
-    if value < 1e-3:
-        return f"{1e6 * value:.0f} µs"
-    return f"{1e3 * value:.1f} ms" if value < 1 else f"{value:.1f} s"

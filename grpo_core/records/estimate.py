@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from grpo_core.records.types import Body, Event
+from grpo_core.text import format_bytes, format_duration
 
 SECONDS, MEMORY = "seconds_per_step", "peak_memory_bytes"
 
@@ -45,10 +46,10 @@ def compared(estimate: Estimate, *, seconds: Sequence[float], memory: Sequence[f
     actual = {SECONDS: median(seconds)} | ({MEMORY: max(memory)} if memory else {})
     told = {name: float(getattr(estimate, name)) for name in actual}
     error = {name: told[name] / value - 1 for name, value in actual.items() if value > 0}
-    words = f"estimated {told[SECONDS]:.2f} s a step, it took {actual[SECONDS]:.2f} s ({error[SECONDS]:+.0%})"
+    words = f"estimated {format_duration(told[SECONDS])} a step, it took {format_duration(actual[SECONDS])}"
+    words += f" ({error[SECONDS]:+.0%})"
     if MEMORY in error:
-        gb = 1e9
-        words += f"; {told[MEMORY] / gb:.2f} GB, it took {actual[MEMORY] / gb:.2f} GB ({error[MEMORY]:+.0%})"
+        words += f"; {format_bytes(told[MEMORY])}, it took {format_bytes(actual[MEMORY])} ({error[MEMORY]:+.0%})"
     data = {"estimate": told, "actual": actual, "error": error, "config_digest": estimate.config_digest}
     return Event(type="estimate", message=words, data=data)
 

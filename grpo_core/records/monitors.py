@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, median
 from typing import Literal
 
+from grpo_core.text import format_percent
+
 Name = Literal[
     "reward_without_heldout",
     "truncation",
@@ -113,7 +115,7 @@ def _late_share(steps: Steps, name: Name, metric: str, limit: float, words: str)
     if not values:
         return _untold(name, limit, "no step told it")
     late = fmean(values[-_share(len(values), 5) :])
-    return Flag(name, late > limit, late, limit, f"{100 * late:.1f} % {words} in the last fifth of the steps")
+    return Flag(name, late > limit, late, limit, f"{format_percent(late)} {words} in the last fifth of the steps")
 
 
 def _entropy(steps: Steps) -> Flag:
@@ -125,7 +127,7 @@ def _entropy(steps: Steps) -> Flag:
     if first <= 0:
         return _untold("entropy_collapse", MIN_ENTROPY_LEFT, "it was 0 from the first step on")
     left = last / first
-    text = f"token entropy went from {first:.3g} to {last:.3g} nats, {100 * left:.0f} % of its start"
+    text = f"token entropy went from {first:.3g} to {last:.3g} nats, {format_percent(left)} of its start"
     return Flag("entropy_collapse", left < MIN_ENTROPY_LEFT, left, MIN_ENTROPY_LEFT, text)
 
 
@@ -199,7 +201,7 @@ def _duplicates(seen: _Seen) -> Flag:
     if not seen.late:
         return _untold("duplicates", MAX_DUPLICATES, "no completion of the last fifth of the steps was kept")
     share = seen.repeated / seen.late
-    text = f"{100 * share:.1f} % of {seen.late:,} completions kept in the last fifth equal another of their group"
+    text = f"{format_percent(share)} of {seen.late:,} completions kept in the last fifth equal another of their group"
     return Flag("duplicates", share > MAX_DUPLICATES, share, MAX_DUPLICATES, text)
 
 

@@ -1,6 +1,6 @@
-"""What a person sees while a run goes: plain lines, or on a terminal one line that is drawn over.
+"""What a person sees during a run: plain lines, or on a terminal one line that is drawn over.
 
-Everything also goes to the run's log file when one is given, and how far the phase is to a small file that the worker
+Everything also goes to the run's log file when one is given, and the phase's progress to a small file that the worker
 reads. Loads no torch.
 """
 
@@ -13,8 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from grpo_core.text import format_duration
+
 _BAR = 24
-_NOTE_EVERY = 1.0
+_INTERVAL = 1.0
+"""Seconds."""
 
 
 class Progress:
@@ -40,12 +43,13 @@ class Progress:
         self._phase = self._unit = ""
         self._done_before = 0
         self._file = file
-        self._noted_at = float("-inf")
+        self._saved_at = float("-inf")
+        self._shown_at = time.monotonic()
 
     def keep_in(self, file: Path) -> None:
-        """Keep how far the phase is in this file from now on."""
+        """Save the phase's progress in this file from now on."""
         self._file = file
-        self._note(self._done_before)
+        self._save(self._done_before)
 
     def line(self, text: str) -> None:
         """One line that stays."""
@@ -63,28 +67,35 @@ class Progress:
             print(text, file=self._out, flush=True)
 
     def begin(self, phase: str, total: int, *, unit: str | None = None, done: int = 0) -> None:
-        """A part with `total` units begins, `done` of them done before; its time left is told from now on. `unit`: what
-        a person is told instead of the phase's name."""
+        """A phase with `total` units begins, `done` of them done before. `unit`: shown instead of the phase's name."""
         self._phase, self._unit, self._total = phase, unit or phase, total
         self._done_before, self._began = done, time.monotonic()
-        self._note(done)
+        self._save(done)
+
+    def part(self, done: int, total: int, phase: str) -> None:
+        """`begin` where the phase is new, then `advance`, at most once a second: a quick phase shows nothing."""
+        if phase != self._phase:
+            self.begin(phase, total)
+        if done and time.monotonic() - self._shown_at >= _INTERVAL:
+            self.advance(done, "scored")
 
     def advance(self, done: int, text: str) -> None:
-        """`done` units of the part are over; `text` says how it goes."""
-        if time.monotonic() - self._noted_at >= _NOTE_EVERY:
-            self._note(done)
-        spent = time.monotonic() - self._began
+        """`done` units of the phase are over; `text` is shown with them."""
+        self._shown_at = time.monotonic()
+        if self._shown_at - self._saved_at >= _INTERVAL:
+            self._save(done)
+        spent = self._shown_at - self._began
         here = done - self._done_before
         left = spent / here * (self._total - done) if here else 0.0
-        told = f"{self._unit} {done}/{self._total} · {text} · {_minutes(left)} left"
-        self._to_log(told)
+        text = f"{self._unit} {done}/{self._total} · {text} · {format_duration(left)} left"
+        self._to_log(text)
         if self._quiet:
             return
         if not self._terminal:
-            print(told, file=self._out, flush=True)
+            print(text, file=self._out, flush=True)
             return
         filled = _BAR * done // max(self._total, 1)
-        bar = f"[{'█' * filled}{'·' * (_BAR - filled)}] {told}"
+        bar = f"[{'█' * filled}{'·' * (_BAR - filled)}] {text}"
         self._out.write("\r\x1b[2K" + bar[: shutil.get_terminal_size().columns - 1])
         self._out.flush()
         self._drawn = True
@@ -95,11 +106,11 @@ class Progress:
             self._log.close()
             self._log = None
 
-    def _note(self, done: int) -> None:
-        """Not made durable: it says what is now, and after a crash nothing is."""
+    def _save(self, done: int) -> None:
+        """Not made durable: after a crash it has no meaning."""
         if self._file is None:
             return
-        self._noted_at = time.monotonic()
+        self._saved_at = time.monotonic()
         now = {"phase": self._phase, "done": done, "total": self._total or None, "at": datetime.now(UTC).isoformat()}
         temporary = self._file.with_name(self._file.name + ".tmp")
         temporary.write_text(json.dumps(now) + "\n", encoding="utf-8")
@@ -114,10 +125,3 @@ class Progress:
             self._out.write("\n")
             self._out.flush()
             self._drawn = False
-
-
-def _minutes(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60}:{whole % 60:02d} min" if whole < 3600 else f"{whole // 3600}:{whole % 3600 // 60:02d} h"

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+from grpo_core.text import format_duration
+
 _STACK = 12
 """Innermost frames of a thread that the log shows."""
 _BEAT = 5.0
@@ -125,14 +127,14 @@ class Watchdog:
                 self._beat(self._board, now - moved_at)
             if told >= 0 and moves != told:
                 data = {"doing": words, "over": True}
-                self._warn(f"goes on after {_long(moved_at - since)}: {words}", data)
+                self._warn(f"goes on after {format_duration(moved_at - since)}: {words}", data)
                 due, told = self._seconds, -1
             quiet = now - moved_at
             if quiet >= due:
                 words, since = self._words(), moved_at
                 data = {"doing": words, "seconds": round(quiet, 1), "over": False}
                 self._log(self._stacks())
-                self._warn(f"nothing has moved for {_long(quiet)}: {words}{self._of_others()}", data)
+                self._warn(f"nothing has moved for {format_duration(quiet)}: {words}{self._of_others()}", data)
                 due, told = 2 * due, moves
 
     def _words(self) -> str:
@@ -170,9 +172,9 @@ class Watchdog:
                 continue
             silent = now - self._others.get(name, (0, now))[1]
             if silent > 3 * min(_BEAT, self._seconds / 4) + 1:
-                parts.append(f"{name} has not been heard of for {_long(silent)}, it was at: {said['doing']}")
+                parts.append(f"{name} has not been heard of for {format_duration(silent)}, it was at: {said['doing']}")
             else:
-                parts.append(f"{name}, still for {_long(said['quiet'])}: {said['doing']}")
+                parts.append(f"{name}, still for {format_duration(said['quiet'])}: {said['doing']}")
         return "".join(f"; {part}" for part in parts)
 
 
@@ -212,10 +214,3 @@ def waiting(what: str, detail: str = "") -> Iterator[None]:
             watchdog.rest()
         else:
             watchdog.set(before.what, before.detail, before.count, before.place)
-
-
-def _long(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -30,6 +30,7 @@ from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import Watchdog, at
+from grpo_core.text import format_duration, format_percent
 from grpo_core.trainer.ahead import Ahead
 from grpo_core.trainer.checkpoints.go_on import read_checkpoint, taken_back, tell_resumed
 from grpo_core.trainer.checkpoints.keeper import Keeper
@@ -322,8 +323,8 @@ class Trainer:
         self._journal.commit()
         self._counts.steps = step
         reward = f"reward {told['reward']:.3f}" if "reward" in told else "nothing scored"
-        dead = f"no signal in {told['frac_reward_zero_std']:.0%} of groups"
-        self._progress.advance(step, f"{reward} · {dead} · {seconds['total']:.1f} s/step")
+        dead = f"no signal in {format_percent(told['frac_reward_zero_std'])} of groups"
+        self._progress.advance(step, f"{reward} · {dead} · {format_duration(seconds['total'])}/step")
         return told.get("reward")
 
     # ------------------------------------------------------------------ records

@@ -20,14 +20,6 @@ def is_short(folder: Path, given: int | None) -> bool:
     return free_bytes(folder) < least_free(folder, given)
 
 
-def size_in_words(count: int) -> str:
-    """Such as 1.5 GB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
-
-
 def _existing(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent

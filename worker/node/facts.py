@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from grpo_core.protocol.messages import NodeInfo
+from grpo_core.text import format_bytes
 from worker import devices
 from worker.environment import Environment
 from worker.node import disk
@@ -95,7 +96,7 @@ def _refusal(runs: Path, min_free_bytes: int | None, node: str) -> str:
     free, least = disk.free_bytes(runs), disk.least_free(runs, min_free_bytes)
     if free < least:
         return (
-            f"the disk of {runs} has {disk.size_in_words(free)} left, and at least {disk.size_in_words(least)} must be "
+            f"the disk of {runs} has {format_bytes(free)} left, and at least {format_bytes(least)} must be "
             "free (COHORT_MIN_FREE_BYTES). Runs wait until there is room"
         )
     if left := orphans.survivors(runs, node):
