@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from grpo_core.errors import CheckpointError
+from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.disk import fsync
-from grpo_core.files.weights import pickle_kind
+from grpo_core.files.weights import check_model_file
 from grpo_core.records.types import CheckpointManifest, FileEntry
 from grpo_core.runtime.fault_injection import fault
 
@@ -103,7 +103,7 @@ def read_manifest(folder: Path) -> CheckpointManifest:
 
 
 def verify_checkpoint(folder: Path) -> CheckpointManifest:
-    """Check every byte of every file against `checkpoint.json`, and that none is a pickle. Raises CheckpointError
+    """Check every byte of every file against `checkpoint.json`, and that none may be a pickle. Raises CheckpointError
     naming the first that differs."""
     manifest = read_manifest(folder)
     try:
@@ -115,11 +115,9 @@ def verify_checkpoint(folder: Path) -> CheckpointManifest:
                     "is missing" if name not in found else "was added" if name not in manifest.files else "was changed"
                 )
                 raise CheckpointError(f"checkpoint {folder}: {name} {state}")
-            if (what := pickle_kind(folder / name)) is not None:
-                raise CheckpointError(
-                    f"checkpoint {folder}: {name} is {what}, which can run code when it is loaded; Cohort writes none. "
-                    "Take the checkpoint away"
-                )
+            check_model_file(folder / name)
+    except ModelError as error:
+        raise CheckpointError(f"checkpoint {folder}: {error} Cohort writes no such file.") from None
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} cannot be read: {error}") from None
     return manifest

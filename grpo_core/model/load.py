@@ -1,7 +1,7 @@
 """Loads a policy or a reference, from a folder or from a pinned revision on the Hub.
 
-Only safetensors are read and no code that comes with a model is ever run: a pickle may execute anything when it is
-opened, so a folder with one in it is refused, by what its files hold (grpo_core.files.weights) and not by their names.
+Only safetensors are read and no code that comes with a model is ever run. A pickle may execute anything when it is
+opened, so a folder that may hold one is refused (grpo_core.files.weights).
 """
 
 import os
@@ -18,15 +18,13 @@ from transformers.utils import logging as transformers_logging
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import MANIFEST, STATE
-from grpo_core.files.weights import pickle_kind
+from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file
 from grpo_core.model.attention import use_ours
 from grpo_core.model.logprobs import last_logits
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bars would end up in every run's log
 
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -112,35 +110,26 @@ def _from_hub(repository: str, revision: str) -> ModelSource:
             "and the run could not be repeated"
         )
     try:
-        folder = snapshot_download(repository, revision=revision, allow_patterns=_HUB_FILES)
+        folder = snapshot_download(repository, revision=revision, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES])
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(f"cannot get model {repository!r} at {revision} from the Hub: {error}") from None
     return ModelSource(Path(folder), repository, revision)
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none, and when any file
-    of the folder is a pickle. What lies in folders below is never opened."""
-    weights = sorted(folder.glob("*.safetensors"))
+    """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none, and when a file
+    may not be there (`check_model_file`). What lies in folders below is never opened."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    for path in files:
-        if (what := pickle_kind(path)) is not None:
-            raise ModelError(f"{path} is {what}, which can run code when it is loaded. {_CONVERT}")
-    if weights:
-        return weights
-    if named := [path.name for path in files if path.suffix.lower() in PICKLE_SUFFIXES]:
-        raise ModelError(
-            f"{folder} holds no *.safetensors weights, only {', '.join(named[:4])}; other formats are not read. "
-            f"{_CONVERT}"
-        )
-    raise ModelError(f"{folder} holds no *.safetensors weights")
-
-
-_CONVERT = (
-    "Convert it on a machine where you trust it: "
-    "transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW) writes safetensors; "
-    "then give the new folder, or take the file out of this one."
-)
+    weights = [path for path in files if path.suffix == ".safetensors"]
+    try:
+        for path in files:
+            check_model_file(path)
+        check_indices(folder, [path.name for path in weights])
+    except ModelError as error:
+        raise ModelError(f"{folder}: {error}") from None
+    if not weights:
+        raise ModelError(f"{folder} holds no *.safetensors weights")
+    return weights
 
 
 def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:

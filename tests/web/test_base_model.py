@@ -93,6 +93,8 @@ def test_missing_parts_and_odd_names_are_named(good: Path) -> None:
     refused(good.parent, "good", r"part-2\.safetensors")
     (good / "model.safetensors.index.json").unlink()
     (good / "model.safetensors").rename(good / "weights.old")
+    refused(good.parent, "good", r"weights\.old may be a pickle")
+    (good / "weights.old").unlink()
     refused(good.parent, "good", r"no \.safetensors file")
     (good / "config.json").unlink()
     refused(good.parent, "good", r"no config\.json")

@@ -1,12 +1,10 @@
 """What a folder of model weights holds, read by hand: no torch, no transformers, nothing in it is ever executed.
 
 The folder is named by a person but lies below the models folder of the server, and stays there after every symbolic
-link is resolved. Weights are safetensors only, decided by the bytes and not by the name: every pickle can run code
-when it is loaded.
+link is resolved. Weights are safetensors only: every pickle can run code when it is loaded.
 """
 
 import hashlib
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,17 +13,8 @@ from typing import Any
 import rfc8785
 
 from grpo_core.errors import ModelError
-from grpo_core.files.weights import TORN_ZIP, pickle_kind, safetensors_header
+from grpo_core.files.weights import check_indices, check_model_file, read_json_object, safetensors_header
 from grpo_core.text import UNSTORABLE, refuse_unstorable
-
-MAX_JSON_BYTES = 10_000_000
-_PICKLE_ENDINGS = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
-_CONVERT = (
-    "A pickle can run code when it is loaded. Convert it where you trust it: "
-    'python -c "from transformers import AutoModelForCausalLM as M; '
-    "M.from_pretrained('FOLDER').save_pretrained('FOLDER-safe')\", copy the tokenizer's files beside it, "
-    "and register the new folder. What is no part of the model, take away."
-)
 
 
 @dataclass(frozen=True)
@@ -53,7 +42,7 @@ def read_model_folder(models_folder: Path, relative: str) -> ModelFolder:
 
 
 def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
-    config = _json_object(folder / "config.json", "config.json")
+    config = read_json_object(folder / "config.json")
     root = models_folder.resolve()
     weights: dict[str, dict[str, Any]] = {}
     parameters = 0
@@ -64,14 +53,13 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
             continue
         if not file.resolve().is_relative_to(root):
             raise ModelError(f"{file.name} is a link that leads out of the models folder. Put the file itself there.")
-        if (what := _pickled(file)) is not None:
-            raise ModelError(f"{file.name} {what}. {_CONVERT}")
+        check_model_file(file)
         if file.suffix == ".safetensors":
             parameters += _parameters(file)
             weights[file.name] = {"size": file.stat().st_size, "sha256": _sha256(file)}
     if not weights:
         raise ModelError(f"{relative} holds no .safetensors file, so there are no weights to start from.")
-    _check_index(folder, weights)
+    check_indices(folder, weights)
     named = config.get("architectures") or [config.get("model_type", "")]
     provenance = folder / "cold_start.json"
     return ModelFolder(
@@ -86,7 +74,7 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
 
 def _provenance(file: Path) -> dict[str, Any]:
     """Kept as it is, and part of records: it must fit the database and canonical JSON."""
-    stated = _json_object(file, file.name)
+    stated = read_json_object(file)
     try:
         refuse_unstorable(stated)
         rfc8785.dumps(stated)
@@ -132,43 +120,8 @@ def folders_with_models(models_folder: Path) -> list[str]:
     )
 
 
-def _pickled(file: Path) -> str | None:
-    """What is wrong with the file, where it is a pickle or may hold one."""
-    if file.suffix.lower() in _PICKLE_ENDINGS:
-        return "holds pickled weights or settings"
-    kind = pickle_kind(file)
-    if kind == TORN_ZIP:
-        raise ModelError(f"{file.name} is a zip file that cannot be read. Copy it again, or take it away.")
-    return None if kind is None else f"is {kind}"
-
-
 def _parameters(file: Path) -> int:
     return sum(math.prod(entry["shape"]) for entry in safetensors_header(file).values())
-
-
-def _check_index(folder: Path, weights: dict[str, Any]) -> None:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return
-    listed = _json_object(index, index.name).get("weight_map")
-    if not isinstance(listed, dict):
-        raise ModelError(f"{index.name} has no weight_map. Copy it again.")
-    if missing := sorted({str(name) for name in listed.values()} - set(weights)):
-        raise ModelError(f"{index.name} names files that are not there: {', '.join(missing)}. Copy them too.")
-
-
-def _json_object(file: Path, name: str) -> dict[str, Any]:
-    if not file.is_file():
-        raise ModelError(f"The folder has no {name}. It must be a folder as transformers' save_pretrained writes it.")
-    if file.stat().st_size > MAX_JSON_BYTES:
-        raise ModelError(f"{name} is larger than {MAX_JSON_BYTES:,} bytes, which no such file is.")
-    try:
-        value = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{name} is not JSON: {error}.") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"{name} is not a JSON object.")
-    return value
 
 
 def _sha256(file: Path) -> str:

@@ -175,8 +175,8 @@ def with_code(folder):
         (tiny_folder, "score.weight"),
         (Path.mkdir, "config.json"),
         (pickled, "training.bin"),
-        (torn, "cannot load"),
-        (with_code, "cannot load"),
+        (torn, "not all of it is there"),
+        (with_code, r"own\.py"),
     ],
     ids=["language model", "empty", "pickled", "torn", "with code"],
 )
