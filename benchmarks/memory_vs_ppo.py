@@ -15,13 +15,14 @@ d  GRPO with a verifier and β 0: the policy alone
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from grpo_core.runtime.openmp import asleep
+from grpo_core.cli.main import OPENMP_POLICY
 
 HERE = Path(__file__).resolve().parent
 WAYS = {
@@ -49,7 +50,7 @@ def main() -> int:
             for way, told in said.items():
                 done = subprocess.run(
                     [sys.executable, HERE / "sides/memory_work.py", way, folder, str(chosen.micro_batch_tokens)],
-                    env=asleep(),  # as `grpo` sets it
+                    env=os.environ | OPENMP_POLICY,  # as `grpo` sets it
                     check=True,
                     stdout=subprocess.PIPE,
                     text=True,

@@ -12,6 +12,7 @@ time of the worker, which has the same cores.
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ import work  # noqa: E402
 from cohort_web import CohortWeb, free_port  # noqa: E402
 
 from cohort.cli.embedded.postgres import Postgres  # noqa: E402
-from grpo_core.runtime.openmp import asleep  # noqa: E402
+from grpo_core.cli.main import OPENMP_POLICY  # noqa: E402
 
 WAYS = ("alone", "watched", "platform gone")
 SHARE = 0.01
@@ -87,7 +88,7 @@ def train(
         worker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
     spool = [] if worker is None else ["--spool"]
     words = [sys.executable, str(HERE / "sides/watched_trainer.py"), str(folder / "config.yaml"), str(out), *spool]
-    environment = asleep()  # as `grpo` sets it
+    environment = os.environ | OPENMP_POLICY  # as `grpo` sets it
     done = subprocess.run(words, cwd=HERE.parent, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     said: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     if worker is None:

@@ -1,6 +1,7 @@
 """Runs the sides of a benchmark in processes of their own, in turn, and keeps what they say."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from sides.work import Work
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # where Cohort is not installed
 
-from grpo_core.runtime.openmp import asleep
+from grpo_core.cli.main import OPENMP_POLICY
 
 HERE = Path(__file__).resolve().parent
 OURS, TRL = "Cohort", "TRL 1.16.0"
@@ -64,7 +65,7 @@ def run(side: str, folder: Path, work: Work, steps: int, *, python: Path, also: 
     work.save(folder)
     done = subprocess.run(
         [python, SCRIPTS[side], folder, str(steps), *also],
-        env=asleep() if side == OURS else None,  # what `grpo` sets before torch is loaded
+        env=os.environ | OPENMP_POLICY if side == OURS else None,  # what `grpo` sets before torch is loaded
         capture_output=True,
         text=True,
         check=False,

@@ -7,7 +7,8 @@ Errors that a person can act on are printed to stderr without a traceback, and t
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from grpo_core.cli import probe as cli_probe
 from grpo_core.cli import suite as cli_suite
 from grpo_core.cli import tasks as cli_tasks
 from grpo_core.errors import GrpoError, Interrupted
-from grpo_core.runtime import program
-from grpo_core.runtime.openmp import wait_asleep
 from grpo_core.runtime.signals import Stop
 
 if TYPE_CHECKING:
@@ -30,12 +29,24 @@ if TYPE_CHECKING:
     from grpo_core.runtime.progress import Progress
 
 
+OPENMP_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}
+"""PyTorch's threads sleep after spinning for about 20 µs, as long as waking takes. OpenMP's default spins for
+milliseconds: alone on a machine that is a little faster, next to other work it doubles a small model's time
+(docs/performance.md)."""
+
+
+def set_openmp_policy(environment: MutableMapping[str, str]) -> None:
+    """Before torch is loaded, which reads it; unless the environment has a policy already."""
+    if not OPENMP_POLICY.keys() & environment.keys():
+        environment.update(OPENMP_POLICY)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     options.words = words
-    wait_asleep(os.environ)
+    set_openmp_policy(os.environ)
     try:
         status: int = options.handler(options)
     except GrpoError as error:
@@ -321,5 +332,26 @@ def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
     progress.line(f"records: {out}")
 
 
+def run_process(command: Callable[[], int]) -> None:
+    """Ends the process with the status that `command` returns.
+
+    One of several ranks ends without taking the interpreter apart: there a rank was once seen to abort, as gloo's
+    threads can when they free a tensor then (pytorch/pytorch#179291), and a run that had succeeded would have failed.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        sys.exit(command())
+    status = 1
+    try:
+        status = command()
+    finally:
+        error = sys.exc_info()[1]
+        if not isinstance(error, SystemExit):
+            if error is not None:
+                traceback.print_exception(error)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+
 if __name__ == "__main__":
-    program.run(main)
+    run_process(main)

@@ -22,7 +22,6 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from grpo_core import errors
-from grpo_core.distributed.board import StoreBoard
 from grpo_core.distributed.causes import Defect
 from grpo_core.distributed.device import pick_device
 from grpo_core.errors import ConfigError, ExchangeError, GrpoError
@@ -37,6 +36,30 @@ TOLD_WITHIN = 2.0
 """Seconds in which a rank that fails tells why: for the rare one that is seen to be gone before."""
 _CAUSE = "cause"
 _WAITS = "waiting for the other ranks"
+
+
+class RankStatus:
+    """What this rank is doing, for the others to read, in torchrun's store: that answers also while a rank hangs in an
+    exchange. By a connection of its own, so that no waiting call holds it up."""
+
+    def __init__(self, store: Store, rank: int, world: int, name: Callable[[int], str]) -> None:
+        self._store: Store = store.clone()  # type: ignore[attr-defined]
+        self._rank = rank
+        self._others = [other for other in range(world) if other != rank]
+        self._name, self._world = name, world
+
+    def publish(self, status: dict[str, Any]) -> None:
+        with suppress(RuntimeError):  # the store has gone with the first machine; the run ends by its own error
+            self._store.set(f"doing/{self._rank}", json.dumps(status))
+
+    def read(self) -> dict[str, dict[str, Any] | None]:
+        statuses: dict[str, dict[str, Any] | None] = {}
+        with suppress(RuntimeError):  # as above
+            for other in self._others:
+                key = f"doing/{other}"
+                status = json.loads(self._store.get(key)) if self._store.check([key]) else None
+                statuses[f"{self._name(other)} of {self._world}"] = status
+        return statuses
 
 
 class Ranks:
@@ -186,9 +209,9 @@ class Ranks:
             return _again(name, message, who=self.name(rank))
         return None
 
-    def board(self) -> StoreBoard | None:
-        """Where ranks tell each other what they do; None of a rank alone."""
-        return None if self._store is None else StoreBoard(self._store, self.rank, self.world, self.name)
+    def status(self) -> RankStatus | None:
+        """What each rank is doing; None of a rank alone."""
+        return None if self._store is None else RankStatus(self._store, self.rank, self.world, self.name)
 
     def leave(self) -> None:
         if dist.is_initialized():  # of a rank alone too, where its engine asked for it

@@ -2,6 +2,7 @@
 learned from, at two sizes, by the parts that a run uses. No weight changes. Nothing is written.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -15,8 +16,6 @@ from grpo_core.config.run import RunConfig
 from grpo_core.distributed.causes import known_cause
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import GrpoError, OutOfMemory
-from grpo_core.estimate.fit import grown, line
-from grpo_core.estimate.plan import measured_config, sizes
 from grpo_core.evaluate.task import manner_of
 from grpo_core.records.estimate import MEMORY, SECONDS, Estimate
 from grpo_core.rollout.make import make_rollout
@@ -248,3 +247,69 @@ def _warnings(config: RunConfig, device: torch.device, *, limit: bool, mixed: in
     if config.engine.one_step_off and not apart(config, device):
         told.append("with engine.one_step_off sampling and learning share the device, so no time was taken off")
     return tuple(told)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Cost = fixed + each · size."""
+
+    fixed: float
+    each: float
+
+    def at(self, size: float) -> float:
+        return self.fixed + self.each * size
+
+
+def line(points: Sequence[tuple[float, float]]) -> Line:
+    """Through the smallest and the largest of (size, cost). What a larger one cost less is noise: then, and with one
+    size alone, cost is in proportion to size. Nothing costs less than nothing, so a line that would begin below 0 is
+    proportional too."""
+    (small, cheap), (large, dear) = min(points), max(points)
+    if large > small:
+        each = (dear - cheap) / (large - small)
+        if each >= 0 and dear - each * large >= 0:
+            return Line(dear - each * large, each)
+    return Line(0.0, dear / large)
+
+
+def grown(points: Sequence[tuple[float, float]], *, full: float) -> float:
+    """A peak at size `full`, from peaks at two sizes: it grows along their line and never shrinks. From the size `full`
+    on it grows no more, as of work that is done in portions of that size."""
+    (small, low), (large, high) = min(points), max(points)
+    if large >= full or large == small:
+        return max(low, high)
+    return max(low, high) + max(0.0, high - low) / (large - small) * (full - large)
+
+
+LEAST_ROWS = 16
+"""Completions that the larger size samples at least, where a step has as many: lengths vary."""
+
+
+def sizes(config: RunConfig) -> tuple[int, ...]:
+    """Problems of each measured piece, rising. Together no more than a step, or than two where a step is of few
+    completions, and no more than about two waves of the sampler."""
+    step, samples = config.sampling.prompts_per_step, config.sampling.group_size
+    wave = math.ceil(config.engine.rollout_batch / samples)
+    large = max(step // 2, math.ceil(LEAST_ROWS / samples), config.algorithm.mini_batches)
+    large = min(step, max(large if large <= wave else wave, config.algorithm.mini_batches))
+    small = max(large // 2, min(step, config.algorithm.mini_batches))
+    return (small, large) if small < large else (large,)
+
+
+def measured_config(config: RunConfig) -> RunConfig:
+    """The config that is calibrated with: on one process, and so that no weight moves: with a rate of 0 AdamW does all
+    its work and adds nothing. Every row is run through the model, so that a row's cost is known."""
+    engine = config.engine.model_copy(
+        update={"devices": 1, "nodes": 1, "one_step_off": False, "skip_zero_advantage": False}
+    )
+    algorithm = config.algorithm
+    algorithm = algorithm.model_copy(
+        update={
+            "critic": algorithm.critic.model_copy(update={"lr": 0.0}),
+            "dynamic_sampling": algorithm.dynamic_sampling.model_copy(update={"enabled": False}),
+            "kl": algorithm.kl.model_copy(update={"controller": "fixed"}),
+            "reference": algorithm.reference.model_copy(update={"refresh": "never"}),
+        }
+    )
+    optim = config.optim.model_copy(update={"lr": 0.0})
+    return config.model_copy(update={"engine": engine, "algorithm": algorithm, "optim": optim})

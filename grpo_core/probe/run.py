@@ -17,8 +17,16 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.probe.cases.case import Case, Form, ProbeClass
 from grpo_core.probe.cases.cases import Asked, asked, cases, chosen
-from grpo_core.probe.cases.catalogue import REFERENCE, classes_for
+from grpo_core.probe.cases.choice import CHOICE
 from grpo_core.probe.cases.forms import WHOLE, forms_for
+from grpo_core.probe.cases.json_text import JSON_TEXTS
+from grpo_core.probe.cases.judge import INJECTED, JUDGE
+from grpo_core.probe.cases.numbers_right import RIGHT_NUMBERS
+from grpo_core.probe.cases.numbers_wrong import WRONG_NUMBERS
+from grpo_core.probe.cases.programs import CODE
+from grpo_core.probe.cases.right_any import AS_GIVEN, RIGHT_ANY
+from grpo_core.probe.cases.words import OTHERS, WORDS
+from grpo_core.probe.cases.wrong_any import WRONG_ANY
 from grpo_core.probe.report import (
     EXAMPLE_CHARS,
     EXAMPLES,
@@ -243,3 +251,29 @@ def _example(shot: _Shot, one: Told, full: float, low: float) -> ProbeExample:
 def _cut(text: str) -> str:
     kept = UNSTORABLE.sub("\ufffd", text)
     return kept if len(kept) <= EXAMPLE_CHARS else kept[: EXAMPLE_CHARS - 1] + "…"
+
+
+CLASSES: tuple[ProbeClass, ...] = (
+    *RIGHT_ANY,
+    *RIGHT_NUMBERS,
+    *CHOICE,
+    *WORDS,
+    *JSON_TEXTS,
+    *CODE,
+    *WRONG_NUMBERS,
+    *OTHERS,
+    *WRONG_ANY,
+    *INJECTED,
+    *JUDGE,
+)
+assert len({one.name for one in CLASSES}) == len(CLASSES)
+REFERENCE = AS_GIVEN.name
+"""The class of the reference answers as they stand: refusing these is what makes a verifier refuse right answers."""
+
+_MODELS = ("model", "judge")
+
+
+def classes_for(rubric: Rubric) -> list[ProbeClass]:
+    """Those that are tried with the rubric; a class that applies to no problem leaves nothing in the report."""
+    asked = any(part.kind.place in _MODELS or part.component.kind == "python" for part in rubric.parts)
+    return [one for one in CLASSES if asked or one not in JUDGE]

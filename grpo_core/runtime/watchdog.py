@@ -1,7 +1,7 @@
-"""Says what a run waits for when nothing moves. It ends nothing and changes nothing: it looks, and tells.
+"""Reports what a run waits for when nothing moves. It ends nothing and changes nothing.
 
-Code says what it is about to do where it stands, `doing("sampling", "37 of 64 completions ended")`, and needs nothing
-handed to it; where no watchdog runs that does nothing. A word or a number that differs from the one before is movement.
+Code marks what it is about to do, `doing("sampling", "37 of 64 completions ended")`, and needs no object for it; where
+no watchdog runs that does nothing. A text or a number that differs from the one before is movement.
 Loads no torch.
 """
 
@@ -19,35 +19,35 @@ from grpo_core.text import format_duration
 _STACK = 12
 """Innermost frames of a thread that the log shows."""
 _BEAT = 5.0
-"""Seconds between two words of a rank to the others, at most."""
+"""Most seconds between two reports of a rank to the others."""
 
 
-class Board(Protocol):
-    """Where ranks tell each other what they do, apart from what they exchange in training."""
+class RankStatus(Protocol):
+    """What each rank is doing, apart from what ranks exchange in training."""
 
-    def tell(self, words: dict[str, Any]) -> None: ...
+    def publish(self, status: dict[str, Any]) -> None: ...
 
-    def heard(self) -> dict[str, dict[str, Any] | None]:
-        """What each of the others told last, by its name; None of one that has told nothing yet."""
+    def read(self) -> dict[str, dict[str, Any] | None]:
+        """The newest status of each other rank, by its name; None of one that has published none yet."""
         ...
 
 
 @dataclass
 class _Doing:
-    """What a thread does."""
+    """The activity of a thread."""
 
     what: str
     detail: str
-    place: str
+    scope: str
     count: int
 
     def words(self) -> str:
-        where = f"{self.what}, {self.place}" if self.place else self.what
+        where = f"{self.what}, {self.scope}" if self.scope else self.what
         return f"{where}: {self.detail}" if self.detail else where
 
 
 class Watchdog:
-    """Watches the threads of this process that say what they do."""
+    """Watches the threads of this process that mark what they are doing."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Watchdog:
         *,
         warn: Callable[[str, dict[str, Any]], None],
         log: Callable[[str], None],
-        board: Board | None = None,
+        status: RankStatus | None = None,
     ) -> None:
-        """Tells after `seconds` without movement, then each time twice as long has passed; 0 never. `warn` is given a
+        """Warns after `seconds` without movement, then each time twice as long has passed; 0 never. `warn` is given a
         sentence and its data, `log` the stacks. Both are called in the watchdog's own thread."""
         self._seconds = seconds
         self._warn = warn
         self._log = log
-        self._board = board
+        self._status = status
         self._lock = threading.Lock()
         self._threads: dict[int, _Doing] = {}
         self._moves = 0
@@ -70,15 +70,15 @@ class Watchdog:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._others: dict[str, tuple[int, float]] = {}
-        """Number of a rank's last word, and when it came here."""
+        """Number of a rank's newest status, and when it came here."""
         self._beats = 0
 
     def __enter__(self) -> Self:
         global _on
         if self._seconds > 0:
             _on = self
-            if self._board is not None:  # at once: this rank may stand still before the watch first looks
-                self._beat(self._board, quiet=0.0)
+            if self._status is not None:  # at once: this rank may stand still before the watch first looks
+                self._beat(self._status, quiet=0.0)
             self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
             self._thread.start()
         return self
@@ -90,16 +90,16 @@ class Watchdog:
             self._over.set()
             self._thread.join()
 
-    # ------------------------------------------------------------------ told by those who work
+    # ------------------------------------------------------------------ called by working threads
 
-    def set(self, what: str, detail: str, count: int, place: str | None) -> _Doing | None:
-        """What this thread does from now on; returns what it did before. `place` None: where it was."""
+    def set(self, what: str, detail: str, count: int, scope: str | None) -> _Doing | None:
+        """What this thread does from now on; returns what it did before. `scope` None: unchanged."""
         own = threading.get_ident()
         with self._lock:
             before = self._threads.get(own)
-            if place is None:
-                place = before.place if before is not None else ""
-            now = _Doing(what, detail, place, count)
+            if scope is None:
+                scope = before.scope if before is not None else ""
+            now = _Doing(what, detail, scope, count)
             if now != before:
                 self._threads[own] = now
                 self._moves += 1
@@ -117,64 +117,64 @@ class Watchdog:
 
     def _watch(self) -> None:
         pause = min(1.0, self._seconds / 4)
-        due, told, words, beat_at, since = self._seconds, -1, "", time.monotonic(), 0.0
+        due, warned, words, beat_at, since = self._seconds, -1, "", time.monotonic(), 0.0
         while not self._over.wait(pause):
             with self._lock:
                 moves, moved_at = self._moves, self._moved_at
             now = time.monotonic()
-            if self._board is not None and now - beat_at >= min(_BEAT, self._seconds / 4):
+            if self._status is not None and now - beat_at >= min(_BEAT, self._seconds / 4):
                 beat_at = now
-                self._beat(self._board, now - moved_at)
-            if told >= 0 and moves != told:
+                self._beat(self._status, now - moved_at)
+            if warned >= 0 and moves != warned:
                 data = {"doing": words, "over": True}
-                self._warn(f"goes on after {format_duration(moved_at - since)}: {words}", data)
-                due, told = self._seconds, -1
+                self._warn(f"resumed after {format_duration(moved_at - since)}: {words}", data)
+                due, warned = self._seconds, -1
             quiet = now - moved_at
             if quiet >= due:
                 words, since = self._words(), moved_at
                 data = {"doing": words, "seconds": round(quiet, 1), "over": False}
                 self._log(self._stacks())
                 self._warn(f"nothing has moved for {format_duration(quiet)}: {words}{self._of_others()}", data)
-                due, told = 2 * due, moves
+                due, warned = 2 * due, moves
 
     def _words(self) -> str:
         with self._lock:
-            return "; beside it ".join(one.words() for one in self._threads.values()) or "starting"
+            return "; also ".join(thread.words() for thread in self._threads.values()) or "starting"
 
     def _stacks(self) -> str:
         with self._lock:
             threads: list[int | None] = list(self._threads)
         frames = sys._current_frames()
         stacks = [
-            "".join(traceback.format_stack(frames[one])[-_STACK:])
-            for one in threads or [threading.main_thread().ident]
-            if one is not None and one in frames
+            "".join(traceback.format_stack(frames[thread])[-_STACK:])
+            for thread in threads or [threading.main_thread().ident]
+            if thread is not None and thread in frames
         ]
-        return "where it stands:\n" + "beside it:\n".join(stacks).rstrip()
+        return "stacks:\n" + "also:\n".join(stacks).rstrip()
 
     # ------------------------------------------------------------------ several ranks
 
-    def _beat(self, board: Board, quiet: float) -> None:
+    def _beat(self, status: RankStatus, quiet: float) -> None:
         self._beats += 1
-        board.tell({"beat": self._beats, "doing": self._words(), "quiet": quiet})
+        status.publish({"beat": self._beats, "doing": self._words(), "quiet": quiet})
         now = time.monotonic()
-        for name, said in board.heard().items():
-            if said is not None and self._others.get(name, (0, 0.0))[0] != said["beat"]:
-                self._others[name] = (said["beat"], now)
+        for name, beat in status.read().items():
+            if beat is not None and self._others.get(name, (0, 0.0))[0] != beat["beat"]:
+                self._others[name] = (beat["beat"], now)
 
     def _of_others(self) -> str:
-        if self._board is None:
+        if self._status is None:
             return ""
         now, parts = time.monotonic(), []
-        for name, said in sorted(self._board.heard().items()):
-            if said is None:
-                parts.append(f"{name} has not been heard of yet")
+        for name, beat in sorted(self._status.read().items()):
+            if beat is None:
+                parts.append(f"{name} has published no status yet")
                 continue
             silent = now - self._others.get(name, (0, now))[1]
             if silent > 3 * min(_BEAT, self._seconds / 4) + 1:
-                parts.append(f"{name} has not been heard of for {format_duration(silent)}, it was at: {said['doing']}")
+                parts.append(f"{name} has published no status for {format_duration(silent)}, its last: {beat['doing']}")
             else:
-                parts.append(f"{name}, still for {format_duration(said['quiet'])}: {said['doing']}")
+                parts.append(f"{name}, still for {format_duration(beat['quiet'])}: {beat['doing']}")
         return "".join(f"; {part}" for part in parts)
 
 
@@ -187,10 +187,10 @@ def doing(what: str, detail: str = "", count: int = 0) -> None:
         _on.set(what, detail, count, None)
 
 
-def at(place: str, what: str) -> None:
-    """The same; what comes after is at this place too, such as `step 12`."""
+def at(scope: str, what: str) -> None:
+    """The same; what comes after is in this scope too, such as `step 12`."""
     if _on is not None:
-        _on.set(what, "", 0, place)
+        _on.set(what, "", 0, scope)
 
 
 def rest() -> None:
@@ -201,7 +201,7 @@ def rest() -> None:
 
 @contextmanager
 def waiting(what: str, detail: str = "") -> Iterator[None]:
-    """Within it this thread waits for something; afterwards it does again what it did."""
+    """Within it this thread waits for something; afterwards its activity is the one before."""
     watchdog = _on
     if watchdog is None:
         yield
@@ -213,4 +213,4 @@ def waiting(what: str, detail: str = "") -> Iterator[None]:
         if before is None:
             watchdog.rest()
         else:
-            watchdog.set(before.what, before.detail, before.count, before.place)
+            watchdog.set(before.what, before.detail, before.count, before.scope)

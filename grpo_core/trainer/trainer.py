@@ -32,24 +32,21 @@ from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import Watchdog, at
 from grpo_core.text import format_duration, format_percent
 from grpo_core.trainer.ahead import Ahead
-from grpo_core.trainer.checkpoints.go_on import read_checkpoint, taken_back, tell_resumed
 from grpo_core.trainer.checkpoints.keeper import Keeper
-from grpo_core.trainer.checkpoints.resume import Chosen, not_bit_by_bit
+from grpo_core.trainer.checkpoints.resume import Chosen, not_bit_by_bit, read_checkpoint, taken_back, tell_resumed
 from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.evaluation import evaluate_all
 from grpo_core.trainer.groups import step_groups
 from grpo_core.trainer.inputs import Inputs, answer_cache, load_inputs, loaded, reward_used
-from grpo_core.trainer.learn import Learned, learn
+from grpo_core.trainer.learn import Learned, count_step, learn
 from grpo_core.trainer.manifest import build_manifest, meter
 from grpo_core.trainer.metrics import ENERGY, Counts, trouble
 from grpo_core.trainer.rank_checks import check_checkpoint_alike, check_inputs_alike
-from grpo_core.trainer.recorder import Journal
+from grpo_core.trainer.recorder import Journal, traces
 from grpo_core.trainer.sampled import StepDraw
 from grpo_core.trainer.sampling import Drawer
-from grpo_core.trainer.step_metrics import count_step
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
-from grpo_core.trainer.traces import traces
 from grpo_core.training.make import make_training
 
 
@@ -110,16 +107,16 @@ class Trainer:
 
     def _watchdog(self) -> Watchdog:
         """Of this rank; the first one's words are recorded, the others' printed, where torchrun's log has them."""
-        seconds, board = self.config.engine.watchdog_seconds, self._ranks.board()
+        seconds, status = self.config.engine.watchdog_seconds, self._ranks.status()
         if self._ranks.main:
-            return Watchdog(seconds, warn=self._journal.waits, log=self._progress.aside, board=board)
+            return Watchdog(seconds, warn=self._journal.waits, log=self._progress.aside, status=status)
 
         name = self._ranks.name(self._ranks.rank)
 
         def say(text: str, data: object = None) -> None:
             print(f"{name}: {text}", file=sys.stderr, flush=True)
 
-        return Watchdog(seconds, warn=say, log=say, board=board)
+        return Watchdog(seconds, warn=say, log=say, status=status)
 
     def _cause(self, error: Exception) -> GrpoError | None:
         """The error that says what happened; None for a defect. That others are gone is a cause only where none of them

@@ -16,7 +16,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import client, engine
-from grpo_core.rollout.vllm.colocated import Colocated
+from grpo_core.rollout.vllm.make import Colocated
 from grpo_core.rollout.vllm.settings import Asked, Settings
 from grpo_core.trainer.trainer import Trainer
 from tests.tables import cases

@@ -9,9 +9,8 @@ import sys
 import pytest
 import yaml
 
-from grpo_core.cli.main import main
+from grpo_core.cli.main import main, set_openmp_policy
 from grpo_core.files.spool import SpoolReader
-from grpo_core.runtime.openmp import wait_asleep
 from tests.processes import clean_environment
 from tests.tables import cases
 
@@ -129,12 +128,12 @@ def test_a_config_laid_in_the_run_folder_stays_as_it_is(home, tmp_path):
 
 PROGRAM = """
 import atexit
-from grpo_core.runtime import program
+from grpo_core.cli.main import run_process
 atexit.register(print, "taken apart")
 def main():
     print("said before")
     {does}
-program.run(main)
+run_process(main)
 """
 
 
@@ -178,5 +177,5 @@ def test_threads_of_openmp_sleep_soon(tmp_path):
 )
 def test_what_somebody_set_stands(before, after):
     environment = dict(before)
-    wait_asleep(environment)
+    set_openmp_policy(environment)
     assert environment == after

@@ -17,8 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from grpo_core.errors import ConfigError
-from grpo_core.training.deepspeed import load_deepspeed
-from grpo_core.training.deepspeed_settings import settings
+from grpo_core.training.deepspeed import load_deepspeed, settings
 from tests.needs import DEEPSPEED_PYTHON, needs
 from tests.processes import clean_environment, lives, wait_for
 from tests.tables import FOLDER

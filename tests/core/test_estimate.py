@@ -10,8 +10,7 @@ from grpo_core.cli.main import main
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import OutOfMemory
 from grpo_core.estimate import calibrate
-from grpo_core.estimate.fit import grown, line
-from grpo_core.estimate.plan import measured_config, sizes
+from grpo_core.estimate.calibrate import grown, line, measured_config, sizes
 from grpo_core.records.estimate import Estimate, Estimated, compared
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout

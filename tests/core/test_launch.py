@@ -108,10 +108,10 @@ def test_a_stopped_rank_is_named_and_a_wish_to_stop_reaches_every_rank(home, tmp
     events = run.out / "events.jsonl"
     second.suspend()
     try:
-        wait_for(lambda: "rank 1 of 2 has not been heard of for " in events.read_text(), events.read_text)
+        wait_for(lambda: "rank 1 of 2 has published no status for " in events.read_text(), events.read_text)
     finally:
         second.resume()
-    wait_for(lambda: "goes on after" in events.read_text(), events.read_text)
+    wait_for(lambda: "resumed after" in events.read_text(), events.read_text)
     run.process.terminate()
     assert end_of(run) == (75, "stopped", "interrupted"), run.printed
     assert not any(map(lives, everything))

@@ -55,7 +55,7 @@ def test_it_names_place_and_detail_shows_the_stack_and_says_when_it_went_on(monk
     doing("sampling", "37 of 64 completions ended")
     watched.until(30, {25: lambda: doing("sampling", "38 of 64 completions ended")})
     words = "sampling, step 12: 37 of 64 completions ended"
-    assert watched.seconds() == [10, 20, f"goes on after 25 s: {words}"]
+    assert watched.seconds() == [10, 20, f"resumed after 25 s: {words}"]
     text, data = watched.warnings[0]
     assert text == f"nothing has moved for 10 s: {words}"
     assert data["doing"] == words
@@ -102,20 +102,20 @@ def test_two_threads_are_both_named_and_one_that_rests_is_not(monkeypatch: pytes
         begun.wait()
         watched.until(31, {15: both})
     first, _, last = (text for text, _ in watched.warnings)
-    assert first.endswith("waiting for the next step's groups, step 12; beside it sampling, step 13")
+    assert first.endswith("waiting for the next step's groups, step 12; also sampling, step 13")
     assert last.endswith(" s: waiting for the next step's groups, step 12")
 
 
-class Board:
+class Statuses:
     """Of four ranks: the second tells what it does, the third told it once, the fourth nothing."""
 
     def __init__(self) -> None:
         self.beat, self.messages = 0, list[dict[str, object]]()
 
-    def tell(self, words: dict[str, object]) -> None:
+    def publish(self, words: dict[str, object]) -> None:
         self.messages.append(words)
 
-    def heard(self) -> dict[str, dict[str, object] | None]:
+    def read(self) -> dict[str, dict[str, object] | None]:
         self.beat += 1
         message = {"doing": "reward answer, step 3: sample 2 of 8", "quiet": 40.0}
         return {
@@ -126,22 +126,22 @@ class Board:
 
 
 def test_other_ranks_are_told_with_what_they_do_or_that_they_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = Board()
-    watched = Watched(monkeypatch, board=board)
+    statuses = Statuses()
+    watched = Watched(monkeypatch, status=statuses)
     doing("waiting for the other ranks")
     watched.until(21, {})
     text, _ = watched.warnings[1]
     assert "rank 1 of 4, still for 40 s: reward answer, step 3: sample 2 of 8" in text
-    assert "rank 2 of 4 has not been heard of for 17 s" in text
-    assert "rank 3 of 4 has not been heard of yet" in text
-    assert board.messages[-1]["doing"] == "waiting for the other ranks"
+    assert "rank 2 of 4 has published no status for 17 s" in text
+    assert "rank 3 of 4 has published no status yet" in text
+    assert statuses.messages[-1]["doing"] == "waiting for the other ranks"
 
 
 def test_a_rank_tells_the_others_of_itself_before_it_begins() -> None:
     """Else one that is stopped in its first moments could not be named: it told nothing."""
-    board = Board()
-    with Watchdog(1800, warn=lambda *_: None, log=lambda _: None, board=board):
-        assert board.messages[0]["doing"] == "starting"
+    statuses = Statuses()
+    with Watchdog(1800, warn=lambda *_: None, log=lambda _: None, status=statuses):
+        assert statuses.messages[0]["doing"] == "starting"
 
 
 def test_a_judge_that_is_waited_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_run_whose_reward_hangs_records_what_it_waits_for(runs_home, tmp_path,
 
     def slow(*words: object) -> object:
         calls.append(1)
-        if wanted := {30: "in slow", 40: "goes on after"}.get(len(calls)):
+        if wanted := {30: "in slow", 40: "resumed after"}.get(len(calls)):
             wait_for(lambda: wanted in (out / "log.txt").read_text(), wanted)
         return before(*words)
 
@@ -177,7 +177,7 @@ def test_a_run_whose_reward_hangs_records_what_it_waits_for(runs_home, tmp_path,
     events = [row for row in rows(out / "events.jsonl") if row.get("type") == "waiting"]
     assert any("step 1: sample" in str(event["data"]["doing"]) for event in events), events
     assert any(event["data"]["over"] for event in events)
-    assert "where it stands" in (out / "log.txt").read_text()
+    assert "stacks:" in (out / "log.txt").read_text()
 
 
 class Terminal(io.StringIO):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from grpo_core.probe.cases.case import Case, ProbeClass
 from grpo_core.probe.cases.mutants import MUTATIONS, Mutation, mutants, parsed, renamed
-from grpo_core.probe.hacks.all import HACKS, Hack, Target
+from grpo_core.probe.hacks import HACKS, Hack, Target
 from grpo_core.probe.report import Family, Rule
 
 MUTANTS_EACH = 2

@@ -1,24 +1,25 @@
 """The vLLM sampler that a run's config asks for."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
-from grpo_core.rollout.base import Rollout
+from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.rollout.ranked import RankedRollout
 from grpo_core.rollout.vllm.client import LOG, Server
-from grpo_core.rollout.vllm.colocated import Colocated
-from grpo_core.rollout.vllm.led import LedRollout
+from grpo_core.rollout.vllm.engine import Engine
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
-from grpo_core.rollout.vllm.settings import Settings
+from grpo_core.rollout.vllm.settings import Asked, Settings, Told
 
 BLOCK = 128
 """Tokens that vLLM's cache on a CPU gives to a sequence at once; each may waste one block less a token."""
@@ -120,3 +121,72 @@ def server_gpus(config: RunConfig, here: int) -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(number) for number in range(here)]
     return names[engine.devices : engine.devices + engine.vllm.devices]
+
+
+class Colocated:
+    """A `settings.Sampler` around an engine of this process. Weights are copied from tensor to tensor."""
+
+    def __init__(self, settings: Settings, *, check: Callable[[], None]) -> None:
+        """Raises RolloutError."""
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # its words would end up in the run's log
+        self._engine = Engine(settings, check=check)
+        self._engine.sleep()
+
+    def generate(self, asked: Asked) -> list[list[Told]]:
+        """See `settings.Sampler`."""
+        told = self._engine.generate(asked)
+        self._engine.sleep()
+        return told
+
+    def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `settings.Sampler`. It is followed by sampling, so the engine stays awake."""
+        return self._engine.score(texts)
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """See `settings.Sampler`."""
+        self._engine.load(weights)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class LedRollout:
+    """A rollout of all ranks together, done by the first. One server batches better than shares of it would."""
+
+    def __init__(self, make: Callable[[], Rollout], ranks: Ranks) -> None:
+        """`make` is called on the first rank only. Raises what it raises, on every rank."""
+        self._ranks = ranks
+        self._own: Rollout | None = ranks.together(lambda: make() if ranks.main else None)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        samples: int,
+        decoding: Decoding,
+        key: tuple[int, ...],
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """See `base.Rollout`. Every rank must call it with the same arguments."""
+
+        def sampled() -> list[list[Completion]]:
+            if self._own is None:
+                return []
+            return self._own.generate(prompts, samples=samples, decoding=decoding, key=key, places=places)
+
+        groups = self._ranks.together(sampled)
+        if self._ranks.world == 1:
+            return groups
+        (told, *_) = self._ranks.gather([[asdict(one) for one in group] for group in groups])
+        return [
+            [Completion(tuple(one["tokens"]), tuple(one["logprobs"]), one["finish"], one["entropy"]) for one in group]
+            for group in told
+        ]
+
+    def follow(self, step: int) -> dict[str, float]:
+        """See `base.Rollout`. The metrics are the first rank's."""
+        return self._ranks.together(lambda: self._own.follow(step) if self._own is not None else {})
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()

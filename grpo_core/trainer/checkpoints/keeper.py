@@ -4,12 +4,15 @@ Checkpoints are cut only between steps. While a step is under way its beginning 
 can still be met with a checkpoint of the last whole step, as long as the step's update has moved no weight.
 """
 
+import base64
 import json
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +25,6 @@ from grpo_core.runtime.clock import timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import waiting
-from grpo_core.trainer.checkpoints import random_state
 from grpo_core.trainer.checkpoints.state import Best, RandomState, RunState, best_beside
 from grpo_core.trainer.checkpoints.write import save_state
 from grpo_core.trainer.manifest import inputs_of
@@ -94,7 +96,7 @@ class Keeper:
         """A run that goes on: take over what `state` says of draws, random numbers and the best checkpoint."""
         self._drawer.restore(state.draw)
         if self._ranks.rank < len(state.random):
-            random_state.give(state.random[self._ranks.rank], self._device)
+            set_random_state(state.random[self._ranks.rank], self._device)
         self._recent = state.recent
         self._best = best_beside(state, self._run_dir.checkpoints) if self._run_dir is not None else state.best
         self.newest = state.step
@@ -138,7 +140,7 @@ class Keeper:
             step,
             self._run_dir.seq if self._run_dir is not None else 0,
             self._drawer.position(),
-            random_state.take(self._device),
+            take_random_state(self._device),
         )
 
     def _cut(self) -> None:
@@ -232,3 +234,43 @@ def read_pinned(checkpoints: Path) -> set[int]:
     if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
         raise ValueError(f"{path} is not a list of steps")
     return set(steps)
+
+
+def take_random_state(device: torch.device) -> RandomState:
+    """The generators of python, numpy, torch and, on a GPU, of the device."""
+    _, words, gauss = random.getstate()
+    known = np.random.get_state(legacy=False)
+    assert isinstance(known, dict)
+    assert known["bit_generator"] == "MT19937"
+    return RandomState(
+        python=list(words),
+        python_gauss=gauss,
+        numpy=[*known["state"]["key"].tolist(), int(known["state"]["pos"])],
+        numpy_gauss=float(known["gauss"]) if known["has_gauss"] else None,
+        torch=_encode(torch.get_rng_state()),
+        device=_encode(torch.cuda.get_rng_state(device)) if device.type == "cuda" else None,
+    )
+
+
+def set_random_state(state: RandomState, device: torch.device) -> None:
+    """Set the generators. That of a GPU is left alone where the state was taken on a CPU."""
+    random.setstate((3, tuple(state.python), state.python_gauss))
+    np.random.set_state(
+        {
+            "bit_generator": "MT19937",
+            "state": {"key": np.array(state.numpy[:-1], dtype=np.uint32), "pos": state.numpy[-1]},
+            "has_gauss": int(state.numpy_gauss is not None),
+            "gauss": state.numpy_gauss or 0.0,
+        }
+    )
+    torch.set_rng_state(_decode(state.torch))
+    if device.type == "cuda" and state.device is not None:
+        torch.cuda.set_rng_state(_decode(state.device), device)
+
+
+def _encode(state: Tensor) -> str:
+    return base64.b64encode(state.cpu().numpy().tobytes()).decode()
+
+
+def _decode(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

@@ -10,13 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, FieldProblem, RunDirError
 from grpo_core.files.checkpoint import step_folders, sweep, verify_checkpoint
 from grpo_core.files.rewind import kept_bytes, rewind
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.types import CheckpointManifest, CheckpointRemoved, Manifest, Resumed, SkippedCheckpoint
+from grpo_core.runtime.progress import Progress
 from grpo_core.trainer.checkpoints.state import RunState, best_beside, read_state
+from grpo_core.trainer.checkpoints.write import load_parts
+from grpo_core.trainer.manifest import inputs_of
+from grpo_core.trainer.recorder import Journal
 
 FREE = ("name", "optim.steps", "engine.", "checkpoints.", "traces.")
 """Fields that may differ when a run goes on: none changes what was trained so far. `eval.margin` must not be moved once
@@ -207,3 +213,33 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _shown(fields: dict[str, Any], path: str) -> str:
     return repr(fields[path]) if path in fields else "not there"
+
+
+def read_checkpoint(folder: Path, manifest: Manifest) -> tuple[RunState, dict[str, dict[str, Tensor]]]:
+    """State and tensors. Raises CheckpointError when they were made with other inputs than the manifest's."""
+    state = read_state(folder)
+    check_inputs(inputs_of(manifest), state, folder)
+    return state, load_parts(folder)
+
+
+def taken_back(chosen: Chosen | None, run_dir: RunDir | None, progress: Progress) -> Chosen | None:
+    """Take the run directory back to `chosen` where it lies in it; only the first rank has both. Raises DiskFullError,
+    RunDirError."""
+    if chosen is None or run_dir is None or not chosen.own:
+        return chosen
+    chosen = take_back(run_dir, chosen)
+    progress.keep_in(run_dir.progress_file)
+    return chosen
+
+
+def tell_resumed(chosen: Chosen, manifest: Manifest, journal: Journal, progress: Progress) -> None:
+    """The records with which a run goes on, and what a person is told."""
+    journal.write(manifest)
+    journal.write(chosen.record())
+    if chosen.own:
+        journal.write(chosen.manifest)  # its first record came after the seq that it holds
+    for removed in chosen.gone:
+        journal.write(removed)
+    for skipped in chosen.skipped:
+        progress.line(f"passed over {skipped.path}: {skipped.reason}")
+    progress.line(f"goes on from {chosen.manifest.path}, after step {chosen.state.step}")

@@ -4,10 +4,10 @@ import pytest
 
 from grpo_core.data.loaders import load_problems
 from grpo_core.probe.cases.cases import asked, cases
-from grpo_core.probe.cases.catalogue import CLASSES
 from grpo_core.probe.cases.forms import WHOLE
 from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.report import ProbeReport
+from grpo_core.probe.run import CLASSES
 from grpo_core.rewards.kinds.numeric import parse_number
 from tests.needs import TEST_DATA, needs
 

@@ -7,10 +7,10 @@ import pytest
 from grpo_core.data.problem import Problem
 from grpo_core.probe.cases.case import decimal, plain
 from grpo_core.probe.cases.cases import Asked, asked, cases, chosen
-from grpo_core.probe.cases.catalogue import CLASSES, classes_for
 from grpo_core.probe.cases.forms import R1, WHOLE, forms_for
 from grpo_core.probe.cases.number_words import in_words
 from grpo_core.probe.report import Calibration, ClassResult
+from grpo_core.probe.run import CLASSES, classes_for
 from grpo_core.probe.scoring import Told, repeats
 from grpo_core.probe.verdict import HALF, holds, share_of, verdict_of, what_counts
 from tests.tables import cases as table

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from grpo_core.data import Problem
-from grpo_core.probe.hacks.all import HACKS, Target, hacks_for, target_of
+from grpo_core.probe.hacks import HACKS, Target, hacks_for, target_of
 from grpo_core.rewards.base import Unscored
 from tests.tables import FOLDER, cases
 
