@@ -25,9 +25,9 @@ COMMAND = """
 import os, sys
 rank = int(os.environ["RANK"])
 {before}
-from grpo_core.runtime import program
+from grpo_core.cli.main import run_process
 from grpo_core.cli.main import main
-program.run(main)
+run_process(main)
 """
 IN_STEP_2 = """
 from grpo_core.training.single import SingleTraining
