@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 BUCKET = 2**24
 """Most numbers in one all-reduce (64 MiB of fp32)."""
-TOLD_WITHIN = 2.0
+REPORT_SECONDS = 2.0
 """Seconds in which a rank that fails tells why: for the rare one that is seen to be gone before."""
 _CAUSE = "cause"
 _WAITS = "waiting for the other ranks"
@@ -187,19 +187,19 @@ class Ranks:
         with timed("waiting"), waiting(_WAITS):
             return self.sums({"flag": float(flag)})["flag"] > 0
 
-    def tell(self, error: GrpoError) -> None:
-        """Before this rank leaves: why, for the others, who find it gone. The first to tell is believed; that others
-        were lost is no cause."""
+    def report(self, error: GrpoError) -> None:
+        """Before this rank leaves: the reason, for the others. The first report counts; that others were lost is no
+        cause."""
         if self._store is None or isinstance(error, ExchangeError):
             return
-        with suppress(RuntimeError):  # the store went with the first machine: nobody is left to tell
+        with suppress(RuntimeError):  # the store went with the first machine: no rank can read it
             self._store.compare_set(_CAUSE, "", json.dumps([self.rank, type(error).__name__, str(error)]))
 
-    def told(self) -> GrpoError | None:
-        """After others were lost: why the first of them left, if it could still say so."""
+    def reported(self) -> GrpoError | None:
+        """After others were lost: the reason of the first that left, if it could still report it."""
         if self._store is None:
             return None
-        until = time.monotonic() + TOLD_WITHIN
+        until = time.monotonic() + REPORT_SECONDS
         with suppress(RuntimeError):  # as above
             while not self._store.check([_CAUSE]):
                 if time.monotonic() > until:

@@ -25,8 +25,8 @@ from grpo_core.stats import nearly_equal
 from grpo_core.stats.shares import wilson
 from grpo_core.trainer.inputs import Inputs, load_inputs
 from grpo_core.trainer.learn import learn
-from grpo_core.trainer.sampled import StepDraw
-from grpo_core.trainer.sampling import Drawer
+from grpo_core.trainer.sampled import StepBatch
+from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import peak_bytes, settling
 from grpo_core.training.make import make_training
 
@@ -38,7 +38,7 @@ PHASES = ("sample", "reward", "logprobs", "update")
 class Piece:
     """One measured size."""
 
-    drawn: StepDraw
+    drawn: StepBatch
     seconds: dict[str, float]
     sampling_bytes: int
     learning_bytes: int
@@ -104,7 +104,7 @@ def _measure(
     start = time.perf_counter() - began
     for number, count in enumerate(wanted, start=1):
         part = config.model_copy(update={"sampling": config.sampling.model_copy(update={"prompts_per_step": count})})
-        drawer = Drawer(
+        group_sampler = GroupSampler(
             part,
             inputs.train.prompts,
             rollout=rollout,
@@ -118,7 +118,7 @@ def _measure(
         progress.advance(number - 1, f"{count} problems")
         with clock.running(), training.whole():
             rollout.follow(0)
-            drawn = drawer.draw(number)
+            drawn = group_sampler.draw(number)
         sampling = peak_bytes(device)
         progress.begin("learning", len(wanted))
         progress.advance(number - 1, f"{len(drawn.completions)} completions")

@@ -39,17 +39,17 @@ def evaluate_all(
     progress: Callable[[int, str], None] = lambda done, text: None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Evaluation]:
-    """Every task in turn, each given as soon as it is done. `progress` is told how many problems of all tasks are done,
-    and of which task the newest are. `check` is called often while completions are judged, and may raise to stop."""
+    """Every task in turn, each given as soon as it is done. `progress` is given the number of problems done, of all
+    tasks, and the newest's task. `check` is called often while completions are judged, and may raise to stop."""
     before = 0
     for task in tasks:
         text = "problems answered" if task.name == HELDOUT else f"items answered, in {task.name}"
 
-        def told(done: int, before: int = before, text: str = text) -> None:
+        def report(done: int, before: int = before, text: str = text) -> None:
             progress(before + done, text)
 
         yield evaluate(
-            phase, task, rollout=rollout, policy=policy, manner=manner, ranks=ranks, progress=told, check=check
+            phase, task, rollout=rollout, policy=policy, manner=manner, ranks=ranks, progress=report, check=check
         )
         before += len(task.prompts.prompts)
 
@@ -68,7 +68,7 @@ def evaluate(
     """Answer every problem `manner.samples` times and judge each completion.
 
     An item's score is the mean over its completions; one that could not be scored counts 0 and carries its error.
-    `truncated` is true when any of its completions reached the limit. `progress` is told how many are done. Of several
+    `truncated` is true when any of its completions reached the limit. `progress` is given the number done. Of several
     ranks each judges its share, and all end with every item; `rollout` is then one of all ranks too.
     """
     ranks = ranks or Ranks()
@@ -86,8 +86,8 @@ def evaluate(
         )
         judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, check))
         if ranks.world > 1:
-            told = ranks.spread([item.model_dump(mode="json") for item in judged], len(places))
-            judged = [EvalItem.model_validate(item) for item in told]
+            payloads = ranks.spread([item.model_dump(mode="json") for item in judged], len(places))
+            judged = [EvalItem.model_validate(item) for item in payloads]
         items += judged
         progress(len(items))
     result = EvalResult(
@@ -120,8 +120,8 @@ def _judged(
         for i in mine
         for one in groups[i]
     ]
-    told = zip(answered, task.judge(answered, check), strict=True)
-    return [_item(phase, task, groups[i], list(islice(told, len(groups[i])))) for i in mine]
+    verdicts = zip(answered, task.judge(answered, check), strict=True)
+    return [_item(phase, task, groups[i], list(islice(verdicts, len(groups[i])))) for i in mine]
 
 
 def _item(

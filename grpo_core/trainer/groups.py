@@ -12,13 +12,13 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample
 from grpo_core.rewards.steps import completion_step_rewards
 from grpo_core.trainer.metrics import ScoredGroup
-from grpo_core.trainer.sampled import Drawn, StepDraw
+from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.trainer.sampling import OVERLONG
 from grpo_core.training.base import TrainRow
 
 
 def advantages_of(
-    drawn: Sequence[Drawn],
+    batch: Sequence[SampledGroup],
     config: RunConfig,
     policy: LoadedModel,
     *,
@@ -32,7 +32,7 @@ def advantages_of(
         factors = component_weights(config)
         weights = torch.tensor(list(factors.values()), dtype=torch.float64)
         components = torch.tensor(
-            [[[score.components[name].value or 0.0 for score in group.scores] for group in drawn] for name in factors],
+            [[[score.components[name].value or 0.0 for score in group.scores] for group in batch] for name in factors],
             dtype=torch.float64,
         )
     step_rewards = None
@@ -45,10 +45,10 @@ def advantages_of(
                 else []
                 for score, completion in zip(group.scores, group.completions, strict=True)
             ]
-            for group in drawn
+            for group in batch
         ]
     scores = replace(
-        _scores(drawn),
+        _scores(batch),
         components_CPG=components,
         weights_C=weights,
         token_penalties=penalties,
@@ -58,13 +58,13 @@ def advantages_of(
     return step_advantages(scores, algorithm)
 
 
-def _scores(drawn: Sequence[Drawn]) -> StepScores:
+def _scores(batch: Sequence[SampledGroup]) -> StepScores:
     """Rewards and lengths, which every estimator needs."""
-    rewards = [[score.reward for score in group.scores] for group in drawn]
+    rewards = [[score.reward for score in group.scores] for group in batch]
     return StepScores(
         rewards_PG=torch.tensor([[0.0 if r is None else r for r in group] for group in rewards], dtype=torch.float64),
         scored_PG=torch.tensor([[r is not None for r in group] for group in rewards]),
-        lengths_PG=torch.tensor([[len(one.tokens) for one in group.completions] for group in drawn]),
+        lengths_PG=torch.tensor([[len(one.tokens) for one in group.completions] for group in batch]),
     )
 
 
@@ -75,10 +75,12 @@ def component_weights(config: RunConfig) -> dict[str, float]:
     return factors | ({OVERLONG: overlong.penalty} if overlong.buffer_tokens is not None else {})
 
 
-def train_rows(drawn: Sequence[Drawn], advantages: Advantages | None, config: RunConfig, step: int) -> list[TrainRow]:
+def train_rows(
+    batch: Sequence[SampledGroup], advantages: Advantages | None, config: RunConfig, step: int
+) -> list[TrainRow]:
     """One row for each completion, group by group; before advantages are known they are 0."""
     rows = []
-    for p, group in enumerate(drawn):
+    for p, group in enumerate(batch):
         for g, (completion, score) in enumerate(zip(group.completions, group.scores, strict=True)):
             cause = mask_cause(completion.finish, score.reward, config)
             advantage: float | list[float] = 0.0
@@ -125,7 +127,7 @@ class StepGroups:
 
 
 def step_groups(
-    drawn: StepDraw,
+    batch: StepBatch,
     advantages: Advantages | None,
     config: RunConfig,
     *,
@@ -133,20 +135,20 @@ def step_groups(
     masked: dict[int, str] | None = None,
 ) -> StepGroups:
     """As `records_of` has them. What was sampled in a step is counted in it, whether it was trained on or not."""
-    trained = records_of(drawn.kept, advantages, config, step=step, masked=masked)
-    reasons = [reason for _, reason in drawn.discarded]
-    gone = [group for group, _ in drawn.discarded]
+    trained = records_of(batch.kept, advantages, config, step=step, masked=masked)
+    reasons = [reason for _, reason in batch.discarded]
+    gone = [group for group, _ in batch.discarded]
     discarded = records_of(gone, None, config, step=step, first=len(trained), reasons=reasons)
-    known = {id(one): group for one, group in zip(drawn.kept, trained, strict=True)}
+    known = {id(one): group for one, group in zip(batch.kept, trained, strict=True)}
     known |= {id(one): group for one, group in zip(gone, discarded, strict=True)}
-    rest = [one for one in drawn.fresh if id(one) not in known]
+    rest = [one for one in batch.fresh if id(one) not in known]
     left = records_of(rest, None, config, step=step, first=len(trained) + len(discarded))
     known |= {id(one): group for one, group in zip(rest, left, strict=True)}
-    return StepGroups(trained, discarded, left, [known[id(one)] for one in drawn.fresh])
+    return StepGroups(trained, discarded, left, [known[id(one)] for one in batch.fresh])
 
 
 def records_of(
-    drawn: Sequence[Drawn],
+    batch: Sequence[SampledGroup],
     advantages: Advantages | None,
     config: RunConfig,
     *,
@@ -157,11 +159,11 @@ def records_of(
 ) -> list[Group]:
     """The groups as records, numbered from `first`. Without advantages (a discarded group, one left over) they are 0.
     `masked`: rows that the update left out, by their place in the step."""
-    if not drawn:
+    if not batch:
         return []
     groups, place = [], 0
-    scores = advantages if advantages is not None else _unlearned(drawn, config)
-    for p, group in enumerate(drawn):
+    scores = advantages if advantages is not None else _unlearned(batch, config)
+    for p, group in enumerate(batch):
         samples = []
         for g, (completion, text, score) in enumerate(zip(group.completions, group.texts, group.scores, strict=True)):
             shaped = float(scores.rewards_PG[p, g])
@@ -201,7 +203,7 @@ def records_of(
     return groups
 
 
-def _unlearned(drawn: Sequence[Drawn], config: RunConfig) -> Advantages:
+def _unlearned(batch: Sequence[SampledGroup], config: RunConfig) -> Advantages:
     """Means, spreads and signals of groups that nothing is learned from: those of plain group advantages."""
     plain = config.algorithm.model_copy(
         update={
@@ -211,7 +213,7 @@ def _unlearned(drawn: Sequence[Drawn], config: RunConfig) -> Advantages:
             "multi_objective_aggregation": "sum_then_normalize",
         }
     )
-    return step_advantages(_scores(drawn), plain)
+    return step_advantages(_scores(batch), plain)
 
 
 def _number(value: Tensor) -> float | None:

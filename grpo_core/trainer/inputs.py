@@ -225,8 +225,8 @@ def loaded(inputs: Inputs) -> list[Event]:
         text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
     events = [Event(type="loaded", message=text)]
     if inputs.policy.unshared is not None:
-        told = "engine.layout auto is right here, and prompts go through the model with each of their completions"
-        events.append(Event(type="layout", message=f"{told}: {inputs.policy.unshared}"))
+        reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
+        events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))
     for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
         if encoded is not None and encoded.dropped:
             message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"
@@ -244,8 +244,8 @@ def reward_used(facts: Sequence[dict[str, Any]]) -> list[Event]:
     """What scoring came to, from `Runner.facts` of each rank at the end of the run; none for rules alone."""
     return [
         Event(
-            type="reward_facts", message=f"what the reward used{'' if len(facts) == 1 else f', rank {rank}'}", data=told
+            type="reward_facts", message=f"what the reward used{'' if len(facts) == 1 else f', rank {rank}'}", data=used
         )
-        for rank, told in enumerate(facts)
-        if told
+        for rank, used in enumerate(facts)
+        if used
     ]

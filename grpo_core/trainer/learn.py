@@ -13,7 +13,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.trainer.groups import StepGroups, advantages_of, train_rows
 from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy
-from grpo_core.trainer.sampled import Drawn, StepDraw
+from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.training.base import Training
 from grpo_core.training.measure import Measured
 
@@ -39,7 +39,9 @@ class BeforeAdvantages:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def learn(kept: Sequence[Drawn], config: RunConfig, *, step: int, policy: LoadedModel, training: Training) -> Learned:
+def learn(
+    kept: Sequence[SampledGroup], config: RunConfig, *, step: int, policy: LoadedModel, training: Training
+) -> Learned:
     """Update the policy from the step's groups. Without a group the optimiser still steps, on a gradient of 0."""
     algorithm, coef = config.algorithm, training.kl_coef
     before = BeforeAdvantages()
@@ -67,12 +69,12 @@ def learn(kept: Sequence[Drawn], config: RunConfig, *, step: int, policy: Loaded
 
 
 def before_advantages(
-    measured: Measured, drawn: Sequence[Drawn], algorithm: AlgorithmConfig, *, coef: float
+    measured: Measured, batch: Sequence[SampledGroup], algorithm: AlgorithmConfig, *, coef: float
 ) -> BeforeAdvantages:
     """KL penalties to take off rewards and the critic's values, from what was measured row by row; `coef` is β now."""
     penalties = values = None
     metrics: dict[str, float] = {}
-    places = _places(drawn)
+    places = _places(batch)
     if algorithm.kl.coef > 0 and algorithm.kl.place == "reward":
         kl = {
             place: kl_estimate(old.double(), measured.reference[place].double(), algorithm.kl.estimator)
@@ -99,36 +101,36 @@ def value_metrics(values: Sequence[Tensor], returns: Sequence[Sequence[float]]) 
     return {"explained_variance": 1 - (true_N - said_N).var(correction=0).item() / spread}
 
 
-def _places(drawn: Sequence[Drawn]) -> list[list[int]]:
+def _places(batch: Sequence[SampledGroup]) -> list[list[int]]:
     """Place in the step of every completion, group by group."""
     places, start = [], 0
-    for group in drawn:
+    for group in batch:
         places.append(list(range(start, start + len(group.completions))))
         start += len(group.completions)
     return places
 
 
 def count_step(
-    counts: Counts, step: int, groups: StepGroups, drawn: StepDraw, learned: Learned, config: RunConfig
+    counts: Counts, step: int, groups: StepGroups, batch: StepBatch, learned: Learned, config: RunConfig
 ) -> dict[str, float]:
     """All metrics of the step but those of time."""
-    algorithm, flat = config.algorithm, drawn.completions
+    algorithm, flat = config.algorithm, batch.completions
     lengths = [len(completion.tokens) for completion in flat]
     totals = counts.totals
-    totals.add(groups.counted, tokens=sum(lengths) + drawn.prompt_tokens)
+    totals.add(groups.counted, tokens=sum(lengths) + batch.prompt_tokens)
     if learned.advantages is not None:
         counts.informative += int(learned.advantages.informative_P.sum())
     totals.add_masked("importance", len(learned.masked))
-    told = group_metrics(groups.counted, success=config.success_component, ddof=algorithm.std_ddof)
-    told |= learned.metrics
+    metrics = group_metrics(groups.counted, success=config.success_component, ddof=algorithm.std_ddof)
+    metrics |= learned.metrics
     if algorithm.correction.mode == "sequence_mask":
-        told["masked/importance"] = float(len(learned.masked))
+        metrics["masked/importance"] = float(len(learned.masked))
     if algorithm.dynamic_sampling.enabled:
-        totals.add_discarded([reason for _, reason in drawn.discarded])
-        told |= drawn.metrics()
-    age = drawn.staleness(step)
+        totals.add_discarded([reason for _, reason in batch.discarded])
+        metrics |= batch.metrics()
+    age = batch.staleness(step)
     if age is not None and (algorithm.dynamic_sampling.enabled or config.engine.one_step_off):
-        told["sampling/staleness"] = age
+        metrics["sampling/staleness"] = age
     if (entropy := mean_entropy([completion.entropy for completion in flat], lengths)) is not None:
-        told["entropy"] = entropy
-    return told | {"num_tokens": totals.as_dict()["tokens"]}
+        metrics["entropy"] = entropy
+    return metrics | {"num_tokens": totals.as_dict()["tokens"]}

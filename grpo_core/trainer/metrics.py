@@ -64,9 +64,9 @@ class Totals:
         more = ("groups_unscored", "groups_discarded", "masked", "truncated", "reward_errors")
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
-        told = [ENERGY] if ENERGY in self.sums else []  # of a machine without a meter nothing is known, not 0
+        energy = [ENERGY] if ENERGY in self.sums else []  # of a machine without a meter nothing is known, not 0
         errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
-        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *told)}
+        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *energy)}
 
 
 @dataclass

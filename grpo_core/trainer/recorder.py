@@ -1,4 +1,4 @@
-"""What a trainer writes down as it goes: records on disk, lines for the person who watches.
+"""Writes a run's records to disk and shows its lines.
 
 Only the first rank has a run directory; on the others everything here does nothing but keep the line of progress.
 """
@@ -18,7 +18,7 @@ from grpo_core.runtime.watchdog import at
 from grpo_core.trainer.metrics import ENERGY, Counts
 
 
-class Journal:
+class RunRecorder:
     """One run's records and lines."""
 
     meter: Meter | None = None
@@ -38,13 +38,13 @@ class Journal:
         self.write(Event(type="warning", message=message))
         self._progress.line(message)
 
-    def tell(self, event: Event) -> None:
+    def event(self, event: Event) -> None:
         """Record it and show it."""
         self.write(event)
         self._progress.line(event.message)
 
-    def waits(self, message: str, data: dict[str, Any]) -> None:
-        """What the watchdog says, at once: nothing else may come for long."""
+    def stalled(self, message: str, data: dict[str, Any]) -> None:
+        """A warning of the watchdog, durable at once: nothing else may come for long."""
         self._progress.line(message)
         self.write(Event(type="waiting", message=message, data=data))
         self.commit()
@@ -82,7 +82,7 @@ class Journal:
             self._run_dir.close()
 
 
-_TRACES = 3  # name of a random stream; the others' stand in sampling.py and evaluate/task.py
+_TRACES = 3  # name of a random stream; the others' are in sampling.py and evaluate/task.py
 
 
 def traces(
@@ -90,24 +90,24 @@ def traces(
 ) -> list[Commitments | Group]:
     """The step's commitments, then the groups that are kept, in order. Nothing when nothing was sampled.
 
-    Groups are numbered through: those trained on, those that dynamic sampling discarded, those held `over` for a later
-    step. Those discarded are drawn apart, so that the same groups are kept whether any were discarded or not. Those
-    held over are kept, if at all, by the step that trains on them.
+    Groups are numbered through: those trained on, those that dynamic sampling discarded, those left `over` for a later
+    step. Those discarded are sampled apart, so that the same groups are kept whether any were discarded or not. Those
+    left over are kept, if at all, by the step that trains on them.
     """
-    every = [*trained, *discarded, *over]
-    if not every:
+    groups = [*trained, *discarded, *over]
+    if not groups:
         return []
-    salted, commitments = commit(every)
+    salted, commitments = commit(groups)
     kept: list[Commitments | Group] = [commitments]
     ends = len(trained), len(trained) + len(discarded)
     for part, stream in ((salted[: ends[0]], ()), (salted[ends[0] : ends[1]], (1,))):
-        places = kept_groups(len(part), config.traces.groups_per_step, config.seed, step, *stream)
-        kept += [part[place] for place in places]
+        indices = kept_groups(len(part), config.traces.groups_per_step, config.seed, step, *stream)
+        kept += [part[index] for index in indices]
     return kept
 
 
 def kept_groups(count: int, keep: int, seed: int, step: int, *stream: int) -> list[int]:
-    """Which of a step's groups are kept with their texts: a draw by seed, in order of place."""
+    """Which of a step's groups are kept with their texts: sampled by seed, in order."""
     if keep >= count:
         return list(range(count))
     return sorted(np.random.default_rng([seed, _TRACES, step, *stream]).choice(count, keep, replace=False).tolist())

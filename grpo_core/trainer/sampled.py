@@ -1,4 +1,4 @@
-"""What drawing gives: groups as they were sampled and scored, and what a step is trained on."""
+"""Groups as they were sampled and scored, and the batch of them that a step is trained on."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from grpo_core.rollout.base import Completion
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledGroup:
     """One group as it was sampled and scored."""
 
     prompted: Prompted
@@ -21,23 +21,23 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class StepDraw:
-    """What a step is trained on, and what it cost."""
+class StepBatch:
+    """The groups of one step, and their cost."""
 
-    kept: list[Drawn]
-    discarded: list[tuple[Drawn, Discard]]
-    fresh: list[Drawn]
+    kept: list[SampledGroup]
+    discarded: list[tuple[SampledGroup, Discard]]
+    fresh: list[SampledGroup]
     """Everything sampled in this step: kept, discarded and left over."""
     batches: int
     surplus: int
     """Groups left over for the next step."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time that drawing took where it was done ahead, beside the step before, by phase."""
+    """Wall time of sampling by phase, where it was prefetched during the step before."""
 
     @property
     def completions(self) -> list[Completion]:
         """All that were sampled in this step."""
-        return [completion for one in self.fresh for completion in one.completions]
+        return [completion for group in self.fresh for completion in group.completions]
 
     @property
     def completion_tokens(self) -> int:
@@ -47,26 +47,25 @@ class StepDraw:
     @property
     def prompt_tokens(self) -> int:
         """Once for each completion."""
-        return sum(len(one.prompted.tokens) * len(one.completions) for one in self.fresh)
+        return sum(len(group.prompted.tokens) * len(group.completions) for group in self.fresh)
 
     def with_times(self, seconds: dict[str, float]) -> dict[str, float]:
-        """The step's seconds by phase and those of drawing that went by beside the step before. These are not in
-        `total`, which is the step's own."""
+        """The step's seconds by phase, with those of prefetching. These are not in `total`, which is the step's own."""
         return seconds | {name: seconds.get(name, 0.0) + more for name, more in self.seconds.items()}
 
     def staleness(self, step: int) -> float | None:
         """How many updates old the completions that are trained on are, on average; None without any."""
-        counts = [len(one.completions) for one in self.kept]
-        ages = [(step - one.sampled_at) * count for one, count in zip(self.kept, counts, strict=True)]
+        counts = [len(group.completions) for group in self.kept]
+        ages = [(step - group.sampled_at) * count for group, count in zip(self.kept, counts, strict=True)]
         return sum(ages) / sum(counts) if counts else None
 
     def metrics(self) -> dict[str, float]:
-        """What dynamic sampling did."""
-        told = {"batches": self.batches, "discarded_groups": len(self.discarded), "surplus_groups": self.surplus}
-        return {f"dynamic_sampling/{name}": float(number) for name, number in told.items()}
+        """Metrics of dynamic sampling."""
+        counts = {"batches": self.batches, "discarded_groups": len(self.discarded), "surplus_groups": self.surplus}
+        return {f"dynamic_sampling/{name}": float(number) for name, number in counts.items()}
 
     def shortage(self, step: int, wanted: int) -> str | None:
-        """What to tell when fewer groups than `wanted` are trained on."""
+        """A warning where fewer groups than `wanted` are trained on."""
         if len(self.kept) >= wanted:
             return None
         return (
@@ -77,9 +76,9 @@ class StepDraw:
 
 @dataclass(frozen=True)
 class Position:
-    """Where drawing stands between two steps."""
+    """State of the sampler between two steps."""
 
     drawn: int
-    surplus: tuple[Drawn, ...]
-    ahead: StepDraw | None = None
-    """The next step's groups, where they are drawn already."""
+    surplus: tuple[SampledGroup, ...]
+    ahead: StepBatch | None = None
+    """The next step's groups, where they are prefetched."""

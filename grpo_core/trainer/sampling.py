@@ -1,10 +1,10 @@
-"""Draws the groups of one step: problems in the run's order, completions, scores; with dynamic sampling, further
+"""Samples the groups of one step: problems in the run's order, completions, scores; with dynamic sampling, further
 batches until enough groups carry a signal. Never trains.
 
 Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) leaves out groups whose rewards are all equal. What is left over
 when a step is full is trained on first in the next step: one update old, with the sampler's log-probabilities as its
-old ones. With engine.one_step_off all groups are: they are drawn while the policy learns from the step before, and held
-here until their step comes (docs/one-step-off.md).
+old ones. With engine.one_step_off all groups are: they are sampled while the policy learns from the step before, and
+kept here until their step comes (docs/one-step-off.md).
 """
 
 import math
@@ -26,18 +26,18 @@ from grpo_core.runtime import watchdog
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.stats import nearly_equal
-from grpo_core.trainer.checkpoints.held import heard_position, told_position
+from grpo_core.trainer.checkpoints.position import deserialize_position, serialize_position
 from grpo_core.trainer.checkpoints.state import DrawState
-from grpo_core.trainer.sampled import Drawn, Position, StepDraw
+from grpo_core.trainer.sampled import Position, SampledGroup, StepBatch
 
 OVERLONG = "overlong"
-"""Name of the component that the soft overlong punishment stands under."""
+"""Component name of the soft overlong punishment."""
 _ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
 
 
-class Drawer:
-    """Owns the order of problems, what is left over from step to step, and a step's groups that were drawn ahead. Used
-    by one thread at a time."""
+class GroupSampler:
+    """Owns the order of problems, the groups left over from step to step, and prefetched groups. Used by one thread at
+    a time."""
 
     def __init__(
         self,
@@ -60,33 +60,31 @@ class Drawer:
         self._check = check
         self._drawn = 0
         self._order = prompt_order(len(prompts), config.seed)
-        self._surplus: list[Drawn] = []
-        self._ahead: StepDraw | None = None
+        self._surplus: list[SampledGroup] = []
+        self._prefetched: StepBatch | None = None
 
-    def draw(self, step: int) -> StepDraw:
-        """The groups of one step: those that were drawn ahead for it, else drawn now. Raises RewardError when nothing
-        could be scored."""
-        ahead, self._ahead = self._ahead, None
+    def draw(self, step: int) -> StepBatch:
+        """The groups of one step, prefetched or sampled now. Raises RewardError when nothing could be scored."""
+        ahead, self._prefetched = self._prefetched, None
         return ahead or self._draw(step, policy_of=step)
 
-    def draw_ahead(self, step: int) -> None:
-        """Draw the groups of the step that comes next, from the policy of the one in hand, and hold them for `draw`.
-        Raises RewardError."""
+    def prefetch(self, step: int) -> None:
+        """Sample the groups of the next step from the current policy, and keep them for `draw`. Raises RewardError."""
         fault(f"drawing:{step}")
         with Clock().running() as clock:
             groups = self._draw(step, policy_of=step - 1)
         seconds = clock.take()
-        self._ahead = replace(groups, seconds={name: seconds[name] for name in ("sample", "reward")})
+        self._prefetched = replace(groups, seconds={name: seconds[name] for name in ("sample", "reward")})
         watchdog.rest()
         fault(f"drawn:{step}")
 
-    def _draw(self, step: int, *, policy_of: int) -> StepDraw:
+    def _draw(self, step: int, *, policy_of: int) -> StepBatch:
         """Sample, score, refill. `policy_of`: step whose policy samples."""
         watchdog.at(f"step {step}", "sampling")
         wanted, dynamic = self._config.sampling.prompts_per_step, self._config.algorithm.dynamic_sampling
         kept, self._surplus = self._surplus[:wanted], self._surplus[wanted:]
-        fresh: list[Drawn] = []
-        discarded: list[tuple[Drawn, Discard]] = []
+        fresh: list[SampledGroup] = []
+        discarded: list[tuple[SampledGroup, Discard]] = []
         count, batches = wanted - len(kept), 0  # fewer are left over than a step holds
         while True:
             drawn = self._sample(step, count, first=len(fresh), policy_of=policy_of)
@@ -109,29 +107,29 @@ class Drawer:
         if all(score.reward is None for group in fresh for score in group.scores):
             errors = (one.error for one in fresh[0].scores[0].components.values() if one.error is not None)
             raise RewardError(f"step {step}: no completion could be scored; the first failed with {next(errors)}")
-        return StepDraw(kept, discarded, fresh, batches, len(self._surplus))
+        return StepBatch(kept, discarded, fresh, batches, len(self._surplus))
 
     # ------------------------------------------------------------------ into a checkpoint and back
 
     def position(self) -> Position:
-        """Where drawing stands; cheap."""
-        return Position(self._drawn, tuple(self._surplus), self._ahead)
+        """What the next step samples from here; cheap."""
+        return Position(self._drawn, tuple(self._surplus), self._prefetched)
 
-    def told(self, position: Position) -> DrawState:
-        """The position as a checkpoint holds it, groups whole: sampled under a policy that no longer is."""
-        return told_position(position, self._prompts)
+    def serialize(self, position: Position) -> DrawState:
+        """The position as a checkpoint holds it, with whole groups: the policy that sampled them is gone by then."""
+        return serialize_position(position, self._prompts)
 
     def restore(self, state: DrawState) -> None:
-        """Go on where `state` was told."""
-        position = heard_position(state, self._prompts)
+        """Continue from `state`."""
+        position = deserialize_position(state, self._prompts)
         self._drawn = position.drawn
         self._order = prompt_order(len(self._prompts), self._config.seed, start=position.drawn)
         self._surplus = list(position.surplus)
-        self._ahead = position.ahead
+        self._prefetched = position.ahead
 
     # ------------------------------------------------------------------ one batch
 
-    def _sample(self, step: int, count: int, *, first: int, policy_of: int) -> list[Drawn]:
+    def _sample(self, step: int, count: int, *, first: int, policy_of: int) -> list[SampledGroup]:
         sampling = self._config.sampling
         problems = [self._prompts[next(self._order)] for _ in range(count)]
         self._drawn += count
@@ -155,30 +153,33 @@ class Drawer:
                 for group in completions
             ]
             scores = self._score(problems, completions, texts)
-        return [Drawn(*parts, sampled_at=policy_of) for parts in zip(problems, completions, texts, scores, strict=True)]
+        return [
+            SampledGroup(*parts, sampled_at=policy_of)
+            for parts in zip(problems, completions, texts, scores, strict=True)
+        ]
 
     def _score(
         self, problems: Sequence[Prompted], completions: Sequence[Sequence[Completion]], texts: Sequence[Sequence[str]]
     ) -> list[list[Scored]]:
-        """Every group's scores, on every rank; each rank scores its share, so a verifier's word is asked once."""
+        """Every group's scores, on every rank; each rank scores its share, so a verifier is called once."""
         mine = self._ranks.together(
             lambda: self._scored([(problems[i], texts[i], completions[i]) for i in self._ranks.share(len(problems))])
         )
         if self._ranks.world == 1:
             return mine
-        told = self._ranks.spread([[_told(score) for score in group] for group in mine], len(problems))
-        return [[_heard(score) for score in group] for group in told]
+        payloads = self._ranks.spread([[_serialize_score(score) for score in group] for group in mine], len(problems))
+        return [[_deserialize_score(score) for score in group] for group in payloads]
 
     def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
-        """All groups together, so that a kind that works side by side has enough to do."""
+        """All groups together, so that a kind that scores in parallel has enough to do."""
         samples = [
             Unscored(prompted.problem, text, len(completion.tokens))
             for prompted, texts, completions in groups
             for text, completion in zip(texts, completions, strict=True)
         ]
-        told = iter(self._runner.score(samples, check=self._check))
+        scores = iter(self._runner.score(samples, check=self._check))
         return [
-            [self._with_length(next(told), completion) for completion in completions] for _, _, completions in groups
+            [self._with_length(next(scores), completion) for completion in completions] for _, _, completions in groups
         ]
 
     def _with_length(self, score: Scored, completion: Completion) -> Scored:
@@ -199,7 +200,7 @@ class Drawer:
             return score.reward
         return score.reward - self._config.algorithm.overlong.penalty * (score.components[OVERLONG].value or 0.0)
 
-    def _why_discarded(self, group: Drawn) -> Discard | None:
+    def _why_discarded(self, group: SampledGroup) -> Discard | None:
         """Why the group carries no signal; None when it does. Its rewards are compared without the overlong punishment:
         DAPO's condition counts right answers, and a long one among them is no reason to train on the group."""
         scored = [score for score in group.scores if score.reward is not None]
@@ -222,20 +223,20 @@ class Drawer:
 
 
 def prompt_order(count: int, seed: int, *, start: int = 0) -> Iterator[int]:
-    """Places of problems, for ever: each epoch is a new shuffle of all of them. `start` were drawn before."""
+    """Indices of problems, for ever: each epoch is a new shuffle of all of them. `start` were drawn before."""
     epoch, skip = divmod(start, count)
     while True:
         yield from np.random.default_rng([seed, _ORDER, epoch]).permutation(count).tolist()[skip:]
         epoch, skip = epoch + 1, 0
 
 
-def _told(score: Scored) -> dict[str, object]:
+def _serialize_score(score: Scored) -> dict[str, object]:
     components = {name: one.model_dump(mode="json") for name, one in score.components.items()}
     return {"reward": score.reward, "components": components}
 
 
-def _heard(told: dict[str, dict[str, object]]) -> Scored:
-    components = {name: ComponentScore.model_validate(one) for name, one in told["components"].items()}
-    reward = told["reward"]
+def _deserialize_score(payload: dict[str, dict[str, object]]) -> Scored:
+    components = {name: ComponentScore.model_validate(one) for name, one in payload["components"].items()}
+    reward = payload["reward"]
     assert reward is None or isinstance(reward, float)
     return Scored(reward, components)

@@ -1,9 +1,9 @@
 """The training loop: load, evaluate, (draw: sample and score, learn, record, perhaps cut a checkpoint) × steps,
-evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a step's groups are drawn
-beside the learning of the step before.
+evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a step's groups are sampled
+while the policy learns from the step before.
 
-GRPO as in DeepSeekMath (arXiv 2402.03300); departures are told where they are made: grpo_core/training/single.py and
-grpo_core/algo/. Knows nothing of the platform: it reads a config and writes a run directory.
+GRPO as in DeepSeekMath (arXiv 2402.03300); grpo_core/training/single.py and grpo_core/algo/ describe departures. Knows
+nothing of the platform: it reads a config and writes a run directory.
 """
 
 import sys
@@ -31,9 +31,14 @@ from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import Watchdog, at
 from grpo_core.text import format_duration, format_percent
-from grpo_core.trainer.ahead import Ahead
-from grpo_core.trainer.checkpoints.keeper import Keeper
-from grpo_core.trainer.checkpoints.resume import Chosen, not_bit_by_bit, read_checkpoint, taken_back, tell_resumed
+from grpo_core.trainer.checkpoints.manager import CheckpointManager
+from grpo_core.trainer.checkpoints.resume import (
+    Chosen,
+    not_bit_by_bit,
+    read_checkpoint,
+    record_resume,
+    rewind_run_folder,
+)
 from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.evaluation import evaluate_all
@@ -42,10 +47,11 @@ from grpo_core.trainer.inputs import Inputs, answer_cache, load_inputs, loaded, 
 from grpo_core.trainer.learn import Learned, count_step, learn
 from grpo_core.trainer.manifest import build_manifest, meter
 from grpo_core.trainer.metrics import ENERGY, Counts, trouble
+from grpo_core.trainer.prefetch import RolloutPrefetcher
 from grpo_core.trainer.rank_checks import check_checkpoint_alike, check_inputs_alike
-from grpo_core.trainer.recorder import Journal, traces
-from grpo_core.trainer.sampled import StepDraw
-from grpo_core.trainer.sampling import Drawer
+from grpo_core.trainer.recorder import RunRecorder, traces
+from grpo_core.trainer.sampled import StepBatch
+from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
 from grpo_core.training.make import make_training
 
@@ -67,7 +73,7 @@ class Trainer:
     ) -> None:
         """`base`: folder that relative paths of the config start from. `check` is called often and may raise
         Interrupted to end the run. `run_dir` is None on every rank but the first, which writes the records and alone
-        is given the checkpoint to go on from. `estimate`: what the run was expected to cost."""
+        is given the checkpoint to resume from. `estimate`: what the run was expected to cost."""
         self.config = config
         self.run_dir = run_dir
         self._base = base
@@ -79,9 +85,9 @@ class Trainer:
         if resume is not None:
             self._counts.steps = resume.manifest.step
         self._counted = resume is None
-        """Whether the sums in `_counts` are the run's: of one that goes on, once it was restored."""
+        """Whether the sums in `_counts` are the run's: of a resumed one, once it was restored."""
         self._final: str | None = None
-        self._journal = Journal(run_dir, progress, self._counts)
+        self._recorder = RunRecorder(run_dir, progress, self._counts)
         self._estimate = Estimated(estimate)
 
     def run(self) -> Outcome:
@@ -109,7 +115,7 @@ class Trainer:
         """Of this rank; the first one's words are recorded, the others' printed, where torchrun's log has them."""
         seconds, status = self.config.engine.watchdog_seconds, self._ranks.status()
         if self._ranks.main:
-            return Watchdog(seconds, warn=self._journal.waits, log=self._progress.aside, status=status)
+            return Watchdog(seconds, warn=self._recorder.stalled, log=self._progress.aside, status=status)
 
         name = self._ranks.name(self._ranks.rank)
 
@@ -120,14 +126,14 @@ class Trainer:
 
     def _cause(self, error: Exception) -> GrpoError | None:
         """The error that says what happened; None for a defect. That others are gone is a cause only where none of them
-        told its own."""
+        reported its own."""
         if self.run_dir is not None and is_full(error):
             return disk_full(self.run_dir.path, "what the run writes")
         cause = error if isinstance(error, GrpoError) else known_cause(error)
-        return (self._ranks.told() or cause) if isinstance(cause, ExchangeError) else cause
+        return (self._ranks.reported() or cause) if isinstance(cause, ExchangeError) else cause
 
     def _fail(self, error: GrpoError) -> None:
-        self._ranks.tell(error)
+        self._ranks.report(error)
         self._end("failed", error.code, str(error))
 
     # ------------------------------------------------------------------ the loop
@@ -160,14 +166,14 @@ class Trainer:
         )
         check_inputs_alike(self._ranks, manifest)
         if self.run_dir is not None:
-            self._journal.meter = meter(inputs.policy.device, self._ranks.world)
+            self._recorder.meter = meter(inputs.policy.device, self._ranks.world)
         if self._resume is None:
-            self._journal.write(manifest)
+            self._recorder.write(manifest)
         self._set_up(inputs, manifest, opened)
-        state = self._state_to_go_on_from(manifest)
+        state = self._resume_state(manifest)
         for event in loaded(inputs):
-            self._journal.tell(event)
-        self._journal.commit()
+            self._recorder.event(event)
+        self._recorder.commit()
         if config.eval.before and state is None:
             self._evaluate("before", inputs)
         done = self._counts.steps
@@ -177,13 +183,13 @@ class Trainer:
         try:
             with self._clock.running():
                 if state is None:
-                    self._keeper.begin()
+                    self._checkpoints.begin()
                 for step in range(done + 1, config.optim.steps + 1):
                     self._stop_if_asked()
                     self._step(step, inputs)
         except Interrupted:
-            self._ahead.close()
-            self._keeper.before_leaving()
+            self._prefetcher.close()
+            self._checkpoints.before_leaving()
             raise
         finally:
             self._telemetry.close()
@@ -196,44 +202,44 @@ class Trainer:
                 if self.run_dir is not None:
                     folder = self.run_dir.checkpoint_folder("final")
                     saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
-                    self._journal.write(saved)
+                    self._recorder.write(saved)
                     self._final = saved.path
         for event in reward_used(self._ranks.gather(inputs.runner.facts())):
-            self._journal.write(event)
+            self._recorder.write(event)
         if (worth := self._estimate.compared()) is not None:
-            self._journal.tell(worth)
+            self._recorder.event(worth)
 
     def _step(self, step: int, inputs: Inputs) -> None:
         fault(f"step:{step}")
         at(f"step {step}", "step")
         with self._training.whole():
             with timed("sample"):
-                told = self._rollout.follow(step - 1)
-            drawn = self._drawer.draw(step)
+                metrics = self._rollout.follow(step - 1)
+            batch = self._group_sampler.draw(step)
         if self._ranks.world > 1:
             self._stop_if_asked()
         fault(f"sampled:{step}")
         if self.config.engine.one_step_off and step < self.config.optim.steps:
-            self._ahead.begin(lambda: self._drawer.draw_ahead(step + 1))
+            self._prefetcher.begin(lambda: self._group_sampler.prefetch(step + 1))
         with timed("update"):
-            learned = learn(drawn.kept, self.config, step=step, policy=inputs.policy, training=self._training)
-        learned.metrics.update(told)
+            learned = learn(batch.kept, self.config, step=step, policy=inputs.policy, training=self._training)
+        learned.metrics.update(metrics)
         fault(f"updated:{step}")
         if self.config.engine.one_step_off:
             fault(f"waiting:{step}")
             with timed("waiting"):
-                self._ahead.wait()
-        reward = self._record(step, drawn, learned, drawn.with_times(self._clock.take()))
+                self._prefetcher.wait()
+        reward = self._record(step, batch, learned, batch.with_times(self._clock.take()))
         fault(f"recorded:{step}")
-        self._keeper.after(step, reward)
+        self._checkpoints.after(step, reward)
 
     def _set_up(self, inputs: Inputs, manifest: Manifest, opened: ExitStack) -> None:
         """The parts of the loop, all with the policy as it was loaded. `opened` closes those that must be."""
         config, ranks = self.config, self._ranks
         # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
         own_check = self._check_inside if ranks.world == 1 else lambda: None
-        self._ahead = Ahead(own_check, inputs.policy.device)
-        self._inside = check = self._ahead.check
+        self._prefetcher = RolloutPrefetcher(own_check, inputs.policy.device)
+        self._inside = check = self._prefetcher.check
         frozen = frozen_for(config, inputs.policy)
         self._training = make_training(
             config, inputs.policy, reference=inputs.reference, critic=inputs.critic, ranks=ranks, check=check
@@ -249,8 +255,8 @@ class Trainer:
             tell=self._progress.line,
         )
         self._rollout = opened.enter_context(closing(rollout))
-        opened.enter_context(closing(self._ahead))  # before what its work needs is closed
-        self._drawer = Drawer(
+        opened.enter_context(closing(self._prefetcher))  # before what its work needs is closed
+        self._group_sampler = GroupSampler(
             config,
             inputs.train.prompts,
             rollout=self._rollout,
@@ -259,11 +265,11 @@ class Trainer:
             ranks=ranks,
             check=check,
         )
-        self._keeper = Keeper(
+        self._checkpoints = CheckpointManager(
             config,
             self.run_dir,
             training=self._training,
-            drawer=self._drawer,
+            group_sampler=self._group_sampler,
             counts=self._counts,
             ranks=ranks,
             device=inputs.policy.device,
@@ -272,9 +278,9 @@ class Trainer:
             progress=self._progress,
         )
 
-    def _state_to_go_on_from(self, manifest: Manifest) -> RunState | None:
-        """Set everything to where a checkpoint left it, and record that; None when the run starts from nothing. It
-        is refused before the manifest is written, and before any change to a directory that is gone on with."""
+    def _resume_state(self, manifest: Manifest) -> RunState | None:
+        """Restore everything from the checkpoint and record that; None when the run starts from nothing. A refusal
+        comes before the manifest is written, and before any change to a directory that is resumed."""
         own = self._resume
         (folder, *_) = self._ranks.gather(str(own.folder) if own is not None else None)
         if folder is None:
@@ -283,63 +289,63 @@ class Trainer:
         state, parts = self._ranks.together(lambda: read_checkpoint(Path(folder), manifest))
         self._training.restore(parts, kl_coef=state.kl_coef, step=state.step)  # where ranks may have to exchange
         self._ranks.together(lambda: self._restore(state))
-        chosen = self._ranks.together(lambda: taken_back(own, self.run_dir, self._progress))
+        chosen = self._ranks.together(lambda: rewind_run_folder(own, self.run_dir, self._progress))
         if chosen is not None:
-            tell_resumed(chosen, manifest, self._journal, self._progress)
+            record_resume(chosen, manifest, self._recorder, self._progress)
         for message in not_bit_by_bit(manifest, self.config, state):
-            self._journal.warn(message)
+            self._recorder.warn(message)
         return state
 
     def _restore(self, state: RunState) -> None:
         self._counts.totals.sums.update(state.totals)
         if ENERGY not in state.totals and state.step > 0:
-            self._journal.meter = None  # what was done before was not measured, so a sum would not be the run's
-        if self._journal.meter is None:
+            self._recorder.meter = None  # what was done before was not measured, so a sum would not be the run's
+        if self._recorder.meter is None:
             self._counts.totals.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
         self._counts.informative = state.informative
         self._counts.steps = state.step
         self._counts.seconds_before = state.seconds
-        self._keeper.restore(state)
+        self._checkpoints.restore(state)
         self._counted = True
 
-    def _record(self, step: int, drawn: StepDraw, learned: Learned, seconds: dict[str, float]) -> float | None:
-        """Write the step's metrics and kept groups, make them durable, tell the person. Returns the mean reward."""
-        groups = step_groups(drawn, learned.advantages, self.config, step=step, masked=learned.masked)
-        self._journal.count_energy()
-        told = count_step(self._counts, step, groups, drawn, learned, self.config)
-        told["samples_per_second"] = len(drawn.completions) / seconds["total"]
-        told |= self._telemetry.take(seconds, sampled=drawn.completion_tokens, learned=learned.tokens)
-        self._journal.write(StepMetrics(step=step, metrics=told, seconds=seconds))
-        self._estimate.step(seconds["total"], told["memory/peak_bytes"])
-        for warning in (drawn.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.counted)):
+    def _record(self, step: int, batch: StepBatch, learned: Learned, seconds: dict[str, float]) -> float | None:
+        """Write the step's metrics and kept groups, make them durable, show a line. Returns the mean reward."""
+        groups = step_groups(batch, learned.advantages, self.config, step=step, masked=learned.masked)
+        self._recorder.count_energy()
+        metrics = count_step(self._counts, step, groups, batch, learned, self.config)
+        metrics["samples_per_second"] = len(batch.completions) / seconds["total"]
+        metrics |= self._telemetry.take(seconds, sampled=batch.completion_tokens, learned=learned.tokens)
+        self._recorder.write(StepMetrics(step=step, metrics=metrics, seconds=seconds))
+        self._estimate.step(seconds["total"], metrics["memory/peak_bytes"])
+        for warning in (batch.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.counted)):
             if warning is not None:
-                self._journal.warn(warning)
+                self._recorder.warn(warning)
         if self.run_dir is not None:
             for trace in traces(step, groups.trained, groups.discarded, groups.left, self.config):
-                self._journal.write(trace)
-        self._journal.commit()
+                self._recorder.write(trace)
+        self._recorder.commit()
         self._counts.steps = step
-        reward = f"reward {told['reward']:.3f}" if "reward" in told else "nothing scored"
-        dead = f"no signal in {format_percent(told['frac_reward_zero_std'])} of groups"
+        reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "nothing scored"
+        dead = f"no signal in {format_percent(metrics['frac_reward_zero_std'])} of groups"
         self._progress.advance(step, f"{reward} · {dead} · {format_duration(seconds['total'])}/step")
-        return told.get("reward")
+        return metrics.get("reward")
 
     # ------------------------------------------------------------------ records
 
     def _stop_if_asked(self) -> None:
-        """Meet a wish to stop; with several ranks all stop when one was asked."""
+        """Raise Interrupted where a stop was requested; with several ranks all stop when one was."""
         asked: Interrupted | None = None
         try:
             self._check()
-        except Interrupted as wish:
-            asked = wish
+        except Interrupted as error:
+            asked = error
         if self._ranks.any(asked is not None):
             raise asked or Interrupted("another rank was asked to stop")
 
     def _check_inside(self) -> None:
         """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
         is finished, for only its end can be kept."""
-        if self._training.changed_in > self._counts.steps and self._keeper.behind:
+        if self._training.changed_in > self._counts.steps and self._checkpoints.behind:
             return
         self._check()
 
@@ -365,19 +371,19 @@ class Trainer:
         )
         for evaluation in evaluations:
             for item in evaluation.items:
-                self._journal.write(item)
-            self._journal.write(evaluation.result)
-            self._journal.commit()
+                self._recorder.write(item)
+            self._recorder.write(evaluation.result)
+            self._recorder.commit()
             self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
             if evaluation.result.suite != inputs.tasks[-1].name:
                 self._stop_if_asked()
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()
-        self._journal.phase(phase, total)
+        self._recorder.phase(phase, total)
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
-        self._journal.count_energy()
+        self._recorder.count_energy()
         totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}
         outcome = Outcome.model_validate(
             {
@@ -390,5 +396,5 @@ class Trainer:
                 "final_checkpoint": self._final,
             }
         )
-        self._journal.end(outcome)
+        self._recorder.end(outcome)
         return outcome

@@ -21,8 +21,8 @@ from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.frozen import FrozenRollout, frozen_copy
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.trainer import sampling as draw
-from grpo_core.trainer.ahead import Ahead
 from grpo_core.trainer.checkpoints.state import read_state
+from grpo_core.trainer.prefetch import RolloutPrefetcher
 from grpo_core.trainer.trainer import Trainer
 
 from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 
 
 def test_work_runs_in_a_thread_and_its_errors_reach_the_trainer() -> None:
-    ahead, ran_in, error = Ahead(lambda: None, CPU), [], RewardError("no such number")
+    ahead, ran_in, error = RolloutPrefetcher(lambda: None, CPU), [], RewardError("no such number")
 
     def broken() -> None:
         raise error
@@ -67,7 +67,7 @@ def test_a_stop_is_met_while_waiting_and_ends_the_work() -> None:
         if len(checked_in) == 3:
             raise Interrupted("asked to stop by a test")
 
-    ahead = Ahead(check, CPU)
+    ahead = RolloutPrefetcher(check, CPU)
 
     def work() -> None:
         try:

@@ -1,5 +1,5 @@
 """Chooses the checkpoint to go on from, before anything heavy is loaded, and says what differs from when it was
-written. A run directory stays as it is until `take_back`. Loads no torch.
+written. A run directory stays as it is until `rewind_to_checkpoint`. Loads no torch.
 
 The newest whole one is taken; those passed over are named with the reason. There is no way from here to a start from
 nothing: without a whole checkpoint the answer is an error that says what to do.
@@ -22,7 +22,7 @@ from grpo_core.runtime.progress import Progress
 from grpo_core.trainer.checkpoints.state import RunState, best_beside, read_state
 from grpo_core.trainer.checkpoints.write import load_parts
 from grpo_core.trainer.manifest import inputs_of
-from grpo_core.trainer.recorder import Journal
+from grpo_core.trainer.recorder import RunRecorder
 
 FREE = ("name", "optim.steps", "engine.", "checkpoints.", "traces.")
 """Fields that may differ when a run goes on: none changes what was trained so far. `eval.margin` must not be moved once
@@ -40,7 +40,7 @@ _CODE = {
     "git_commit": "Cohort's commit",
     "dirty_sha256": "Cohort's uncommitted changes (SHA-256)",
 }
-"""How the fields of a manifest's code are told."""
+"""Words for the fields of a manifest's code."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
     return chosen
 
 
-def take_back(run_dir: RunDir, chosen: Chosen) -> Chosen:
+def rewind_to_checkpoint(run_dir: RunDir, chosen: Chosen) -> Chosen:
     """Take the run directory back to its own checkpoint: what was recorded after it moves to superseded/. To be called
     once everything else that could refuse the run has agreed. Raises DiskFullError, RunDirError."""
     sweep(run_dir.checkpoints)
@@ -98,27 +98,27 @@ def take_back(run_dir: RunDir, chosen: Chosen) -> Chosen:
 
 
 def _none_yet(run_dir: RunDir) -> str:
-    told = f"{run_dir.path} has no checkpoint to go on from: the run ended before its first one"
+    reason = f"{run_dir.path} has no checkpoint to go on from: the run ended before its first one"
     for event in run_dir.events():
         if isinstance(event, Resumed):
             return (
-                f"{told} here. It had gone on from {event.checkpoint} of another run directory, after step "
+                f"{reason} here. It had gone on from {event.checkpoint} of another run directory, after step "
                 f"{event.step}. Go on from that one again: leave --resume out, and give another --out and "
                 "--resume-from with its path"
             )
-    return f"{told}. Start it anew: leave --resume out and give another --out"
+    return f"{reason}. Start it anew: leave --resume out and give another --out"
 
 
 def _gone(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
     """Checkpoints that the events speak of and that are not there any more."""
-    told: dict[str, int] = {}
+    named: dict[str, int] = {}
     for event in run_dir.events():
         if isinstance(event, CheckpointManifest):
-            told[event.path] = event.step
+            named[event.path] = event.step
         elif isinstance(event, CheckpointRemoved):
-            told.pop(event.path, None)
+            named.pop(event.path, None)
     return tuple(
-        CheckpointRemoved(step=step, path=path) for path, step in told.items() if not (run_dir.path / path).is_dir()
+        CheckpointRemoved(step=step, path=path) for path, step in named.items() if not (run_dir.path / path).is_dir()
     )
 
 
@@ -138,8 +138,10 @@ def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Ch
             continue
         check_config(config, state, shown)
         return Chosen(folder, manifest, state, tuple(skipped), own)
-    told = "; ".join(one.reason for one in skipped)
-    raise CheckpointMissing(f"there is no checkpoint to go on from: {told}. Give another one, or start the run anew")
+    reasons = "; ".join(checkpoint.reason for checkpoint in skipped)
+    raise CheckpointMissing(
+        f"there is no checkpoint to resume from: {reasons}. Give another one, or start the run anew"
+    )
 
 
 def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> None:
@@ -163,16 +165,18 @@ def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> li
         *((f"engine.{name}", engine_then.get(name), engine[name]) for name in ROUNDING),
         ("engine.deepspeed.zero_stage", *_stages(engine_then, engine)),
         *((name, version, manifest.packages.get(name)) for name, version in state.packages.items()),
-        *((told, state.code[name], manifest.code[name]) for name, told in _CODE.items()),
+        *((label, state.code[name], manifest.code[name]) for name, label in _CODE.items()),
     ]
-    told = [
+    differences = [
         f"the checkpoint was written with {what} {before}; it goes on with {now}: not bit by bit"
         for what, before, now in pairs
         if before != now
     ]
     if config.engine.torch_compile:
-        told.append("with engine.torch_compile, what is compiled may hang on the sizes that come first: not bit by bit")
-    return told
+        differences.append(
+            "with engine.torch_compile, what is compiled may hang on the sizes that come first: not bit by bit"
+        )
+    return differences
 
 
 def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
@@ -222,24 +226,24 @@ def read_checkpoint(folder: Path, manifest: Manifest) -> tuple[RunState, dict[st
     return state, load_parts(folder)
 
 
-def taken_back(chosen: Chosen | None, run_dir: RunDir | None, progress: Progress) -> Chosen | None:
+def rewind_run_folder(chosen: Chosen | None, run_dir: RunDir | None, progress: Progress) -> Chosen | None:
     """Take the run directory back to `chosen` where it lies in it; only the first rank has both. Raises DiskFullError,
     RunDirError."""
     if chosen is None or run_dir is None or not chosen.own:
         return chosen
-    chosen = take_back(run_dir, chosen)
+    chosen = rewind_to_checkpoint(run_dir, chosen)
     progress.keep_in(run_dir.progress_file)
     return chosen
 
 
-def tell_resumed(chosen: Chosen, manifest: Manifest, journal: Journal, progress: Progress) -> None:
-    """The records with which a run goes on, and what a person is told."""
-    journal.write(manifest)
-    journal.write(chosen.record())
+def record_resume(chosen: Chosen, manifest: Manifest, recorder: RunRecorder, progress: Progress) -> None:
+    """Writes the records of a resumed run, and shows what was done."""
+    recorder.write(manifest)
+    recorder.write(chosen.record())
     if chosen.own:
-        journal.write(chosen.manifest)  # its first record came after the seq that it holds
+        recorder.write(chosen.manifest)  # its first record came after the seq that it holds
     for removed in chosen.gone:
-        journal.write(removed)
+        recorder.write(removed)
     for skipped in chosen.skipped:
         progress.line(f"passed over {skipped.path}: {skipped.reason}")
     progress.line(f"goes on from {chosen.manifest.path}, after step {chosen.state.step}")

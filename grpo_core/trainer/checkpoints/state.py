@@ -14,7 +14,7 @@ from grpo_core.files.checkpoint import STATE, step_folder
 from grpo_core.records.types import Body, ComponentScore, Discard, FinishReason
 
 
-class HeldCompletion(Body):
+class PendingCompletion(Body):
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: FinishReason
@@ -24,30 +24,30 @@ class HeldCompletion(Body):
     components: dict[str, ComponentScore]
 
 
-class HeldGroup(Body):
+class PendingGroup(Body):
     """A group that was sampled and scored but not trained on yet (dynamic sampling's surplus, engine.one_step_off)."""
 
     place: int
     """Of its problem, among the training problems."""
     sampled_at: int
-    completions: tuple[HeldCompletion, ...]
+    completions: tuple[PendingCompletion, ...]
 
 
-class HeldDiscard(Body):
+class PendingDiscard(Body):
     group: int
     """Its place among the draw's groups."""
     reason: Discard
 
 
-class HeldDraw(Body):
+class PendingBatch(Body):
     """A whole step's groups that were drawn while the policy learned from the step before (engine.one_step_off)."""
 
-    groups: tuple[HeldGroup, ...]
+    groups: tuple[PendingGroup, ...]
     """The older ones that the step takes over (dynamic sampling's surplus), then all that were sampled for it."""
     older: int
     kept: tuple[int, ...]
     """Places among `groups` of those to train on, in their order."""
-    discarded: tuple[HeldDiscard, ...]
+    discarded: tuple[PendingDiscard, ...]
     batches: int
     surplus: int
     seconds: dict[str, float]
@@ -59,8 +59,8 @@ class DrawState(Body):
 
     drawn: int
     """Problems drawn since the run began; each epoch has an order of its own, by seed."""
-    surplus: tuple[HeldGroup, ...] = ()
-    ahead: HeldDraw | None = None
+    surplus: tuple[PendingGroup, ...] = ()
+    ahead: PendingBatch | None = None
     """The next step's groups, where they are drawn already."""
 
 

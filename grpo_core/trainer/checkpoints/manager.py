@@ -1,6 +1,6 @@
 """Decides when a checkpoint is cut and which ones stay, and gathers what goes into one.
 
-Checkpoints are cut only between steps. While a step is under way its beginning is remembered, so that a wish to stop
+Checkpoints are cut only between steps. While a step is under way its beginning is remembered, so that a request to stop
 can still be met with a checkpoint of the last whole step, as long as the step's update has moved no weight.
 """
 
@@ -30,7 +30,7 @@ from grpo_core.trainer.checkpoints.write import save_state
 from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.sampled import Position
-from grpo_core.trainer.sampling import Drawer
+from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.training.base import Training
 
 BEST_OVER = 10
@@ -47,8 +47,8 @@ class _Mark:
     random: RandomState
 
 
-class Keeper:
-    """Cuts and keeps the checkpoints of one run. With several ranks, every rank has one and calls it alike."""
+class CheckpointManager:
+    """Cuts and keeps the checkpoints of one run. With several ranks, every rank has one and makes the same calls."""
 
     newest: int | None = None
     """Step of the newest checkpoint; None before the first."""
@@ -59,7 +59,7 @@ class Keeper:
         run_dir: RunDir | None,
         *,
         training: Training,
-        drawer: Drawer,
+        group_sampler: GroupSampler,
         counts: Counts,
         ranks: Ranks,
         device: torch.device,
@@ -72,7 +72,7 @@ class Keeper:
         self._config = config
         self._run_dir = run_dir
         self._training = training
-        self._drawer = drawer
+        self._group_sampler = group_sampler
         self._counts = counts
         self._ranks = ranks
         self._device = device
@@ -93,8 +93,8 @@ class Keeper:
         self._cost = None  # without an optimiser it says little of the next
 
     def restore(self, state: RunState) -> None:
-        """A run that goes on: take over what `state` says of draws, random numbers and the best checkpoint."""
-        self._drawer.restore(state.draw)
+        """A resumed run: take over sampler position, random generators and best checkpoint."""
+        self._group_sampler.restore(state.draw)
         if self._ranks.rank < len(state.random):
             set_random_state(state.random[self._ranks.rank], self._device)
         self._recent = state.recent
@@ -107,12 +107,12 @@ class Keeper:
         if reward is not None:
             self._recent = (*self._recent, reward)[-BEST_OVER:]
         self._remember(step)
-        # The clock's word is one rank's, so that all do the same.
+        # One rank's clock decides, so that all do the same.
         if self._ranks.any(self._ranks.main and self._due(step)):
             self._cut()
 
     def before_leaving(self) -> None:
-        """The run is asked to stop: keep the last whole step if no checkpoint does and its state still stands."""
+        """The run is asked to stop: keep the last whole step if no checkpoint does and its state is unchanged."""
         mark = self._mark
         if mark is not None and self.newest != mark.step and self._training.changed_in <= mark.step:
             self._cut()
@@ -139,7 +139,7 @@ class Keeper:
         self._mark = _Mark(
             step,
             self._run_dir.seq if self._run_dir is not None else 0,
-            self._drawer.position(),
+            self._group_sampler.position(),
             take_random_state(self._device),
         )
 
@@ -150,16 +150,16 @@ class Keeper:
     def _cut_one(self) -> None:
         mark = self._mark
         assert mark is not None
-        everyone = self._ranks.gather(mark.random.model_dump(mode="json"))
+        states = self._ranks.gather(mark.random.model_dump(mode="json"))
         best = self._is_best(mark.step)
         if best is not None:
             self._best = best
         parts = self._training.state()
-        self._ranks.together(lambda: self._write(mark, everyone, parts, best=best is not None))
+        self._ranks.together(lambda: self._write(mark, states, parts, best=best is not None))
         self.newest = mark.step
 
     def _write(
-        self, mark: _Mark, everyone: list[dict[str, object]], parts: Mapping[str, Mapping[str, Tensor]], *, best: bool
+        self, mark: _Mark, states: list[dict[str, object]], parts: Mapping[str, Mapping[str, Tensor]], *, best: bool
     ) -> None:
         """On the first rank: write the checkpoint, record it, remove what it makes needless."""
         if self._run_dir is None:
@@ -172,13 +172,13 @@ class Keeper:
             inputs=inputs_of(self._manifest),
             base=str(self._base),
             kl_coef=self._training.kl_coef,
-            draw=self._drawer.told(mark.position),
+            draw=self._group_sampler.serialize(mark.position),
             totals=dict(self._counts.totals.sums),
             informative=self._counts.informative,
             seconds=self._counts.seconds(),
             recent=self._recent,
             best=self._best,
-            random=tuple(RandomState.model_validate(one) for one in everyone),
+            random=tuple(RandomState.model_validate(state) for state in states),
             threads=self._manifest.platform["threads"],
             device=self._manifest.platform["device"],
             packages=self._manifest.packages,

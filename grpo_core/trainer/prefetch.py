@@ -1,9 +1,8 @@
-"""Work beside the trainer's own thread: the next step's groups are drawn while the policy learns from this step's
-(engine.one_step_off).
+"""Samples the next step's groups in a separate thread while the policy learns from this step's (engine.one_step_off).
 
-Only the trainer's thread decides when a run stops. Were both to ask, the drawing could end by itself, and the trainer
-would find that out once weights had moved, when no checkpoint can be cut of the step before. So a wish to stop reaches
-the drawing when the trainer closes it; and what goes wrong in it reaches the trainer, as it is, when it waits for it.
+Only the trainer's thread decides when a run stops. Were both to check, the sampling could end by itself, and the
+trainer would notice only once weights had moved, when no checkpoint can be cut of the step before. So a stop reaches
+the sampling when the trainer closes it; and its errors reach the trainer, unchanged, when it waits for it.
 """
 
 import threading
@@ -18,10 +17,10 @@ from grpo_core.errors import Interrupted
 from grpo_core.runtime import watchdog
 
 TICK = 0.1
-"""Seconds between two looks at whether the trainer was asked to stop while it waits."""
+"""Seconds between two checks for a stop while the trainer waits."""
 
 
-class Ahead:
+class RolloutPrefetcher:
     """One thread for one piece of work at a time. It lives as long as the run, because processes that work starts may
     be bound to the thread that started them."""
 
