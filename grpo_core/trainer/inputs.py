@@ -21,9 +21,9 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
+from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, ModelSource, find_model, load_model
 from grpo_core.model.lora import load_policy
-from grpo_core.model.settle import settled
 from grpo_core.records.types import Event
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
@@ -131,7 +131,7 @@ def _load(
         policy = load_policy(source, config.model, device=device, seed=config.seed)
     else:
         policy = load_model(source, dtype=config.model.dtype, device=device)
-    settled(policy, config.engine.layout)
+    resolve_layout(policy, config.engine.layout)
     train = _encode(config, policy, problems, shown=config.data.path)
     train_facts = data_facts(data_path, config.data.path, train)
     heldout = heldout_facts = None
@@ -147,7 +147,7 @@ def _load(
     if learning and config.algorithm.needs_reference and not config.model.lora.rank:
         reference = load_model(source, dtype=config.model.dtype, device=device)
         reference.model.requires_grad_(False)
-        settled(reference, config.engine.layout)
+        resolve_layout(reference, config.engine.layout)
     if learning and config.algorithm.advantage == "gae":
         critic = load_critic(source, config, device=device)
     return Inputs(

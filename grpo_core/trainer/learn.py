@@ -15,7 +15,7 @@ from grpo_core.trainer.groups import StepGroups, advantages_of, train_rows
 from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.training.base import Training
-from grpo_core.training.measure import Measured
+from grpo_core.training.logprob_pass import CachedLogprobs
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def learn(
 
 
 def before_advantages(
-    measured: Measured, batch: Sequence[SampledGroup], algorithm: AlgorithmConfig, *, coef: float
+    measured: CachedLogprobs, batch: Sequence[SampledGroup], algorithm: AlgorithmConfig, *, coef: float
 ) -> BeforeAdvantages:
     """KL penalties to take off rewards and the critic's values, from what was measured row by row; `coef` is β now."""
     penalties = values = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from grpo_core.training.measure import Measured
+    from grpo_core.training.logprob_pass import CachedLogprobs
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Training(Protocol):
         it or save it. Every rank enters and leaves it. Never entered twice, nor around `update`."""
         ...
 
-    def measure(self, rows: Sequence[TrainRow]) -> "Measured":
+    def measure(self, rows: Sequence[TrainRow]) -> "CachedLogprobs":
         """Old and reference log-probabilities and values of all rows, on every rank; the next update uses them."""
         ...
 

@@ -18,9 +18,9 @@ from grpo_core.algo.advantages.gae import value_loss
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import NotFinite
 from grpo_core.model.layout import completion_hidden
+from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, ModelSource, load_model
-from grpo_core.model.settle import settled
-from grpo_core.training.trained import TrainedWeights
+from grpo_core.training.trainable import LocalWeights
 
 
 def load_critic(source: ModelSource, config: RunConfig, *, device: torch.device) -> "Critic":
@@ -33,13 +33,13 @@ class Critic:
     """Owns the value model and its optimiser: AdamW at `algorithm.critic.lr`, constant, with the rest as in `optim`.
     As with the policy, bf16 weights are trained through fp32 copies."""
 
-    trained: TrainedWeights
+    trained: LocalWeights
     """Their gradients are what the micro-batches since `zero_gradients` added up to; with several ranks these are to be
     summed before `step`."""
 
     def __init__(self, base: LoadedModel, config: RunConfig) -> None:
         """`base` is taken over, and trained from here on; it must not be the policy."""
-        self._layout = settled(base, config.engine.layout)  # while it still has the output layer
+        self._layout = resolve_layout(base, config.engine.layout)  # while it still has the output layer
         self._backbone: Any = base.model.base_model
         self._pad_id = base.pad_id
         self._config = config
@@ -51,7 +51,7 @@ class Critic:
         nn.init.zeros_(self._head.bias)
         named = {f"backbone.{name}": p for name, p in self._backbone.named_parameters()}
         named |= {f"head.{name}": p for name, p in self._head.named_parameters()}
-        self.trained = TrainedWeights(named, lr=config.algorithm.critic.lr, optim=config.optim)
+        self.trained = LocalWeights(named, lr=config.algorithm.critic.lr, optim=config.optim)
         self.zero_gradients()
 
     def parameters(self) -> int:

@@ -35,14 +35,14 @@ from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, ConfigError
 from grpo_core.model.load import LoadedModel
-from grpo_core.training.measure import idle_terms
-from grpo_core.training.trained import MOMENTS, fit
+from grpo_core.training.logprob_pass import idle_terms
+from grpo_core.training.trainable import MOMENTS, fit
 
 _STEP = "step"
 
 
 class DeepSpeedWeights:
-    """The policy's trained weights and AdamW on them, divided over the ranks. See `trained.Weights`."""
+    """The policy's trained weights and AdamW on them, divided over the ranks. See `trained.TrainableWeights`."""
 
     even_passes = True  # a gradient is summed over ranks while a pass goes on
 
@@ -87,23 +87,23 @@ class DeepSpeedWeights:
             group["lr"] = lr
 
     def zero_gradients(self, passes: int) -> None:
-        """See `Weights`. DeepSpeed's gradients are 0 since its last step; it has to know which pass is the last."""
+        """See `TrainableWeights`. DeepSpeed's gradients are 0 since its last step; it has to know the last pass."""
         self._left = passes
 
     def forward(self, work: Callable[[], Tensor]) -> Tensor:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         self._pass.work = work
         loss: Tensor = self._engine()
         return loss
 
     def backward(self, loss: Tensor) -> None:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         self._left -= 1
         self._engine.set_gradient_accumulation_boundary(self._left == 0)
         self._engine.backward(loss * self._ranks.world, scale_wrt_gas=False)
 
     def finish(self, max_norm: float) -> float:
-        """See `Weights`. Scaled down is in `step`, to the norm in the config."""
+        """See `TrainableWeights`. Scaled down is in `step`, to the norm in the config."""
         assert self._left == 0, "an update without its last pass has no gradient yet"
         assert max_norm == self._max_norm, "DeepSpeed was told another limit"
         return self._norm()
@@ -126,7 +126,7 @@ class DeepSpeedWeights:
     # ------------------------------------------------------------------ whole weights
 
     def whole(self) -> AbstractContextManager[None]:
-        """See `Weights`. With ZeRO 3 every rank holds all weights within it."""
+        """See `TrainableWeights`. With ZeRO 3 every rank holds all weights within it."""
         return nullcontext() if self._whole_weights else self._gathered()
 
     @contextmanager
@@ -165,11 +165,11 @@ class DeepSpeedWeights:
             state[_STEP].fill_(steps)
 
     def exact(self) -> dict[str, Tensor]:
-        """See `Weights`; on the first rank alone, in main memory."""
+        """See `TrainableWeights`; on the first rank alone, in main memory."""
         return self._collected({name: (p, None) for name, p in self._named.items()})
 
     def moments(self) -> dict[str, Tensor]:
-        """See `Weights`; on the first rank alone, in main memory."""
+        """See `TrainableWeights`; on the first rank alone, in main memory."""
         if self._steps == 0:
             return {}
         parts = [part for part in MOMENTS if part != _STEP]
@@ -191,7 +191,7 @@ class DeepSpeedWeights:
 
     @torch.no_grad()
     def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         fit(exact, self._shapes)
         if moments and moments.keys() != {f"{name}.{part}" for name in self._named for part in MOMENTS}:
             raise CheckpointError("the checkpoint's optimiser belongs to another model")

@@ -8,7 +8,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.training.base import Training
 from grpo_core.training.critic import Critic
 from grpo_core.training.single import SingleTraining
-from grpo_core.training.trained import Weights
+from grpo_core.training.trainable import TrainableWeights
 
 
 def make_training(
@@ -22,7 +22,7 @@ def make_training(
 ) -> Training:
     """What learns, on all ranks together. `check` may raise Interrupted before a micro-batch; it does so only where a
     rank may stop alone. Raises ConfigError."""
-    weights: Weights | None = None
+    weights: TrainableWeights | None = None
     if config.engine.training == "deepspeed":
         from grpo_core.training.deepspeed import DeepSpeedWeights
 

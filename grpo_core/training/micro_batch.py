@@ -19,14 +19,14 @@ from grpo_core.algo.losses import Tokens, policy_loss
 from grpo_core.algo.losses.masks import high_entropy_keep, off_policy_keep
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
+from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_loss
 from grpo_core.model.precision import products
-from grpo_core.model.settle import settled
 from grpo_core.training.base import TrainRow
-from grpo_core.training.measure import Measured, keep
+from grpo_core.training.logprob_pass import CachedLogprobs, keep
+from grpo_core.training.metric_sums import MetricSums
 from grpo_core.training.mismatch import Mismatch
-from grpo_core.training.tally import Tally
 
 BY_TOKEN = ("clip", "cispo", "dppo", "sapo", "reinforce")
 """Losses of which each token's part depends on that token alone; the others look at whole completions."""
@@ -41,7 +41,7 @@ def by_token(algorithm: AlgorithmConfig) -> bool:
 class Batch:
     """What one optimiser update needs to know of its mini-batch."""
 
-    places: list[int]
+    indices: list[int]
     """This rank's rows that go through the model."""
     policy_weights: dict[int, float]
     penalty_weights: dict[int, float]
@@ -52,51 +52,51 @@ class Batch:
 
 
 class MicroBatch:
-    """A `logprobs.LossOf`: the loss of rows `places`. What it is made of goes to `tally`; old log-probabilities that
-    nobody measured are the current ones, and are left in `measured` by `close`."""
+    """A `logprobs.LossOf`: the loss of rows `indices`. Its terms are added to `metric_sums`; old log-probabilities that
+    were not measured are the current ones, and are left in `measured` by `close`."""
 
     def __init__(
         self,
         rows: Sequence[TrainRow],
-        places: Sequence[int],
+        indices: Sequence[int],
         batch: Batch,
         config: RunConfig,
         *,
-        measured: Measured,
+        measured: CachedLogprobs,
         mismatch: Mismatch,
-        tally: Tally,
+        metric_sums: MetricSums,
         kl_coef: float,
         referred: bool,
         device: torch.device,
     ) -> None:
         """`referred`: the penalty is to the reference's log-probabilities in `measured`, else to the old ones."""
-        self._rows, self._places, self._config = rows, list(places), config
-        self._measured, self._mismatch, self._tally = measured, mismatch, tally
+        self._rows, self._places, self._config = rows, list(indices), config
+        self._measured, self._mismatch, self._tally = measured, mismatch, metric_sums
         self._kl_coef, self._referred, self._entropy_from = kl_coef, referred, batch.entropy_from
-        self._sizes = [len(rows[place].completion) for place in places]
+        self._sizes = [len(rows[index].completion) for index in indices]
         lengths = torch.tensor(self._sizes)
 
         def spread(values: list[float]) -> Tensor:
             return torch.tensor(values).repeat_interleave(lengths).to(device)
 
         def stored(found: dict[int, Tensor]) -> _Partly:
-            return _Partly.of([found.get(place) for place in places], self._sizes, device)
+            return _Partly.of([found.get(index) for index in indices], self._sizes, device)
 
-        self._rows_N = torch.arange(len(places)).repeat_interleave(lengths).to(device)
-        self._advantages_N = torch.cat([per_token(rows[place]) for place in places]).to(device)
-        self._policy_weights_N = spread([batch.policy_weights[place] for place in places])
-        self._penalty_weights_N = spread([batch.penalty_weights[place] for place in places])
+        self._rows_N = torch.arange(len(indices)).repeat_interleave(lengths).to(device)
+        self._advantages_N = torch.cat([per_token(rows[index]) for index in indices]).to(device)
+        self._policy_weights_N = spread([batch.policy_weights[index] for index in indices])
+        self._penalty_weights_N = spread([batch.penalty_weights[index] for index in indices])
         self._old = stored(measured.old)
-        sampled = {place: torch.tensor(told) for place in places if (told := rows[place].sampler_logprobs) is not None}
+        sampled = {index: torch.tensor(told) for index in indices if (told := rows[index].sampler_logprobs) is not None}
         self._sampler = stored(sampled)
-        self._compared = stored({place: told for place, told in sampled.items() if mismatch.compares(rows[place])})
+        self._compared = stored({index: told for index, told in sampled.items() if mismatch.compares(rows[index])})
         self._corrections = stored(mismatch.known)
         self._reference = stored(measured.reference)
         self._entropy = stored(measured.entropy)
         self._found_N = torch.empty(int(lengths.sum()), device=device)
 
     def __call__(self, terms: Terms, here: slice) -> Tensor:
-        algorithm, tally = self._config.algorithm, self._tally
+        algorithm, metric_sums = self._config.algorithm, self._tally
         now_n = terms.logprobs_N.detach()
         self._found_N[here] = now_n
         old_n = self._old.filled(here, now_n)
@@ -112,7 +112,7 @@ class MicroBatch:
         loss_n = surrogate.loss_N * self._correction(here, old_n)
         if algorithm.off_policy_threshold is not None:
             kept_n = off_policy_keep(replace(tokens, old_logprobs_N=sampler_n), algorithm.off_policy_threshold)
-            tally.add(off_policy=float((~kept_n).sum()))
+            metric_sums.add(off_policy=float((~kept_n).sum()))
             loss_n = torch.where(kept_n, loss_n, torch.zeros_like(loss_n))
         if algorithm.top_entropy_share < 1:
             kept_n = high_entropy_keep(self._entropy.values_N[here], self._entropy_from)
@@ -122,20 +122,22 @@ class MicroBatch:
             other_n = self._reference.values_N[here] if self._referred else old_n
             kl_n = kl_estimate(terms.logprobs_N, other_n, algorithm.kl.estimator)
             loss = loss + self._kl_coef * (kl_n * self._penalty_weights_N[here]).sum()
-            tally.add(kl=kl_n.detach().double().sum().item())
+            metric_sums.add(kl=kl_n.detach().double().sum().item())
         if terms.entropy_N is not None:
             loss = loss - algorithm.entropy_coef * (terms.entropy_N * self._penalty_weights_N[here]).sum()
-            tally.add(entropy=terms.entropy_N.detach().double().sum().item())
-        tally.add(clipped_low=float(surrogate.clipped_low_N.sum()), clipped_high=float(surrogate.clipped_high_N.sum()))
+            metric_sums.add(entropy=terms.entropy_N.detach().double().sum().item())
+        metric_sums.add(
+            clipped_low=float(surrogate.clipped_low_N.sum()), clipped_high=float(surrogate.clipped_high_N.sum())
+        )
         return loss
 
     def close(self) -> None:
         """Keep what the micro-batch has shown, after the last portion."""
-        unseen = [place for place in self._places if place not in self._measured.old]
+        unseen = [index for index in self._places if index not in self._measured.old]
         if unseen:
             now: dict[int, Tensor] = {}
             keep(now, self._places, self._sizes, self._found_N)
-            self._measured.old.update({place: now[place] for place in unseen})
+            self._measured.old.update({index: now[index] for index in unseen})
         self._mismatch.look(self._rows, self._places, self._measured.old)
         self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._places)))
 
@@ -191,7 +193,7 @@ def row_loss(
             loss_of,
             by_token=by_token(config.algorithm),
             temperature=config.sampling.temperature,
-            layout=settled(policy, config.engine.layout),
+            layout=resolve_layout(policy, config.engine.layout),
             pad_id=policy.pad_id,
             entropy=config.algorithm.entropy_coef > 0,
         )

@@ -24,17 +24,17 @@ class Mismatch:
         """What each token's policy loss is multiplied by, of the rows seen so far, on the CPU."""
         self._facts: list[SamplerFacts] = []
 
-    def admits(self, place: int, row: TrainRow, old_T: Tensor) -> bool:
+    def admits(self, index: int, row: TrainRow, old_T: Tensor) -> bool:
         """Compare one row; False when it is to be left out. A row without the sampler's numbers is let in, and one from
         an earlier step where its old log-probabilities are the sampler's: there is nothing to compare."""
         if row.sampler_logprobs is None or not self.compares(row):
-            self.known[place] = torch.ones(len(row.completion))
+            self.known[index] = torch.ones(len(row.completion))
             return True
         sampler_T = torch.tensor(row.sampler_logprobs, dtype=torch.float64)
         found = sampler_correction(
             old_T, sampler_T, torch.zeros(len(sampler_T), dtype=torch.long), rows=1, config=self.config
         )
-        self.known[place] = found.weights_N
+        self.known[index] = found.weights_N
         self._facts.append(found.facts)
         return bool(found.keep_R[0])
 
@@ -42,18 +42,18 @@ class Mismatch:
         """Whether the row's sampler is another than the policy before the update."""
         return row.sampler_logprobs is not None and (self._stale or not row.stale)
 
-    def look(self, rows: Sequence[TrainRow], places: Sequence[int], old: Mapping[int, Tensor]) -> None:
+    def look(self, rows: Sequence[TrainRow], indices: Sequence[int], old: Mapping[int, Tensor]) -> None:
         """Compare the rows that have not been seen."""
-        for place in places:
-            if place not in self.known:
-                self.admits(place, rows[place], old[place])
+        for index in indices:
+            if index not in self.known:
+                self.admits(index, rows[index], old[index])
 
     def metrics(self, ranks: Ranks) -> dict[str, float]:
         """The raw ratios over all ranks' rows that went through the model; empty when there was none."""
         facts = merged(SamplerFacts(**part) for part in ranks.gather(asdict(merged(self._facts))))
         if facts.tokens == 0:
             return {}
-        told = {
+        metrics = {
             "sampling/importance_ratio/mean": facts.ratio_sum / facts.tokens,
             "sampling/importance_ratio/min": facts.ratio_min,
             "sampling/importance_ratio/max": facts.ratio_max,
@@ -61,7 +61,7 @@ class Mismatch:
             "sampling/logp_difference/max": facts.difference_max,
         }
         if self.config.mode == "token_truncate":
-            told["sampling/truncated_share"] = facts.truncated_tokens / facts.tokens
+            metrics["sampling/truncated_share"] = facts.truncated_tokens / facts.tokens
         if self.config.mode == "sequence_mask":
-            told["sampling/dropped_share"] = facts.dropped_rows / facts.rows
-        return told
+            metrics["sampling/dropped_share"] = facts.dropped_rows / facts.rows
+        return metrics

@@ -11,20 +11,20 @@ def mini_batches(rows: Sequence[TrainRow], parts: int) -> list[list[int]]:
     """Rows of each mini-batch, in the order of sampling. Groups stay whole and are dealt as evenly as they go. Without
     rows there is one empty mini-batch: the optimiser steps all the same."""
     groups = list(dict.fromkeys(row.group for row in rows))
-    part_of = {group: place * parts // len(groups) for place, group in enumerate(groups)}
+    part_of = {group: index * parts // len(groups) for index, group in enumerate(groups)}
     batches: list[list[int]] = [[] for _ in range(parts)]
-    for place, row in enumerate(rows):
-        batches[part_of[row.group]].append(place)
+    for index, row in enumerate(rows):
+        batches[part_of[row.group]].append(index)
     return [batch for batch in batches if batch] or [[]]
 
 
 def owners(rows: Sequence[TrainRow], batches: Sequence[Sequence[int]], world: int) -> dict[int, int]:
     """Rank of each row: within a mini-batch, rows are dealt by length, so that every rank has alike to do."""
-    found: dict[int, int] = {}
+    owner_of: dict[int, int] = {}
     for batch in batches:
-        by_length = sorted(batch, key=lambda place: (-total_length(rows[place]), place))
-        found |= {place: dealt % world for dealt, place in enumerate(by_length)}
-    return found
+        by_length = sorted(batch, key=lambda index: (-total_length(rows[index]), index))
+        owner_of |= {index: dealt % world for dealt, index in enumerate(by_length)}
+    return owner_of
 
 
 def gives_gradient(row: TrainRow, *, zero_is_inert: bool) -> bool:
@@ -40,12 +40,12 @@ def row_facts(rows: Sequence[TrainRow], batch: Sequence[int], keeps: Callable[[i
     """What the denominators of one mini-batch ask; `keeps` says whether a used row has not been left out since."""
     return [
         RowFacts(
-            length=len(rows[place].completion),
-            used=rows[place].used and keeps(place),
-            informative=rows[place].informative,
-            group=rows[place].group,
+            length=len(rows[index].completion),
+            used=rows[index].used and keeps(index),
+            informative=rows[index].informative,
+            group=rows[index].group,
         )
-        for place in batch
+        for index in batch
     ]
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from grpo_core.config.run import RunConfig
+from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off
 from grpo_core.model.precision import products
-from grpo_core.model.settle import settled
 from grpo_core.runtime.clock import timed
-from grpo_core.training.trained import fit
+from grpo_core.training.trainable import fit
 
 
 class Reference:
@@ -36,7 +36,7 @@ class Reference:
     def logprobs(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Tensor:
         """log π_ref of every completion token, at the sampling temperature; fp32, shape N."""
         loaded = self._frozen or self._policy
-        layout = settled(loaded, self._config.engine.layout)
+        layout = resolve_layout(loaded, self._config.engine.layout)
         base = adapters_off(loaded.model) if self._frozen is None else nullcontext()
         with timed("logprobs"), base, products(self._config.engine.autocast, loaded.device):
             return completion_logprobs(
@@ -90,7 +90,7 @@ class Reference:
         """Take over what `exact` gave. Raises CheckpointError when it is of another model."""
         assert self._frozen is not None
         fit(exact, {name: weight.shape for name, weight in self._frozen.model.named_parameters()})
-        for place, (name, weight) in enumerate(self._frozen.model.named_parameters()):
+        for index, (name, weight) in enumerate(self._frozen.model.named_parameters()):
             weight.copy_(exact[name])
             if self._exact is not None:
-                self._exact[place].copy_(exact[name])
+                self._exact[index].copy_(exact[name])

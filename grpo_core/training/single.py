@@ -1,5 +1,5 @@
 """The update: AdamW on the chosen loss, on one device or on several ranks that step together. The weights are held by
-plain PyTorch or by DeepSpeed (`trained.Weights`).
+plain PyTorch or by DeepSpeed (`trained.TrainableWeights`).
 
 Departures from the papers, all without effect on the result:
 - With one update for a sampled batch the old policy is the current one, so its log-probabilities are the detached
@@ -27,19 +27,19 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, NotFinite
 from grpo_core.model.layers import compile_layers, recompute_layers
 from grpo_core.model.layout import plan_rows
+from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
-from grpo_core.model.settle import settled
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.watchdog import doing
 from grpo_core.training.base import TrainRow, UpdateResult
 from grpo_core.training.critic import Critic
-from grpo_core.training.measure import Gauge, Measured, idle_terms, keep, shared, texts
+from grpo_core.training.logprob_pass import CachedLogprobs, LogprobPass, idle_terms, keep, shared, texts
+from grpo_core.training.metric_sums import MetricSums, update_metrics
 from grpo_core.training.micro_batch import Batch, MicroBatch, row_loss
 from grpo_core.training.mismatch import Mismatch
 from grpo_core.training.plan import gives_gradient, mini_batches, owners, row_facts
 from grpo_core.training.reference import Reference
-from grpo_core.training.tally import Tally, update_metrics
-from grpo_core.training.trained import TrainedWeights, Weights
+from grpo_core.training.trainable import LocalWeights, TrainableWeights
 
 CLIPPED = ("clip", "gspo", "gspo_token", "gmpo", "luspo", "cispo")
 """Losses that hold a ratio back; the others have no clip ratio to tell."""
@@ -71,7 +71,7 @@ class SingleTraining:
         check: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
         critic: Critic | None = None,
-        weights: Weights | None = None,
+        weights: TrainableWeights | None = None,
     ) -> None:
         """`reference` stands frozen beside the policy; None where the policy has adapters or none is needed. `check`
         is called before every micro-batch and may raise to stop. `weights`: the policy's, with their optimiser; made
@@ -82,7 +82,7 @@ class SingleTraining:
         if (algorithm.advantage == "gae") != (critic is not None):
             raise ValueError("a critic is needed exactly with advantage: gae")
         engine = config.engine
-        settled(policy, engine.layout)  # before the layers are changed
+        resolve_layout(policy, engine.layout)  # before the layers are changed
         if engine.torch_compile:
             compile_layers(policy.model)
         if engine.gradient_checkpointing:
@@ -93,12 +93,12 @@ class SingleTraining:
         self._config = config
         self._check = check
         self._ranks = ranks or Ranks()
-        self._gauge = Gauge(policy, self._reference, critic, config, check)
-        self._given: Measured | None = None
+        self._logprob_pass = LogprobPass(policy, self._reference, critic, config, check)
+        self._given: CachedLogprobs | None = None
         self._kl_coef = algorithm.kl.coef
         self.changed_in = 0
         named = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}  # tied weights come once
-        self._trained = weights or TrainedWeights(named, lr=config.optim.lr, optim=config.optim, ranks=ranks)
+        self._trained = weights or LocalWeights(named, lr=config.optim.lr, optim=config.optim, ranks=ranks)
 
     @property
     def kl_coef(self) -> float:
@@ -141,16 +141,16 @@ class SingleTraining:
 
     # ------------------------------------------------------------------ before advantages
 
-    def measure(self, rows: Sequence[TrainRow]) -> Measured:
+    def measure(self, rows: Sequence[TrainRow]) -> CachedLogprobs:
         """Old and reference log-probabilities and values of all rows, on every rank; the next update uses them."""
         everything = list(range(len(rows)))
         owner = owners(rows, [everything], self._ranks.world)
         algorithm = self._config.algorithm
         with self._trained.whole():
-            mine = self._gauge.measure(
+            mine = self._logprob_pass.measure(
                 rows, [p for p in everything if owner[p] == self._ranks.rank], entropy=algorithm.top_entropy_share < 1
             )
-        self._given = Measured(
+        self._given = CachedLogprobs(
             old=shared(mine.old, rows, owner, self._ranks),
             reference=shared(mine.reference, rows, owner, self._ranks) if self._reference is not None else {},
             entropy=shared(mine.entropy, rows, owner, self._ranks) if algorithm.top_entropy_share < 1 else {},
@@ -167,24 +167,24 @@ class SingleTraining:
         algorithm, ranks = self._config.algorithm, self._ranks
         skip = self._config.engine.skip_zero_advantage and algorithm.zero_advantage_is_inert
         cut = mini_batches(rows, algorithm.mini_batches)
-        used = [place for place, row in enumerate(rows) if row.used]
-        active = {place for place in used if gives_gradient(rows[place], zero_is_inert=skip)}
+        used = [index for index, row in enumerate(rows) if row.used]
+        active = {index for index in used if gives_gradient(rows[index], zero_is_inert=skip)}
         # A mask or a threshold that asks about all used rows must see all of them, not only those with a gradient.
         asks_all = algorithm.correction.mode == "sequence_mask" or algorithm.top_entropy_share < 1
         seen = set(used) if asks_all else active
-        owner = owners(rows, [[place for place in batch if place in seen] for batch in cut], ranks.world)
-        mine = [place for place in sorted(owner) if owner[place] == ranks.rank]
+        owner = owners(rows, [[index for index in batch if index in seen] for batch in cut], ranks.world)
+        mine = [index for index in sorted(owner) if owner[index] == ranks.rank]
 
-        measured = self._given or Measured()
+        measured = self._given or CachedLogprobs()
         if self._given is None and (asks_all or algorithm.mini_batches > 1):
             with self._trained.whole():
-                measured = self._gauge.measure(rows, mine, entropy=algorithm.top_entropy_share < 1)
+                measured = self._logprob_pass.measure(rows, mine, entropy=algorithm.top_entropy_share < 1)
         self._given = None
         weighs = algorithm.correction.weighs_stale(algorithm.loss)
-        for place in mine:
-            sampled = rows[place].sampler_logprobs
-            if rows[place].stale and sampled is not None and not weighs:
-                measured.old[place] = torch.tensor(sampled)
+        for index in mine:
+            sampled = rows[index].sampler_logprobs
+            if rows[index].stale and sampled is not None and not weighs:
+                measured.old[index] = torch.tensor(sampled)
         # DPPO's ratio is to the sampler itself, so there is nothing left to weigh.
         correction = algorithm.correction
         if algorithm.loss == "dppo" and correction.mode == "token_truncate":
@@ -192,27 +192,27 @@ class SingleTraining:
         mismatch = Mismatch(correction, stale=weighs)
         dropped: set[int] = set()
         if algorithm.correction.mode == "sequence_mask":
-            off = [place for place in mine if not mismatch.admits(place, rows[place], measured.old[place])]
-            dropped = {place for theirs in ranks.gather(off) for place in theirs}
-        working = [place for place in mine if place in active and place not in dropped]
+            off = [index for index in mine if not mismatch.admits(index, rows[index], measured.old[index])]
+            dropped = {index for theirs in ranks.gather(off) for index in theirs}
+        working = [index for index in mine if index in active and index not in dropped]
         batches = [self._prepare(rows, batch, mine, working, dropped, measured) for batch in cut]
         if self._trained.even_passes and algorithm.kl.place == "loss":
             self._measure_adapterless(rows, working, measured)
 
         rate = learning_rate(self._config.optim, step)
         self._trained.set_rate(rate)
-        tally, norms, value_norms = Tally(), [], []
+        metric_sums, norms, value_norms = MetricSums(), [], []
         for _ in range(algorithm.inner_iterations):
             for batch in batches:
-                portions = self._portions(rows, batch.places)
+                portions = self._portions(rows, batch.indices)
                 passes = self._passes(len(portions))
                 self._zero_gradients(passes)
-                for number, places in enumerate(portions, start=1):
+                for number, indices in enumerate(portions, start=1):
                     self._check()
                     doing("update", f"micro-batch {number} of {len(portions)}")
-                    self._micro_batch(rows, places, batch, measured, mismatch, tally, step)
+                    self._micro_batch(rows, indices, batch, measured, mismatch, metric_sums, step)
                     if self._critic is not None and returns is not None:
-                        self._learn_values(rows, places, batch, measured, returns, tally)
+                        self._learn_values(rows, indices, batch, measured, returns, metric_sums)
                 for _ in range(passes - len(portions)):
                     self._idle_pass()
                 norms.append(self._step(step))
@@ -220,13 +220,13 @@ class SingleTraining:
                     ranks.sum_in_place(self._critic.trained.gradients())
                     value_norms.append(self._critic.step(self._config.optim.max_grad_norm))
 
-        several, stale = algorithm.updates_per_batch > 1, any(rows[place].stale for place in used) and not weighs
+        several, stale = algorithm.updates_per_batch > 1, any(rows[index].stale for index in used) and not weighs
         metrics = update_metrics(
-            tally,
+            metric_sums,
             self._config,
             ranks,
             updates=len(norms),
-            used_tokens=sum(len(rows[place].completion) for place in used if place not in dropped),
+            used_tokens=sum(len(rows[index].completion) for index in used if index not in dropped),
             clips=algorithm.loss == "dppo" or (algorithm.loss in CLIPPED and (several or stale)),
             kl=algorithm.kl.coef > 0 and algorithm.kl.place == "loss",
         )
@@ -238,7 +238,7 @@ class SingleTraining:
             with self._trained.whole():
                 if self._reference.after_step(step):
                     metrics["reference_refreshed"] = 1.0
-        tokens = sum(len(rows[place].completion) for place in active - dropped)
+        tokens = sum(len(rows[index].completion) for index in active - dropped)
         return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"))
 
     def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
@@ -260,65 +260,65 @@ class SingleTraining:
         mine: list[int],
         working: list[int],
         dropped: set[int],
-        measured: Measured,
+        measured: CachedLogprobs,
     ) -> Batch:
         """Denominators of one mini-batch, from all ranks' rows, and this rank's part of it."""
         algorithm = self._config.algorithm
-        facts = row_facts(rows, batch, lambda place: place not in dropped)
+        facts = row_facts(rows, batch, lambda index: index not in dropped)
         weights = row_weights(facts, algorithm)
         threshold = -math.inf
         if algorithm.top_entropy_share < 1:
             empty = torch.empty(0)
             # This rank's alone: after `measure` every rank knows all of them.
             counted = set(batch).intersection(mine) - dropped
-            ours = [measured.entropy[place] for place in sorted(counted)]
+            ours = [measured.entropy[index] for index in sorted(counted)]
             everyone_N = self._ranks.gather_numbers(torch.cat(ours or [empty]))
             if len(everyone_N):
                 threshold = entropy_threshold(everyone_N, algorithm.top_entropy_share)
         tokens = sum(fact.length for fact in facts if fact.used)
         inside = set(batch)
         return Batch(
-            places=[place for place in working if place in inside],
+            indices=[index for index in working if index in inside],
             policy_weights=dict(zip(batch, weights.policy_B.tolist(), strict=True)),
             penalty_weights=dict(zip(batch, weights.penalty_B.tolist(), strict=True)),
             entropy_from=threshold,
             value_weight=1 / tokens if tokens else 0.0,
         )
 
-    def _portions(self, rows: Sequence[TrainRow], places: list[int]) -> list[list[int]]:
+    def _portions(self, rows: Sequence[TrainRow], indices: list[int]) -> list[list[int]]:
         """Micro-batches of this rank's rows."""
-        prompts, completions, _ = texts(rows, places)
+        prompts, completions, _ = texts(rows, indices)
         engine = self._config.engine
-        layout = settled(self._policy, engine.layout)
+        layout = resolve_layout(self._policy, engine.layout)
         plan = plan_rows(prompts, completions, engine.micro_batch_tokens, layout)
-        return [[places[i] for i in part] for part in plan]
+        return [[indices[i] for i in part] for part in plan]
 
     def _micro_batch(
         self,
         rows: Sequence[TrainRow],
-        places: list[int],
+        indices: list[int],
         batch: Batch,
-        measured: Measured,
+        measured: CachedLogprobs,
         mismatch: Mismatch,
-        tally: Tally,
+        metric_sums: MetricSums,
         step: int,
     ) -> None:
-        """Forward and backward of one micro-batch; adds to the gradient and to `tally`."""
+        """Forward and backward of one micro-batch; adds to the gradient and to `metric_sums`."""
         config = self._config
         algorithm, device = config.algorithm, self._policy.device
-        prompts, completions, sizes = texts(rows, places)
+        prompts, completions, sizes = texts(rows, indices)
         # The reference first: nothing of the policy's pass is alive then.
         referred = self._reference is not None and algorithm.kl.place == "loss"
-        if referred and self._reference is not None and places[0] not in measured.reference:
-            keep(measured.reference, places, sizes, self._reference.logprobs(prompts, completions))
+        if referred and self._reference is not None and indices[0] not in measured.reference:
+            keep(measured.reference, indices, sizes, self._reference.logprobs(prompts, completions))
         loss_of = MicroBatch(
             rows,
-            places,
+            indices,
             batch,
             config,
             measured=measured,
             mismatch=mismatch,
-            tally=tally,
+            metric_sums=metric_sums,
             kl_coef=self._kl_coef,
             referred=referred,
             device=device,
@@ -332,21 +332,21 @@ class SingleTraining:
             )
         loss_of.close()
         self._trained.backward(loss)
-        tally.add(loss=value)
+        metric_sums.add(loss=value)
 
     def _learn_values(
         self,
         rows: Sequence[TrainRow],
-        places: list[int],
+        indices: list[int],
         batch: Batch,
-        measured: Measured,
+        measured: CachedLogprobs,
         returns: Sequence[Sequence[float]],
-        tally: Tally,
+        metric_sums: MetricSums,
     ) -> None:
         assert self._critic is not None
-        old_N = torch.cat([measured.values[place] for place in places])
-        returns_N = torch.cat([torch.tensor(returns[place], dtype=torch.float32) for place in places])
-        prompts, completions, _ = texts(rows, places)
+        old_N = torch.cat([measured.values[index] for index in indices])
+        returns_N = torch.cat([torch.tensor(returns[index], dtype=torch.float32) for index in indices])
+        prompts, completions, _ = texts(rows, indices)
         value_loss = self._critic.learn(
             prompts,
             completions,
@@ -354,7 +354,7 @@ class SingleTraining:
             returns_N,
             torch.full_like(returns_N, batch.value_weight),
         )
-        tally.add(value_loss=value_loss)
+        metric_sums.add(value_loss=value_loss)
 
     def _passes(self, own: int) -> int:
         """Passes of this rank in an update for which its rows need `own`."""
@@ -364,13 +364,13 @@ class SingleTraining:
         return max([1, *everyone])
 
     @torch.no_grad()
-    def _measure_adapterless(self, rows: Sequence[TrainRow], places: list[int], measured: Measured) -> None:
+    def _measure_adapterless(self, rows: Sequence[TrainRow], indices: list[int], measured: CachedLogprobs) -> None:
         """What a reference that is the policy with its adapters off says, before the passes: between them the policy's
         weights are not whole."""
         if self._reference is None or not self._reference.is_policy:
             return
         with self._trained.whole():
-            for portion in self._portions(rows, [place for place in places if place not in measured.reference]):
+            for portion in self._portions(rows, [index for index in indices if index not in measured.reference]):
                 prompts, completions, sizes = texts(rows, portion)
                 keep(measured.reference, portion, sizes, self._reference.logprobs(prompts, completions))
 

@@ -12,7 +12,7 @@ import torch
 
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.training.deepspeed import DeepSpeedWeights
-from grpo_core.training.measure import policy_terms
+from grpo_core.training.logprob_pass import policy_terms
 from tests.core.tiny import config, load
 
 folder, stage = Path(sys.argv[1]), int(sys.argv[2])

@@ -16,10 +16,10 @@ from grpo_core.model import settle, sharing
 from grpo_core.model.attention import ours, use_ours
 from grpo_core.model.layers import recompute_layers
 from grpo_core.model.layout import plan_micro_batches, plan_rows
+from grpo_core.model.layout_choice import check_layout, resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs, completion_loss, completion_terms
 from grpo_core.model.precision import products
-from grpo_core.model.settle import check_layout, settled
 from tests.tables import cases
 
 from .families import families
@@ -164,14 +164,14 @@ def test_auto_is_shared_where_that_gives_the_same():
         model = make(ALL[family])
         policy = LoadedModel(model, None, frozenset({0}), 0, None, torch.device("cpu"))
         assert ours(model)
-        assert settled(policy, "auto") == chosen
-        assert settled(policy, "packed") == "packed"
+        assert resolve_layout(policy, "auto") == chosen
+        assert resolve_layout(policy, "packed") == "packed"
         if chosen == "shared":
             assert policy.unshared is None
         else:
             assert "sliding_window" in policy.unshared
             with pytest.raises(ModelError, match=r"engine\.layout"):
-                settled(policy, "shared")
+                resolve_layout(policy, "shared")
 
 
 def test_attention_that_cannot_be_taken_over_is_not_shared():

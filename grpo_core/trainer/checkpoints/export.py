@@ -16,7 +16,7 @@ from grpo_core.model.lora import load_policy
 from grpo_core.trainer.checkpoints.state import read_state
 from grpo_core.trainer.checkpoints.write import load_parts, save_weights
 from grpo_core.trainer.manifest import model_inputs
-from grpo_core.training.trained import fit
+from grpo_core.training.trainable import fit
 
 
 @torch.no_grad()

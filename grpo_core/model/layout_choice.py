@@ -17,7 +17,7 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, Attribut
 """What families raise that cannot take a batch laid out in a way they do not know."""
 
 
-def settled(loaded: LoadedModel, wanted: str) -> Layout:
+def resolve_layout(loaded: LoadedModel, wanted: str) -> Layout:
     """The layout that engine.layout `wanted` comes to for this model. Raises ModelError when it asks for one by name
     that the model cannot take.
 

@@ -19,7 +19,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW keeps of each weight."""
 
 
-class Weights(Protocol):
+class TrainableWeights(Protocol):
     """What an update needs of the weights it changes, whoever holds them: one process, or several with parts each."""
 
     even_passes: bool
@@ -67,7 +67,7 @@ class Weights(Protocol):
         ...
 
 
-class TrainedWeights:
+class LocalWeights:
     """Owns the fp32 copies and AdamW on them. Every rank holds all of it and takes the same step."""
 
     even_passes = False
@@ -93,16 +93,16 @@ class TrainedWeights:
         )
 
     def zero_gradients(self, passes: int = 1) -> None:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         for weight in self.weights:
             weight.grad = None
 
     def forward(self, work: Callable[[], Tensor]) -> Tensor:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         return work()
 
     def backward(self, loss: Tensor) -> None:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         loss.backward()  # type: ignore[no-untyped-call]
         self.collect_gradients()
 
@@ -123,7 +123,7 @@ class TrainedWeights:
         return [weight.grad for weight in self.weights if weight.grad is not None]
 
     def finish(self, max_norm: float) -> float:
-        """See `Weights`."""
+        """See `TrainableWeights`."""
         self._ranks.sum_in_place(self.gradients())
         return torch.nn.utils.clip_grad_norm_(self.weights, max_norm).item()
 
@@ -132,7 +132,7 @@ class TrainedWeights:
             group["lr"] = lr
 
     def whole(self) -> AbstractContextManager[None]:
-        """See `Weights`. Here they always are."""
+        """See `TrainableWeights`. Here they always are."""
         return nullcontext()
 
     def step(self) -> None:

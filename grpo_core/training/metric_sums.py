@@ -8,7 +8,7 @@ from grpo_core.distributed.ranks import Ranks
 
 
 @dataclass
-class Tally:
+class MetricSums:
     """Sums of this rank; `add` names them freely."""
 
     sums: dict[str, float] = field(
@@ -23,12 +23,12 @@ class Tally:
 
 
 def update_metrics(
-    tally: Tally, config: RunConfig, ranks: Ranks, *, updates: int, used_tokens: int, clips: bool, kl: bool
+    metric_sums: MetricSums, config: RunConfig, ranks: Ranks, *, updates: int, used_tokens: int, clips: bool, kl: bool
 ) -> dict[str, float]:
     """The step's metrics from all ranks' sums. `updates` optimiser updates were made, each token of the `used_tokens`
     was looked at μ times; `clips`: the ratio could leave 1, so that clip ratios mean something; `kl`: a divergence was
     measured."""
-    total = ranks.sums(tally.sums)
+    total = ranks.sums(metric_sums.sums)
     algorithm = config.algorithm
     metrics = {"loss": total["loss"] / updates}
     looked = max(used_tokens * algorithm.inner_iterations, 1)
