@@ -76,7 +76,7 @@ def repeat_rows(cache: DynamicCache, rows_B: Tensor) -> None:
 
 
 def keep_rows(cache: DynamicCache, keep_B: Tensor) -> None:
-    """The same, of rows chosen by `holes.fill_holes`."""
+    """The same, of rows chosen by `holes.compact_rows`."""
     for layer in cache.layers:
         if isinstance(layer, RoomyLayer):
             layer.keep(keep_B)

@@ -1,12 +1,12 @@
 """Samples completions from a transformers model in this process.
 
-Each distinct prompt of a wave is run through the model once, and where the model's layers allow it, its keys and values
-are held once for all its completions. Rows that have ended leave the batch at once. Every sample has a random stream of
-its own, named by (key, prompt's place, sample), so its random numbers do not depend on what it is batched with. (Its
-logits may, in the last bits, and a token that stands on the edge may then fall the other way.)
+Each distinct prompt of a batch is run through the model once, and where the model's layers allow it, its keys and
+values are held once for all its completions. Rows that have ended leave the batch at once. Every sample has its own
+random stream, named by (key, prompt's index, sample), so its random numbers do not depend on its batch. (Its logits
+may, in the last bits, and then a token at the edge differs.)
 
-What goes on: `waves` says which rows go together, `feeding` runs the model over them (by way of `replay` where it can
-be traced), `draw_tokens` draws.
+`batching` plans which rows go together, `stepper` runs the model over them (through `replay` where it can be traced),
+`draw_tokens` samples.
 
 Shapes: P distinct prompts · B rows still running · L longest completion.
 """
@@ -21,12 +21,12 @@ from torch import Tensor
 from grpo_core.errors import ModelError
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Decoding
+from grpo_core.rollout.batching import Limits, Row, plan_batches
+from grpo_core.rollout.compaction import compact_rows
 from grpo_core.rollout.draw_tokens import TokenDrawer
-from grpo_core.rollout.feeding import Feed, RepeatedFeed, SharedFeed
-from grpo_core.rollout.holes import fill_holes
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
 from grpo_core.rollout.shared_cache import shareable
-from grpo_core.rollout.waves import Limits, Row, plan_waves
+from grpo_core.rollout.stepper import DecoderStepper, RepeatedStepper, SharedStepper
 from grpo_core.runtime.watchdog import doing
 
 MAX_TOKENS = 131_072
@@ -81,12 +81,14 @@ class LocalRollout:
         drawer = TokenDrawer(self._policy.model, decoding)
         done: dict[Row, Completion] = {}
         with self._stepping(decoding.max_tokens) as by:
-            for wave in plan_waves(prompts, samples=samples, limits=limits):
-                seeds = [[*key, streams[row.prompt], row.sample] for row in wave]
+            for batch in plan_batches(prompts, samples=samples, limits=limits):
+                seeds = [[*key, streams[row.prompt], row.sample] for row in batch]
                 uniforms = Uniforms(seeds) if decoding.temperature > 0 else None
-                feed: Feed = SharedFeed(self._policy, by) if self.shared else RepeatedFeed(self._policy)
-                made = self._run([prompts[row.prompt] for row in wave], feed, drawer, uniforms, decoding.max_tokens)
-                done.update(zip(wave, made, strict=True))
+                stepper: DecoderStepper = (
+                    SharedStepper(self._policy, by) if self.shared else RepeatedStepper(self._policy)
+                )
+                made = self._run([prompts[row.prompt] for row in batch], stepper, drawer, uniforms, decoding.max_tokens)
+                done.update(zip(batch, made, strict=True))
         return [[done[Row(prompt, sample)] for sample in range(samples)] for prompt in range(len(prompts))]
 
     def follow(self, step: int) -> dict[str, float]:
@@ -111,7 +113,12 @@ class LocalRollout:
         return self._replay.packed_weights()
 
     def _run(
-        self, texts: Sequence[Sequence[int]], feed: Feed, drawer: TokenDrawer, uniforms: "Uniforms | None", most: int
+        self,
+        texts: Sequence[Sequence[int]],
+        stepper: DecoderStepper,
+        drawer: TokenDrawer,
+        uniforms: "Uniforms | None",
+        most: int,
     ) -> list[Completion]:
         """Complete all of `texts` side by side. Equal ones must be neighbours."""
         policy, device = self._policy, self._policy.device
@@ -119,33 +126,33 @@ class LocalRollout:
         place = {prompt: number for number, prompt in enumerate(distinct)}
         share_B = torch.tensor([place[tuple(text)] for text in texts])
         starts_B = torch.tensor([len(text) for text in texts], device=device)
-        hidden_BD = feed.begin(distinct, share_B, most=most - 1)[share_B.to(device)]
-        sheet = Sheet(len(texts), most, device)
+        hidden_BD = stepper.begin(distinct, share_B, most=most - 1)[share_B.to(device)]
+        output = OutputBuffer(len(texts), most, device)
         ends_V = torch.zeros(len(policy.model.get_output_embeddings().weight), dtype=torch.bool)
         ends_V[[token for token in policy.eos_ids if token < len(ends_V)]] = True
         ends_V = ends_V.to(device)
-        running_B = torch.arange(len(texts))  # which row of the wave stands here; on the CPU
+        running_B = torch.arange(len(texts))  # index of each running row in the batch; on the CPU
         for length in range(most):
             self._check()
-            doing("sampling", f"{len(texts) - len(running_B)} of {len(texts)} completions side by side ended", length)
+            doing("sampling", f"{len(texts) - len(running_B)} of {len(texts)} completions ended", length)
             uniform_B = uniforms.take(running_B, length).to(device) if uniforms else hidden_BD[:, 0].double()
             drawn = drawer.draw(hidden_BD, uniform_B)
             ended_B = ends_V[drawn.tokens_B].cpu()
-            sheet.write(running_B.to(device), length, drawn.tokens_B, drawn.logprobs_B, drawn.entropy_B)
-            sheet.close(running_B, ended_B, length + 1)
+            output.write(running_B.to(device), length, drawn.tokens_B, drawn.logprobs_B, drawn.entropy_B)
+            output.close(running_B, ended_B, length + 1)
             if length + 1 == most or bool(ended_B.all()):
                 break
             tokens_B = drawn.tokens_B
             if bool(ended_B.any()):
-                keep_B = fill_holes(~ended_B)
-                feed.keep(keep_B)
+                keep_B = compact_rows(~ended_B)
+                stepper.keep(keep_B)
                 running_B, tokens_B = running_B[keep_B], tokens_B[keep_B.to(device)]
-            hidden_BD = feed.step(tokens_B, starts_B[running_B.to(device)] + length)
-        return sheet.completions()
+            hidden_BD = stepper.step(tokens_B, starts_B[running_B.to(device)] + length)
+        return output.completions()
 
 
 class Uniforms:
-    """The random numbers of a wave's rows, each from a stream of its own."""
+    """The random numbers of a batch's rows, each from a stream of its own."""
 
     def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
         self._streams = [np.random.default_rng(list(seed)) for seed in seeds]
@@ -160,7 +167,7 @@ class Uniforms:
         return torch.from_numpy(self._block[rows_B.numpy(), number % _STREAM_BLOCK])
 
 
-class Sheet:
+class OutputBuffer:
     """What was drawn, kept on the device until all rows have ended."""
 
     def __init__(self, rows: int, most: int, device: torch.device) -> None:

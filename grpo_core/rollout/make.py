@@ -7,8 +7,8 @@ from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Rollout
-from grpo_core.rollout.frozen import FrozenRollout
 from grpo_core.rollout.local import LocalRollout
+from grpo_core.rollout.policy_snapshot import SnapshotRollout
 from grpo_core.rollout.ranked import RankedRollout
 
 
@@ -18,13 +18,13 @@ def make_rollout(
     *,
     ranks: Ranks,
     check: Callable[[], None],
-    frozen: LoadedModel | None = None,
+    snapshot: LoadedModel | None = None,
     positions: int | None = None,
     folder: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Rollout:
-    """What samples for all ranks together. Whoever made it closes it. `frozen`: the copy of the policy to draw from
-    where `frozen_for` made one. `check` may raise Interrupted; it is called only where a rank may stop alone. vLLM is
+    """What samples for all ranks together. Whoever made it closes it. `snapshot`: the copy of the policy to draw from
+    where `snapshot_for` made one. `check` may raise Interrupted; it is called only where a rank may stop alone. vLLM is
     made for sequences of `positions` tokens, else of the model's context; a server's log lies in `folder`; `tell` is
     given what a person should know. Raises RolloutError."""
     if config.engine.rollout == "vllm":
@@ -34,6 +34,6 @@ def make_rollout(
         return make_vllm(config, policy, ranks=ranks, check=check, positions=wanted, folder=folder, tell=tell)
     engine = config.engine
     own: Rollout = LocalRollout(
-        frozen or policy, max_rows=engine.rollout_batch, max_tokens=engine.rollout_tokens, check=check, tell=tell
+        snapshot or policy, max_rows=engine.rollout_batch, max_tokens=engine.rollout_tokens, check=check, tell=tell
     )
-    return RankedRollout(FrozenRollout(own, frozen, policy) if frozen is not None else own, ranks)
+    return RankedRollout(SnapshotRollout(own, snapshot, policy) if snapshot is not None else own, ranks)

@@ -28,8 +28,8 @@ from grpo_core.model.attention import attending
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.cache import make_cache
 from grpo_core.rollout.draw_tokens import packed
-from grpo_core.rollout.feeding import SharedFeed, hidden_states
 from grpo_core.rollout.shared_cache import SharedCache
+from grpo_core.rollout.stepper import SharedStepper, hidden_states
 
 LEAST_TOKENS = 64
 """Longest completion from which on tracing, a third of a second a layer, is worth its time. It has to hang on nothing
@@ -105,16 +105,16 @@ class Replay:
         """A few made-up rows, by the list and by the model."""
         prompts, share_B = [[1, 2, 3], [3, 1, 0, 2, 1]], torch.tensor([0, 0, 1])
         with self.packed_weights():
-            feeds = [SharedFeed(policy, by) for by in (None, self)]
-            for feed in feeds:
-                feed.begin(prompts, share_B, most=3)
+            feeds = [SharedStepper(policy, by) for by in (None, self)]
+            for stepper in feeds:
+                stepper.begin(prompts, share_B, most=3)
             for number in range(3):
                 if number == 2:  # down to a single row
                     share_B = share_B[:1]
-                    for feed in feeds:
-                        feed.keep(torch.tensor([0]))
+                    for stepper in feeds:
+                        stepper.keep(torch.tensor([0]))
                 positions_B = torch.tensor([3, 5])[share_B] + number
-                plain, ours = (feed.step(share_B + number, positions_B) for feed in feeds)
+                plain, ours = (stepper.step(share_B + number, positions_B) for stepper in feeds)
                 off = ((plain - ours).abs().max() / plain.abs().max()).item()
                 if not off <= CLOSE:  # a NaN is not within it either
                     raise ValueError(f"hidden states are off by {off:.3g}")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from grpo_core.model.attention import attending, ours
-from grpo_core.rollout.holes import fill_holes
+from grpo_core.rollout.compaction import compact_rows
 
 FIRST_ROOM = 64
 """Tokens that a row has room for at first; doubled whenever it is full."""
@@ -121,11 +121,11 @@ class SharedCache(Cache):
         self._place()
 
     def keep(self, keep_B: Tensor) -> None:
-        """Row b is from now on what row `keep_B[b]` was. Those that stay have kept their places (`fill_holes`)."""
+        """Row b is from now on what row `keep_B[b]` was. Those that stay have kept their places (`compact_rows`)."""
         share_B = self._share_B[keep_B]
         wanted = torch.zeros(self.prompts, dtype=torch.bool)
         wanted[share_B] = True
-        keep_P = fill_holes(wanted)
+        keep_P = compact_rows(wanted)
         here_B, here_P = torch.arange(len(keep_B)), torch.arange(len(keep_P))
         pairs = [
             (keep[keep != here].to(self._device), here[keep != here].to(self._device))

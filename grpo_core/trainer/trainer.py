@@ -24,8 +24,8 @@ from grpo_core.files.disk import disk_full, is_full
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.estimate import Estimate, Estimated
 from grpo_core.records.types import Manifest, Outcome, Phase, StepMetrics
-from grpo_core.rollout.frozen import frozen_for
 from grpo_core.rollout.make import make_rollout
+from grpo_core.rollout.policy_snapshot import snapshot_for
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
@@ -240,7 +240,7 @@ class Trainer:
         own_check = self._check_inside if ranks.world == 1 else lambda: None
         self._prefetcher = RolloutPrefetcher(own_check, inputs.policy.device)
         self._inside = check = self._prefetcher.check
-        frozen = frozen_for(config, inputs.policy)
+        snapshot = snapshot_for(config, inputs.policy)
         self._training = make_training(
             config, inputs.policy, reference=inputs.reference, critic=inputs.critic, ranks=ranks, check=check
         )
@@ -249,7 +249,7 @@ class Trainer:
             inputs.policy,
             ranks=ranks,
             check=check,
-            frozen=frozen,
+            snapshot=snapshot,
             positions=inputs.positions(config),
             folder=self.run_dir.path if self.run_dir is not None else None,
             tell=self._progress.line,

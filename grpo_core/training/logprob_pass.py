@@ -1,4 +1,5 @@
-"""Old and reference log-probabilities, entropies and values of completions before the first update. Cached row by row on the CPU, because the same rows come back in other micro-batches.
+"""Old and reference log-probabilities, entropies and values of completions before the first update. Cached row by row
+on the CPU, because the same rows come back in other micro-batches.
 
 Shapes: T tokens of one completion · N tokens of a micro-batch, row after row.
 """

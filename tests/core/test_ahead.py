@@ -18,8 +18,8 @@ from grpo_core.model.lora import add_adapters
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.kinds import exact
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.frozen import FrozenRollout, frozen_copy
 from grpo_core.rollout.local import LocalRollout
+from grpo_core.rollout.policy_snapshot import SnapshotRollout, snapshot_policy
 from grpo_core.trainer import sampling as draw
 from grpo_core.trainer.checkpoints.state import read_state
 from grpo_core.trainer.prefetch import RolloutPrefetcher
@@ -101,8 +101,8 @@ def test_a_copy_stands_still_until_it_is_told_to_follow(tmp_path: Path, rank: in
     policy = sharpen(load(tiny_folder(tmp_path / "base")))
     if rank:
         add_adapters(policy, LoraConfig(rank=rank), seed=0)
-    frozen = frozen_copy(policy, share=True)
-    ahead = FrozenRollout(LocalRollout(frozen, max_rows=64), frozen, policy)
+    frozen = snapshot_policy(policy, share=True)
+    ahead = SnapshotRollout(LocalRollout(frozen, max_rows=64), frozen, policy)
     plain = LocalRollout(policy, max_rows=64)
     before = sampled(plain)
     assert sampled(ahead) == before

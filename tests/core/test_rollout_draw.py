@@ -10,8 +10,8 @@ from torch import nn
 from grpo_core.errors import NotFinite
 from grpo_core.rollout import draw_tokens
 from grpo_core.rollout.base import Decoding
+from grpo_core.rollout.batching import Limits, plan_batches
 from grpo_core.rollout.draw_tokens import BLOCK, TokenDrawer, inverse_cdf, inverse_cdf_blocks, keep_likely
-from grpo_core.rollout.waves import Limits, plan_waves
 from tests.tables import cases
 
 
@@ -173,7 +173,7 @@ def test_waves(lengths, samples, limits, waves):
     limits = {"rows": 1000, "tokens": 10**9, "shared": True, **(limits or {})}
     apart = limits.pop("apart", False)
     prompts = [[index if apart else 0] * length for index, length in enumerate(lengths)]
-    planned = plan_waves(prompts, samples=samples, limits=Limits(completion=10, **limits))
+    planned = plan_batches(prompts, samples=samples, limits=Limits(completion=10, **limits))
     seen = sorted((row.prompt, row.sample) for wave in planned for row in wave)
     assert seen == [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]
     assert [[row.prompt for row in wave] for wave in planned] == waves

@@ -46,7 +46,7 @@ def make_vllm(
         seed=config.seed,
     )
     if server:
-        return LedRollout(
+        return Rank0Rollout(
             lambda: _server(config, settings, policy, probe, check=check, folder=folder, tell=tell), ranks
         )
     if ranks.main:
@@ -150,7 +150,7 @@ class Colocated:
         self._engine.close()
 
 
-class LedRollout:
+class Rank0Rollout:
     """A rollout of all ranks together, done by the first. One server batches better than shares of it would."""
 
     def __init__(self, make: Callable[[], Rollout], ranks: Ranks) -> None:

@@ -1,5 +1,5 @@
-"""A policy that stands still while another thread trains the original: what a local sampler draws from with
-engine.one_step_off."""
+"""A copy of the policy that stays unchanged while another thread trains the original: a local sampler samples from it
+with engine.one_step_off."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -12,16 +12,16 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 
 
-def frozen_for(config: RunConfig, policy: LoadedModel) -> LoadedModel | None:
+def snapshot_for(config: RunConfig, policy: LoadedModel) -> LoadedModel | None:
     """The copy that the run's sampler draws from; None where it draws from the policy itself, or somewhere else. To be
     made of the policy as it was loaded, before anything is hooked into its model."""
     engine = config.engine
     if not engine.one_step_off or engine.rollout != "local":
         return None
-    return frozen_copy(policy, share=engine.training == "single")  # DeepSpeed may divide any weight among ranks
+    return snapshot_policy(policy, share=engine.training == "single")  # DeepSpeed may divide any weight among ranks
 
 
-def frozen_copy(policy: LoadedModel, *, share: bool) -> LoadedModel:
+def snapshot_policy(policy: LoadedModel, *, share: bool) -> LoadedModel:
     """A second model with the same weights. With `share` those that are not trained (the base below adapters) are the
     policy's own tensors, not copies: safe where they stay where they are."""
     known = {id(weight): weight for weight in policy.model.parameters() if share and not weight.requires_grad}
@@ -30,13 +30,13 @@ def frozen_copy(policy: LoadedModel, *, share: bool) -> LoadedModel:
     return replace(policy, model=twin)
 
 
-class FrozenRollout:
-    """A sampler of a frozen copy, whose weights are renewed when it is told to follow."""
+class SnapshotRollout:
+    """A sampler of a snapshot, whose weights are renewed by `follow`."""
 
-    def __init__(self, own: Rollout, frozen: LoadedModel, policy: LoadedModel) -> None:
-        """`own` samples from `frozen`, a copy of `policy`."""
+    def __init__(self, own: Rollout, snapshot: LoadedModel, policy: LoadedModel) -> None:
+        """`own` samples from `snapshot`, a copy of `policy`."""
         self._own = own
-        self._frozen = frozen
+        self._snapshot = snapshot
         self._policy = policy
 
     def generate(
@@ -55,7 +55,7 @@ class FrozenRollout:
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`. Nothing may be sampling meanwhile."""
         newest = dict(self._policy.model.named_parameters())
-        for name, weight in self._frozen.model.named_parameters():
+        for name, weight in self._snapshot.model.named_parameters():
             if weight is not newest[name]:
                 weight.copy_(newest[name])
         return self._own.follow(step)

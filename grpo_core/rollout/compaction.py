@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def fill_holes(wanted_B: Tensor) -> Tensor:
+def compact_rows(wanted_B: Tensor) -> Tensor:
     """Which of the present places each new place takes over: the wanted ones of the front stay where they are, and the
     last wanted ones fill the gaps between them. `wanted_B` is bool, on the CPU."""
     count = int(wanted_B.sum())

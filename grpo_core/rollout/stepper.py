@@ -19,10 +19,10 @@ PREFILL_TOKENS = 4096
 """Most prompt tokens, padding included, in one pass (a longer prompt has a pass of its own)."""
 
 StepBy = Callable[[Tensor, Tensor, SharedCache], Tensor]
-"""(tokens_B, positions_B, cache) → hidden_BD, as `Feed.step`."""
+"""(tokens_B, positions_B, cache) → hidden_BD, as `DecoderStepper.step`."""
 
 
-class Feed(Protocol):
+class DecoderStepper(Protocol):
     """Rows that go on."""
 
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
@@ -35,21 +35,21 @@ class Feed(Protocol):
         ...
 
     def keep(self, keep_B: Tensor) -> None:
-        """Row b is from now on what row `keep_B[b]` was (`holes.fill_holes`; on the CPU)."""
+        """Row b is from now on what row `keep_B[b]` was (`holes.compact_rows`; on the CPU)."""
         ...
 
 
-class SharedFeed:
+class SharedStepper:
     """For models whose cache can hold a prompt once for all its rows (`shared_cache.shareable`)."""
 
     def __init__(self, policy: LoadedModel, by: StepBy | None = None) -> None:
-        """Tokens go through the model's modules, or `by`, which does as they do."""
+        """Tokens go through the model's modules, or `by`, which is equivalent."""
         self._policy = policy
         self._by = by
 
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
-        """See `Feed`. `prompts` are best sorted by length: neighbours are run together, padded on the right, where
-        causal attention needs no mask."""
+        """See `DecoderStepper`. `prompts` are best sorted by length: neighbours are run together, padded on the right,
+        where causal attention needs no mask."""
         policy = self._policy
         lengths = [len(prompt) for prompt in prompts]
         layers = len(make_cache(policy.model.config).layers)
@@ -78,14 +78,14 @@ class SharedFeed:
         self.cache.keep(keep_B)
 
 
-class RepeatedFeed:
+class RepeatedStepper:
     """For all others that transformers' cache can hold: every row has the prompt's keys and values for itself."""
 
     def __init__(self, policy: LoadedModel) -> None:
         self._policy = policy
 
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
-        """See `Feed`. Padded on the left: some layers remember positions by how many there were."""
+        """See `DecoderStepper`. Padded on the left: some layers remember positions by how many there were."""
         policy = self._policy
         width = max(map(len, prompts))
         ids_PT = torch.full((len(prompts), width), policy.pad_id)

@@ -1,4 +1,4 @@
-"""Which completions are sampled side by side: a function of the prompts' lengths and the limits alone, so that a run
+"""Which completions are sampled in one batch: a function of the prompts' lengths and the limits alone, so that a run
 can be repeated. Loads no torch."""
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one wave."""
+    """Of one batch."""
 
     rows: int
     """Most completions."""
@@ -29,10 +29,10 @@ class Limits:
     """Whether a prompt is held once for all its rows."""
 
 
-def plan_waves(prompts: Sequence[Sequence[int]], *, samples: int, limits: Limits) -> list[list[Row]]:
-    """All rows, in waves of like lengths. Equal prompts are neighbours. A prompt's rows are parted only where a wave
-    cannot hold them all, for each wave has to run it again; and waves are of like size, for a few rows take nearly as
-    long as many."""
+def plan_batches(prompts: Sequence[Sequence[int]], *, samples: int, limits: Limits) -> list[list[Row]]:
+    """All rows, in batches of like lengths. Equal prompts are neighbours. A prompt's rows are parted only where a batch
+    cannot hold them all, for each batch has to run it again; and batches are of like size, for a few rows take nearly
+    as long as many."""
     numbers = sorted(range(len(prompts)), key=lambda number: (len(prompts[number]), tuple(prompts[number]), number))
     rows = [Row(number, sample) for number in numbers for sample in range(samples)]
     if not rows:
@@ -46,7 +46,7 @@ def plan_waves(prompts: Sequence[Sequence[int]], *, samples: int, limits: Limits
 
 
 def _cut(rows: list[Row], prompts: Sequence[Sequence[int]], limits: Limits, most: int) -> list[list[Row]]:
-    waves: list[list[Row]] = []
+    batches: list[list[Row]] = []
     start = 0
     while start < len(rows):
         end = start + _fitting(rows, start, prompts, limits, most)
@@ -55,13 +55,13 @@ def _cut(rows: list[Row], prompts: Sequence[Sequence[int]], limits: Limits, most
             while cut > start and rows[cut].prompt == rows[cut - 1].prompt:
                 cut -= 1
             end = cut if cut > start else end
-        waves.append(rows[start:end])
+        batches.append(rows[start:end])
         start = end
-    return waves
+    return batches
 
 
 def _fitting(rows: list[Row], start: int, prompts: Sequence[Sequence[int]], limits: Limits, most: int) -> int:
-    """How many rows from `start` on one wave can hold. Prompts lie padded to the longest, which comes last."""
+    """How many rows from `start` on one batch can hold. Prompts lie padded to the longest, which comes last."""
     distinct, last = 0, None
     for count, row in enumerate(rows[start : start + most]):
         prompt = tuple(prompts[row.prompt])
