@@ -71,7 +71,7 @@ class Watch:
         self.stopped: End | None = None
         """Why we killed it, if we did."""
         self.trouble = ""
-        """What the keeper said when it could start nothing."""
+        """What the reaper said when it could start nothing."""
         self._begun = begun
 
     def run(self) -> Ran:
@@ -126,7 +126,7 @@ class Watch:
 
     def _ran(self, told: bytes, seconds: float) -> Ran:
         if not told:
-            raise SandboxError("the sandbox's keeper ended while a box was running")
+            raise SandboxError("the sandbox's reaper ended while a box was running")
         status, cpu = marshal.loads(told)
         if isinstance(status, str):
             self.trouble = status

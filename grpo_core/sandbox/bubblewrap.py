@@ -9,10 +9,10 @@ from pathlib import Path
 from grpo_core.errors import SandboxError
 from grpo_core.runtime import cgroups
 from grpo_core.sandbox import seccomp
-from grpo_core.sandbox.keeping import Dropped, drop
-from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
-from grpo_core.sandbox.texts import FLAGS, HASHES, HELPER
+from grpo_core.sandbox.reaper_client import Dropped, drop
+from grpo_core.sandbox.spec import BoxSpec, Recipe, rlimits
+from grpo_core.sandbox.texts import CHANNEL_TEXT, FLAGS, HASHES
 
 PROGRAM = "/box/program.py"
 INFO, SECCOMP, FIRST_FILE = 4, 5, 6
@@ -36,31 +36,31 @@ class Bubblewrap:
         except KeyError:
             raise SandboxError(f"no filter of system calls is known for {platform.machine()}") from None
 
-    def recipe(self, order: Order) -> Recipe:
+    def recipe(self, spec: BoxSpec) -> Recipe:
         words = list(self._fixed)
-        for here, place in package_files(order.packages):
+        for here, place in package_files(spec.packages):
             words += ["--ro-bind", seen(here, self._moved), place]
-        data = [self._filter, order.program.encode("utf-8", "surrogatepass")]
+        data = [self._filter, spec.program.encode("utf-8", "surrogatepass")]
         words += ["--dir", "/box", "--file", str(FIRST_FILE), PROGRAM]
-        files = {f"/box/{path}": content for path, content in order.files.items()}
-        if order.stdin:
-            files["/dev/stdin"] = order.stdin
+        files = {f"/box/{path}": content for path, content in spec.files.items()}
+        if spec.stdin:
+            files["/dev/stdin"] = spec.stdin
         else:
             words += ["--symlink", "/dev/null", "/dev/stdin"]
         for number, (path, content) in enumerate(files.items(), FIRST_FILE + 1):
             words += ["--file", str(number), path]
             data.append(content)
         words += [
-            "--size", str(order.limits.tmp_bytes), "--perms", "0700", "--tmpfs", "/tmp", "--remount-ro", "/",
+            "--size", str(spec.limits.tmp_bytes), "--perms", "0700", "--tmpfs", "/tmp", "--remount-ro", "/",
             "--chdir", "/box", *self._start,
         ]  # fmt: skip
         setup = {
             # Bubblewrap's own process inside counts among the box's. With one more the group refuses first, and tells.
-            "limits": rlimits(order.limits, holders=2 if cgroups.limits_possible()[1] else 1),
-            "helper": HELPER if order.held_open else None,
-            "argv": [*(["3"] if order.held_open else []), *order.arguments],
-            "path": [PACKAGES] if order.packages else [],
-            "confine": None,
+            "limits": rlimits(spec.limits, holders=2 if cgroups.limits_possible()[1] else 1),
+            "helper": CHANNEL_TEXT if spec.held_open else None,
+            "argv": [*(["3"] if spec.held_open else []), *spec.arguments],
+            "path": [PACKAGES] if spec.packages else [],
+            "landlock_child": None,
         }
         return Recipe(tuple(words), INFO, tuple(data), setup)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from grpo_core.errors import SandboxError
 from grpo_core.runtime import cgroups
-from grpo_core.sandbox import advice, trials
+from grpo_core.sandbox import advice, self_test_cases
 from grpo_core.sandbox.bubblewrap import Bubblewrap
 from grpo_core.sandbox.landlock import NO_PROCESS_GROUP, WEAKER, Landlock
 from grpo_core.sandbox.report import Check, Level, Report
@@ -74,10 +74,10 @@ def _tried(level: Level, now: str, better: list[str]) -> Report:
         weaker = (*weaker, NO_PROCESS_GROUP)
     sandbox = Sandbox(Report(level, version, (), weaker, "", now), backend)
     try:
-        checks = trials.tried(sandbox)
+        checks = self_test_cases.tried(sandbox)
     finally:
         sandbox.close()
-    trials.failed(checks)
+    self_test_cases.failed(checks)
     return Report(level, version, checks, weaker, "", now)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import seccomp
 from grpo_core.sandbox.bubblewrap import seen
-from grpo_core.sandbox.keeping import Dropped, drop
-from grpo_core.sandbox.orders import Order, Recipe, rlimits
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
-from grpo_core.sandbox.texts import CONFINE, FLAGS, HASHES, HELPER
+from grpo_core.sandbox.reaper_client import Dropped, drop
+from grpo_core.sandbox.spec import BoxSpec, Recipe, rlimits
+from grpo_core.sandbox.texts import CHANNEL_TEXT, FLAGS, HASHES, LANDLOCK_CHILD
 
 SPARE_PROCESSES = 1024
 """Kept free above all tasks of the machine for the processes of boxes, where the kernel counts them together."""
@@ -41,15 +41,15 @@ class Landlock:
         except KeyError:
             raise SandboxError(f"no filter of system calls is known for {platform.machine()}") from None
 
-    def recipe(self, order: Order) -> Recipe:
-        packages = package_files(order.packages)
+    def recipe(self, spec: BoxSpec) -> Recipe:
+        packages = package_files(spec.packages)
         setup = {
-            "limits": rlimits(order.limits, holders=SPARE_PROCESSES),
-            "helper": HELPER if order.held_open else None,
-            "argv": [*(["3"] if order.held_open else []), *order.arguments],
+            "limits": rlimits(spec.limits, holders=SPARE_PROCESSES),
+            "helper": CHANNEL_TEXT if spec.held_open else None,
+            "argv": [*(["3"] if spec.held_open else []), *spec.arguments],
             "path": [],
-            "confine": CONFINE,
-            "files": {"program.py": order.program.encode("utf-8", "surrogatepass"), **order.files},
+            "landlock_child": LANDLOCK_CHILD,
+            "files": {"program.py": spec.program.encode("utf-8", "surrogatepass"), **spec.files},
             # Links, because a folder on Python's path must be listed, and a rule on it would open all that is in it.
             "packages": {place.removeprefix(f"{PACKAGES}/"): seen(here, self._moved) for here, place in packages},
             "readable": self._readable,

@@ -36,12 +36,12 @@ def prepare() -> tuple[bytes, types.ModuleType]:
     os.set_inheritable(CHANNEL, False)
     os.write(CHANNEL, b"R")
     setup = marshal.loads(exactly(int.from_bytes(exactly(4), "big")))
-    # Where the box has no root of its own, the keeper gives it a folder.
+    # Where the box has no root of its own, the reaper gives it a folder.
     folder = os.environ.pop("BOX", "") + "/box"
-    if setup["confine"]:
-        confine: dict[str, Any] = {}
-        exec(setup["confine"], confine)
-        confine["_confine"](setup, folder)
+    if setup["landlock_child"]:
+        child: dict[str, Any] = {}
+        exec(setup["landlock_child"], child)
+        child["confine_self"](setup, folder)
     import resource
 
     for name, soft, hard in setup["limits"]:
@@ -59,11 +59,11 @@ def prepare() -> tuple[bytes, types.ModuleType]:
             view = view[os.readv(CHANNEL, [view]) :]
         if ctypes.CDLL(None, use_errno=True).prctl(4, 0, 0, 0, 0):  # PR_SET_DUMPABLE
             raise OSError(ctypes.get_errno(), "PR_SET_DUMPABLE")
-        boxed = type(sys)("boxed")
-        exec(setup["helper"], boxed.__dict__)
+        channel = type(sys)("boxed")
+        exec(setup["helper"], channel.__dict__)
         names = ("receive", "send", "close_in_children", "fork_without_channel")
-        boxed.__dict__.update(zip(names, boxed.__dict__.pop("_make")(CHANNEL, nonce), strict=True))
-        sys.modules["boxed"] = boxed
+        channel.__dict__.update(zip(names, channel.__dict__.pop("_make")(CHANNEL, nonce), strict=True))
+        sys.modules["boxed"] = channel
     sys.argv[:] = [f"{folder}/program.py", *setup["argv"]]
     sys.path[:] = [folder, *sys.path, *setup["path"]]
     sys.dont_write_bytecode = True

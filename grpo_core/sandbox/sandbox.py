@@ -15,10 +15,10 @@ from contextlib import ExitStack, suppress
 from grpo_core.errors import SandboxError
 from grpo_core.runtime.cgroups import Cgroup
 from grpo_core.sandbox.box import NONCE, Box, Launched, Watch
-from grpo_core.sandbox.keeping import Keeping
 from grpo_core.sandbox.limits import Limits, Ran
-from grpo_core.sandbox.orders import Backend, Order, Recipe
+from grpo_core.sandbox.reaper_client import ReaperClient
 from grpo_core.sandbox.report import Report
+from grpo_core.sandbox.spec import Backend, BoxSpec, Recipe
 from grpo_core.sandbox.texts import LAUNCHER
 
 LAUNCH_SECONDS = 60.0
@@ -34,7 +34,7 @@ class Sandbox:
     def __init__(self, report: Report, backend: Backend) -> None:
         self.report = report
         self._backend = backend
-        self._keeping = Keeping(backend.dropped)
+        self._reaper = ReaperClient(backend.dropped)
 
     def run(
         self,
@@ -51,7 +51,7 @@ class Sandbox:
         `files`: relative paths below the box's working folder /box, which the program can only read. `packages`:
         installed distributions that it may import, with what they need. Raises SandboxError when there is no box.
         """
-        launched = self._launch(Order(program, tuple(arguments), files, stdin, limits, tuple(packages), False), b"")
+        launched = self._launch(BoxSpec(program, tuple(arguments), files, stdin, limits, tuple(packages), False), b"")
         launched.channel.close()
         return Watch(launched, time.monotonic()).run()
 
@@ -67,21 +67,21 @@ class Sandbox:
         """The same, held open, with a private channel: the program imports `boxed`, and `sys.argv[1]` is the number of
         the channel's descriptor."""
         nonce = secrets.token_bytes(NONCE)
-        order = Order(program, tuple(arguments), files, b"", limits, tuple(packages), True)
-        return Box(self._launch(order, nonce), nonce, time.monotonic())
+        spec = BoxSpec(program, tuple(arguments), files, b"", limits, tuple(packages), True)
+        return Box(self._launch(spec, nonce), nonce, time.monotonic())
 
     def close(self) -> None:
         """Ends every box. A later call starts anew."""
-        self._keeping.close()
+        self._reaper.close()
 
-    def _launch(self, order: Order, nonce: bytes) -> Launched:
+    def _launch(self, spec: BoxSpec, nonce: bytes) -> Launched:
         """A box whose limits are set and whose program starts now. Raises SandboxError."""
-        recipe = self._backend.recipe(order.checked())
+        recipe = self._backend.recipe(spec.checked())
         try:
-            launched = self._start(order, recipe)
+            launched = self._start(spec, recipe)
         except OSError as error:
             raise SandboxError(f"a box could not be started: {error.strerror or error}") from error
-        launched.group = Cgroup.make_limited(order.limits.memory_bytes, order.limits.processes)
+        launched.group = Cgroup.make_limited(spec.limits.memory_bytes, spec.limits.processes)
         deadline = time.monotonic() + LAUNCH_SECONDS
         try:
             launched.channel.sendall(len(LAUNCHER).to_bytes(4, "big") + LAUNCHER)
@@ -95,7 +95,7 @@ class Sandbox:
             raise SandboxError(_what_went_wrong(launched, error)) from None
         return launched
 
-    def _start(self, order: Order, recipe: Recipe) -> Launched:
+    def _start(self, spec: BoxSpec, recipe: Recipe) -> Launched:
         with ExitStack() as theirs, ExitStack() as ours:
 
             def given(descriptor: int) -> int:
@@ -106,7 +106,7 @@ class Sandbox:
                 ours.callback(os.close, descriptor)
                 return descriptor
 
-            stdin = given(_memory(order.stdin) if order.stdin else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+            stdin = given(_memory(spec.stdin) if spec.stdin else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
             out, out_theirs = os.pipe2(os.O_CLOEXEC)
             streams = [kept(out), given(out_theirs)]
             err, err_theirs = os.pipe2(os.O_CLOEXEC)
@@ -117,15 +117,15 @@ class Sandbox:
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             data = [given(_memory(content)) for content in recipe.data]
             descriptors = [stdin, out_theirs, err_theirs, channel_theirs.fileno(), *data]
-            order_for_keeper = {
+            message = {
                 "words": list(recipe.words),
                 "environment": recipe.environment,
                 "info_at": recipe.info_at,
                 "folder": recipe.folder,
             }
-            life = self._keeping.start(order_for_keeper, descriptors)
+            life = self._reaper.start(message, descriptors)
             ours.pop_all()
-        return Launched(channel, life, out, err, None, order.limits, held=recipe.info_at is not None)
+        return Launched(channel, life, out, err, None, spec.limits, held=recipe.info_at is not None)
 
 
 class _Unexpected(Exception):

@@ -21,4 +21,4 @@ FLAGS = ("-P", "-s", "-S", "-X", "utf8", "-c", BOOT)
 HASHES = ("PYTHONHASHSEED", "0")
 """Sets and dictionaries of a program come in the same order in every box: what it says must not depend on that."""
 LAUNCHER = marshal.dumps(_compiled("launcher"))
-HELPER, CONFINE = _compiled("boxed"), _compiled("confine")
+CHANNEL_TEXT, LANDLOCK_CHILD = _compiled("channel"), _compiled("landlock_child")

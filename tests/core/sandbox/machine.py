@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpo_core.errors
-from grpo_core.sandbox.keeping import NOBODY
 from grpo_core.sandbox.python_files import package_roots
+from grpo_core.sandbox.reaper_client import NOBODY
 
 
 @dataclass

@@ -11,7 +11,7 @@ from grpo_core.runtime import cgroups
 from grpo_core.runtime.cgroups import Cgroup
 from grpo_core.sandbox import Limits, self_test
 from grpo_core.sandbox.bubblewrap import Bubblewrap
-from grpo_core.sandbox.keeping import Dropped
+from grpo_core.sandbox.reaper_client import Dropped
 from tests.needs import needs
 from tests.tables import FOLDER
 

@@ -59,7 +59,7 @@ def die(level, token, after):
         left = folders(started)
         assert started
         assert left or (level, after) != ("landlock", None)
-    gone(lambda: filter(lives, started), "keeper and boxes")
+    gone(lambda: filter(lives, started), "reaper and boxes")
     gone(lambda: processes_with(token), "the programs")
     gone(lambda: [path for path in left if path.exists()], "folders")
 
@@ -77,12 +77,12 @@ def test_boxes_end_with_a_parent_that_is_killed_at_any_moment(level, sandboxes, 
 
 
 def test_boxes_end_with_a_keeper_that_is_killed(boxes, token):
-    """It is trouble of ours, never the program's doing; the next box has a new keeper."""
+    """It is trouble of ours, never the program's doing; the next box has a new reaper."""
     box = boxes.open(f"import os, sys\nos.execv(sys.executable, {LONG})", arguments=[token])
-    keeper = boxes._keeping._process
-    assert keeper is not None
-    keeper.kill()
-    with pytest.raises(SandboxError, match="keeper"):
+    reaper = boxes._reaper._process
+    assert reaper is not None
+    reaper.kill()
+    with pytest.raises(SandboxError, match="reaper"):
         box.kill()
     box.close()
     gone(lambda: processes_with(token), "the program")

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, seccomp, self_test, trials
+from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, seccomp, self_test, self_test_cases
 from tests.needs import needs
 from tests.tables import cases
 
@@ -23,7 +23,9 @@ def test_bubblewrap_is_taken_and_everything_tried():
     needs("bwrap")
     report = self_test()
     assert (report.works, report.level, report.words, report.fix) == (True, "bubblewrap", report.version, "")
-    assert [(check.name, check.passed) for check in report.checks] == [(trial.name, True) for trial in trials.TRIALS]
+    assert [(check.name, check.passed) for check in report.checks] == [
+        (case.name, True) for case in self_test_cases.SELF_TEST_CASES
+    ]
     assert find_sandbox(report).run("print(1)", limits=PATIENT).stdout == b"1\n"
 
 
@@ -58,13 +60,13 @@ def test_an_open_box_does_not_pass(options, failing):
     where = backend._fixed.index("--unshare-all") + 1
     backend._fixed[where:where] = options
     sandbox = made(backend, "bubblewrap")
-    checks = trials.tried(sandbox)
+    checks = self_test_cases.tried(sandbox)
     sandbox.close()
     failed = [check.name for check in checks if not check.passed]
     assert failing in failed
     assert options or len(failed) == 1
     with pytest.raises(SandboxError):
-        trials.failed(checks)
+        self_test_cases.failed(checks)
 
 
 def test_reports_survive_json_and_nothing_else_is_taken():

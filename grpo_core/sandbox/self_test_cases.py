@@ -20,7 +20,7 @@ _LIMITS = Limits(
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SelfTestCase:
     name: str
     program: str
     kept: Callable[[Ran], bool]
@@ -35,9 +35,9 @@ def _says(word: bytes) -> Callable[[Ran], bool]:
     return lambda ran: ran.end == "exited" and ran.status == 0 and ran.stdout.strip() == word
 
 
-TRIALS = (
-    Trial("program", "print(6 * 7)", _says(b"42"), "a program ran"),
-    Trial(
+SELF_TEST_CASES = (
+    SelfTestCase("program", "print(6 * 7)", _says(b"42"), "a program ran"),
+    SelfTestCase(
         "network",
         """
 import sys
@@ -50,7 +50,7 @@ except OSError:
         _says(b"refused"),
         "a server on this machine could not be reached",
     ),
-    Trial(
+    SelfTestCase(
         "files of the machine",
         """
 import os, sys
@@ -69,7 +69,7 @@ except OSError:
         _says(b"refused"),
         "a file that everybody may read could not be read, and nothing written beside /tmp",
     ),
-    Trial(
+    SelfTestCase(
         "other processes",
         """
 import os, sys
@@ -82,7 +82,7 @@ except OSError:
         _says(b"refused"),
         "the process that asked could not be signalled",
     ),
-    Trial(
+    SelfTestCase(
         "fork bomb",
         """
 import os, time
@@ -99,13 +99,13 @@ except OSError:
         _says(b"refused"),
         "the kernel refused more processes",
     ),
-    Trial(
+    SelfTestCase(
         "memory",
         "try:\n    bytearray(2**30)\nexcept MemoryError:\n    print('refused')",
         _says(b"refused"),
         "more memory than allowed was refused",
     ),
-    Trial(
+    SelfTestCase(
         "disk",
         """
 import os
@@ -120,7 +120,7 @@ except OSError:
         "/tmp took no more than its size",
         only="bubblewrap",
     ),
-    Trial(
+    SelfTestCase(
         "length of files",
         """
 import os
@@ -133,7 +133,7 @@ except OSError:
         _says(b"refused"),
         "a file was kept to its length",
     ),
-    Trial(
+    SelfTestCase(
         "new namespaces and system calls",
         """
 import ctypes, errno
@@ -147,14 +147,14 @@ print("refused")
         _says(b"refused"),
         "user namespaces, ptrace and io_uring are closed",
     ),
-    Trial(
+    SelfTestCase(
         "wall clock",
         "import time\ntime.sleep(600)",
         lambda ran: ran.end == "wall",
         "a program that waits was killed",
         limits=Limits(wall_seconds=0.1),
     ),
-    Trial(
+    SelfTestCase(
         "output",
         "while True:\n    print('x' * 10000)",
         lambda ran: ran.end == "output" and len(ran.stdout) == 1024,
@@ -172,7 +172,7 @@ def tried(sandbox: Sandbox) -> tuple[Check, ...]:
         canary = Path(folder) / "canary"
         canary.write_text("seen", encoding="utf-8")
         canary.chmod(0o644)
-        for trial in TRIALS:
+        for trial in SELF_TEST_CASES:
             if trial.only in (None, sandbox.report.level):
                 arguments = [str(port), str(canary), str(os.getpid())]
                 ran = sandbox.run(trial.program, arguments=arguments, limits=trial.limits)

@@ -1,4 +1,4 @@
-"""The asker's side of the keeper: starts it, hands it what to start, and hears when a box is gone."""
+"""The asker's side of the reaper: starts it, hands it what to start, and hears when a box is gone."""
 
 import marshal
 import os
@@ -17,12 +17,12 @@ from grpo_core.errors import SandboxError
 NOBODY = 65534
 MOST_FILES = 200
 _PLACES = ("/mnt", "/media", "/srv", "/opt", "/run")
-_KEEPER = Path(__file__).with_name("keeper.py")
+_REAPER = Path(__file__).with_name("reaper.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Whom the keeper becomes, and the folders it must be shown because that user cannot reach them."""
+    """Whom the reaper becomes, and the folders it must be shown because that user cannot reach them."""
 
     user: int | None
     place: str
@@ -56,8 +56,8 @@ def reachable(path: Path) -> bool:
     return all(part.stat().st_mode & 0o001 for part in path.resolve().parents) and bool(path.stat().st_mode & 0o004)
 
 
-class Keeping:
-    """One keeper, started when it is first needed; a copy of this object in a forked process starts its own."""
+class ReaperClient:
+    """One reaper, started when it is first needed; a copy of this object in a forked process starts its own."""
 
     def __init__(self, dropped: Dropped) -> None:
         self._dropped = dropped
@@ -66,27 +66,27 @@ class Keeping:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
-    def start(self, order: Mapping[str, Any], descriptors: Sequence[int]) -> socket.socket:
+    def start(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> socket.socket:
         """The socket of one new box: it says (status, CPU seconds) when all of it is gone; shutting down its writing
-        side kills the box. Raises SandboxError when the keeper cannot be started or is gone."""
+        side kills the box. Raises SandboxError when the reaper cannot be started or is gone."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            message = marshal.dumps(dict(order))
+            message = marshal.dumps(dict(spec))
             for again in (True, False):
-                keeper = self._keeper()
+                reaper = self._connected()
                 try:
-                    socket.send_fds(keeper, [message], [theirs.fileno(), *descriptors])
+                    socket.send_fds(reaper, [message], [theirs.fileno(), *descriptors])
                 except (BrokenPipeError, ConnectionResetError, OSError) as error:
-                    self._gone(keeper)
+                    self._gone(reaper)
                     if again and isinstance(error, ConnectionError):
                         continue
                     ours.close()
-                    raise SandboxError(f"the sandbox's keeper took no order: {error}") from None
+                    raise SandboxError(f"the sandbox's reaper took no message: {error}") from None
                 return ours
         raise AssertionError("the second try returns or raises")
 
     def close(self) -> None:
-        """Ends the keeper, and with it every box."""
+        """Ends the reaper, and with it every box."""
         with self._lock:
             if self._socket is not None and self._owner == os.getpid():
                 self._socket.close()
@@ -101,17 +101,17 @@ class Keeping:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
 
-    def _keeper(self) -> socket.socket:
+    def _connected(self) -> socket.socket:
         with self._lock:
             if self._socket is None or self._owner != os.getpid():
                 self._socket, self._process = _started(self._dropped)
                 self._owner = os.getpid()
             return self._socket
 
-    def _gone(self, keeper: socket.socket) -> None:
+    def _gone(self, reaper: socket.socket) -> None:
         with self._lock:
-            if self._socket is keeper:
-                keeper.close()
+            if self._socket is reaper:
+                reaper.close()
                 assert self._process is not None
                 self._process.kill()
                 self._process.wait()
@@ -123,7 +123,7 @@ def _started(dropped: Dropped) -> tuple[socket.socket, "subprocess.Popen[bytes]"
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     with theirs:
         process = subprocess.Popen(
-            [python, "-I", "-S", str(_KEEPER)],
+            [python, "-I", "-S", str(_REAPER)],
             env={},
             cwd="/",
             stdin=theirs.fileno(),
@@ -146,4 +146,4 @@ def _started(dropped: Dropped) -> tuple[socket.socket, "subprocess.Popen[bytes]"
     said = process.stderr.read().decode("utf-8", "replace").strip()
     process.stderr.close()
     process.wait()
-    raise SandboxError(f"the sandbox's keeper did not start: {said or f'status {process.returncode}'}")
+    raise SandboxError(f"the sandbox's reaper did not start: {said or f'status {process.returncode}'}")

@@ -7,9 +7,9 @@ asker is. It is a subreaper, so what a box leaves behind comes to it to be ended
 
 stdin is a SOCK_SEQPACKET socket. The first message is marshalled settings; each later one a marshalled list of words to
 start, with descriptors: the box's own socket first, then those that become 0, 1, 2, … of the new process. On a box's
-socket the keeper writes marshalled None when nothing runs in the box any more but its folder is still to be removed,
+socket the reaper writes marshalled None when nothing runs in the box any more but its folder is still to be removed,
 and (status, CPU seconds) once all of the box is gone; when the other side shuts down writing, or dies, the box is
-killed. When stdin ends, or the asker does, all boxes are killed and the keeper leaves.
+killed. When stdin ends, or the asker does, all boxes are killed and the reaper leaves.
 """
 
 import array
@@ -86,7 +86,7 @@ def parent_of(pid: int) -> int:
         return -1
 
 
-class Keeper:
+class Reaper:
     def __init__(self, asker: socket.socket, parent: int) -> None:
         self.asker = asker
         self.poll = select.poll()
@@ -129,9 +129,9 @@ class Keeper:
             return False
         life, *given = descriptors
         box_life = socket.socket(fileno=life)
-        order = marshal.loads(data)
-        words, info_at, environment = order["words"], order["info_at"], order["environment"]
-        folder = new_folder() if order["folder"] else None
+        spec = marshal.loads(data)
+        words, info_at, environment = spec["words"], spec["info_at"], spec["environment"]
+        folder = new_folder() if spec["folder"] else None
         if folder is not None:
             environment["BOX"] = folder
         info, told = (None, None) if info_at is None else os.pipe()
@@ -325,7 +325,7 @@ def checked(result: int, what: str) -> None:
 
 def show(libc: ctypes.CDLL, place: str, roots: list[str]) -> None:
     """Folders that only root can reach, shown at `place`/0, `place`/1, … to this process and its children alone."""
-    checked(libc.unshare(CLONE_NEWNS), "a mount namespace for the sandbox's keeper")
+    checked(libc.unshare(CLONE_NEWNS), "a mount namespace for the sandbox's reaper")
     checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "making mounts private")
     checked(libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, b"mode=0755,size=64k"), f"a tmpfs on {place}")
     for number, root in enumerate(roots):
@@ -354,15 +354,15 @@ def main() -> None:
     while os.dup(null) < PLACEHOLDERS:  # os.dup gives descriptors that no child inherits
         pass
     asker.send(b"ready")
-    keeper = Keeper(asker, parent)
+    reaper = Reaper(asker, parent)
     try:
-        keeper.serve()
+        reaper.serve()
     finally:
-        keeper.end_all()
+        reaper.end_all()
 
 
 if __name__ == "__main__":
     try:
         main()
     except OSError as error:
-        sys.exit(f"the sandbox's keeper: {error}")
+        sys.exit(f"the sandbox's reaper: {error}")

@@ -22,7 +22,7 @@ DEVICES_AND_SOCKETS = 1 << 6 | 1 << 9 | 1 << 11  # making them
 FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 
 
-def _confine(setup: dict[str, Any], folder: str) -> None:
+def confine_self(setup: dict[str, Any], folder: str) -> None:
     scratch = os.path.join(os.path.dirname(folder), "tmp")
     os.mkdir(scratch, 0o700)
     os.mkdir(folder, 0o700)

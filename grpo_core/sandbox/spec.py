@@ -6,12 +6,12 @@ from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox.keeping import MOST_FILES, Dropped
 from grpo_core.sandbox.limits import Limits
+from grpo_core.sandbox.reaper_client import MOST_FILES, Dropped
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BoxSpec:
     program: str
     arguments: tuple[str, ...]
     files: Mapping[str, bytes]
@@ -20,7 +20,7 @@ class Order:
     packages: tuple[str, ...]
     held_open: bool
 
-    def checked(self) -> "Order":
+    def checked(self) -> "BoxSpec":
         """Raises SandboxError on a file that cannot lie below the box's folder."""
         if len(self.files) > MOST_FILES:
             raise SandboxError(f"{len(self.files)} files for one box; at most {MOST_FILES}")
@@ -37,21 +37,21 @@ class Order:
 class Recipe:
     words: tuple[str, ...]
     info_at: int | None
-    """Which descriptor of the new process tells the keeper about the process inside."""
+    """Which descriptor of the new process tells the reaper about the process inside."""
     data: tuple[bytes, ...]
-    """Handed over as descriptors after stdin, stdout, stderr, the channel (and what the keeper adds)."""
+    """Handed over as descriptors after stdin, stdout, stderr, the channel (and what the reaper adds)."""
     setup: dict[str, Any]
     """For the launcher."""
     environment: dict[str, str] = field(default_factory=dict)
     folder: bool = False
-    """The keeper makes a folder for the box, names it in BOX, and removes it at the end."""
+    """The reaper makes a folder for the box, names it in BOX, and removes it at the end."""
 
 
 class Backend(Protocol):
     @property
     def dropped(self) -> Dropped: ...
 
-    def recipe(self, order: Order) -> Recipe: ...
+    def recipe(self, spec: BoxSpec) -> Recipe: ...
 
 
 def rlimits(limits: Limits, holders: int) -> list[tuple[str, int, int]]:
