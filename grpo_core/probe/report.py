@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, JsonValue
 
 from grpo_core.records.types import Body, ErrorClass
-from grpo_core.text import format_percent
 
 PROBE_VERSION = 1
 """Of the classes and the rules of the verdict. Reports of different versions are not compared class by class."""
@@ -212,18 +211,3 @@ class ProbeReport(Body):
             if one.name == name:
                 return one
         raise KeyError(name)
-
-    def brittle(self) -> tuple[str, ...]:
-        """Where the reward is known to be brittle, one sentence a class, the worst first: what pays wrong completions,
-        then what refuses right ones."""
-        wrong = [one for one in self.classes if one.family == "false_positive" and one.paid]
-        right = [one for one in self.classes if one.name in self.rejects]
-        wrong.sort(key=lambda one: (not one.held, -(one.rate or 0)))
-        right.sort(key=lambda one: -(one.rate or 0))
-        return tuple(_sentence(one) for one in [*wrong, *right])
-
-
-def _sentence(one: ClassResult) -> str:
-    does = "pays" if one.family == "false_positive" else "does not pay"
-    low, high = one.wilson95 or (0.0, 1.0)
-    return f"{does} {one.mistakes} of {one.n} ({format_percent(low)} to {format_percent(high)}): {one.title}"
