@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from grpo_core.errors import ModelError
-from grpo_core.model import settle, sharing
+from grpo_core.model import layout_choice, sharing
 from grpo_core.model.attention import ours, use_ours
 from grpo_core.model.layers import recompute_layers
 from grpo_core.model.layout import plan_micro_batches, plan_rows
@@ -204,7 +204,7 @@ def test_a_last_place_of_bf16_is_no_reason(monkeypatch, dtype, off, refused):
             found_N[0] += off
         return found_N
 
-    monkeypatch.setattr(settle, "completion_logprobs", elsewhere)
+    monkeypatch.setattr(layout_choice, "completion_logprobs", elsewhere)
     with pytest.raises(ModelError, match="off by") if refused else nullcontext():
         check_layout(make(FAMILIES["llama"], "eager").to(dtype), "left")
 

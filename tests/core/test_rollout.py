@@ -12,7 +12,7 @@ from grpo_core.model.attention import use_ours
 from grpo_core.model.load import LoadedModel, ModelSource
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off, add_adapters
-from grpo_core.rollout import feeding, local
+from grpo_core.rollout import local, stepper
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
@@ -133,9 +133,9 @@ def test_prompts_are_fed_once_and_in_portions(monkeypatch):
     )
     assert_same(sample(policy, max_tokens=2), whole)
     assert fed[1:] == [(4, 11), (20, 1)]  # four distinct prompts of at most 11 tokens, then 5 · 4 rows of one
-    monkeypatch.setattr(feeding, "PREFILL_TOKENS", 4)
+    monkeypatch.setattr(stepper, "PREFILL_TOKENS", 4)
     assert_same(sample(policy, max_tokens=2), whole)
-    assert feeding.portions([1, 2, 3, 3, 9, 9], 6) == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 6)]
+    assert stepper.portions([1, 2, 3, 3, 9, 9], 6) == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 6)]
 
 
 @pytest.mark.parametrize("shared", [True, False])
