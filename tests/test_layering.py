@@ -25,7 +25,8 @@ FORBIDDEN = {
 }
 # grpo_core's folders and the modules beside them, lowest first: each imports only from those before it.
 ORDER = [
-    *("errors", "text", "stats", "config", "records", "protocol", "runtime", "files", "data", "sandbox"),
+    *("errors", "text", "stats", "specs", "advantages", "losses", "config", "records", "protocol"),
+    *("runtime", "files", "data", "sandbox"),
     *("algo", "distributed", "model", "rollout", "training"),
     *("rewards", "evaluate", "probe", "trainer", "estimate", "lab", "cli"),
 ]

@@ -12,7 +12,8 @@ import torch
 from sides.loss_cases import GROUP_SIZE, MAX_TOKENS, TEMPERATURE, Case, Row
 from torch import Tensor
 
-from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
+from grpo_core.advantages.base import StepScores
+from grpo_core.algo.advantages import Advantages, step_advantages
 from grpo_core.algo.aggregation import RowFacts, row_weights
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.config.run import RunConfig

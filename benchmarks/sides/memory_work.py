@@ -21,7 +21,8 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
-from grpo_core.algo.advantages import StepScores, step_advantages
+from grpo_core.advantages.base import StepScores
+from grpo_core.algo.advantages import step_advantages
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.config.run import RunConfig
 from grpo_core.rollout.base import Decoding

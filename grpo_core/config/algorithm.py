@@ -1,42 +1,18 @@
 """The algorithm's part of a config: from rewards to the gradient. What each choice computes stands in docs/losses/.
 
-Loads no torch. Which choices go together is in `config.conflicts`.
+What estimators and losses read is declared in their folders; which choices go together is in `config.conflicts`. Loads
+no torch.
 """
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from grpo_core.config.base import Count, NotNegative, Part, Positive, Share
+from grpo_core.advantages.settings import AdvantageSettings
 from grpo_core.config.conflicts import refusal
+from grpo_core.losses.settings import LossSettings
+from grpo_core.specs.fields import Count, NotNegative, Part, Positive
 
-AdvantageEstimator = Literal[
-    "group",
-    "rloo",
-    "reinforce",
-    "reinforce_baseline",
-    "reinforce_pp",
-    "reinforce_pp_baseline",
-    "maxrl",
-    "pass_at_k",
-    "gae",
-]
-Scale = Literal["group_std", "batch_std", "none"]
-Supervision = Literal["outcome", "process"]
-MultiObjective = Literal["sum_then_normalize", "normalize_then_sum"]
-Loss = Literal[
-    "clip",
-    "gspo",
-    "gspo_token",
-    "gmpo",
-    "cispo",
-    "sapo",
-    "vespo",
-    "luspo",
-    "dppo",
-    "sequence_ratio",
-    "reinforce",
-]
 Aggregation = Literal["sequence_mean", "token_mean", "local_token_mean", "constant", "sequence_sum", "sequence_total"]
 Denominator = Literal["all", "informative"]
 KLEstimator = Literal["k1", "k2", "k3", "k3_plus"]
@@ -74,32 +50,6 @@ class ReferenceConfig(Part):
     """Share of the policy in the new reference, with refresh: average."""
 
 
-class SapoConfig(Part):
-    tau_positive: Positive = 1.0
-    """Temperature of SAPO's soft gate for positive advantages. The paper used 1.0."""
-    tau_negative: Positive = 1.05
-    """The same for negative ones. The paper used 1.05."""
-
-
-class VespoConfig(Part):
-    k_positive: NotNegative = 2.0
-    """Power of the sequence ratio in VESPO's weight, for positive advantages."""
-    lambda_positive: NotNegative = 3.0
-    """Decay of that weight, for positive advantages."""
-    k_negative: NotNegative = 3.0
-    """Power for negative advantages."""
-    lambda_negative: NotNegative = 2.0
-    """Decay for negative advantages."""
-
-
-class DppoConfig(Part):
-    divergence: Literal["tv", "kl"] = "tv"
-    """How far a token's probability has moved: tv, the difference of the two probabilities; kl, the divergence of
-    taking this token or not."""
-    threshold: Positive = 0.15
-    """A token beyond this, in the direction of its advantage, gives no gradient."""
-
-
 class CorrectionConfig(Part):
     mode: Literal["none", "token_truncate", "sequence_mask"] = "token_truncate"
     """What is done about a sampler whose probabilities differ from the trainer's: token_truncate weighs each token by
@@ -115,11 +65,6 @@ class CorrectionConfig(Part):
     loss's ratio is to the policy that sampled them, so its clip holds back what has moved since (PPO). weight: it is to
     the policy before the update, as for all others, and what has moved since is weighed by token_truncate (decoupled
     PPO)."""
-
-    def weighs_stale(self, loss: str) -> bool:
-        """Whether completions of an earlier policy are weighed and not held by the loss's own ratio: REINFORCE has
-        none."""
-        return self.stale == "weight" or loss == "reinforce"
 
 
 class DynamicSamplingConfig(Part):
@@ -140,58 +85,7 @@ class OverlongConfig(Part):
     """What a completion at the limit loses. DAPO used 1."""
 
 
-class CriticConfig(Part):
-    lr: Positive = 1e-6
-    """Learning rate of the critic's AdamW, constant. The critic starts as the base model with a value head."""
-    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Discount per token."""
-    gae_lambda: Share = 0.95
-    """λ of generalised advantage estimation: 1 is Monte Carlo, 0 one-step."""
-    value_clip: Positive = 0.2
-    """A new value further than this from the old one gives no lower loss."""
-
-
-class AlgorithmConfig(Part):
-    advantage: AdvantageEstimator = "group"
-    """What a reward is compared with. group: its group's mean (GRPO, Dr. GRPO, DAPO). rloo: the mean of the others in
-    the group. reinforce: nothing. reinforce_baseline: the mean of the step. reinforce_pp, reinforce_pp_baseline:
-    REINFORCE++ without and with the group's mean. maxrl: the group's mean, divided by it. pass_at_k: the best of k.
-    gae: a learned critic (PPO)."""
-    scale: Scale = "group_std"
-    """What the centred reward is divided by: the group's standard deviation (GRPO), the whole batch's (Lite-PPO),
-    or nothing (Dr. GRPO)."""
-    std_ddof: Literal[0, 1] = 0
-    """0: population standard deviation (divide by G). 1: sample standard deviation (divide by G−1), as TRL and verl
-    do."""
-    advantage_eps: NotNegative = 1e-4
-    """Added to the standard deviation before dividing."""
-    pass_k: Count | None = None
-    """k of advantage: pass_at_k; needed with it and refused otherwise. Below G."""
-    multi_objective_aggregation: MultiObjective = "sum_then_normalize"
-    """With several reward components: normalise their weighted sum (GRPO), or each one in its group and then sum
-    (GDPO)."""
-    supervision: Supervision = "outcome"
-    """outcome: one reward for a completion. process: a reward at the end of each step; a token's advantage is the sum
-    of the steps that end at it or later (DeepSeekMath, section 4.1.3)."""
-    loss: Loss = "clip"
-    """The policy loss. clip is PPO's clipped surrogate, which GRPO, DAPO and Dr. GRPO share; they differ in
-    `aggregation`."""
-    clip_low: Share = 0.2
-    """ε below: the probability ratio is clipped at 1−ε. Papers use 0.2."""
-    clip_high: NotNegative = 0.2
-    """ε above: the ratio is clipped at 1+ε. 0.2 as in PPO (DeepSeekMath names none), 0.28 in DAPO (clip-higher)."""
-    clip_delta: Positive | None = None
-    """Largest ratio that counts where the advantage is negative: δ of two-sided clipping (INTELLECT-2 used 4) and c of
-    dual-clip PPO (3), which are one formula. Above 1+clip_high. Empty: no bound."""
-    cispo_bound: Literal["absolute", "relative"] = "absolute"
-    """Where CISPO holds its weight. absolute: at clip_high itself (ScaleRL used 5), without a lower bound. relative:
-    between 1−clip_low and 1+clip_high."""
-    sapo: SapoConfig = SapoConfig()
-    """Settings of loss: sapo."""
-    vespo: VespoConfig = VespoConfig()
-    """Settings of loss: vespo."""
-    dppo: DppoConfig = DppoConfig()
-    """Settings of loss: dppo."""
+class AlgorithmConfig(LossSettings, AdvantageSettings):
     off_policy_threshold: Positive | None = None
     """Leave out completions with a negative advantage whose mean log-probability fell by more than this since they
     were sampled (DeepSeek-V3.2). Empty: none."""
@@ -228,8 +122,6 @@ class AlgorithmConfig(Part):
     """Whether groups without a signal are replaced."""
     overlong: OverlongConfig = OverlongConfig()
     """What happens to completions at the length limit."""
-    critic: CriticConfig = CriticConfig()
-    """PPO's critic, with advantage: gae."""
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
@@ -249,8 +141,13 @@ class AlgorithmConfig(Part):
         return self.kl.coef > 0 and self.kl.target == "reference"
 
     @property
+    def weighs_stale(self) -> bool:
+        """Completions of an earlier policy are weighed, and not held by the loss's own ratio, which it may not have."""
+        return self.correction.stale == "weight" or self.loss_spec.ratio == "none"
+
+    @property
     def zero_advantage_is_inert(self) -> bool:
         """A completion whose advantage is 0 has no gradient: no KL term and no entropy bonus in the loss. (A critic
         learns from it all the same.)"""
         in_loss = self.kl.coef > 0 and self.kl.place == "loss"
-        return not in_loss and self.entropy_coef == 0 and self.advantage != "gae"
+        return not in_loss and self.entropy_coef == 0 and not self.estimator.critic

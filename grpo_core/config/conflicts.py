@@ -2,42 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
 from grpo_core.config.engine_conflicts import ENGINE_RULES
+from grpo_core.config.reward import reward_kinds
 from grpo_core.errors import Conflict
 
 if TYPE_CHECKING:
     from grpo_core.config.algorithm import AlgorithmConfig
     from grpo_core.config.run import RunConfig
-
-_PER_TOKEN = ("sequence_mean", "token_mean", "local_token_mean", "constant", "sequence_sum")
-
-AGGREGATIONS: dict[str, tuple[str, ...]] = {
-    "clip": _PER_TOKEN,
-    "cispo": _PER_TOKEN,
-    "sapo": _PER_TOKEN,
-    "vespo": _PER_TOKEN,
-    "dppo": _PER_TOKEN,
-    "reinforce": _PER_TOKEN,
-    "gspo": ("sequence_mean",),
-    "gspo_token": ("sequence_mean",),
-    "gmpo": ("sequence_mean",),
-    "luspo": ("sequence_sum",),
-    "sequence_ratio": ("sequence_total",),
-}
-"""Ways of averaging that each loss has a meaning with."""
-
-SCALES: dict[str, tuple[str, ...]] = {
-    "group": ("group_std", "batch_std", "none"),
-    "rloo": ("none",),
-    "reinforce": ("none",),
-    "reinforce_baseline": ("none", "batch_std"),
-    "reinforce_pp": ("batch_std",),
-    "reinforce_pp_baseline": ("batch_std",),
-    "maxrl": ("none",),
-    "pass_at_k": ("group_std", "none"),
-    "gae": ("batch_std", "none"),
-}
-"""Divisors that each advantage estimator has in its paper."""
 
 
 def refusal(algorithm: "AlgorithmConfig") -> Conflict | None:
@@ -46,7 +18,7 @@ def refusal(algorithm: "AlgorithmConfig") -> Conflict | None:
 
 
 def _aggregation(a: "AlgorithmConfig") -> Conflict | None:
-    allowed = AGGREGATIONS[a.loss]
+    allowed = a.loss_spec.aggregations
     if a.aggregation in allowed:
         return None
     if a.aggregation == "sequence_total":
@@ -55,12 +27,9 @@ def _aggregation(a: "AlgorithmConfig") -> Conflict | None:
             "aggregation sequence_total belongs to loss: sequence_ratio; choose token_mean or sequence_mean",
         )
     if len(allowed) == 1:
-        why = {
-            "luspo": "weighs each completion's loss by its length",
-            "sequence_ratio": "sums over completions and divides by nothing",
-        }.get(a.loss, "has one ratio for a whole completion, so every completion must count alike")
         return Conflict(
-            "aggregation_not_with_loss", f"loss {a.loss} {why}: it needs aggregation: {allowed[0]}, not {a.aggregation}"
+            "aggregation_not_with_loss",
+            f"loss {a.loss} {a.loss_spec.aggregation_reason}: it needs aggregation: {allowed[0]}, not {a.aggregation}",
         )
     return Conflict(
         "aggregation_not_with_loss", f"loss {a.loss} goes with aggregation {', '.join(allowed)}, not {a.aggregation}"
@@ -90,7 +59,7 @@ def _constant(a: "AlgorithmConfig") -> Conflict | None:
 
 
 def _scale(a: "AlgorithmConfig") -> Conflict | None:
-    allowed = SCALES[a.advantage]
+    allowed = ESTIMATORS[a.advantage].scales
     if a.scale not in allowed:
         return Conflict(
             "scale_not_with_advantage",
@@ -100,24 +69,23 @@ def _scale(a: "AlgorithmConfig") -> Conflict | None:
 
 
 def _advantage_settings(a: "AlgorithmConfig") -> Conflict | None:
-    if a.advantage == "pass_at_k" and a.pass_k is None:
-        return Conflict(
-            "needs_pass_k", "advantage pass_at_k needs pass_k, the number of tries of which one must succeed"
-        )
-    if a.advantage != "pass_at_k" and a.pass_k is not None:
-        return Conflict("pass_k_unused", "pass_k has a meaning only with advantage: pass_at_k")
-    if a.multi_objective_aggregation == "normalize_then_sum" and (a.advantage, a.scale) != ("group", "group_std"):
-        return Conflict(
-            "normalize_then_sum_needs_group_std",
-            "multi_objective_aggregation normalize_then_sum (GDPO) divides each reward by its group's spread: it "
-            "needs advantage: group and scale: group_std",
-        )
-    if a.supervision == "process" and (a.advantage != "group" or a.scale == "batch_std"):
-        return Conflict(
-            "process_supervision_needs_group",
-            "supervision process needs advantage: group with scale: group_std or none",
-        )
-    if a.supervision == "process" and a.multi_objective_aggregation == "normalize_then_sum":
+    for spec in ESTIMATORS.values():
+        if spec.needed is None:
+            continue
+        name, chosen = spec.needed.split(",")[0], spec.name == a.advantage
+        if chosen and getattr(a, name) is None:
+            return Conflict(f"needs_{name}", f"advantage {spec.name} needs {spec.needed}")
+        if not chosen and getattr(a, name) is not None:
+            return Conflict(f"{name}_unused", f"{name} has a meaning only with advantage: {spec.name}")
+    chosen_instead = [spec for spec in IN_PLACE_OF_GROUP if getattr(a, spec.chosen_by) == spec.name]
+    for spec in chosen_instead:
+        if a.advantage != "group" or a.scale not in spec.scales:
+            return Conflict(
+                f"{spec.name}_needs_group",
+                f"{spec.chosen_by} {spec.name} takes the place of advantage: group and needs it, with scale: "
+                f"{' or '.join(spec.scales)}",
+            )
+    if len(chosen_instead) > 1:
         return Conflict(
             "process_supervision_with_normalize_then_sum",
             "supervision process has one reward per step, so there is nothing for normalize_then_sum to do",
@@ -127,12 +95,9 @@ def _advantage_settings(a: "AlgorithmConfig") -> Conflict | None:
 
 def _token_level(a: "AlgorithmConfig") -> Conflict | None:
     """Losses with one ratio for a completion need one advantage for it."""
-    per_token = (
-        a.supervision == "process"
-        or a.advantage == "gae"
-        or (a.advantage.startswith("reinforce_pp") and a.kl.coef > 0 and a.kl.place == "reward")
-    )
-    if per_token and a.loss in ("gspo", "gmpo", "luspo", "sequence_ratio"):
+    kl_reward = a.kl.coef > 0 and a.kl.place == "reward"
+    per_token = a.estimator.per_token == "always" or (a.estimator.per_token == "with_kl_reward" and kl_reward)
+    if per_token and a.loss_spec.per_completion:
         return Conflict(
             "one_advantage_per_completion",
             f"loss {a.loss} has one ratio and one advantage for a whole completion, but advantages here differ from "
@@ -192,25 +157,10 @@ def _kl(a: "AlgorithmConfig") -> Conflict | None:
 
 
 def _bounds(a: "AlgorithmConfig") -> Conflict | None:
-    if a.clip_delta is not None and a.loss != "clip":
+    if a.clip_delta is not None and "clip_delta" not in a.loss_spec.settings:
         return Conflict("clip_delta_unused", f"clip_delta has a meaning only with loss: clip, not {a.loss}")
-    if a.clip_delta is not None and a.clip_delta <= 1 + a.clip_high:
-        return Conflict(
-            "clip_delta_too_low",
-            f"clip_delta must be above 1 + clip_high = {1 + a.clip_high:g}, or the upper clip never acts",
-        )
-    if a.loss == "cispo" and a.cispo_bound == "absolute" and a.clip_high < 1:
-        return Conflict(
-            "cispo_bound_below_one",
-            f"cispo_bound absolute would hold every weight at {a.clip_high:g}, below the ratio 1 of an unchanged "
-            "policy; give clip_high as the largest weight (ScaleRL used 5), or use cispo_bound: relative",
-        )
-    if a.loss == "dppo" and a.dppo.divergence == "tv" and a.dppo.threshold >= 1:
-        return Conflict(
-            "dppo_threshold_too_high",
-            f"dppo.threshold {a.dppo.threshold:g} can never be passed: two probabilities differ by less than 1 (tv); "
-            "the paper used 0.15",
-        )
+    if (conflict := a.loss_spec.conflict(a)) is not None:
+        return conflict
     if a.correction.low >= a.correction.high:
         return Conflict("correction_low_not_below_high", "correction.low must be below correction.high")
     if a.correction.stale == "weight" and a.correction.mode != "token_truncate":
@@ -219,17 +169,17 @@ def _bounds(a: "AlgorithmConfig") -> Conflict | None:
             "correction.stale weight weighs completions of an earlier policy as correction.mode: token_truncate does; "
             "choose that mode, or stale: ratio",
         )
-    if a.correction.stale == "weight" and a.loss == "dppo":
+    if a.correction.stale == "weight" and a.loss_spec.ratio == "sampler":
         return Conflict(
-            "stale_weight_with_dppo",
-            "loss dppo has its ratio to the policy that sampled in any case; use correction.stale: ratio",
+            f"stale_weight_with_{a.loss}",
+            f"loss {a.loss} has its ratio to the policy that sampled in any case; use correction.stale: ratio",
         )
     return None
 
 
 def _tokens_apart(a: "AlgorithmConfig") -> Conflict | None:
     """Choosing tokens by entropy asks for a loss that each token has of its own."""
-    if a.top_entropy_share < 1 and a.loss in ("gspo", "gmpo", "luspo", "sequence_ratio"):
+    if a.top_entropy_share < 1 and a.loss_spec.per_completion:
         return Conflict(
             "top_entropy_with_sequence_loss",
             f"loss {a.loss} is one number for a whole completion, so top_entropy_share cannot choose tokens of it; "
@@ -239,7 +189,7 @@ def _tokens_apart(a: "AlgorithmConfig") -> Conflict | None:
 
 
 def _critic(a: "AlgorithmConfig") -> Conflict | None:
-    if a.dynamic_sampling.enabled and a.advantage.startswith(("gae", "reinforce")):
+    if a.dynamic_sampling.enabled and ESTIMATORS[a.advantage].learns_from_equal:
         return Conflict(
             "dynamic_sampling_with_advantage",
             f"dynamic_sampling leaves out groups of equal rewards, which advantage {a.advantage} learns from; "
@@ -251,10 +201,11 @@ def _critic(a: "AlgorithmConfig") -> Conflict | None:
             "dynamic_sampling leaves out groups of equal rewards before the KL penalty on the reward is known, which "
             "makes them differ; use kl.place: loss, or switch it off",
         )
-    if a.advantage == "gae" and a.denominator == "informative":
+    if a.estimator.critic and a.denominator == "informative":
         return Conflict(
             "informative_with_critic",
-            "denominator informative asks which groups carry a signal; with a critic (advantage: gae) each does",
+            f"denominator informative asks which groups carry a signal; with a critic (advantage: {a.advantage}) each "
+            "does",
         )
     return None
 
@@ -317,16 +268,13 @@ def _horizon(c: "RunConfig") -> Conflict | None:
     return None
 
 
-STEP_KINDS = ("equations", "process", "python")
-"""Reward kinds that score a completion step by step."""
-
-
 def _components(c: "RunConfig") -> Conflict | None:
-    if c.algorithm.supervision == "process" and not any(one.kind in STEP_KINDS for one in c.reward.components):
+    steps = [name for name, kind in reward_kinds().items() if kind.steps]
+    if c.algorithm.supervision == "process" and not any(one.kind in steps for one in c.reward.components):
         return Conflict(
             "needs_step_rewards",
             "algorithm.supervision process needs a reward component that scores steps (kind "
-            f"{' or '.join(STEP_KINDS)}); with one reward for a completion use supervision: outcome",
+            f"{' or '.join(steps)}); with one reward for a completion use supervision: outcome",
         )
     if c.algorithm.overlong.buffer_tokens is not None and any(one.name == "overlong" for one in c.reward.components):
         return Conflict(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grpo_core.config.base import Count, NotNegative, Part, Positive
+from grpo_core.specs.fields import Count, NotNegative, Part, Positive
 
 
 class VllmConfig(Part):

@@ -33,7 +33,7 @@ def _cut(c: "RunConfig") -> Conflict | None:
     if sampling.top_p >= 1 and sampling.top_k == 0:
         return None
     users = (
-        (algorithm.loss == "dppo", "algorithm.loss dppo"),
+        (algorithm.loss_spec.ratio == "sampler", f"algorithm.loss {algorithm.loss}"),
         (algorithm.off_policy_threshold is not None, "algorithm.off_policy_threshold"),
         (c.engine.one_step_off, "engine.one_step_off"),
         (algorithm.dynamic_sampling.enabled, "algorithm.dynamic_sampling, which may learn from a step late,"),
@@ -52,11 +52,11 @@ def _deepspeed(c: "RunConfig") -> Conflict | None:
     engine = c.engine
     if engine.training != "deepspeed":
         return None
-    if c.algorithm.advantage == "gae":
+    if c.algorithm.estimator.critic:
         return Conflict(
             "deepspeed_with_critic",
-            "engine.training deepspeed trains one model, and advantage gae has a critic beside the policy; use "
-            "engine.training: single",
+            f"engine.training deepspeed trains one model, and advantage {c.algorithm.advantage} has a critic beside "
+            "the policy; use engine.training: single",
         )
     if engine.torch_compile:
         return Conflict(
@@ -89,11 +89,11 @@ def _one_step_off(c: "RunConfig") -> Conflict | None:
             "engine.one_step_off samples in a second thread of one process, and the ranks' exchanges of two threads "
             "would meet each other; use devices: 1 and nodes: 1, or switch it off",
         )
-    if algorithm.loss == "reinforce" and algorithm.correction.mode == "none":
+    if algorithm.loss_spec.ratio == "none" and algorithm.correction.mode == "none":
         return Conflict(
             "one_step_off_without_ratio",
-            "engine.one_step_off learns from completions of the policy one update ago, and loss reinforce has no ratio "
-            "that corrects for it; use algorithm.correction.mode: token_truncate, or another loss",
+            f"engine.one_step_off learns from completions of the policy one update ago, and loss {algorithm.loss} has "
+            "no ratio that corrects for it; use algorithm.correction.mode: token_truncate, or another loss",
         )
     return None
 

@@ -12,8 +12,8 @@ from pydantic import (
 )
 
 from grpo_core.config import builtin_suites as starter
-from grpo_core.config.base import Count, CountOrZero, DataFormat, Part
 from grpo_core.errors import ConfigError, Conflict
+from grpo_core.specs.fields import Count, CountOrZero, DataFormat, Part
 
 HELDOUT = "heldout"
 """The name under which held-out problems stand beside the suites."""

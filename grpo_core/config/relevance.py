@@ -7,15 +7,15 @@ ask here. Nothing is refused here: that is `config.conflicts`.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
+from grpo_core.losses.settings import LOSSES
+
 Lookup = Callable[[str], Any]
 """Value at a dotted path of a config, its default where it is not given. It may be of any type: what is not valid yet
 is asked about too."""
 
-_CLIP_LOW = ("clip", "gspo", "gspo_token", "gmpo", "luspo")
-_OWN_SETTINGS = ("sapo", "vespo", "dppo")
-
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "algorithm.loss": ("algorithm.clip_low", "algorithm.clip_high", "algorithm.clip_delta", "algorithm.cispo_bound"),
+    "algorithm.loss": tuple({f"algorithm.{name}": None for spec in LOSSES.values() for name in spec.settings}),
 }
 """Choice → numbers that were found for it, and are another thing under another choice: GSPO clips at 0.0003 where
 GRPO clips at 0.2."""
@@ -27,39 +27,47 @@ def idle(path: str, value: Lookup) -> str | None:
 
 
 def _loss(path: str, value: Lookup) -> str | None:
-    loss, relative = value("algorithm.loss"), value("algorithm.cispo_bound") == "relative"
-    name = path.removeprefix("algorithm.")
-    own = name.split(".")[0]
-    if own in _OWN_SETTINGS:
-        return None if loss == own else f"loss: {own}"
-    if name == "cispo_bound":
-        return None if loss == "cispo" else "loss: cispo"
-    if name == "clip_delta":
-        return None if loss == "clip" else "loss: clip"
-    if name == "clip_high" and loss not in (*_CLIP_LOW, "cispo"):
-        return f"loss: {', '.join(_CLIP_LOW)} or cispo"
-    if name == "clip_low" and loss not in _CLIP_LOW and not (loss == "cispo" and relative):
-        return f"loss: {', '.join(_CLIP_LOW)}, or cispo with cispo_bound: relative"
-    return None
+    users = {spec.name: needs for spec in LOSSES.values() for name, needs in spec.settings.items() if _in(path, name)}
+    return _unused("loss", users, value)
+
+
+def _unused(choice: str, users: Mapping[str, str], value: Lookup) -> str | None:
+    """The choices that give a setting a meaning, each with what must hold besides; None where one is made, or where the
+    setting is no choice's own."""
+    for name, needs in users.items():
+        field, _, wanted = needs.partition(": ")
+        if value(f"algorithm.{choice}") == name and (not needs or value(f"algorithm.{field}") == wanted):
+            return None
+    plain = [name for name, needs in users.items() if not needs]
+    others = [f"{name} with {needs}" for name, needs in users.items() if needs]
+    if others:
+        return f"{choice}: {', '.join(plain)}, or {' or '.join(others)}"
+    if len(plain) > 1:
+        return f"{choice}: {', '.join(plain[:-1])} or {plain[-1]}"
+    return f"{choice}: {plain[0]}" if plain else None
+
+
+def _in(path: str, setting: str) -> bool:
+    return path == f"algorithm.{setting}" or path.startswith(f"algorithm.{setting}.")
 
 
 def _advantage(path: str, value: Lookup) -> str | None:
+    users = {spec.name: "" for spec in ESTIMATORS.values() if any(_in(path, name) for name in spec.settings)}
+    if (unused := _unused("advantage", users, value)) is not None:
+        return unused
     advantage, scale = value("algorithm.advantage"), value("algorithm.scale")
+    for instead in IN_PLACE_OF_GROUP:
+        if path == f"algorithm.{instead.chosen_by}" and (advantage != "group" or scale not in [*instead.scales]):
+            return f"advantage: group with scale: {' or '.join(instead.scales)}"
+    chosen = next((spec for spec in ESTIMATORS.values() if spec.name == advantage), None)
+    scaling = next((one for name, one in chosen.scales.items() if name == scale), None) if chosen else None
     match path.removeprefix("algorithm."):
-        case "pass_k" if advantage != "pass_at_k":
-            return "advantage: pass_at_k"
-        case name if name.startswith("critic.") and advantage != "gae":
-            return "advantage: gae"
         case "advantage_eps" if scale == "none":
             return "a scale to divide by"
-        case "std_ddof" if scale == "none" or advantage == "pass_at_k":
+        case "std_ddof" if scale == "none" or (scaling is not None and not scaling.divides):
             return "a standard deviation to divide by"
-        case "multi_objective_aggregation" if (advantage, scale) != ("group", "group_std"):
-            return "advantage: group with scale: group_std"
-        case "supervision" if advantage != "group" or scale == "batch_std":
-            return "advantage: group with scale: group_std or none"
-        case "denominator" | "dynamic_sampling.enabled" if advantage == "gae":
-            return "an advantage other than gae"
+        case "denominator" | "dynamic_sampling.enabled" if chosen is not None and chosen.critic:
+            return f"an advantage other than {advantage}"
     return None
 
 
@@ -67,9 +75,10 @@ def _averaging(path: str, value: Lookup) -> str | None:
     aggregation = value("algorithm.aggregation")
     match path:
         case "algorithm.aggregation" if aggregation == "sequence_total" and (
-            value("algorithm.loss") != "sequence_ratio"
+            value("algorithm.loss")
+            not in (users := [one for one, spec in LOSSES.items() if aggregation in spec.aggregations])
         ):
-            return "loss: sequence_ratio"
+            return f"loss: {' or '.join(users)}"
         case "algorithm.aggregation_constant" if aggregation != "constant":
             return "aggregation: constant"
         case "algorithm.local_batch" if aggregation != "local_token_mean":

@@ -3,37 +3,32 @@
 Loads no torch. A component's own parameters are checked where its kind lives (grpo_core/rewards/).
 """
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic_core import PydanticKnownError
 
-from grpo_core.config.base import Count, CountOrZero, Part, Positive
 from grpo_core.errors import Conflict
+from grpo_core.specs.fields import Count, CountOrZero, Part, Positive
 
-RewardKind = Literal[
-    "exact",
-    "numeric",
-    "r1_format",
-    "equations",
-    "math",
-    "choice",
-    "contains",
-    "similarity",
-    "function_call",
-    "refusal",
-    "tags",
-    "regex",
-    "json_schema",
-    "format",
-    "length",
-    "soft_overlong",
-    "language",
-    "reward_model",
-    "process",
-    "judge",
-    "python",
-    "reasoning_gym",
-    "code",
+
+def reward_kinds() -> Mapping[str, Any]:
+    """Every kind (rewards.base.Kind) by name. Kinds are above configs, which they read, so they are looked up when a
+    config is checked."""
+    kinds: Mapping[str, Any] = import_module("grpo_core.rewards.registry").KINDS
+    return kinds
+
+
+def _known(name: str) -> str:
+    if name not in reward_kinds():
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, reward_kinds()))})
+    return name
+
+
+RewardKind = Annotated[
+    str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=[*reward_kinds()]))
 ]
 ErrorPolicy = Literal["mask", "zero", "fail"]
 
@@ -42,7 +37,7 @@ class RewardComponent(Part):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
     """Short name, unique in the reward: it names the metric `rewards/<name>/mean` and the sample's column."""
     kind: RewardKind
-    """What is checked; every kind has a page in docs/rewards."""
+    """What is checked; every kind has a page with its parameters in docs/rewards."""
     weight: float = 1.0
     """Factor of this component in the reward's sum."""
     params: dict[str, JsonValue] = Field(default_factory=dict)

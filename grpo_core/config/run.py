@@ -14,8 +14,6 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from grpo_core.config import presets
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.config.base import Count, CountOrZero, NotNegative, Part, Positive
-from grpo_core.config.base import DataFormat as DataFormat
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.engine import EngineConfig as EngineConfig
 from grpo_core.config.evaluation import EvalConfig
@@ -23,9 +21,10 @@ from grpo_core.config.messages import field_problems
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
 from grpo_core.config.reward import RewardConfig as RewardConfig
-from grpo_core.config.reward import RewardKind as RewardKind
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.errors import ConfigError, Conflict
+from grpo_core.specs.fields import Count, CountOrZero, NotNegative, Part, Positive
+from grpo_core.specs.fields import DataFormat as DataFormat
 
 
 class LoraConfig(Part):

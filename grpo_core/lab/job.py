@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 
-from grpo_core.config.base import DataFormat, Part, Positive
 from grpo_core.config.messages import field_problems
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.yaml_text import parse_yaml
 from grpo_core.errors import ConfigError
+from grpo_core.specs.fields import DataFormat, Part, Positive
 
 LabKind = Literal["probe", "try", "sample", "estimate"]
 

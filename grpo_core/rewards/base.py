@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core.config.reward import RewardKind, RewardLimits
+from grpo_core.config.reward import RewardLimits
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
@@ -101,7 +101,7 @@ def own_column(params: Any) -> frozenset[str]:
 class Kind:
     """A reward kind as its own file declares it, in SPEC; forms, records and docs read it from there."""
 
-    name: RewardKind
+    name: str
     params: type[Params]
     place: Place
     module: str

@@ -52,7 +52,7 @@ def prepare(kind: Kind) -> None:
 
 @cache
 def _params(kind: str, given: str) -> Params:
-    return KINDS[kind].params.model_validate(json.loads(given))  # type: ignore[index]
+    return KINDS[kind].params.model_validate(json.loads(given))
 
 
 def _heard(stream: BinaryIO) -> Any:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
+from grpo_core.advantages.base import StepScores
+from grpo_core.algo.advantages import Advantages, step_advantages
 from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample

@@ -148,7 +148,7 @@ def _load(
         reference = load_model(source, dtype=config.model.dtype, device=device)
         reference.model.requires_grad_(False)
         resolve_layout(reference, config.engine.layout)
-    if learning and config.algorithm.advantage == "gae":
+    if learning and config.algorithm.estimator.critic:
         critic = load_critic(source, config, device=device)
     return Inputs(
         policy,

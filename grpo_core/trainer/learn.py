@@ -45,7 +45,7 @@ def learn(
     """Update the policy from the step's groups. Without a group the optimiser still steps, on a gradient of 0."""
     algorithm, coef = config.algorithm, training.kl_coef
     before = BeforeAdvantages()
-    if kept and (algorithm.advantage == "gae" or (algorithm.kl.coef > 0 and algorithm.kl.place == "reward")):
+    if kept and (algorithm.estimator.critic or (algorithm.kl.coef > 0 and algorithm.kl.place == "reward")):
         measured = training.measure(train_rows(kept, None, config, step))
         before = before_advantages(measured, kept, algorithm, coef=coef)
     advantages = None

@@ -2,7 +2,7 @@
 
 The baseline that GRPO is compared with needs it (Schulman et al. 2017, section 5). Its backbone starts as the base
 model and is trained whole, whether the policy has adapters or not; its head starts at 0, and with it every value. How
-advantages and returns come from values is `algo.advantages.gae`'s; this module only predicts and learns.
+advantages and returns come from values is `advantages.gae`'s; this module only predicts and learns.
 
 Shapes: N completion tokens of a micro-batch, completion after completion · D hidden size.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grpo_core.algo.advantages.gae import value_loss
+from grpo_core.advantages.gae import value_loss
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import NotFinite
 from grpo_core.model.layout import completion_hidden

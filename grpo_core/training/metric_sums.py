@@ -42,6 +42,6 @@ def update_metrics(
         metrics["policy_entropy"] = total["entropy"] / total["tokens"]
     if algorithm.off_policy_threshold is not None:
         metrics["off_policy_share"] = total["off_policy"] / looked
-    if algorithm.advantage == "gae":
+    if algorithm.estimator.critic:
         metrics["value_loss"] = total["value_loss"] / updates
     return metrics

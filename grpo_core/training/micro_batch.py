@@ -15,10 +15,10 @@ from torch import Tensor
 
 from grpo_core.algo.correction import sampler_correction
 from grpo_core.algo.kl import kl_estimate
-from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.algo.losses.masks import high_entropy_keep, off_policy_keep
+from grpo_core.algo.masks import high_entropy_keep, off_policy_keep
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
+from grpo_core.losses.base import Tokens
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_loss
@@ -28,13 +28,10 @@ from grpo_core.training.logprob_pass import CachedLogprobs, keep
 from grpo_core.training.metric_sums import MetricSums
 from grpo_core.training.mismatch import Mismatch
 
-BY_TOKEN = ("clip", "cispo", "dppo", "sapo", "reinforce")
-"""Losses of which each token's part depends on that token alone; the others look at whole completions."""
-
 
 def by_token(algorithm: AlgorithmConfig) -> bool:
     """Whether the loss is a sum over tokens of what each says for itself."""
-    return algorithm.loss in BY_TOKEN and algorithm.off_policy_threshold is None
+    return algorithm.loss_spec.by_token and algorithm.off_policy_threshold is None
 
 
 @dataclass
@@ -104,11 +101,11 @@ class MicroBatch:
         sampler_n = self._sampler.filled(here, old_n)
         tokens = Tokens(
             logprobs_N=terms.logprobs_N,
-            old_logprobs_N=sampler_n if algorithm.loss == "dppo" else old_n,
+            old_logprobs_N=sampler_n if algorithm.loss_spec.ratio == "sampler" else old_n,
             advantages_N=self._advantages_N[here],
             rows_N=self._rows_N[here],
         )
-        surrogate = policy_loss(tokens, algorithm)
+        surrogate = algorithm.loss_spec.compute(tokens, algorithm)
         loss_n = surrogate.loss_N * self._correction(here, old_n)
         if algorithm.off_policy_threshold is not None:
             kept_n = off_policy_keep(replace(tokens, old_logprobs_N=sampler_n), algorithm.off_policy_threshold)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.kl import adapted_coef
-from grpo_core.algo.losses.masks import entropy_threshold
+from grpo_core.algo.masks import entropy_threshold
 from grpo_core.config.run import OptimConfig, RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, NotFinite
@@ -40,9 +40,6 @@ from grpo_core.training.mismatch import Mismatch
 from grpo_core.training.plan import gives_gradient, mini_batches, owners, row_facts
 from grpo_core.training.reference import Reference
 from grpo_core.training.trainable import LocalWeights, TrainableWeights
-
-CLIPPED = ("clip", "gspo", "gspo_token", "gmpo", "luspo", "cispo")
-"""Losses that hold a ratio back; the others have no clip ratio to tell."""
 
 
 def learning_rate(optim: OptimConfig, step: int) -> float:
@@ -79,8 +76,8 @@ class SingleTraining:
         algorithm = config.algorithm
         if (algorithm.needs_reference and not config.model.lora.rank) != (reference is not None):
             raise ValueError("a reference model is needed exactly with KL to the reference and without adapters")
-        if (algorithm.advantage == "gae") != (critic is not None):
-            raise ValueError("a critic is needed exactly with advantage: gae")
+        if algorithm.estimator.critic != (critic is not None):
+            raise ValueError("a critic is needed exactly with an estimator that has one")
         engine = config.engine
         resolve_layout(policy, engine.layout)  # before the layers are changed
         if engine.torch_compile:
@@ -180,14 +177,14 @@ class SingleTraining:
             with self._trained.whole():
                 measured = self._logprob_pass.measure(rows, mine, entropy=algorithm.top_entropy_share < 1)
         self._given = None
-        weighs = algorithm.correction.weighs_stale(algorithm.loss)
+        weighs, loss = algorithm.weighs_stale, algorithm.loss_spec
         for index in mine:
             sampled = rows[index].sampler_logprobs
             if rows[index].stale and sampled is not None and not weighs:
                 measured.old[index] = torch.tensor(sampled)
-        # DPPO's ratio is to the sampler itself, so there is nothing left to weigh.
+        # A ratio to the sampler itself (DPPO) leaves nothing to weigh.
         correction = algorithm.correction
-        if algorithm.loss == "dppo" and correction.mode == "token_truncate":
+        if loss.ratio == "sampler" and correction.mode == "token_truncate":
             correction = correction.model_copy(update={"mode": "none"})
         mismatch = Mismatch(correction, stale=weighs)
         dropped: set[int] = set()
@@ -227,7 +224,7 @@ class SingleTraining:
             ranks,
             updates=len(norms),
             used_tokens=sum(len(rows[index].completion) for index in used if index not in dropped),
-            clips=algorithm.loss == "dppo" or (algorithm.loss in CLIPPED and (several or stale)),
+            clips=loss.clips and (loss.ratio == "sampler" or several or stale),
             kl=algorithm.kl.coef > 0 and algorithm.kl.place == "loss",
         )
         metrics |= {"grad_norm": sum(norms) / len(norms), "learning_rate": rate}

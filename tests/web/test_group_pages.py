@@ -2,7 +2,6 @@
 worked by hand in tests/cases/review; and what people judge of samples.
 """
 
-import math
 import re
 from typing import Any
 
@@ -16,13 +15,17 @@ from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
 from cohort.review.judgements import review_figures
 from cohort.review.models import Annotation, Group
-from cohort.review.selectors import current_groups
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
-from cohort.web.review import arithmetic
-from cohort.web.review.arithmetic import VARIANTS, Step, Variant, best_of, number, work_out
-from cohort.web.review.estimators import own_of
-from cohort.web.review.selectors import step_groups
+from cohort.web.launch.variants import ALL
+from cohort.web.review.arithmetic import (
+    VARIANTS,
+    derive,
+    number,
+    stored_only,
+    variants_for,
+)
+from cohort.web.review.selectors import current_groups, step_groups
 from grpo_core.config.algorithm import AlgorithmConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 from tests.tables import cases
@@ -174,7 +177,7 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
     text = words(page)
     for part in ("what is 49 + 78?", "gold 127", "step 84 group 1 of 1"):
         assert part in text
-    assert "r = [1, 0, 0, 1, 0, 0, 1, 0] mean = 0.375 std = √(0.2344) = 0.4841" in text
+    assert "r = [1, 0, 0, 1, 0, 0, 1, 0] mean = 0.375 std = 0.4841" in text
     assert "A = (r − 0.375) / (0.4841 + 0.0001) → 1 gives +1.29 , 0 gives −0.77" in text
     assert page.count("<article") == 8
     first, second = words(card(page, 1)), words(card(page, 2))
@@ -186,13 +189,13 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
 def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Run) -> None:
     """sample std √(1.875/7) = 0.5175. The only group of three is the batch."""
     group = add_group(maker.attempt(run), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], advantages=[9.0] * 8)
-    page = group_page(viewer, group, variant="sample")
+    page = group_page(viewer, group, variant="group/group_std/1")
     text = words(page)
     assert "1 gives +1.21 , 0 gives −0.72" in text
-    assert "The run used: z-score, population std" in text
-    assert re.search(r'href="\?variant=sample"[^>]*aria-current="true"', page)
+    assert "The run used: z-score in the group, population std" in text
+    assert re.search(r'href="\?variant=group/group_std/1"[^>]*aria-current="true"', page)
     assert "A +9.00" not in text, "the cards show what this variant would have given"
-    for variant, missing in (("mean", False), ("batch", True)):
+    for variant, missing in (("group/none/0", False), ("group/batch_std/0", True)):
         assert f'href="?variant={variant}"' in page
         assert ("Not all groups" in words(group_page(viewer, group, variant=variant))) is missing
 
@@ -203,9 +206,9 @@ def test_an_estimator_that_rewards_do_not_give_shows_what_was_stored(viewer: Cli
     page = group_page(viewer, group)
     assert "r = [" not in page
     assert "A +0.12" in words(card(page, 1))
-    other = words(group_page(viewer, group, variant="mean"))
+    other = words(group_page(viewer, group, variant="group/none/0"))
     assert "r = [1, 0] mean = 0.5" in other
-    assert "The run used: critic (GAE)" in other
+    assert "The run used: critic and GAE" in other
 
 
 def test_rewards_after_a_kl_penalty_are_what_is_worked_out(viewer: Client, maker: Maker) -> None:
@@ -238,10 +241,10 @@ def test_a_sample_has_an_address_and_neighbours_keep_the_variant(viewer: Client,
     attempt = maker.attempt(run)
     before, group, after = (add_group(attempt, [1.0, 0.0], index=index) for index in range(3))
     other_step = add_group(attempt, [1.0, 0.0], step=2)
-    page = group_page(viewer, group, variant="loo", sample=2)
+    page = group_page(viewer, group, variant="rloo/none/0", sample=2)
     assert re.findall(r'<article class="panel sample selected" id="sample-(\d)"', page) == ["2"]
-    assert f'rel="prev" href="/p/ours/runs/{run.pk}/groups/{before.pk}/?variant=loo"' in page
-    assert f'rel="next" href="/p/ours/runs/{run.pk}/groups/{after.pk}/?variant=loo"' in page
+    assert f'rel="prev" href="/p/ours/runs/{run.pk}/groups/{before.pk}/?variant=rloo/none/0"' in page
+    assert f'rel="next" href="/p/ours/runs/{run.pk}/groups/{after.pk}/?variant=rloo/none/0"' in page
     assert str(other_step.pk) not in re.findall(r"/groups/(\d+)/", page)
     first = group_page(viewer, before, sample="x")
     assert ('rel="prev"' in first, "sample selected" in first) == (False, False)
@@ -313,17 +316,8 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
 FIELDS = ("variant", "rewards", "options", "advantages", "parts", "note")
 
 
-def variant_of(name: str) -> Variant:
-    """By the name of the constant, or `best of K` and `best of K, divided`."""
-    if name.startswith("best of "):
-        k, *divided = name.removeprefix("best of ").split(", ")
-        return best_of(int(k), divided=bool(divided))
-    variant: Variant = getattr(arithmetic, name)
-    return variant
-
-
 @pytest.mark.parametrize(FIELDS, cases("review/advantages", *FIELDS))
-def test_advantages_and_how_they_are_told(
+def test_advantages_and_how_they_are_derived(
     variant: str,
     rewards: list[float | None],
     options: dict[str, Any],
@@ -331,43 +325,35 @@ def test_advantages_and_how_they_are_told(
     parts: list[str] | None,
     note: str | None,
 ) -> None:
-    step = Step(**options["step"]) if "step" in options else None
-    worked = work_out(rewards, variant_of(variant), **{"eps": 0.0, **options, "step": step})
+    algorithm = AlgorithmConfig.model_validate({"advantage_eps": options.get("eps", 0.0)})
+    derived = derive(rewards, ALL[variant], algorithm, step=options.get("step", ()))
     if advantages is None:
-        assert worked is None
+        assert derived is None
         return
-    assert worked is not None
-    assert [value is None for value in worked.advantages] == [value is None for value in advantages]
-    scored = [(reward, value) for reward, value in zip(rewards, worked.advantages, strict=True) if value is not None]
+    assert derived is not None
+    assert [value is None for value in derived.advantages] == [value is None for value in advantages]
+    scored = [(reward, value) for reward, value in zip(rewards, derived.advantages, strict=True) if value is not None]
     expected = [value for value in advantages if value is not None]
     assert [value for _, value in scored] == (pytest.approx(expected) if any(expected) else expected)
-    assert dict(worked.outcomes) == {number(reward): value for reward, value in scored}
-    assert [*worked.parts] == parts
-    assert (note in worked.note) if note else worked.note == ""
+    assert dict(derived.outcomes) == {number(reward): value for reward, value in scored}
+    assert [*derived.parts] == parts
+    assert (note in derived.note) if note else derived.note == ""
 
 
-def test_a_step_of_rewards() -> None:
-    assert Step.of([1.0, 0.0, None]) == Step(0.5, 0.5, equal=False)
-    sample, noisy = Step.of([1.0, 0.0], ddof=1), Step.of([0.3, 0.1 + 0.2])
-    assert sample is not None
-    assert noisy is not None
-    assert sample.std == pytest.approx(math.sqrt(0.5))
-    assert noisy.equal
-    assert Step.of([1.0, None]) is None
-
-
-@pytest.mark.parametrize(("algorithm", "variant"), cases("review/estimators", "algorithm", "variant"))
-def test_the_estimator_of_a_run(algorithm: dict[str, Any], variant: str | None) -> None:
-    """Where rewards do not tell the advantages, nothing is worked out and a sentence says so."""
-    own = own_of(AlgorithmConfig.model_validate(algorithm))
-    assert len({offered.id for offered in own.offered}) == len(own.offered)
-    if variant is None:
-        assert "stored" in own.sentence
-        assert own.variant not in VARIANTS
-        assert own.offered == (own.variant, *VARIANTS)
-    else:
-        assert (own.variant, own.sentence) == (variant_of(variant), "")
-        assert own.offered[0] == own.variant or own.variant in VARIANTS
+def test_the_variant_of_a_run_comes_first() -> None:
+    """Where rewards do not give the advantages, nothing is derived and a sentence says so."""
+    for chosen in (
+        {"advantage": "gae", "scale": "batch_std"},
+        {"advantage": "pass_at_k", "pass_k": 4},
+        {"supervision": "process"},
+        {"multi_objective_aggregation": "normalize_then_sum"},
+    ):
+        own, *others = variants_for(AlgorithmConfig.model_validate(chosen))
+        assert "stored" in stored_only(own)
+        assert others == VARIANTS
+        assert not any(map(stored_only, others))
+    assert variants_for(AlgorithmConfig()) == VARIANTS
+    assert VARIANTS[0].value == "group/group_std/0"
 
 
 def test_numbers_are_short_and_have_a_real_minus() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cohort.web.launch.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, LABELS, fields, group_of
 from cohort.web.launch.values import settings_of, texts_of
 from cohort.web.launch.variants import USUAL, offered
-from grpo_core.config.conflicts import SCALES
+from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
@@ -80,8 +80,8 @@ def test_every_preset_survives() -> None:
 
 def test_each_variant_is_offered_and_an_unusual_one_is_kept() -> None:
     """Every estimator with every divisor it goes with, and both standard deviations."""
-    for advantage, scales in SCALES.items():
-        for scale in scales:
+    for advantage, spec in ESTIMATORS.items():
+        for scale in spec.scales:
             for ddof in (0, 1):
                 k = 2 if advantage == "pass_at_k" else None
                 algorithm = {"advantage": advantage, "scale": scale, "std_ddof": ddof, "pass_k": k}
@@ -89,7 +89,7 @@ def test_each_variant_is_offered_and_an_unusual_one_is_kept() -> None:
                 assert again(config) == config
                 value = texts_of(config.to_dict())["variant"]
                 assert value in [variant.value for _, variant in offered(value)]
-    assert {advantage for value in USUAL.values() for advantage in (v.split("/")[0] for v in value)} == set(SCALES)
+    assert {variant.estimator.name for variant in USUAL} == set(ESTIMATORS)
 
 
 def test_idle_settings_of_the_defaults(golden: Callable[[str, Any], None]) -> None:

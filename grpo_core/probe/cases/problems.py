@@ -5,7 +5,6 @@ Only what the probe needs; nothing to train on or to measure a model with.
 
 from typing import Any
 
-from grpo_core.config.reward import RewardKind
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.rewards.code.params import CodeParams
@@ -171,7 +170,7 @@ def _code(column: str) -> list[Problem]:
     return made
 
 
-_MATHS: frozenset[RewardKind] = frozenset({"numeric", "equations", "math"})
+_MATHS = frozenset({"numeric", "equations", "math"})
 
 
 def _by_numbers(params: object) -> bool:

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from grpo_core.config.base import Count, Positive, Share
 from grpo_core.rewards.base import Extract, Kind, Params, Unscored
 from grpo_core.rewards.judge.endpoint import KEY_NAME, url_fault
+from grpo_core.specs.fields import Count, Positive, Share
 
 TEMPLATE = """Question:
 {prompt}

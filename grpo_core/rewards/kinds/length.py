@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from grpo_core.config.base import Count, CountOrZero
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, Unscored
 from grpo_core.rewards.kinds import choice, exact, numeric
+from grpo_core.specs.fields import Count, CountOrZero
 
 Judge = Literal["exact", "numeric", "choice"]
 _JUDGES: dict[Judge, Kind] = {"exact": exact.SPEC, "numeric": numeric.SPEC, "choice": choice.SPEC}

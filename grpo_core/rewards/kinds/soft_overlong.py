@@ -4,9 +4,9 @@ Source: DAPO, arXiv 2503.14476, equation 13. The config's `algorithm.overlong` a
 run; this kind is for a rubric that shall have it as a named component, with limits of its own.
 """
 
-from grpo_core.config.base import Count
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.specs.fields import Count
 
 
 class SoftOverlongParams(Params):

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from grpo_core.config.base import Count
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Params, Unscored
+from grpo_core.specs.fields import Count
 from grpo_core.text import UNSTORABLE
 
 Transform = Literal["none", "sigmoid", "softmax"]

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from grpo_core.config.base import Positive
 from grpo_core.data import gym
 from grpo_core.errors import ConfigError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
 from grpo_core.rewards.python.session import Sessions
 from grpo_core.rewards.scoring import failed
+from grpo_core.specs.fields import Positive
 
 AUTO = "auto"
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
-from grpo_core.config.base import Positive
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, Params, Unscored
 from grpo_core.rewards.python.python_check import MOST_BYTES, PACKAGES, check_source
 from grpo_core.rewards.python.session import Sessions
 from grpo_core.rewards.scoring import failed
+from grpo_core.specs.fields import Positive
 from grpo_core.text import UNSTORABLE
 
 FILE = "verifier.py"

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core.algo.advantages.gae import value_loss
+from grpo_core.advantages.gae import value_loss
 from tests.tables import cases
 
 from .toy import advantages_of, token_values, values

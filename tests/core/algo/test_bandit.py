@@ -8,8 +8,8 @@ one token most of them are the same loss.
 import pytest
 import torch
 
-from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.config.conflicts import AGGREGATIONS
+from grpo_core.losses.base import Tokens
+from grpo_core.losses.settings import LOSSES
 from tests.core.algo.toy import PAIRS, algorithm, policy_weights
 
 GROUPS, GROUP_SIZE = 8, 16
@@ -48,7 +48,7 @@ def learned(config, advantages=centred, wanted=(1, 2, 3)):
         for _ in range(UPDATES):
             optimizer.zero_grad()
             tokens = Tokens(torch.log_softmax(logits_LV, 1)[at_N], old_LV[at_N], advantages_N, rows_N)
-            (policy_loss(tokens, config).loss_N * weights_N).sum().backward()
+            (config.loss_spec.compute(tokens, config).loss_N * weights_N).sum().backward()
             optimizer.step()
     chances_LV = torch.softmax(logits_LV.detach(), 1)
     return torch.stack([chances_LV[t, token] for t, token in enumerate(wanted)]).prod().item()
@@ -58,9 +58,9 @@ def learned(config, advantages=centred, wanted=(1, 2, 3)):
 @pytest.mark.parametrize(
     ("loss", "aggregation"),
     [
-        pytest.param(*pair, marks=[] if pair[1] == AGGREGATIONS[pair[0]][0] else pytest.mark.slow)
+        pytest.param(*pair, marks=[] if pair[1] == LOSSES[pair[0]].aggregations[0] else pytest.mark.slow)
         for pair in PAIRS
-        if pair[0] == "clip" or pair[1] == AGGREGATIONS[pair[0]][0]
+        if pair[0] == "clip" or pair[1] == LOSSES[pair[0]].aggregations[0]
     ],
 )
 def test_the_loss_learns(loss, aggregation, wanted):

@@ -16,8 +16,8 @@ import torch
 
 from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.kl import kl_estimate
-from grpo_core.algo.losses import Tokens, policy_loss
-from grpo_core.config.conflicts import AGGREGATIONS
+from grpo_core.losses.base import Tokens
+from grpo_core.losses.settings import LOSSES
 from tests.core.algo.toy import PAIRS, algorithm, gradient, rows
 
 LENGTHS = [3, 1, 4, 2, 3, 2]
@@ -59,7 +59,7 @@ def total(weights, config, *, policy=None, penalty=None):
     logprobs_N, entropies_N = seen(weights)
     by_row = row_weights(FACTS, config)
     tokens = Tokens(logprobs_N, OLD_N, ADVANTAGES_N, ROWS_N)
-    loss_N = policy(logprobs_N) if policy else policy_loss(tokens, config).loss_N
+    loss_N = policy(logprobs_N) if policy else config.loss_spec.compute(tokens, config).loss_N
     kl_N = penalty(logprobs_N) if penalty else kl_estimate(logprobs_N, REFERENCE_N, config.kl.estimator)
     penalty_N = config.kl.coef * kl_N - config.entropy_coef * entropies_N
     return (by_row.policy_B[ROWS_N] * loss_N + by_row.penalty_B[ROWS_N] * penalty_N).sum()
@@ -146,7 +146,7 @@ def test_a_gradient_is_that_of_the_loss(loss, aggregation, estimator):
     ],
 )
 def test_other_bounds_give_other_gradients(loss, settings):
-    for aggregation in AGGREGATIONS[loss]:
+    for aggregation in LOSSES[loss].aggregations:
         bounded = checked(algorithm(loss, aggregation, **settings))
         weights = START.clone().requires_grad_()
         (plain,) = torch.autograd.grad(total(weights, algorithm(loss, aggregation)), weights)

@@ -11,14 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.algo.losses import policy_loss
-from grpo_core.algo.losses.clip import clipped
-from grpo_core.algo.losses.masks import entropy_threshold, high_entropy_keep, off_policy_keep
-from grpo_core.config.conflicts import AGGREGATIONS
+from grpo_core.algo.masks import entropy_threshold, high_entropy_keep, off_policy_keep
 from grpo_core.config.run import RunConfig
 from grpo_core.config.yaml_text import parse_yaml
+from grpo_core.losses.clip import clipped
+from grpo_core.losses.settings import LOSSES
 from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
-from tests.core.algo.toy import PAIRS, algorithm, gradient, policy_weights, tokens_of
+from tests.core.algo.toy import PAIRS, algorithm, gradient, policy_weights, surrogate, tokens_of
 from tests.tables import cases
 
 FIELDS = ("loss", "settings", "ratios", "log_ratios", "old", "groups", "advantages", "expected")
@@ -29,7 +28,7 @@ def test_worked_by_hand(loss, settings, ratios, log_ratios, old, groups, advanta
     config = algorithm(loss, **(settings or {}))
     logs = log_ratios or [[math.log(ratio) for ratio in row] for row in ratios]
     tokens = tokens_of(logs, advantages, old=old)
-    result = policy_loss(tokens, config)
+    result = surrogate(tokens, config)
     lengths = [len(row) for row in logs]
     weights = policy_weights(lengths, config, groups=groups or [0] * len(logs))
     actual = {
@@ -62,7 +61,7 @@ def test_two_sided_clipping_is_dual_clip():
     for bound in (1.21, 3.0, 4.0):
         for r in (0.01, 0.5, 0.8, 1.0, 1.2, 1.3, 2.99, 3.01, 4.0, 5.0, 100.0):
             for a in (-2.0, -1.0, 0.0, 1.0, 2.0):
-                loss = policy_loss(tokens_of([[math.log(r)]], [a]), algorithm("clip", clip_delta=bound)).loss_N.item()
+                loss = surrogate(tokens_of([[math.log(r)]], [a]), algorithm("clip", clip_delta=bound)).loss_N.item()
                 assert loss == pytest.approx(dual(r, a, bound))
 
 
@@ -87,7 +86,7 @@ def test_dppo_near_certainty_is_no_accident_of_rounding():
         advantages_N=torch.ones(3),
     )
     config = algorithm("dppo", dppo={"divergence": "kl", "threshold": 0.05})
-    assert policy_loss(tokens, config).clipped_high_N.tolist() == [False, False, True]
+    assert surrogate(tokens, config).clipped_high_N.tolist() == [False, False, True]
     assert gradient(tokens, config) == pytest.approx([-1 / 0.9999, -1.0, 0.0])
 
 
@@ -121,19 +120,19 @@ def test_at_ratio_1_value_and_gradient_are_those_of_the_policy(loss, aggregation
     # The loss is minus the weighted advantage: 0 where each completion counts alike, though the gradient is not.
     value = -sum(a * w * n for a, w, n in zip(ADVANTAGES, WEIGHTS[aggregation], LENGTHS, strict=True))
     assert (value == pytest.approx(0.0)) == (aggregation in ("sequence_mean", "sequence_total"))
-    assert (policy_loss(tokens, config).loss_N * weights[tokens.rows_N]).sum().item() == pytest.approx(value, abs=1e-15)
+    assert (surrogate(tokens, config).loss_N * weights[tokens.rows_N]).sum().item() == pytest.approx(value, abs=1e-15)
 
 
-@pytest.mark.parametrize("loss", list(AGGREGATIONS))
+@pytest.mark.parametrize("loss", list(LOSSES))
 def test_nothing_to_learn_from_advantage_0_and_from_no_tokens(loss):
     config = algorithm(loss)
     tokens = tokens_of([[0.5, -0.5], [0.1]], [0.0, 0.0])
     assert gradient(tokens, config) == [0.0] * 3
-    result = policy_loss(tokens_of([], []), config)
+    result = surrogate(tokens_of([], []), config)
     assert result.loss_N.shape == result.clipped_low_N.shape == result.clipped_high_N.shape == (0,)
 
 
-@pytest.mark.parametrize("loss", list(AGGREGATIONS))
+@pytest.mark.parametrize("loss", list(LOSSES))
 def test_a_loss_keeps_the_format_of_its_tokens(loss):
     tokens = tokens_of([[0.3, -0.2], [0.1]], [1.0, -1.0])
     single = replace(
@@ -142,10 +141,10 @@ def test_a_loss_keeps_the_format_of_its_tokens(loss):
         old_logprobs_N=tokens.old_logprobs_N.float(),
         advantages_N=tokens.advantages_N.float(),
     )
-    result = policy_loss(single, algorithm(loss))
+    result = surrogate(single, algorithm(loss))
     assert result.loss_N.dtype == torch.float32
     assert result.clipped_low_N.dtype == result.clipped_high_N.dtype == torch.bool
-    assert result.loss_N.tolist() == pytest.approx(policy_loss(tokens, algorithm(loss)).loss_N.tolist(), rel=1e-6)
+    assert result.loss_N.tolist() == pytest.approx(surrogate(tokens, algorithm(loss)).loss_N.tolist(), rel=1e-6)
 
 
 def test_a_long_row_is_summed_exactly_enough_in_float32():
@@ -158,9 +157,9 @@ def test_a_long_row_is_summed_exactly_enough_in_float32():
         advantages_N=torch.ones(30_000),
     )
     each = (tokens.logprobs_N - old)[0].item()
-    loss = policy_loss(tokens, algorithm("gspo", clip_low=3e-4, clip_high=4e-4)).loss_N[0].item()
+    loss = surrogate(tokens, algorithm("gspo", clip_low=3e-4, clip_high=4e-4)).loss_N[0].item()
     assert loss == pytest.approx(-math.exp(each), abs=1e-7)
-    product = policy_loss(tokens, algorithm("sequence_ratio")).loss_N[0].item()
+    product = surrogate(tokens, algorithm("sequence_ratio")).loss_N[0].item()
     assert product == pytest.approx(-math.exp(30_000 * each), rel=1e-5)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.algo.advantages import Advantages, StepScores, step_advantages
+from grpo_core.advantages.base import StepScores
+from grpo_core.algo.advantages import Advantages, step_advantages
 from grpo_core.algo.aggregation import RowFacts, row_weights
-from grpo_core.algo.losses import Tokens, policy_loss
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.config.conflicts import AGGREGATIONS
+from grpo_core.losses.base import Surrogate, Tokens
+from grpo_core.losses.settings import LOSSES
 
 SETTINGS: dict[str, dict[str, object]] = {
     "gspo": {"clip_low": 0.1, "clip_high": 0.15},
@@ -23,13 +24,13 @@ SETTINGS: dict[str, dict[str, object]] = {
     "cispo": {"clip_high": 1.25},
 }
 """Bounds that some of the toy's ratios cross."""
-PAIRS = [(loss, aggregation) for loss, allowed in AGGREGATIONS.items() for aggregation in allowed]
+PAIRS = [(loss, aggregation) for loss, spec in LOSSES.items() for aggregation in spec.aggregations]
 """Every loss with every aggregation it goes with."""
 
 
 def algorithm(loss: str, aggregation: str | None = None, **more: object) -> AlgorithmConfig:
     """The loss with bounds fit for a toy; aggregation, when not given, the first it goes with."""
-    how = aggregation or AGGREGATIONS[loss][0]
+    how = aggregation or LOSSES[loss].aggregations[0]
     settings: dict[str, object] = {"loss": loss, "aggregation": how, **SETTINGS.get(loss, {})}
     if how == "constant":
         settings["aggregation_constant"] = 10
@@ -60,9 +61,13 @@ def tokens_of(
     )
 
 
+def surrogate(tokens: Tokens, config: AlgorithmConfig) -> Surrogate:
+    return config.loss_spec.compute(tokens, config)
+
+
 def gradient(tokens: Tokens, config: AlgorithmConfig, weights_R: Tensor | None = None) -> list[float]:
     """d loss / d log π of each token; without weights the sum of all tokens' losses."""
-    loss_N = policy_loss(tokens, config).loss_N
+    loss_N = surrogate(tokens, config).loss_N
     total = loss_N.sum() if weights_R is None else (loss_N * weights_R[tokens.rows_N]).sum()
     (grad_N,) = torch.autograd.grad(total, tokens.logprobs_N)
     return grad_N.tolist()

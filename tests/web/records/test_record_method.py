@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cohort.records.sections import method_text as method_words
+from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.config.conflicts import SCALES
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.run import RunConfig
 from tests.tables import cases
@@ -59,8 +59,8 @@ def test_every_preset_can_be_put_in_words(name: str) -> None:
 
 
 def test_only_what_compares_with_the_group_says_so() -> None:
-    for advantage, scales in SCALES.items():
-        for scale in scales:
+    for advantage, spec in ESTIMATORS.items():
+        for scale in spec.scales:
             k = 2 if advantage == "pass_at_k" else None
             algorithm = AlgorithmConfig.model_validate({"advantage": advantage, "scale": scale, "pass_k": k})
             grouped = advantage in ("group", "rloo", "maxrl", "pass_at_k", "reinforce_pp_baseline")

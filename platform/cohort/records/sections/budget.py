@@ -79,7 +79,7 @@ def _compute(facts: Facts, tokens: float) -> Answer:
     algorithm = facts.config.algorithm
     passes = algorithm.inner_iterations
     reference = 2 if algorithm.needs_reference else 0
-    critic = 2 + 6 * passes if algorithm.advantage == "gae" else 0
+    critic = 2 + 6 * passes if algorithm.estimator.critic else 0
     factor = 2 + 6 * passes + reference + critic
     superseded = facts.history.superseded_tokens or 0.0
     flop = factor * parameters * (tokens + superseded)

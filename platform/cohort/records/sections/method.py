@@ -6,6 +6,7 @@ from cohort.records.fields import Method
 from cohort.records.schema_types import Answer
 from cohort.records.sections import method_text as method_words
 from cohort.records.sections.from_statements import stated_or_asked
+from grpo_core.advantages.settings import AdvantageSettings
 from grpo_core.config.preset_differences import diff
 from grpo_core.config.presets import PRESETS
 
@@ -20,19 +21,14 @@ _LOSS_FIELDS = {
     "top_entropy_share",
     "off_policy_threshold",
 }
-_OWN_SETTINGS = {"sapo": "sapo", "vespo": "vespo", "dppo": "dppo"}
-"""Loss → the part of the config that is its own."""
 
 
 def method(facts: Facts) -> Method:
     config = facts.config
     algorithm, sampling, optim = config.algorithm, config.sampling, config.optim
-    own = _OWN_SETTINGS.get(algorithm.loss)
-    bounds = {"loss", "clip_low", "clip_high", "clip_delta"} | ({own} if own else set())
-    if algorithm.loss == "cispo":
-        bounds.add("cispo_bound")
-    estimator = {"advantage", "scale", "std_ddof", "advantage_eps", "pass_k", "multi_objective_aggregation"}
-    critic = {"critic"} if algorithm.advantage == "gae" else set()
+    bounds = {"loss", "clip_low", "clip_high", "clip_delta", *algorithm.loss_spec.settings}
+    estimator = {*AdvantageSettings.model_fields} - {"critic"}
+    critic = {"critic"} if algorithm.estimator.critic else set()
     controls = method_words.sampling_controls(algorithm)
     trained = method_words.adapters(config)
     return Method(
@@ -41,7 +37,7 @@ def method(facts: Facts) -> Method:
             method_words.loss(algorithm),
         ),
         normalization=declared(
-            algorithm.model_dump(mode="json", include={*estimator, "supervision", *critic}),
+            algorithm.model_dump(mode="json", include=estimator | critic),
             method_words.normalization(algorithm),
         ),
         clipping=declared(

@@ -3,34 +3,13 @@
 The sentences stand in records; the choices themselves stand beside them, for machines.
 """
 
+from collections.abc import Iterable
+
 from cohort.records.answers import count, number
+from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 
-_METHODS = {
-    "group": ("GRPO", "Group Relative Policy Optimization (GRPO)"),
-    "pass_at_k": ("GRPO", "Group Relative Policy Optimization (GRPO) with pass@k advantages"),
-    "maxrl": ("MaxRL", "Maximum Likelihood Reinforcement Learning (MaxRL)"),
-    "rloo": ("RLOO", "REINFORCE leave-one-out (RLOO)"),
-    "reinforce": ("REINFORCE", "REINFORCE"),
-    "reinforce_baseline": ("REINFORCE", "REINFORCE with a baseline"),
-    "reinforce_pp": ("REINFORCE++", "REINFORCE++"),
-    "reinforce_pp_baseline": ("REINFORCE++", "REINFORCE++ with the group's mean"),
-    "gae": ("PPO", "Proximal Policy Optimization (PPO) with a learned critic"),
-}
-_LOSSES = {
-    "clip": "clipped policy gradient",
-    "gspo": "clipped ratio of whole completions (GSPO)",
-    "gspo_token": "clipped ratio of whole completions with token advantages (GSPO-token)",
-    "gmpo": "geometric mean of clipped token ratios (GMPO)",
-    "cispo": "policy gradient weighed by a bounded ratio (CISPO)",
-    "sapo": "softly gated policy gradient (SAPO)",
-    "vespo": "policy gradient with a smooth weight on each completion's ratio (VESPO)",
-    "luspo": "clipped ratio of whole completions, times their length (LUSPO)",
-    "dppo": "policy gradient that stops at a divergence (DPPO)",
-    "sequence_ratio": "unclipped ratio of whole completions",
-    "reinforce": "policy gradient without a ratio (REINFORCE)",
-}
 _AGGREGATIONS = {
     "sequence_mean": "mean over tokens, then over completions (GRPO)",
     "token_mean": "mean over all tokens of {update} (as in DAPO)",
@@ -44,10 +23,9 @@ _MEANS = ("sequence_mean", "token_mean", "local_token_mean", "constant", "sequen
 
 def training_method(algorithm: AlgorithmConfig) -> tuple[str, str]:
     """(short name, in words)."""
-    name, words = _METHODS[algorithm.advantage]
-    if algorithm.loss in ("clip", "reinforce") and (algorithm.loss == "clip" or name in ("REINFORCE", "RLOO")):
-        return name, words
-    return name, f"{words}, with the loss {algorithm.loss}"
+    name, words = ESTIMATORS[algorithm.advantage].method
+    implied = algorithm.loss == "clip" or name in algorithm.loss_spec.implied_by
+    return name, words if implied else f"{words}, with the loss {algorithm.loss}"
 
 
 def loss(algorithm: AlgorithmConfig) -> str:
@@ -55,7 +33,7 @@ def loss(algorithm: AlgorithmConfig) -> str:
     averaged = _AGGREGATIONS[algorithm.aggregation].format(
         update=update, batch=algorithm.local_batch, constant=algorithm.aggregation_constant
     )
-    parts = [_LOSSES[algorithm.loss], averaged, f"μ {algorithm.inner_iterations}"]
+    parts = [algorithm.loss_spec.words, averaged, f"μ {algorithm.inner_iterations}"]
     if algorithm.mini_batches > 1:
         parts[-1] += f", {algorithm.mini_batches} mini-batches"
     if algorithm.denominator == "informative" and algorithm.aggregation in _MEANS:
@@ -69,7 +47,7 @@ def loss(algorithm: AlgorithmConfig) -> str:
             f"without completions of negative advantage that fell by over {number(algorithm.off_policy_threshold)} "
             "nats a token since they were sampled"
         )
-    if algorithm.advantage == "gae":
+    if algorithm.estimator.critic:
         critic = algorithm.critic
         parts.append(
             f"critic of its own, learning rate {number(critic.lr)}, values clipped at {number(critic.value_clip)}"
@@ -79,90 +57,28 @@ def loss(algorithm: AlgorithmConfig) -> str:
 
 def normalization(algorithm: AlgorithmConfig) -> str:
     std = ("population" if algorithm.std_ddof == 0 else "sample") + " standard deviation"
-    eps = number(algorithm.advantage_eps)
-    if algorithm.supervision == "process":
-        divided = f", divided by their {std} + {eps}" if algorithm.scale == "group_std" else ", not divided"
-        return (
-            f"each step's reward minus the mean over all steps of its group{divided}; a token's advantage is the sum "
-            "over the steps that end at it or later (process supervision)"
-        )
-    if algorithm.multi_objective_aggregation == "normalize_then_sum":
-        return (
-            f"each reward component minus its group's mean, divided by its group's {std} + {eps}; their weighted sum "
-            f"minus its mean over the step, divided by its {std} + {eps} (GDPO)"
-        )
-    match algorithm.advantage:
-        case "group":
-            return f"reward minus the group's mean, {_divided(algorithm, std, eps)}"
-        case "rloo":
-            return "reward minus the mean of the group's other completions, not divided (RLOO)"
-        case "maxrl":
-            return "reward minus the group's mean, divided by that mean (MaxRL)"
-        case "pass_at_k":
-            divided = f", divided by its standard deviation + {eps}" if algorithm.scale == "group_std" else ""
-            return (
-                f"what a completion adds to the mean best reward of {algorithm.pass_k} of its group{divided} (pass@k)"
-            )
-        case "reinforce":
-            return "the reward itself: compared with nothing, not divided (REINFORCE)"
-        case "reinforce_baseline":
-            divided = f"divided by the step's {std} + {eps}" if algorithm.scale == "batch_std" else "not divided"
-            return f"reward minus the mean of the whole step, {divided}"
-        case "reinforce_pp" | "reinforce_pp_baseline":
-            first = "the group's mean, then minus " if algorithm.advantage.endswith("baseline") else ""
-            return (
-                f"reward minus {first}the mean over all tokens of the step, divided by their {std} + {eps} "
-                "(REINFORCE++)"
-            )
-        case "gae":
-            critic = algorithm.critic
-            whitened = f", minus their mean and divided by their {std} + {eps} over all tokens of the step"
-            return (
-                f"generalised advantage estimation with a learned critic, γ {number(critic.gamma)}, "
-                f"λ {number(critic.gae_lambda)}" + (whitened if algorithm.scale == "batch_std" else ", not divided")
-            )
-
-
-def _divided(algorithm: AlgorithmConfig, std: str, eps: str) -> str:
-    if algorithm.scale == "none":
-        return "not divided (Dr. GRPO)"
-    whose = "group's" if algorithm.scale == "group_std" else "whole batch's"
-    return f"divided by the {whose} {std} + {eps}"
+    settings = _numbers(algorithm, ("advantage_eps", *ESTIMATORS[algorithm.advantage].settings))
+    return algorithm.scaling.words.format(**settings, std=std, eps=settings["advantage_eps"])
 
 
 def clipping(algorithm: AlgorithmConfig) -> str:
     """Where the loss holds the ratio; that it does not, for a loss without a bound."""
-    low, high = number(algorithm.clip_low), number(algorithm.clip_high)
-    match algorithm.loss:
-        case "clip":
-            text = f"ratio kept between 1 − {low} and 1 + {high}"
-            if algorithm.clip_delta is not None:
-                text += f"; where the advantage is negative it counts as at most {number(algorithm.clip_delta)}"
-            return text
-        case "gspo" | "gspo_token" | "luspo":
-            return f"each completion's ratio (geometric mean over tokens) kept between 1 − {low} and 1 + {high}"
-        case "gmpo":
-            return f"each token's log-ratio kept between −{low} and {high}"
-        case "cispo" if algorithm.cispo_bound == "absolute":
-            return f"each token's weight kept at or below {high}; no token loses its gradient"
-        case "cispo":
-            return f"each token's weight kept between 1 − {low} and 1 + {high}; no token loses its gradient"
-        case "sapo":
-            sapo = algorithm.sapo
-            return f"no clip: a soft gate with τ {number(sapo.tau_positive)} and {number(sapo.tau_negative)}"
-        case "vespo":
-            return "no clip: a smooth weight"
-        case "dppo":
-            far = "divergence" if algorithm.dppo.divergence == "kl" else "difference of probabilities"
-            return f"no clip of the ratio: no gradient beyond a {far} of {number(algorithm.dppo.threshold)}"
-        case "sequence_ratio":
-            return "none: the ratio is not clipped"
-        case "reinforce":
-            return "none: the loss has no ratio"
+    spec = algorithm.loss_spec
+    text = spec.bound if isinstance(spec.bound, str) else spec.bound(algorithm)
+    return text.format(**_numbers(algorithm, spec.settings))
+
+
+def _numbers(algorithm: AlgorithmConfig, settings: Iterable[str]) -> dict[str, str]:
+    """Settings and what is in those that are parts, by name, as records write numbers."""
+    given = algorithm.model_dump(include=set(settings))
+    leaves = {name: value for name, value in given.items() if not isinstance(value, dict)}
+    for part in given.values():
+        leaves |= part if isinstance(part, dict) else {}
+    return {name: number(value) if isinstance(value, int | float) else str(value) for name, value in leaves.items()}
 
 
 def clipping_note(algorithm: AlgorithmConfig) -> str:
-    if algorithm.loss in ("sequence_ratio", "reinforce"):
+    if not algorithm.loss_spec.bounded:
         return ""
     if algorithm.updates_per_batch > 1:
         return ""
@@ -256,7 +172,7 @@ def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:
     if not remaining:
         return ""
     parts = [_their_advantages(algorithm)]
-    if algorithm.advantage == "gae":
+    if algorithm.estimator.critic:
         return parts[0]
     counted = []
     if algorithm.denominator == "all" and algorithm.aggregation in _MEANS:
@@ -273,25 +189,9 @@ def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:
 
 
 def _their_advantages(algorithm: AlgorithmConfig) -> str:
-    if algorithm.advantage == "gae":
-        return "The critic's advantages are not 0 for them, so they are learned from."
-    if algorithm.kl.coef and algorithm.kl.place == "reward":
+    if not algorithm.estimator.critic and algorithm.kl.coef and algorithm.kl.place == "reward":
         return "Their rewards are equal before the KL penalty; with it their advantages need not be 0."
-    if algorithm.supervision == "process":
-        return (
-            "Their summed rewards are equal; the rewards of their steps may differ, and are learned from where they do."
-        )
-    if algorithm.multi_objective_aggregation == "normalize_then_sum":
-        return "Their summed rewards are equal; single components may differ, and are learned from where they do."
-    match algorithm.advantage:
-        case "reinforce":
-            return "They are learned from all the same: rewards are compared with nothing."
-        case "reinforce_baseline" | "reinforce_pp":
-            return "They are learned from all the same, where they did better or worse than the step's mean."
-        case "reinforce_pp_baseline":
-            return "They carry only what normalising over the tokens of the whole step takes off."
-        case _:
-            return "Their advantages are 0."
+    return algorithm.estimator.equal_rewards
 
 
 def _joined(words: list[str]) -> str:

@@ -18,9 +18,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.rewards import KINDS
-from grpo_core.rewards.base import Kind
 
-_KINDS: dict[str, Kind] = {str(name): kind for name, kind in KINDS.items()}
 PREFIX = "p_"
 """Before a parameter's name in the names of the form's fields, so that none is taken for kind, name or weight."""
 MAX_CHARS = 70_000
@@ -147,9 +145,9 @@ class _Yaml(_Text):
 @cache
 def param_specs(kind: str) -> tuple[ParamSpec, ...]:
     """Of a kind that exists; none of one that does not."""
-    if kind not in _KINDS:
+    if kind not in KINDS:
         return ()
-    return tuple(_spec(name, info) for name, info in _KINDS[kind].params.model_fields.items())
+    return tuple(_spec(name, info) for name, info in KINDS[kind].params.model_fields.items())
 
 
 def given_params(
@@ -244,11 +242,11 @@ def kind_choices() -> list[tuple[str, list[tuple[str, str]]]]:
     """Every kind under the heading of the place where it runs."""
     found = []
     for heading, places in KIND_GROUPS:
-        held = [(name, f"{name}: {kind.summary}") for name, kind in _KINDS.items() if kind.place in places]
+        held = [(name, f"{name}: {kind.summary}") for name, kind in KINDS.items() if kind.place in places]
         if held:
             found.append((heading, held))
     return found
 
 
 def place_of(kind: str) -> str:
-    return PLACES[_KINDS[kind].place] if kind in _KINDS else ""
+    return PLACES[KINDS[kind].place] if kind in KINDS else ""

@@ -17,6 +17,7 @@ from cohort.web.lab.estimate_shown import EstimateShown, estimate_shown
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.values import lookup
+from grpo_core.advantages.settings import ESTIMATORS
 
 PAST_RUNS = 8
 _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
@@ -130,7 +131,7 @@ def _models(form: RunForm) -> str:
     settings = form.settings
     held = ["policy"]
     adapters = lookup(settings, "model.lora.rank") not in (0, None)
-    if lookup(settings, "algorithm.advantage") == "gae":
+    if lookup(settings, "algorithm.advantage") in [one.name for one in ESTIMATORS.values() if one.critic]:
         held.append("critic")
     beta = lookup(settings, "algorithm.kl.coef", 0)
     if beta and lookup(settings, "algorithm.kl.target") == "reference" and not adapters:

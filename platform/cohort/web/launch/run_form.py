@@ -233,7 +233,7 @@ class RunForm:
         if self.texts["eval_dataset"] and self.eval_dataset is None:
             self.problems["eval_dataset"] = [self._no_row("eval_dataset", "")]
         if self.texts["variant"] not in ALL:
-            usual = [ALL[value].label for values in USUAL.values() for value in values]
+            usual = [variant.label for variant in USUAL]
             self.problems["variant"] = [f"{CHOICES['variant']} must be one of: {'; '.join(usual)}."]
         if self.texts["preset"] and self.texts["preset"] not in PRESETS:
             self.problems["preset"] = [f"{unknown_preset(self.texts['preset'])}."]

@@ -9,7 +9,6 @@ from django.db.models.functions import Coalesce
 from cohort.review.models import Group, Sample
 from cohort.review.selectors import current_groups, right
 from cohort.runs.models import Run
-from cohort.web.review.arithmetic import Step
 from grpo_core.config.run import RunConfig
 
 PAGE = 100
@@ -158,10 +157,10 @@ def place_of(group: Group) -> Place:
     )
 
 
-def whole_step(group: Group, config: RunConfig) -> tuple[Step | None, bool]:
-    """(mean and spread of the rewards that the step compared, whether every group of the step was kept).
+def whole_step(group: Group, config: RunConfig) -> tuple[list[float | None], bool]:
+    """(the rewards that the step compared, whether every group of the step was kept).
 
-    With groups left out they are those of the kept ones: close, and said so. What dynamic sampling discarded was no
+    With groups left out they are those of the kept ones, and the page says so. What dynamic sampling discarded was no
     part of the step.
     """
     kept = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id, discarded="")
@@ -170,4 +169,4 @@ def whole_step(group: Group, config: RunConfig) -> tuple[Step | None, bool]:
     # A step that dynamic sampling could not fill is whole when fewer groups stand here than could have been kept.
     short = config.algorithm.dynamic_sampling.enabled and groups < config.traces.groups_per_step
     whole = groups == config.sampling.prompts_per_step or short
-    return Step.of(list(rewards), ddof=config.algorithm.std_ddof), whole
+    return list(rewards), whole

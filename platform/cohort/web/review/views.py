@@ -16,9 +16,16 @@ from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.review.selectors import right
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
+from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
-from cohort.web.review.arithmetic import Arithmetic, Variant, number, work_out
-from cohort.web.review.estimators import Own, own_of
+from cohort.web.review.arithmetic import (
+    Derivation,
+    derive,
+    number,
+    stored_only,
+    uses_step,
+    variants_for,
+)
 from cohort.web.runs.header import run_header
 from cohort.web.runs.tries import successor
 from grpo_core.config.run import RunConfig
@@ -56,10 +63,11 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     if group is None:
         raise Http404
     config = run_header(run).config
-    own = own_of(config.algorithm)
-    chosen = next((variant for variant in own.offered if variant.id == request.GET.get("variant")), own.variant)
+    own, variants = variant_of(config.algorithm), variants_for(config.algorithm)
+    chosen = next((variant for variant in variants if variant.value == request.GET.get("variant")), own)
     samples = list(group.samples.all())
-    worked, whole = _worked(group, samples, config, own, chosen)
+    sentence = stored_only(chosen)
+    worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages = worked.advantages if worked else [None] * len(samples)
     selected = natural(request.GET.get("sample"))
     said = _said(samples, person(request))
@@ -73,9 +81,9 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
             "remarks": selectors.remarks(group),
             "successor": successor(group.attempt, step=group.step),
             "place": selectors.place_of(group),
-            "variants": own.offered,
-            "own": own.variant,
-            "sentence": own.sentence if chosen is own.variant else "",
+            "variants": variants,
+            "own": own,
+            "sentence": sentence,
             "chosen": chosen,
             "worked": worked,
             "whole_step": whole,
@@ -91,7 +99,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
                     "shaped": None if sample.shaped_reward is None else number(sample.shaped_reward),
                     "masked": selectors.MASK_WORDS.get(sample.mask_cause, sample.mask_cause),
                     "scores": _scores(sample, config),
-                    "advantage": sample.advantage if chosen is own.variant else advantage,
+                    "advantage": sample.advantage if chosen == own else advantage,
                     "selected": sample.index + 1 == selected,
                     **said[sample.pk],
                 }
@@ -136,17 +144,12 @@ def _said(samples: list[Sample], reader: User) -> dict[int, dict[str, Any]]:
     return told
 
 
-def _worked(
-    group: Group, samples: list[Sample], config: RunConfig, own: Own, chosen: Variant
-) -> tuple[Arithmetic | None, bool]:
+def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Variant) -> tuple[Derivation | None, bool]:
     """(the calculation under the chosen variant, whether it knows the whole step); without one where there are too few
-    rewards, or where the run's own estimator looks at more than them."""
-    if own.sentence and chosen is own.variant:
-        return None, True
-    step, whole = selectors.whole_step(group, config) if chosen.of_the_step else (None, True)
+    rewards."""
+    step, whole = selectors.whole_step(group, config) if uses_step(chosen) else ([], True)
     rewards = [sample.compared_reward for sample in samples]
-    algorithm = config.algorithm
-    return work_out(rewards, chosen, eps=algorithm.advantage_eps, step=step, k=algorithm.pass_k), whole
+    return derive(rewards, chosen, config.algorithm, step=step), whole
 
 
 def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 
 
@@ -259,19 +258,14 @@ CHARTS = (
 
 def clips(config: RunConfig) -> bool:
     """Whether tokens can be clipped at all: not with one update on each batch, whose ratio is 1, unless groups of an
-    earlier step are in it; and not with a loss that holds no ratio. That of dppo is to the sampler and so never 1 for
-    certain."""
+    earlier step are in it; and not with a loss that holds no ratio. A ratio to the sampler (DPPO) is never 1
+    for certain."""
     algorithm = config.algorithm
-    if algorithm.loss == "dppo":
-        return True
+    if algorithm.loss_spec.ratio == "sampler":
+        return algorithm.loss_spec.clips
     earlier = algorithm.dynamic_sampling.enabled or config.engine.one_step_off
     moves = algorithm.updates_per_batch > 1 or (earlier and algorithm.correction.stale == "ratio")
-    return moves and holds_ratio(algorithm)
-
-
-def holds_ratio(algorithm: AlgorithmConfig) -> bool:
-    """Whether the loss stops at some ratio or distance, so that there are tokens to count."""
-    return algorithm.loss in ("clip", "gspo", "gspo_token", "gmpo", "cispo", "luspo", "dppo")
+    return moves and algorithm.loss_spec.clips
 
 
 _WANTED: Mapping[str, Callable[[RunConfig], bool]] = {
@@ -282,8 +276,8 @@ _WANTED: Mapping[str, Callable[[RunConfig], bool]] = {
     "overlong": lambda c: c.algorithm.overlong.buffer_tokens is not None,
     "masked": lambda c: c.algorithm.overlong.mask_truncated or c.algorithm.correction.mode == "sequence_mask",
     "utilisation": lambda c: c.engine.device != "cpu",
-    "value_loss": lambda c: c.algorithm.advantage == "gae",
-    "explained": lambda c: c.algorithm.advantage == "gae",
+    "value_loss": lambda c: c.algorithm.estimator.critic,
+    "explained": lambda c: c.algorithm.estimator.critic,
 }
 """Charts that only some configs have numbers for. Where a reader would look for one, its tile says why it is absent."""
 _WIDE = {"reward": 33, "signal": 27}

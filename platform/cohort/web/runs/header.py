@@ -89,12 +89,13 @@ class Header:
         algorithm = self.config.algorithm
         loss, high = algorithm.loss, exact(algorithm.clip_high)
         name = loss.replace("_", " ")
-        if loss == "cispo" and algorithm.cispo_bound == "absolute":
-            return f"{name}, weight at most {high}"
-        if idle("algorithm.clip_low", lambda path: attrgetter(path)(self.config)) is not None:
-            return name
+        if self._idle("algorithm.clip_low"):
+            return name if self._idle("algorithm.clip_high") else f"{name}, weight at most {high}"
         bounds = f"ε {exact(algorithm.clip_low)} / {high}"
         return bounds if loss == "clip" else f"{name} {bounds}"
+
+    def _idle(self, path: str) -> bool:
+        return idle(path, lambda other: attrgetter(other)(self.config)) is not None
 
     @property
     def preset_name(self) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cohort.base.formatting import MINUS, fixed, num, percent
-from cohort.web.runs.chart_list import clips, holds_ratio
+from cohort.web.runs.chart_list import clips
 from cohort.web.runs.header import Header
 
 
@@ -77,7 +77,7 @@ def _clipped(header: Header) -> Tile:
     """Share of tokens that the clip held back, below and above together; why there is none where there cannot be."""
     run, config = header.run, header.config
     names = ("clip_ratio/low_mean", "clip_ratio/high_mean")
-    if not holds_ratio(config.algorithm):
+    if not config.algorithm.loss_spec.clips:
         absent = f"n/a, loss {config.algorithm.loss.replace('_', ' ')}"
     else:
         absent = "–" if clips(config) else "n/a at μ 1"

@@ -1,0 +1,108 @@
+"""reinforce_pp: REINFORCE++, whitened over all tokens of the batch; `reinforce_pp_baseline` is the same after the
+group's mean.
+
+Departs from OpenRLHF and verl where docs/losses/advantages-reinforce.md says so.
+"""
+
+from collections.abc import Sequence
+
+from grpo_core.advantages.base import AdvantageSettings, Estimate, Estimator, Scaling, StepScores, Tensor
+from grpo_core.advantages.compare import Groups, compare, standardised
+from grpo_core.advantages.reinforce_baseline import BETTER_OR_WORSE
+
+
+def reinforce_pp(
+    scores: StepScores, groups: Groups, settings: AdvantageSettings, *, baseline: bool = False
+) -> Estimate:
+    """By token where KL penalties are taken off the reward, else one advantage for each completion."""
+    values_PG, used_PG = _values(scores.rewards_PG.double(), groups.scored_PG, baseline=baseline)
+    ddof, eps, lengths_PG = settings.std_ddof, settings.advantage_eps, scores.lengths_PG
+    if scores.token_penalties is None:
+        return Estimate(_whitened_rewards(values_PG, used_PG, lengths_PG, ddof=ddof, eps=eps))
+    tokens = _whitened_tokens(values_PG, used_PG, scores.token_penalties, lengths_PG, ddof=ddof, eps=eps)
+    return Estimate(tokens=tokens)
+
+
+def _values(rewards_PG: Tensor, scored_PG: Tensor, *, baseline: bool) -> tuple[Tensor, Tensor]:
+    """What a completion earned before KL penalties and whitening, and which completions take part; both PG.
+
+    baseline  minus the mean of its group; a group with fewer than two scored samples does not take part.
+    """
+    if not baseline:
+        return rewards_PG, scored_PG
+    groups = compare(rewards_PG, scored_PG, ddof=0)
+    centred_PG = groups.centred_PG.where(groups.mixed_P[:, None], 0.0)
+    return centred_PG, scored_PG & groups.enough_P[:, None]
+
+
+def _whitened_rewards(values_PG: Tensor, used_PG: Tensor, lengths_PG: Tensor, *, ddof: int, eps: float) -> Tensor:
+    """A_i = (v_i − mean) / (std + eps), mean and std over all tokens of the batch, so that a completion counts by its
+    length; shape PG.
+
+    Source: REINFORCE++, arXiv 2501.03262, without a KL penalty in the reward: then all tokens of a completion have the
+    same advantage. 0 for completions that do not take part, and exactly 0 throughout when the values of all tokens are
+    equal. With a baseline, a group of equal rewards gets −mean/std, which is not 0: the centred rewards have mean 0
+    over completions but not over tokens.
+    """
+    values_N = values_PG[used_PG].repeat_interleave(lengths_PG[used_PG])
+    whitened_PG = standardised(values_N, ddof=ddof, eps=eps)(values_PG)
+    return whitened_PG.where(used_PG, 0.0)
+
+
+def _whitened_tokens(
+    values_PG: Tensor,
+    used_PG: Tensor,
+    token_penalties: Sequence[Sequence[Tensor]],
+    lengths_PG: Tensor,
+    *,
+    ddof: int,
+    eps: float,
+) -> list[list[Tensor]]:
+    """A_it = (v_i − Σ_{s≥t} penalty_is − mean) / (std + eps), mean and std over all tokens of the batch; [p][g] → T.
+
+    Source: REINFORCE++, arXiv 2501.03262: the KL penalties of a token and of all later ones are its own doing. 0 for
+    completions that do not take part.
+    """
+    import torch
+
+    raw = [
+        [
+            value - token_penalties[p][g].to(torch.float64).flip(0).cumsum(0).flip(0)
+            if used
+            else torch.zeros(length, dtype=torch.float64)
+            for g, (value, used, length) in enumerate(zip(*row, strict=True))
+        ]
+        for p, row in enumerate(
+            zip(values_PG.tolist(), used_PG.tolist(), lengths_PG.tolist(), strict=True),
+        )
+    ]
+    used_tokens = [raw[p][g] for p, g in used_PG.nonzero().tolist()]
+    if not used_tokens:
+        return raw
+    whiten = standardised(torch.cat(used_tokens), ddof=ddof, eps=eps)
+    return [
+        [whiten(tokens) if used else tokens for tokens, used in zip(row, flags, strict=True)]
+        for row, flags in zip(raw, used_PG.tolist(), strict=True)
+    ]
+
+
+SPEC = Estimator(
+    "reinforce_pp",
+    ("REINFORCE++", "REINFORCE++"),
+    "step",
+    source="arXiv 2501.03262",
+    help="the mean over all tokens of the step (REINFORCE++)",
+    scales={
+        "batch_std": Scaling(
+            "REINFORCE++{std}",
+            "REINFORCE++",
+            "Minus the mean and divided by the {std} over all tokens of the step, so that long completions count more.",
+            "reward minus the mean over all tokens of the step, divided by their {std} + {eps} (REINFORCE++)",
+            "(r − mean) / (std + {eps}) over all tokens of the step",
+        )
+    },
+    compute=reinforce_pp,
+    equal_rewards=BETTER_OR_WORSE,
+    zero_when_equal="step",
+    per_token="with_kl_reward",
+)
