@@ -40,6 +40,8 @@ class Migration(migrations.Migration):
                 ('needs_sandbox', models.BooleanField(default=False)),
                 ('token_digest', models.CharField(blank=True, max_length=64)),
                 ('fence', models.PositiveIntegerField(default=0)),
+                ('claim_id', models.CharField(blank=True, default='', max_length=64)),
+                ('heartbeat_at', models.DateTimeField(null=True)),
                 ('lease_until', models.DateTimeField(null=True)),
                 ('cancel_asked', models.BooleanField(default=False)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
@@ -108,10 +110,6 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='labjob',
             index=models.Index(fields=['state', 'id'], name='lab_job_state'),
-        ),
-        migrations.AddIndex(
-            model_name='labjob',
-            index=models.Index(fields=['token_digest'], name='lab_job_token'),
         ),
         migrations.AddIndex(
             model_name='labjob',

@@ -225,7 +225,7 @@ CELERY: dict[str, Any] = {
             "options": {"queue": "platform.seal"},
         },
         "overlaps asked for": {
-            "task": "cohort.contamination.remind",
+            "task": "cohort.contamination.republish_pending",
             "schedule": 60.0,
             "options": {"queue": "platform.seal", "expires": 60.0},
         },

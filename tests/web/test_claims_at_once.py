@@ -9,8 +9,8 @@ from django.db import connection, transaction
 
 from cohort.accounts.models import Project
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
+from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
-from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Attempt, Run
 from tests.factories.runs import Maker
 from tests.processes import DEADLINE

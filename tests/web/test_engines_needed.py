@@ -12,11 +12,12 @@ from cohort.accounts.models import User
 from cohort.catalog.services import verifier_version_create
 from cohort.launch.creation import run_submit
 from cohort.nodes.engines import gpus_needed
+from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create, node_present
-from cohort.runs.attempts import NotWaiting, attempt_claim
+from cohort.runs.attempts import attempt_claim
 from cohort.runs.models import Run, RunState
-from cohort.runs.schedule import queue, seats, takeable
+from cohort.runs.schedule import node_capacities, queue, takeable
 from cohort.runs.waiting import waiting_rows
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
@@ -125,7 +126,7 @@ def test_it_goes_only_to_a_node_that_has_it(
     good, bad = there("good", has), there("bad", lacks)
     run = {"maker": maker, "coder": coder}[who].run(engine=engine)
     run_submit(run=run, actor=maker.actor)
-    assert [row.pk for row in takeable(queue(), seats())] == [run.pk]
+    assert [row.pk for row in takeable(queue(), node_capacities())] == [run.pk]
     for node in (bad, good):
         with pytest.raises(NotWaiting):
             attempt_claim(run_id=run.pk, node=node, info=lacks)
@@ -133,7 +134,7 @@ def test_it_goes_only_to_a_node_that_has_it(
     Node.objects.filter(pk=good.pk).update(last_seen_at=None)
     [row] = waiting_rows()
     assert (needs in row.needs, why in row.why) == (True, True)
-    assert takeable(queue(), seats()) == []
+    assert takeable(queue(), node_capacities()) == []
     plain = maker.run("plain")
     run_submit(run=plain, actor=maker.actor)
     assert attempt_claim(run_id=run.pk, node=bad, info=lacks).attempt.run_id == plain.pk

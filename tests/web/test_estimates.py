@@ -12,10 +12,10 @@ from cohort.lab.estimates import digest_of
 from cohort.lab.jobs import BadResult, job_claim
 from cohort.lab.models import JobState, LabJob, LaunchEstimate
 from cohort.launch.creation import run_submit
+from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
-from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import StepMetric
-from cohort.runs.schedule import seats
+from cohort.runs.schedule import node_capacities
 from grpo_core.config.run import RunConfig
 from tests.factories.lab import measured, there
 from tests.factories.runs import Maker, add_steps
@@ -77,7 +77,7 @@ def test_never_while_a_run_trains_on_the_node(operator: Client, maker: Maker, ch
     attempt.state = "finished"
     attempt.save(update_fields=["state"])
     job_claim(job_id=job.pk, node=node, info=NODE)
-    [seat] = [seat for seat in seats() if seat.name == "node-e"]
+    [seat] = [seat for seat in node_capacities() if seat.name == "node-e"]
     assert seat.obstacle, "it takes a run when it has measured"
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from cohort.background import reconcile
 from cohort.background.reconcile import attempts_lost, queued_republish
+from cohort.nodes.leases import StaleFence
 from cohort.nodes.models import Node
-from cohort.runs.attempts import StaleFence
 from cohort.runs.models import Attempt, Run, RunEvent
-from cohort.runs.retry import AUTOMATIC, Again, End, decide, told
+from cohort.runs.retry import AUTOMATIC, Again, End, decide, explain
 from grpo_core import errors
 from tests.factories.runs import Maker
 from tests.tables import cases
@@ -152,7 +152,7 @@ def codes_of(root: type[errors.GrpoError]) -> set[str]:
 def test_what_follows_a_failure(before: dict[str, Any], follows: dict[str, Any]) -> None:
     """Tried again after `seconds` as the `number`th try, or ended; `words` is what the run then says."""
     decision = decide(**before)
-    outcome = {"barren": decision.barren, "words": told(decision, message="Lost", place="step 40")}
+    outcome = {"barren": decision.barren, "words": explain(decision, message="Lost", place="step 40")}
     if isinstance(decision, Again):
         outcome |= {"seconds": decision.delay.total_seconds(), "number": decision.number}
     assert outcome == follows
@@ -168,4 +168,4 @@ def test_only_causes_that_may_not_come_again_are_tried_again() -> None:
 
 @pytest.mark.parametrize(("message", "words"), [("Lost!", "Lost! Why."), (" Lost ", "Lost. Why."), ("", "Why.")])
 def test_sentences_are_joined_by_one_full_stop(message: str, words: str) -> None:
-    assert told(End("Why.", 3), message=message, place="") == words
+    assert explain(End("Why.", 3), message=message, place="") == words

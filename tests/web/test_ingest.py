@@ -11,8 +11,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
 from cohort.ingest.batch import MAX_BATCH_BYTES, BadRecord, records_ingest
+from cohort.nodes.leases import StaleFence
 from cohort.review.models import Group, Sample, StepCommitments
-from cohort.runs.attempts import StaleFence, attempt_finish
+from cohort.runs.attempts import attempt_finish
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
 from cohort.runs.transitions import OWN_KINDS
 from cohort.web.runs.series import current_steps

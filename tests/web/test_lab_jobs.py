@@ -12,13 +12,17 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
+from cohort.background.outages import leases_capped
+from cohort.background.reconcile import jobs_lost
 from cohort.background.revoke import node_revoke
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.lab import jobs
+from cohort.lab.jobs import jobs_republish
 from cohort.lab.models import JobState, LabJob, VerifierProbe
-from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel, jobs_expire, jobs_republish
+from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_create, node_drain, node_present, node_rotate, token_digest
+from cohort.runs import dispatch
 from cohort.web.lab.waiting import why_waits
 from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError
@@ -206,11 +210,13 @@ def test_a_claim_whose_answer_was_lost_gives_the_same_job(ask: Ask, node: Caller
     ask()
     second = ask()
     first, again = taken(node, claim_id="c" * 32), taken(node, claim_id="c" * 32)
-    assert (again.job_id, again.fence, again.token) == (first.job_id, first.fence, first.token)
+    assert first.model_dump(exclude={"token"}) == again.model_dump(exclude={"token"})
+    assert refused(JobCaller(first).beat()) == (401, "unknown_token"), "the token of the lost answer opens nothing"
     assert JobCaller(again).beat().status_code == 200
     assert taken(node, claim_id="d" * 32).job_id == second.pk
     stranger = Caller(node_create(name="gpu-2")[1])
     assert refused(claim(stranger, claim_id="c" * 32)) == (409, "not_waiting"), "another node's id is its own"
+    assert refused(claim(node, claim_id="c" * 32)) == (409, "not_waiting"), "it has beaten"
 
 
 def test_who_may_take_no_job(ask: Ask, node: Caller, alice: User) -> None:
@@ -233,10 +239,10 @@ def test_a_stale_fence_writes_nothing(ask: Ask, node: Caller) -> None:
     expire()
     assert first.beat().status_code == 200, "late, but nobody has taken it away yet"
     LabJob.objects.update(lease_until=Now() + timedelta(days=1))  # as before the clock was set back
-    assert jobs_expire() == []
+    assert (leases_capped(), jobs_lost()) == (1, [])
     assert LabJob.objects.filter(lease_until__lt=Now() + timedelta(seconds=61)).exists(), "no longer than any"
     expire()
-    assert jobs_expire() == [job.pk]
+    assert jobs_lost() == [job.pk]
     second = JobCaller(taken(node))
     assert second.fence == 2
     for call in (first.beat(), first.finish("done", result=result())):
@@ -304,7 +310,7 @@ def test_a_called_off_job_that_waits_is_lost_or_is_given_back_is_over(ask: Ask, 
     assert refused(claim(node)) == (409, "not_waiting")
     assert workers[1].finish("released").status_code == 204
     expire()
-    assert jobs_expire() == [lost.pk]
+    assert jobs_lost() == [lost.pk]
     assert {job.state for job in LabJob.objects.all()} == {JobState.CANCELLED}
 
 
@@ -354,30 +360,34 @@ def test_lost_once_it_waits_again_lost_twice_it_fails(ask: Ask, node: Caller, co
     taken(node)
     expire()
     with committed():
-        assert jobs_expire() == [job.pk]
+        assert jobs_lost() == [job.pk]
     assert take_all(LAB_QUEUE) == [[job.pk]]
     assert (fresh(job).state, job.error_code) == (JobState.WAITING, "worker_lost")
     assert JobCaller(taken(node)).finish("released").status_code == 204, "a worker that is shut down loses nothing"
     taken(node)
     expire()
-    assert jobs_expire() == [job.pk]
+    assert jobs_lost() == [job.pk]
     assert (fresh(job).state, job.error_code) == (JobState.FAILED, "worker_lost")
     assert "lost twice, the last time on gpu-1" in job.error
 
 
 def test_what_waits_long_is_told_again_but_never_on_top_of_a_message(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_published", {})
-    moment = stop_clock(monkeypatch, jobs)
+    monkeypatch.setattr(dispatch, "_published", {})
+    moment, clock = stop_clock(monkeypatch, jobs), [1000.0]
+    monkeypatch.setattr("cohort.runs.dispatch.time.monotonic", lambda: clock[0])
     both = [ask().pk, ask().pk]
     take_all(LAB_QUEUE)
     LabJob.objects.update(created_at=moment - timedelta(seconds=9))
-    assert jobs_republish(clock=lambda: 1000) == [], "they wait for a moment only"
+    assert jobs_republish() == [], "they wait for a moment only"
     LabJob.objects.update(created_at=moment - timedelta(seconds=11))
-    assert jobs_republish(clock=lambda: 1000) == both
-    assert jobs_republish(clock=lambda: 1029) == []
-    assert jobs_republish(clock=lambda: 1031) == [], "their messages lie there still"
+    assert jobs_republish() == both
+    clock[0] += 29
+    assert jobs_republish() == []
+    clock[0] += 2
+    assert jobs_republish() == [], "their messages lie there still"
     assert sorted(take_all(LAB_QUEUE)) == [[pk] for pk in both], "within one millisecond their order is open"
-    assert jobs_republish(clock=lambda: 1062) == both
+    clock[0] += 31
+    assert jobs_republish() == both
     take_all(LAB_QUEUE)
 
 

@@ -30,8 +30,9 @@ from hypothesis.stateful import (
 
 from cohort.accounts.models import Project, User
 from cohort.background.reconcile import attempts_lost
+from cohort.nodes.leases import NotWaiting, StaleFence
 from cohort.nodes.models import Node
-from cohort.runs.attempts import NotWaiting, StaleFence, attempts_released
+from cohort.runs.attempts import attempts_released
 from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent, StepMetric
 from cohort.runs.services import NotPossible, run_cancel, run_pause, run_resume, run_retry, run_sealed
 from cohort.runs.transitions import IllegalTransition

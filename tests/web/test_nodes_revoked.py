@@ -9,9 +9,9 @@ from django.db.models.functions import Now
 from cohort.accounts.models import User
 from cohort.background.revoke import node_revoke
 from cohort.cli.embedded import people
+from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_rotate
-from cohort.runs.attempts import NotWaiting
 from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent
 from cohort.runs.services import run_cancel, run_retry
 from tests.factories.worker import NODE, envelopes, packed, phase, step

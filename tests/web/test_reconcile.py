@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from cohort.background import outages, reconcile
 from cohort.background.outages import leases_capped, leases_count, pulse, tries_capped
 from cohort.nodes.models import Node
+from cohort.runs import dispatch
 from cohort.runs.models import Attempt, Run, RunEvent, ServiceBeat
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
@@ -33,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The reconciler's own, and no memory of runs of other tests."""
     moment = [1000.0]
     monkeypatch.setattr("cohort.background.reconcile.time.monotonic", lambda: moment[0])
-    monkeypatch.setattr(reconcile, "_published", {})
+    monkeypatch.setattr(dispatch, "_published", {})
     monkeypatch.setattr(reconcile, "_seals_asked", {})
     for queue in ("train", "train.a100.gpu2"):
         take_all(queue)
@@ -75,10 +76,10 @@ def test_a_run_that_stands_still_is_said_once(
     Attempt.objects.update(progress_at=stop_clock(monkeypatch, reconcile))
     age(attempt, patience - 1, "progress_at")
     beat(attempt, done=3)
-    assert reconcile.stalls_told() == []
+    assert reconcile.stalls_record() == []
     age(attempt, 2, "progress_at")
-    assert reconcile.stalls_told() == [attempt.run_id]
-    assert reconcile.stalls_told() == []
+    assert reconcile.stalls_record() == [attempt.run_id]
+    assert reconcile.stalls_record() == []
     run, row = Run.objects.get(), Attempt.objects.get()
     assert (run.stalled_at, run.state) == (row.progress_at, "training"), "an alarm, not an end"
     (event,) = RunEvent.objects.filter(kind="stalled")
@@ -95,11 +96,11 @@ def test_records_are_progress(attempt: Attempt) -> None:
         age(attempt, 700, "progress_at", "claimed_at")
         if not stalled:
             ingest(attempt, [records.StepMetrics(step=step, metrics={"reward": 0.5}, seconds={"total": 1.0})])
-        assert reconcile.stalls_told() == stalled
+        assert reconcile.stalls_record() == stalled
     ingest(attempt, [records.StepMetrics(step=5, metrics={"reward": 0.5}, seconds={"total": 1.0})])
     assert (Run.objects.get().stalled_at, Run.objects.get().step) == (None, 5)
     age(attempt, 700, "progress_at", "lease_until")
-    assert reconcile.stalls_told() == [], "a worker that is silent itself is no stall"
+    assert reconcile.stalls_record() == [], "a worker that is silent itself is no stall"
 
 
 # ---------------------------------------------------------------------- messages

@@ -16,11 +16,11 @@ from django.utils import timezone
 
 import cohort
 from cohort.accounts.models import Project
+from cohort.nodes.leases import NotWaiting, OtherVersion
 from cohort.nodes.models import Node
-from cohort.runs.attempts import NotWaiting, OtherVersion
 from cohort.runs.limits import falls_below, gpu_hours_used, hours_free_at, project_use
 from cohort.runs.models import Attempt, Checkpoint, Run
-from cohort.runs.schedule import queue, seats, takeable
+from cohort.runs.schedule import node_capacities, queue, takeable
 from cohort.runs.waiting import waiting_rows
 from tests.factories.runs import Maker
 from tests.tables import cases
@@ -111,7 +111,7 @@ class Scene:
         if "order" in page:
             assert list(by_name) == page["order"]
         if "takeable" in page:
-            assert [names[run.pk] for run in takeable(queue(), seats())] == page["takeable"]
+            assert [names[run.pk] for run in takeable(queue(), node_capacities())] == page["takeable"]
         for name, needs in page.get("needs", {}).items():
             assert by_name[name].needs == needs
         for name, reason in page.get("reasons", {}).items():

@@ -21,7 +21,7 @@ from cohort.lab.models import JobState, LabJob
 from cohort.lab.services import job_ask, job_cancel
 from cohort.nodes.models import Node
 from cohort.nodes.sandboxes import sandbox_of
-from cohort.worker_api import jobs as calls
+from cohort.worker_api import api as calls
 from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report
 from tests.factories.sandbox_reports import BROKEN, WORKS

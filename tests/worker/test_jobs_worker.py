@@ -11,10 +11,12 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
+from cohort.background.reconcile import jobs_lost
 from cohort.background.revoke import node_revoke
 from cohort.catalog.services import dataset_create
+from cohort.lab.jobs import jobs_republish
 from cohort.lab.models import JobState, LabJob, VerifierProbe
-from cohort.lab.services import job_ask, jobs_expire, jobs_republish
+from cohort.lab.services import job_ask
 from cohort.nodes.models import Node
 from grpo_core.lab.result import LabResult
 from grpo_core.protocol.queues import LAB_QUEUE
@@ -30,7 +32,7 @@ ENDLESS = {"problems": 64, "group_size": 64, "max_completion_tokens": 8192}
 
 @pytest.fixture
 def lab(tiny: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr("cohort.lab.jobs._published", {})  # of another test's jobs, whose ids come again
+    monkeypatch.setattr("cohort.runs.dispatch._published", {})  # of another test's jobs, whose ids come again
     take_all(LAB_QUEUE)
     return tiny
 
@@ -57,7 +59,7 @@ def samples(job: LabJob) -> Callable[[], bool]:
 def expired() -> list[int]:
     """As after a minute of silence; a beat may come between the two lines."""
     LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
-    return jobs_expire()
+    return jobs_lost()
 
 
 def left_of(folder: Path) -> list[psutil.Process]:
@@ -118,7 +120,7 @@ def test_a_supervisor_that_is_killed_loses_its_job_to_another(sampling: Any, tmp
     [supervisor] = [child for child in started if "worker.supervisor" in child.cmdline()]
     supervisor.kill()
     wait_for(lambda: not left_of(tmp_path), "its reaper ends all of it", process)
-    assert jobs_expire() == [], "its lease is not over yet"
+    assert jobs_lost() == [], "its lease is not over yet"
     with transaction.atomic():  # until it is looked at, no worker hears that it waits
         assert wait_for(expired, "its lease is over") == [job.pk]
         job.refresh_from_db()

@@ -13,6 +13,8 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Now
 
+from cohort.lab.models import LabJob
+from cohort.nodes import leases
 from cohort.nodes.models import Node
 from cohort.runs.models import Attempt, AttemptState, Run, RunState, ServiceBeat
 from cohort.runs.retry import DELAYS
@@ -77,10 +79,8 @@ def _workers_heard() -> bool:
 
 
 def leases_capped() -> int:
-    """Bring back leases that lie more than two of their lengths ahead, which no beat can have made. How many."""
-    lease = timedelta(seconds=settings.COHORT_LEASE_SECONDS)
-    ahead = Attempt.objects.filter(state=AttemptState.RUNNING, lease_until__gt=Now() + 2 * lease)
-    return ahead.update(lease_until=Now() + lease)
+    """Bring back the leases that lie too far ahead. How many."""
+    return leases.cap(Attempt.objects.all()) + leases.cap(LabJob.objects.all())
 
 
 def tries_capped() -> int:

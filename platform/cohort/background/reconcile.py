@@ -9,8 +9,7 @@ fails at its end.
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar, TypeVarTuple
 
@@ -21,29 +20,28 @@ from django.db.models.functions import Coalesce, Now
 
 from cohort.audit import services as audit
 from cohort.background.outages import leases_capped, leases_count, tries_capped
-from cohort.lab.jobs import jobs_expire, jobs_republish
+from cohort.lab.jobs import job_expire, jobs_republish
+from cohort.lab.models import LabJob
+from cohort.nodes import leases
 from cohort.records.models import Record, Statement
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
 from cohort.runs.models import Attempt, AttemptState, Run, RunEvent, RunState
-from cohort.runs.schedule import Queue, queue, seats, takeable
+from cohort.runs.schedule import Queue, node_capacities, queue, takeable
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, run_event, run_lock
+from grpo_core.protocol.queues import RUN_ATTEMPT_TASK
 
 UNCLAIMED = timedelta(seconds=10)
 """A run that waits for longer, although a node could take it, may have lost its message."""
-REPEATED = 30.0
-"""Seconds between two messages for the same run."""
 UNSEALED = timedelta(seconds=60)
 STALLED = timedelta(minutes=10)
 STALLED_STEPS = 20
 """A run stands still when nothing has moved for 10 minutes, or for 20 of its steps, whichever is longer."""
 _LONGEST_PAUSE = 3600.0
 
-# Both of this process alone: what failed for a fault that has been mended is asked for at once after a restart.
+# Of this process alone: what failed for a fault that has been mended is asked for at once after a restart.
 _seals_asked: dict[int, tuple[int, float]] = {}
 """By run, how often its record was asked for again, and when last (monotonic)."""
-_published: dict[int, float] = {}
-"""By run, when a message for it was last sent from here (monotonic)."""
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +79,7 @@ def reconcile() -> None:
     this = _Round()
     _leases(this)
     this.part("tries too far ahead", tries_capped)
-    this.part("runs that stand still", stalls_told)
+    this.part("runs that stand still", stalls_record)
     this.part("waiting runs", queued_republish)
     this.part("waiting jobs of the lab", jobs_republish)
     this.part("missing records", seals_republish)
@@ -114,7 +112,7 @@ def _leases(this: _Round) -> None:
     this.part("leases too far ahead", leases_capped)
     if this.part("the platform's own outages", leases_count):
         this.part("lost attempts", attempts_lost)
-        this.part("lost jobs of the lab", jobs_expire)
+        this.part("lost jobs of the lab", jobs_lost)
 
 
 def attempts_lost() -> list[int]:
@@ -122,37 +120,41 @@ def attempts_lost() -> list[int]:
 
     Raises RoundFailed once all have had their turn, when one of them could not be ended.
     """
-    expired = Attempt.objects.filter(state=AttemptState.RUNNING, lease_until__lt=Now()).values_list("pk", flat=True)
+    return _each("the end of attempt", _lose, [(pk,) for pk in leases.expired(Attempt.objects.all())])
+
+
+def jobs_lost() -> list[int]:
+    """Jobs of the lab whose lease is over wait again, the second time they fail. Returns their ids. Raises
+    RoundFailed as `attempts_lost` does."""
+    return _each("the end of job", job_expire, [(pk,) for pk in leases.expired(LabJob.objects.all())])
+
+
+def _each(what: str, call: Callable[[*Given], int | None], rows: Sequence[tuple[*Given]]) -> list[int]:
+    """What the call returns for each row, which begins with its id, without the None."""
     this = _Round()
-    ended = [this.part(f"the end of attempt {pk}", _lose, pk) for pk in expired]
+    results = [this.part(f"{what} {row[0]}", call, *row) for row in rows]
     this.end()
-    return [run_id for run_id in ended if run_id is not None]
+    return [result for result in results if result is not None]
 
 
 @transaction.atomic
-def _lose(attempt_pk: int) -> int | None:
-    attempt = Attempt.objects.select_related("run", "node").get(pk=attempt_pk)
-    run = run_lock(run=attempt.run)
-    silent = (
-        Attempt.objects.select_for_update()
-        .filter(pk=attempt_pk, state=AttemptState.RUNNING, lease_until__lt=Now())
-        .annotate(silence=Now() - Coalesce("heartbeat_at", "claimed_at"))
-        .values_list("silence", flat=True)
-        .first()
-    )
-    if silent is None:
+def _lose(attempt_id: int) -> int | None:
+    run_lock(run=Run.objects.get(attempts=attempt_id))
+    silence = Now() - Coalesce("heartbeat_at", "claimed_at")
+    rows = Attempt.objects.select_related("run", "node").annotate(silence=silence)
+    attempt = leases.lock_expired(rows, attempt_id)
+    if attempt is None:
         return None  # a beat or a finish came first
     message = (
-        f"The worker {attempt.node.name} was last heard of {span(silent)} ago. "
+        f"The worker {attempt.node.name} was last heard of {span(attempt.silence)} ago. "
         "It may have lost power, network or memory; everything it had sent is stored."
     )
-    attempt.refresh_from_db(from_queryset=Attempt.objects.select_related("run", "node"))  # both are locked now
     attempt_over(attempt=attempt, state=AttemptState.LOST, code="worker_lost", message=message, actor="platform")
-    log.warning("run %s: %s", run.pk, message)
-    return run.pk
+    log.warning("run %s: %s", attempt.run_id, message)
+    return attempt.run_id
 
 
-def stalls_told() -> list[int]:
+def stalls_record() -> list[int]:
     """Say once of every run whose worker lives and whose trainer has not moved for long. Returns the runs' ids.
 
     Raises RoundFailed once all have had their turn, when of one of them it could not be said.
@@ -171,10 +173,7 @@ def stalls_told() -> list[int]:
         for pk, moved_at, still_for, step in still
         if still_for > max(STALLED, timedelta(seconds=STALLED_STEPS * (step or 0)))
     ]
-    this = _Round()
-    told = [this.part(f"the silence of attempt {found[0]}", _stall, *found) for found in silent]
-    this.end()
-    return [run_id for run_id in told if run_id is not None]
+    return _each("the silence of attempt", _stall, silent)
 
 
 @transaction.atomic
@@ -197,40 +196,26 @@ def _stall(attempt_pk: int, moved_at: datetime, still_for: timedelta) -> int | N
 
 
 def _doing(attempt: Attempt, run: Run) -> str:
-    """What the trainer last said that it did."""
-    told = attempt.progress
-    phase = str(told.get("phase") or run.phase or "starting").replace("_", " ")
-    if told.get("total"):
-        return f"{phase}, {told['done']:,} of {told['total']:,}"
+    """What the trainer last reported."""
+    progress = attempt.progress
+    phase = str(progress.get("phase") or run.phase or "starting").replace("_", " ")
+    if progress.get("total"):
+        return f"{phase}, {progress['done']:,} of {progress['total']:,}"
     return f"{phase}, step {run.step:,} of {run.steps_total:,}" if run.step else phase
 
 
 def queued_republish() -> list[int]:
-    """Publish again the runs that a node here could have taken for a while: into their queue, and only where no
-    message lies any more, or busy workers would find more and more of them. Returns the runs' ids.
-    """
-    found = queue()
-    now = time.monotonic()
-    for run_id in _published.keys() - {run.pk for run in found.runs}:
-        _published.pop(run_id, None)
-    if not found.runs:
-        return []
-    due: dict[str, list[Run]] = defaultdict(list)
-    for run in takeable(found, seats()):
-        if _is_due(run, found) and now - _published.get(run.pk, float("-inf")) >= REPEATED:
-            due[dispatch.run_queue(run)].append(run)
-    published = [run for name, runs in due.items() if dispatch.waiting_messages(name) == 0 for run in runs]
-    for run in published:
-        _published[run.pk] = now
-        dispatch.train_on_commit(run=run)
-    return sorted(run.pk for run in published)
+    """Publish again the runs that a node here could have taken for a while. Returns their ids."""
+    waiting = queue()
+    due = [run for run in takeable(waiting, node_capacities()) if _is_due(run, waiting)] if waiting.runs else []
+    return sorted(dispatch.republish(RUN_ATTEMPT_TASK, {run.pk: dispatch.run_queue(run) for run in due}))
 
 
-def _is_due(run: Run, found: Queue) -> bool:
+def _is_due(run: Run, waiting: Queue) -> bool:
     """Whether its message is missed: no one was sent for a run that waited for its next try."""
     assert run.queued_at is not None, "the run waits"
     # One that seems to have come back long after now came before the clock was set back.
-    return run.not_before is not None or abs(found.now - run.queued_at) >= UNCLAIMED
+    return run.not_before is not None or abs(waiting.now - run.queued_at) >= UNCLAIMED
 
 
 def seals_republish() -> list[int]:

@@ -27,7 +27,7 @@ def node_revoke(*, node: Node, actor: User | None) -> None:
     What ran there goes back to the queue at once; its worker stops the trainer at its next call. `actor` is None for
     the command on the server. Raises ValidationError when the node is revoked already.
     """
-    schedule.alone()  # a claim that was let in just before has made its attempt by now, and any other finds this
+    schedule.lock_schedule()  # a claim that came just before has made its attempt by now, and any other finds this
     if not Node.objects.filter(pk=node.pk, revoked_at=None).update(revoked_at=Now(), next_token_digest=None):
         raise ValidationError(f"{node.name} is revoked already.")
     audit.log(actor=audit.who(actor), kind="node_revoked", subject=f"node:{node.name}")

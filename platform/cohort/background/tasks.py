@@ -33,9 +33,9 @@ def check_overlap(overlap_id: int) -> None:
     contamination.check(overlap_id)
 
 
-@shared_task(name="cohort.contamination.remind")  # type: ignore[untyped-decorator]
-def remind(**_: Any) -> None:
-    contamination.remind()
+@shared_task(name="cohort.contamination.republish_pending")  # type: ignore[untyped-decorator]
+def republish_pending(**_: Any) -> None:
+    contamination.republish_pending()
 
 
 @shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]

@@ -1,5 +1,6 @@
-"""The suites that a run is evaluated on: from a chosen version to its part of the config."""
+"""The files that a run reads, and its suites: from a chosen version to its part of the config."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,21 @@ class ChosenSuite:
 def input_path(dataset: PromptDataset) -> str:
     """Where the worker lays the dataset's file, relative to the run directory."""
     return f"inputs/{dataset.sha256}.jsonl"
+
+
+def input_rows(
+    config: Mapping[str, Any], datasets: Iterable[PromptDataset | None], versions: Iterable[EvalSuiteVersion]
+) -> dict[str, PromptDataset | EvalSuiteVersion]:
+    """The datasets and suites that a run of this config reads, by the path that the config expects each at. Starter
+    suites that the worker has itself, in the version that it shares with the platform, need no file."""
+    rows: dict[str, PromptDataset | EvalSuiteVersion] = {
+        input_path(dataset): dataset for dataset in datasets if dataset is not None
+    }
+    named = {suite["path"] for suite in config["eval"]["suites"]}
+    for version in versions:
+        if (path := f"inputs/{version.sha256}.jsonl") in named:
+            rows.setdefault(path, version)
+    return rows
 
 
 def suite_path(version: EvalSuiteVersion) -> str:

@@ -3,23 +3,20 @@
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.dispatch import receiver
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
-from cohort.base.celery_app import app
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.catalog.signals import dataset_added, suite_version_added
 from cohort.contamination import selectors
 from cohort.contamination.compare import NotComparable, compared
 from cohort.contamination.models import DataOverlap, LaunchOverlap
-from cohort.runs.dispatch import BROKER_ERRORS, SEAL_QUEUE
+from cohort.runs.dispatch import SEAL_QUEUE, publish, publish_on_commit
 from cohort.runs.models import Run
 from grpo_core.errors import ConfigError, FieldProblem
 
@@ -36,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @receiver(dataset_added)
-def asked_for_dataset(dataset: PromptDataset, **_: Any) -> None:
+def request_dataset_comparisons(dataset: PromptDataset, **_: Any) -> None:
     """Compare a new dataset with every suite version of its project and every dataset that its runs hold out."""
     versions = EvalSuiteVersion.objects.filter(suite__project=dataset.project)
     heldout = PromptDataset.objects.filter(evaluated_runs__project=dataset.project).exclude(pk=dataset.pk).distinct()
@@ -44,12 +41,12 @@ def asked_for_dataset(dataset: PromptDataset, **_: Any) -> None:
 
 
 @receiver(suite_version_added)
-def asked_for_suite(version: EvalSuiteVersion, **_: Any) -> None:
+def request_suite_comparisons(version: EvalSuiteVersion, **_: Any) -> None:
     """Compare a new suite version with every dataset of its project."""
     _ask([(dataset, version, None) for dataset in PromptDataset.objects.filter(project=version.suite.project)])
 
 
-def asked_for_choice(
+def request_comparisons(
     dataset: PromptDataset, heldout: PromptDataset | None, versions: Iterable[EvalSuiteVersion]
 ) -> None:
     """What a run of this choice is concerned with and nobody asked for yet, such as a dataset held out for the first
@@ -70,16 +67,16 @@ def _ask(pairs: list[_Pair]) -> None:
             dataset=dataset, suite_version=version, heldout=heldout, defaults={"asked_at": Now()}
         )
         if made:
-            transaction.on_commit(partial(_publish, row.pk))
+            publish_on_commit(TASK, row.pk, SEAL_QUEUE)
 
 
-def remind() -> None:
-    """Send again what was asked for and not answered. A message may be lost, and a process may end."""
+def republish_pending() -> None:
+    """Publish again what was requested and not answered. A message may be lost, and a process may end."""
     unanswered = Q(begun_at=None, asked_at__lt=Now() - UNANSWERED) | Q(begun_at__lt=Now() - UNFINISHED)
     waiting = DataOverlap.objects.filter(unanswered, at=None)
     for pk in list(waiting.values_list("pk", flat=True)):
         if waiting.filter(pk=pk).update(asked_at=Now(), begun_at=None):
-            _publish(pk)
+            publish(TASK, pk, SEAL_QUEUE)
 
 
 def check(overlap_id: int) -> None:
@@ -98,13 +95,13 @@ def check(overlap_id: int) -> None:
     log.info("overlap of %s: %s", row, row.fault or (row.report and row.report["counts"]))
 
 
-def noted_at_launch(*, run: Run, actor: User, seen: str) -> None:
+def record_launch_overlaps(*, run: Run, actor: User, seen: str) -> None:
     """Keep what is known of the overlaps of the run's data, in the transaction of its launch.
 
     Raises ConfigError when evaluation items stand in the data and `seen` is not `selectors.token` of just that: the
     person must have seen these figures.
     """
-    asked_for_choice(run.dataset, run.eval_dataset, EvalSuiteVersion.objects.filter(run_suites__run=run))
+    request_comparisons(run.dataset, run.eval_dataset, EvalSuiteVersion.objects.filter(run_suites__run=run))
     pairs = selectors.of_run(run)
     wanted = selectors.token(pairs)
     if wanted and seen != wanted:
@@ -123,10 +120,3 @@ def noted_at_launch(*, run: Run, actor: User, seen: str) -> None:
             project=run.project,
             data={"config_digest": run.config_digest, "overlaps": found},
         )
-
-
-def _publish(overlap_id: int) -> None:
-    try:
-        app.send_task(TASK, args=[overlap_id], queue=SEAL_QUEUE)
-    except BROKER_ERRORS as error:
-        log.warning("could not publish %s for %s, it will be sent again: %s", TASK, overlap_id, error)

@@ -9,17 +9,17 @@ import io
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import zstandard
 from django.db import connection, transaction
 from pydantic import ValidationError
 
 from cohort.base.refusals import Refused
-from cohort.base.storable import storable
+from cohort.base.storable import storable_json
 from cohort.ingest.copy import RowFault, server_cursor
 from cohort.ingest.rows import Place, store
-from cohort.runs.attempts import StaleFence
+from cohort.nodes.leases import StaleFence
 from cohort.runs.models import Attempt, AttemptState
 from grpo_core.records import types as records
 from grpo_core.records.types import Envelope
@@ -150,7 +150,7 @@ def _slowly(line: bytes, place: int, *, escaped: bool) -> Envelope:
     except (ValueError, RecursionError) as error:
         raise BadRecord(f"line {place} of the batch is not JSON: {error}", code="not_json") from None
     if escaped:
-        content = _cleaned(content)
+        content = storable_json(content)
     try:
         return Envelope.model_validate(content)
     except ValidationError as error:
@@ -159,18 +159,6 @@ def _slowly(line: bytes, place: int, *, escaped: bool) -> Envelope:
         seq = content.get("seq") if isinstance(content, dict) else None
         name = f"record {seq}" if isinstance(seq, int) else f"line {place} of the batch"
         raise BadRecord(f"{name} is not valid: {where}: {fault['msg']}", code="not_a_record") from None
-
-
-def _cleaned(content: Any) -> Any:
-    match content:
-        case str():
-            return storable(content)
-        case list():
-            return [_cleaned(item) for item in content]
-        case dict():
-            return {storable(key): _cleaned(value) for key, value in content.items()}
-        case _:
-            return content
 
 
 def _finite(text: str) -> float:

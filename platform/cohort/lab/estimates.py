@@ -10,7 +10,7 @@ from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
 from cohort.runs.models import Run, StepMetric
-from cohort.runs.schedule import Seat
+from cohort.runs.schedule import NodeCapacity
 from cohort.runs.standing import standing
 from grpo_core.config.run import RunConfig
 from grpo_core.records.estimate import Estimate
@@ -33,7 +33,7 @@ def newest_done(project: Project, digest: str) -> LabJob | None:
     return jobs.select_related("node", "created_by").order_by("-pk").first()
 
 
-def hindrance(job: LabJob, seat: Seat) -> str:
+def why_unschedulable(job: LabJob, seat: NodeCapacity) -> str:
     """Why this node cannot measure it now, as a clause without a subject; empty when it can."""
     wanted = Run(
         gpus=int(job.needs.get("gpus", 0)),
@@ -46,7 +46,7 @@ def hindrance(job: LabJob, seat: Seat) -> str:
     return "trains a run, beside which both would be measured" if seat.busy else ""
 
 
-def noted_at_launch(*, run: Run, actor: User) -> LaunchEstimate | None:
+def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
     """Keep what was estimated of just this config, in the transaction of its launch; None when nothing was."""
     job = newest_done(run.project, digest_of(RunConfig.from_whole(run.config, source=f"run {run.pk}")))
     if job is None:

@@ -82,7 +82,7 @@ def listed(titles: list[str], shown: int = 3) -> str:
     return ", ".join(titles[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
-def noted_at_launch(*, run: Run, actor: User, override: str) -> LaunchProbe:
+def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     """Keep what is known of the run's reward, in the transaction of its launch.
 
     Raises ConfigError at `probe_override` when the run is held back and `override` is no reason.

@@ -7,7 +7,7 @@ from django.db import models
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.nodes.models import Node
+from cohort.nodes.models import Leased, Node
 from cohort.runs.models import Run
 
 
@@ -29,7 +29,7 @@ class JobState(models.TextChoices):
 OPEN = (JobState.WAITING, JobState.RUNNING)
 
 
-class LabJob(models.Model):
+class LabJob(Leased):
     """One try of a reward on a worker, of a version, or of a draft that nobody has saved; or the measurement of what a
     run with it would take."""
 
@@ -48,13 +48,11 @@ class LabJob(models.Model):
     """Of an estimate: the RunConfig that is measured, as JSON."""
     config_digest = models.CharField(max_length=64, blank=True, default="")
     inputs = models.JSONField(default=list)
-    """Of an estimate: the files that its config names, each {path, sha256, size, artifact}."""
+    """The files that it reads, each {path, sha256, size, artifact}."""
     needs = models.JSONField(default=dict)
     """Of an estimate, what its node must have: {gpus, packages, label}."""
 
     state = models.CharField(max_length=10, choices=JobState.choices, default=JobState.WAITING)
-    progress = models.JSONField(default=dict)
-    """wire.Progress as last told."""
     result = models.JSONField(null=True)
     """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.records.estimate; of the others,
     grpo_core.lab.result."""
@@ -67,10 +65,8 @@ class LabJob(models.Model):
     needs_sandbox = models.BooleanField(default=False)
     node = models.ForeignKey(Node, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     """Who has it, or had it last."""
-    token_digest = models.CharField(max_length=64, blank=True)
     fence = models.PositiveIntegerField(default=0)
-    """How often it was taken; a word with a smaller one is refused."""
-    lease_until = models.DateTimeField(null=True)
+    """How often it was claimed; a call with a smaller one is refused."""
     cancel_asked = models.BooleanField(default=False)
 
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="lab_jobs")
@@ -78,16 +74,19 @@ class LabJob(models.Model):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
 
-    class Meta:
+    class Meta(Leased.Meta):
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
             models.Index(fields=["state", "id"], name="lab_job_state"),
-            models.Index(fields=["token_digest"], name="lab_job_token"),
             models.Index(fields=["project", "config_digest"], name="lab_job_config"),
         ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk}"
+
+    @property
+    def lease_name(self) -> str:
+        return f"this lease of job {self.pk}"
 
 
 class VerifierProbe(models.Model):

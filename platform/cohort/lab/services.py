@@ -12,27 +12,15 @@ from django.db.models.functions import Now
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
 from cohort.base.refusals import Refused
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.catalog.run_inputs import input_path
 from cohort.catalog.services import SpecInvalid, checked_rubric
-from cohort.lab.dispatch import job_on_commit
-from cohort.lab.jobs import job_beat, job_claim, job_finish, jobs_expire, jobs_republish, jobs_revoked
+from cohort.lab.jobs import job_on_commit
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.nodes.sandboxes import require_sandbox
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
 from grpo_core.rewards import Rubric
-
-__all__ = [
-    "JobOver",
-    "job_ask",
-    "job_beat",
-    "job_cancel",
-    "job_claim",
-    "job_finish",
-    "jobs_expire",
-    "jobs_republish",
-    "jobs_revoked",
-]
 
 MAX_OPEN = 20
 """Jobs of one project that wait or run."""
@@ -44,7 +32,7 @@ class JobOver(Refused):
     code = "job_over"
 
 
-def room_demanded(project: Project) -> None:
+def require_room(project: Project) -> None:
     """Raises ConfigError when as many of its jobs wait or run as may. The caller has locked the project, so that those
     who ask at once are counted one after the other."""
     waiting = LabJob.objects.filter(project=project, state__in=OPEN).count()
@@ -72,8 +60,7 @@ def job_ask(
     """
     if (spec is None) == (version is None):
         raise ValueError("give either a spec or a version")
-    told = version.spec if version is not None else dict(spec or {})
-    rubric = _rubric(told)
+    rubric = _rubric(version.spec if version is not None else dict(spec or {}))
     chosen = options_of(kind, dict(options or {}))
     unfit = _unfit(project, kind, rubric, chosen, version=version, dataset=dataset, base_model=base_model)
     if problems := list(unfit):
@@ -82,32 +69,52 @@ def job_ask(
     if rubric.needs_sandbox:
         require_sandbox(what="this try")
     Project.objects.select_for_update().get(pk=project.pk)
-    room_demanded(project)
-    job = LabJob.objects.create(
+    require_room(project)
+    model = base_model if kind == "sample" else None
+    return job_create(
         project=project,
-        kind=JobKind(kind),
-        version=version,
-        spec=rubric.config.model_dump(mode="json"),
-        spec_digest=rubric.digest,
-        dataset=dataset,
-        base_model=base_model if kind == "sample" else None,
-        options=chosen.model_dump(mode="json"),
-        needs_sandbox=rubric.needs_sandbox,
-        created_by=actor,
-    )
-    audit.log(
-        actor=audit.who(actor),
-        kind="lab_job_asked",
-        subject=f"lab_job:{job.pk}",
-        project=project,
-        after={
+        actor=actor,
+        inputs={} if dataset is None else {input_path(dataset): dataset},
+        logged={
             "kind": kind,
-            "spec_digest": job.spec_digest,
+            "spec_digest": rubric.digest,
             "version": version.pk if version is not None else None,
             "dataset": dataset.sha256 if dataset is not None else None,
-            "base_model": base_model.name if job.base_model_id is not None and base_model is not None else None,
+            "base_model": model.name if model is not None else None,
         },
+        rubric=rubric,
+        kind=JobKind(kind),
+        version=version,
+        dataset=dataset,
+        base_model=model,
+        options=chosen.model_dump(mode="json"),
     )
+
+
+def job_create(
+    *,
+    project: Project,
+    actor: User,
+    inputs: Mapping[str, PromptDataset | EvalSuiteVersion],
+    logged: Mapping[str, Any],
+    rubric: Rubric,
+    **columns: Any,
+) -> LabJob:
+    """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path."""
+    job = LabJob.objects.create(
+        project=project,
+        spec=rubric.config.model_dump(mode="json"),
+        spec_digest=rubric.digest,
+        needs_sandbox=rubric.needs_sandbox,
+        inputs=[
+            {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact}
+            for path, row in inputs.items()
+        ],
+        created_by=actor,
+        **columns,
+    )
+    subject = f"lab_job:{job.pk}"
+    audit.log(actor=audit.who(actor), kind="lab_job_asked", subject=subject, project=project, after=logged)
     job_on_commit(job=job)
     return job
 

@@ -168,9 +168,9 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     known = gate.figures(gate.gate(run.verifier_version, run.dataset))
     data = {"config_digest": run.config_digest, "margins": margins(run.config), "reward_probe": known}
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
-    overlaps.noted_at_launch(run=run, actor=actor, seen=overlap_seen)
-    gate.noted_at_launch(run=run, actor=actor, override=probe_override)
-    estimates.noted_at_launch(run=run, actor=actor)
+    overlaps.record_launch_overlaps(run=run, actor=actor, seen=overlap_seen)
+    gate.record_launch_probe(run=run, actor=actor, override=probe_override)
+    estimates.record_launch_estimate(run=run, actor=actor)
     dispatch.train_on_commit(run=run)
 
 

@@ -30,3 +30,20 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Leased(models.Model):
+    """Work that one worker has for a time: an attempt of a run, or a job of the lab. `cohort.nodes.leases` reads and
+    writes these columns; a row is leased while its `state` is `running`."""
+
+    token_digest = models.CharField(max_length=64, blank=True)
+    """Of the token that the worker's calls carry."""
+    claim_id = models.CharField(max_length=64, blank=True, default="")
+    """Of the claim that it was given to, as the message has it."""
+    heartbeat_at = models.DateTimeField(null=True)
+    lease_until = models.DateTimeField(null=True)
+    progress = models.JSONField(default=dict)
+    """wire.Progress as last reported."""
+
+    class Meta:
+        abstract = True

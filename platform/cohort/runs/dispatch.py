@@ -4,6 +4,8 @@ A message is a hint: one that cannot be published is logged, and the reconciler 
 """
 
 import logging
+import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +15,7 @@ from kombu.exceptions import ConnectionError as BrokerConnectionError
 
 from cohort.base.celery_app import app
 from cohort.runs.models import Run
-from cohort.runs.schedule import queue, seats, takeable
+from cohort.runs.schedule import node_capacities, queue, takeable
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, train_queue
 
 SEAL_TASK = "cohort.records.seal"
@@ -21,7 +23,12 @@ RENEW_TASK = "cohort.records.renew_cards"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with processes of its own: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
-BROKER_ERRORS = (KombuError, ChannelError, BrokerConnectionError, OSError)
+REPEATED = 30.0
+"""Seconds between two messages for the same row."""
+_BROKER_ERRORS = (KombuError, ChannelError, BrokerConnectionError, OSError)
+
+_published: dict[tuple[str, int], float] = {}
+"""By task and id, when `republish` last sent a message from this process (monotonic)."""
 
 log = logging.getLogger(__name__)
 
@@ -31,46 +38,65 @@ def run_queue(run: Run) -> str:
     return train_queue(label=run.node_label, gpus=run.gpus)
 
 
+def publish(task: str, row_id: int, to: str) -> None:
+    try:
+        app.send_task(task, args=[row_id], queue=to)
+    except _BROKER_ERRORS as error:
+        log.warning("could not publish %s for %s, the reconciler will: %s", task, row_id, error)
+
+
+def publish_on_commit(task: str, row_id: int, to: str) -> None:
+    transaction.on_commit(partial(publish, task, row_id, to))
+
+
 def train_on_commit(*, run: Run) -> None:
     """Tell the workers that this run waits."""
-    transaction.on_commit(partial(_publish, RUN_ATTEMPT_TASK, run.pk, run_queue(run)))
+    publish_on_commit(RUN_ATTEMPT_TASK, run.pk, run_queue(run))
 
 
 def next_on_commit() -> None:
-    """A place may have become free: tell the workers of the runs whose turn it is, one for each queue."""
+    """A node may have become free: tell the workers of the runs whose turn it is, one for each queue."""
     transaction.on_commit(_publish_next)
 
 
 def _publish_next() -> None:
-    told: set[str] = set()
-    for run in takeable(queue(), seats()):
-        if (name := run_queue(run)) not in told:
-            told.add(name)
-            _publish(RUN_ATTEMPT_TASK, run.pk, name)
+    first: dict[str, int] = {}
+    for run in takeable(queue(), node_capacities()):
+        first.setdefault(run_queue(run), run.pk)
+    for name, run_id in first.items():
+        publish(RUN_ATTEMPT_TASK, run_id, name)
 
 
 def seal_on_commit(*, run_id: int) -> None:
-    """Ask for the record of a run that has ended or only waits for its record."""
-    transaction.on_commit(partial(_publish, SEAL_TASK, run_id, SEAL_QUEUE))
+    """Request the record of a run that has ended or only waits for its record."""
+    publish_on_commit(SEAL_TASK, run_id, SEAL_QUEUE)
 
 
 def renew_cards(*, run_id: int) -> None:
-    """Ask for the cards of a run without the texts that were deleted. The hourly task finds what gets lost."""
-    _publish(RENEW_TASK, run_id, SEAL_QUEUE)
+    """Request the cards of a run without the texts that were deleted. The hourly task finds what gets lost."""
+    publish(RENEW_TASK, run_id, SEAL_QUEUE)
 
 
-def _publish(task: str, run_id: int, to: str) -> None:
-    try:
-        app.send_task(task, args=[run_id], queue=to)
-    except BROKER_ERRORS as error:
-        log.warning("could not publish %s for run %s, the reconciler will: %s", task, run_id, error)
+def republish(task: str, queues: Mapping[int, str]) -> list[int]:
+    """Publish `task` again for each id, into its queue, unless that was done within 30 s or the queue has a message
+    still, or busy workers would find more and more of them. Returns the ids published."""
+    now = time.monotonic()
+    for key in [key for key, at in _published.items() if now - at >= REPEATED]:
+        del _published[key]
+    due = {row_id: name for row_id, name in queues.items() if (task, row_id) not in _published}
+    empty = {name for name in set(due.values()) if waiting_messages(name) == 0}
+    ids = [row_id for row_id, name in due.items() if name in empty]
+    for row_id in ids:
+        _published[task, row_id] = now
+        publish(task, row_id, due[row_id])
+    return ids
 
 
 def waiting_messages(name: str) -> int | None:
     """How many messages nobody has taken yet; None when the broker cannot be asked."""
     with app.connection_for_read() as connection:
         # Asked past Celery, a broker's library raises errors of its own.
-        errors = (*BROKER_ERRORS, *connection.connection_errors, *connection.channel_errors)
+        errors = (*_BROKER_ERRORS, *connection.connection_errors, *connection.channel_errors)
         try:
             declared: Any = connection.default_channel.queue_declare(queue=name, passive=True)
             return int(declared.message_count)

@@ -65,7 +65,7 @@ def decide(*, code: str, retries: int, barren: int, advanced: bool) -> Again | E
     return Again(DELAYS[retries], retries + 1, barren)
 
 
-def told(decision: Again | End, *, message: str, place: str) -> str:
+def explain(decision: Again | End, *, message: str, place: str) -> str:
     """The failure's message, then what happens next. `place` is where the next try begins, such as `step 40`."""
     if isinstance(decision, End) and not decision.why:
         return message

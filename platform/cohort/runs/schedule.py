@@ -33,7 +33,7 @@ _UNSHOWN = ("config", "first_metrics", "latest_metrics", "log_tail")
 
 
 @dataclass(frozen=True)
-class Seat:
+class NodeCapacity:
     """A node that runs may go to."""
 
     node_id: int
@@ -50,6 +50,7 @@ class Seat:
     """Why it takes no run that needs a sandbox, with the fix; empty: its sandbox works."""
     packages: frozenset[str] = frozenset()
     """Of those that engines need, what it has."""
+    last_seen_at: datetime | None = None
 
     def placed(self, run: Run) -> bool:
         """Whether it is the kind of machine that the run asks for."""
@@ -73,7 +74,7 @@ class Kept:
     """Others wait so long for those nodes."""
     within_reach: frozenset[int] | None
     """Nodes that can have some checkpoint; None: every node, because the platform has one."""
-    holders: tuple[Seat, ...]
+    holders: tuple[NodeCapacity, ...]
     """Those that the run waits for, by name: those that are here, or else those that were lately."""
     searched_until: datetime | None
     """Nodes out of reach wait so long for the holders; None: as long as one is here, busy or draining too."""
@@ -125,16 +126,16 @@ class Queue:
             return kept.searched_until is None or self.now < kept.searched_until
         return bool(kept.newest) and node_id not in kept.newest and self.now < kept.until
 
-    def may_take(self, run: Run, seat: Seat) -> bool:
-        return not self.held(run) and seat.fits(run) and not seat.obstacle and not self.kept_from(run, seat.node_id)
+    def may_take(self, run: Run, node: NodeCapacity) -> bool:
+        return not self.held(run) and node.fits(run) and not node.obstacle and not self.kept_from(run, node.node_id)
 
 
-def seats() -> tuple[Seat, ...]:
+def node_capacities() -> tuple[NodeCapacity, ...]:
     """The nodes that are here, by name."""
     running = Attempt.objects.filter(node=OuterRef("pk"), state=AttemptState.RUNNING)
     measuring = _measuring().filter(pk=OuterRef("pk"))
-    found = nodes_here().annotate(busy=Exists(running), measuring=Exists(measuring)).order_by("name")
-    return tuple(seat(node, busy=node.busy, measuring=node.measuring) for node in found)
+    nodes = nodes_here().annotate(busy=Exists(running), measuring=Exists(measuring)).order_by("name")
+    return tuple(node_capacity(node, busy=node.busy, measuring=node.measuring) for node in nodes)
 
 
 def _measuring() -> QuerySet[Node]:
@@ -143,28 +144,26 @@ def _measuring() -> QuerySet[Node]:
     return Node.objects.filter(lab_jobs__kind="estimate", lab_jobs__state="running")
 
 
-def seat(node: Node, *, busy: bool = False, measuring: bool = False) -> Seat:
+def node_capacity(node: Node, *, busy: bool = False, measuring: bool = False) -> NodeCapacity:
     info = NodeInfo.model_validate(node.info) if node.info else NodeInfo(hostname="", cpus=0, memory_bytes=0)
-    draining = bool(node.draining)
-    obstacle = _obstacle(node, info) or (_MEASURING if measuring else "")
-    told = sandbox_of(node)
-    return Seat(
+    return NodeCapacity(
         node_id=node.pk,
         name=node.name,
         labels=frozenset(info.labels),
         gpus=info.gpus,
         shares=info.runs_id,
-        draining=draining,
-        obstacle=obstacle,
+        draining=bool(node.draining),
+        obstacle=_obstacle(node, info) or (_MEASURING if measuring else ""),
         busy=busy,
-        no_sandbox=told.fix,
+        no_sandbox=sandbox_of(node).fix,
         packages=packages_of(info.versions),
+        last_seen_at=node.last_seen_at,
     )
 
 
-def here(node: Node) -> Seat:
-    """As it is now, of a node that asks."""
-    return seat(Node.objects.get(pk=node.pk), measuring=_measuring().filter(pk=node.pk).exists())
+def current_capacity(node: Node) -> NodeCapacity:
+    """As the node is now that makes a claim."""
+    return node_capacity(Node.objects.get(pk=node.pk), measuring=_measuring().filter(pk=node.pk).exists())
 
 
 def _obstacle(node: Node, info: NodeInfo) -> str:
@@ -189,7 +188,7 @@ def queue() -> Queue:
     return Queue(now, runs, uses(list(projects.values())) if projects else {}, _kept(runs, now))
 
 
-def alone() -> None:
+def lock_schedule() -> None:
     """No other claim looks from here to the end of the transaction: so limits and orders stay true. Claims are rare."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('cohort schedule', 0))")
@@ -200,10 +199,10 @@ def turn(*, node: Node) -> Run | None:
 
     Needs a transaction; until its end no other claim looks.
     """
-    alone()
-    asking = here(node)
-    found = queue()
-    for run in found.order([run for run in found.runs if found.may_take(run, asking)]):
+    lock_schedule()
+    capacity = current_capacity(node)
+    now = queue()
+    for run in now.order([run for run in now.runs if now.may_take(run, capacity)]):
         locked = Run.objects.select_for_update(of=["self"]).select_related("project").get(pk=run.pk)
         # A person may have paused it, or chosen more for it, since it was read; then it has an order of its own again.
         if locked.state == RunState.QUEUED and (locked.node_label, locked.gpus) == (run.node_label, run.gpus):
@@ -211,9 +210,9 @@ def turn(*, node: Node) -> Run | None:
     return None
 
 
-def takeable(found: Queue, here: Sequence[Seat]) -> list[Run]:
+def takeable(waiting: Queue, nodes: Sequence[NodeCapacity]) -> list[Run]:
     """The runs that some node here may take, busy or not, in turn."""
-    return [run for run in found.order() if any(found.may_take(run, seat) for seat in here)]
+    return [run for run in waiting.order() if any(waiting.may_take(run, node) for node in nodes)]
 
 
 def _kept(runs: Sequence[Run], now: datetime) -> dict[int, Kept]:
@@ -232,7 +231,7 @@ def _kept(runs: Sequence[Run], now: datetime) -> dict[int, Kept]:
             rows[run_id].append((node_id, removed is None, stored is not None))
     if not rows:
         return {}
-    nodes = {node.pk: (node, seat(node)) for node in Node.objects.order_by("name")}
+    nodes = {node.pk: node_capacity(node) for node in Node.objects.order_by("name")}
     here = set(nodes_here().values_list("pk", flat=True))
     return {run_id: _kept_of(again[run_id], line, nodes, here, now) for run_id, line in rows.items()}
 
@@ -240,7 +239,7 @@ def _kept(runs: Sequence[Run], now: datetime) -> dict[int, Kept]:
 def _kept_of(
     run: Run,
     line: Sequence[tuple[int, bool, bool]],
-    nodes: Mapping[int, tuple[Node, Seat]],
+    nodes: Mapping[int, NodeCapacity],
     here: set[int],
     now: datetime,
 ) -> Kept:
@@ -250,13 +249,13 @@ def _kept_of(
     wrote, there, stored = line[0]
     newest = _with_the_folder({wrote}, nodes) if there and not stored else frozenset[int]()
     on_nodes = _with_the_folder({node_id for node_id, there, _ in line if there}, nodes)
-    holding = [(node, seat) for node, seat in nodes.values() if node.pk in on_nodes]
-    present = [seat for node, seat in holding if node.pk in here]
-    seen = [node.last_seen_at for node, _ in holding if node.last_seen_at is not None]
+    holding = [node for node in nodes.values() if node.node_id in on_nodes]
+    present = [node for node in holding if node.node_id in here]
+    seen = [node.last_seen_at for node in holding if node.last_seen_at is not None]
     searched_until = None if present else min(max(seen), now) + SEARCHED if seen else since
-    lately = [seat for node, seat in holding if node.last_seen_at is not None and node.last_seen_at > now - SEARCHED]
+    lately = [node for node in holding if node.last_seen_at is not None and node.last_seen_at > now - SEARCHED]
     return Kept(
-        newest={seat.node_id: seat.name for seat in present if seat.node_id in newest and not seat.obstacle},
+        newest={node.node_id: node.name for node in present if node.node_id in newest and not node.obstacle},
         until=since + KEPT if since < now + KEPT else now,  # so far ahead only where the clock was set back
         within_reach=None if any(stored for _, _, stored in line) else on_nodes,
         holders=tuple(present or lately),
@@ -264,7 +263,7 @@ def _kept_of(
     )
 
 
-def _with_the_folder(wrote: set[int], nodes: Mapping[int, tuple[Node, Seat]]) -> frozenset[int]:
+def _with_the_folder(wrote: set[int], nodes: Mapping[int, NodeCapacity]) -> frozenset[int]:
     """These nodes and all that share a folder of runs with one of them."""
-    shared = {nodes[node_id][1].shares for node_id in wrote} - {""}
-    return frozenset(wrote | {node_id for node_id, (_, seat) in nodes.items() if seat.shares in shared})
+    shared = {nodes[node_id].shares for node_id in wrote} - {""}
+    return frozenset(wrote | {node.node_id for node in nodes.values() if node.shares in shared})

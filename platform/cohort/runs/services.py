@@ -262,7 +262,7 @@ def run_sealed(*, run: Run) -> None:
         run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
 
 
-def asked_reason(*, run: Run) -> str:
+def requested_reason(*, run: Run) -> str:
     """Who asked for what is wanted of the run, a cancel or a pause, and when; empty when no person did."""
     kind, verb = _ASKED.get(Desired(run.desired), ("", ""))
     people = RunEvent.objects.filter(run=run, kind=kind, actor__startswith="user:")

@@ -17,8 +17,9 @@ from django.db.models.functions import Now
 
 from cohort.base import artifacts
 from cohort.base.refusals import Refused
-from cohort.runs.attempts import StaleFence, attempt_lock
-from cohort.runs.models import Attempt, AttemptState, Checkpoint, CheckpointFile, Run
+from cohort.nodes import leases
+from cohort.runs.attempts import attempt_lock
+from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run
 from cohort.runs.standing import standing
 from cohort.runs.transitions import run_event
 from grpo_core.protocol.messages import UploadReply
@@ -61,8 +62,7 @@ def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | 
     The call with the last byte returns when the whole file has been read and checked. Raises StaleFence, UnknownFile,
     WrongOffset and BadFile.
     """
-    if not Attempt.objects.filter(pk=attempt.pk, fence=fence, state=AttemptState.RUNNING).exists():
-        raise StaleFence(f"attempt {attempt.fence} of run {attempt.run_id} no longer owns the run")
+    leases.require_current(attempt, fence)
     size = _announced(attempt, sha256)
     # In a transaction of its own: a row that others can see stands before the first byte does (see `_sweep`).
     CheckpointFile.objects.get_or_create(run_id=attempt.run_id, sha256=sha256, defaults={"size": size})

@@ -9,7 +9,7 @@ from cohort.nodes.engines import WORDS, fix
 from cohort.runs.limits import WINDOW, hours_free_at
 from cohort.runs.models import Run
 from cohort.runs.retry import DELAYS
-from cohort.runs.schedule import Kept, Queue, Seat, queue, seats
+from cohort.runs.schedule import Kept, NodeCapacity, Queue, node_capacities, queue
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class WaitingRow:
 def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
     """Every waiting run in its turn; `only` this one, at its place among all, and nothing when it does not wait."""
     found = queue()
-    reasons = Reasons(found, seats())
+    reasons = Reasons(found, node_capacities())
     rows: list[WaitingRow] = []
     for place, run in enumerate(found.order(), start=1):
         if only is None or run.pk == only.pk:
@@ -56,7 +56,7 @@ class Reasons:
     """Why runs wait, at one moment. Told of each in its turn, it counts those before without going through them again,
     and it works out once for each project when GPU-hours are free."""
 
-    def __init__(self, found: Queue, here: Sequence[Seat]) -> None:
+    def __init__(self, found: Queue, here: Sequence[NodeCapacity]) -> None:
         self._found, self._here = found, here
         self._ahead: Counter[frozenset[int]] = Counter()
         """The runs that were passed, told apart by the nodes that may take them."""
@@ -65,17 +65,17 @@ class Reasons:
 
     def passed(self, run: Run) -> None:
         """Its turn comes before that of all that are asked about from now on."""
-        self._ahead[frozenset(seat.node_id for seat in self._here if self._found.may_take(run, seat))] += 1
+        self._ahead[frozenset(node.node_id for node in self._here if self._found.may_take(run, node))] += 1
 
     def why(self, run: Run) -> str:
         """The first thing that stands in the way."""
         found = self._found
-        fitting = [seat for seat in self._here if seat.fits(run)]
-        taking = [seat for seat in fitting if not seat.obstacle]
-        open_to_it = [seat for seat in taking if not found.kept_from(run, seat.node_id)]
+        fitting = [node for node in self._here if node.fits(run)]
+        taking = [node for node in fitting if not node.obstacle]
+        open_to_it = [node for node in taking if not found.kept_from(run, node.node_id)]
         if found.held(run):
             return self._held(run)
-        if all(found.kept_from(run, seat.node_id) for seat in taking) and _bound_to_holders(run, found):
+        if all(found.kept_from(run, node.node_id) for node in taking) and _bound_to_holders(run, found):
             return _kept(run, found)
         if not fitting:
             return _none_fits(run, self._here)
@@ -83,7 +83,7 @@ class Reasons:
             return none_takes(fitting)
         if not open_to_it:
             return _kept(run, found)
-        free = [seat for seat in open_to_it if not seat.busy]
+        free = [node for node in open_to_it if not node.busy]
         rivals = self._rivals(open_to_it)
         behind = f"behind {_count(rivals, 'other run')}" if rivals else ""
         if free:
@@ -94,9 +94,9 @@ class Reasons:
             busy = f"all {len(open_to_it)} nodes that could take it are busy"
         return f"{busy}; {behind}" if behind else busy
 
-    def _rivals(self, open_to_it: Sequence[Seat]) -> int:
+    def _rivals(self, open_to_it: Sequence[NodeCapacity]) -> int:
         """How many of the runs before one of these nodes may take."""
-        nodes = {seat.node_id for seat in open_to_it}
+        nodes = {node.node_id for node in open_to_it}
         return sum(count for takers, count in self._ahead.items() if takers & nodes)
 
     def _held(self, run: Run) -> str:
@@ -117,30 +117,30 @@ class Reasons:
         return self._free_at[run.project_id]
 
 
-def _none_fits(run: Run, here: Sequence[Seat]) -> str:
+def _none_fits(run: Run, here: Sequence[NodeCapacity]) -> str:
     if not here:
         return "no node is here"
-    named = [seat for seat in here if not run.node_label or run.node_label in seat.labels]
+    named = [node for node in here if not run.node_label or run.node_label in node.labels]
     if not named:
-        others = "; ".join(f"{seat.name}: {', '.join(sorted(seat.labels)) or 'no label'}" for seat in here)
+        others = "; ".join(f"{node.name}: {', '.join(sorted(node.labels)) or 'no label'}" for node in here)
         return f"no node that is here has the label {run.node_label} ({others})"
-    if placed := [seat for seat in named if seat.placed(run)]:
-        if not (having := [seat for seat in placed if not seat.lacks(run)]):
-            others = "; ".join(f"{seat.name} {fix(seat.lacks(run))}" for seat in placed)
+    if placed := [node for node in named if node.placed(run)]:
+        if not (having := [node for node in placed if not node.lacks(run)]):
+            others = "; ".join(f"{node.name} {fix(node.lacks(run))}" for node in placed)
             wanted = " and ".join(WORDS.get(name, name) for name in run.needs_packages)
             return f"no node that could take it has {wanted} ({others})"
-        others = "; ".join(f"{seat.name}: {seat.no_sandbox}" for seat in having)
+        others = "; ".join(f"{node.name}: {node.no_sandbox}" for node in having)
         return f"its reward runs code, and no node that could take it has a sandbox that works ({others})"
-    others = "; ".join(f"{seat.name} has {seat.gpus or 'none'}" for seat in named)
+    others = "; ".join(f"{node.name} has {node.gpus or 'none'}" for node in named)
     where = f" with the label {run.node_label}" if run.node_label else ""
     return f"no node{where} that is here has {_count(run.gpus, 'GPU')} ({others})"
 
 
-def none_takes(fitting: Sequence[Seat]) -> str:
+def none_takes(fitting: Sequence[NodeCapacity]) -> str:
     """Of nodes that could take a run and all take none: why."""
-    if len(fitting) > 1 and all(seat.draining for seat in fitting):
+    if len(fitting) > 1 and all(node.draining for node in fitting):
         return f"all {len(fitting)} nodes that could take it are draining and take no new run"
-    return "; ".join(f"{seat.name} {seat.obstacle}" for seat in fitting)
+    return "; ".join(f"{node.name} {node.obstacle}" for node in fitting)
 
 
 def _bound_to_holders(run: Run, found: Queue) -> bool:
@@ -150,7 +150,7 @@ def _bound_to_holders(run: Run, found: Queue) -> bool:
 
 
 def _able(run: Run, kept: Kept) -> bool:
-    return any(seat.fits(run) and not seat.obstacle for seat in kept.holders)
+    return any(node.fits(run) and not node.obstacle for node in kept.holders)
 
 
 def _kept(run: Run, found: Queue) -> str:
@@ -162,7 +162,7 @@ def _kept(run: Run, found: Queue) -> str:
         return f"kept for {which}, which {has} its newest checkpoint, for another {seconds:.0f} s"
     if kept.searched_until is None and not _able(run, kept):
         return _out_of_use(run, kept)
-    names = [seat.name for seat in kept.holders]
+    names = [node.name for node in kept.holders]
     which = f"{names[0]}, the only node" if len(names) == 1 else f"{' or '.join(names)}, the nodes"
     until = "" if kept.searched_until is None else f" until {_clock(kept.searched_until)}"
     return f"waits{until} for {which} that {'has' if len(names) == 1 else 'have'} a checkpoint of it"
@@ -170,27 +170,27 @@ def _kept(run: Run, found: Queue) -> str:
 
 def _out_of_use(run: Run, kept: Kept) -> str:
     """The nodes that have its checkpoints are here, and none can take it: what they are, and what a person can do."""
-    nodes = [f"{seat.name}, which {_hindered(run, seat)}" for seat in kept.holders]
+    nodes = [f"{node.name}, which {_hindered(run, node)}" for node in kept.holders]
     where = (
         f"its only checkpoint is on {nodes[0]}" if len(nodes) == 1 else f"its checkpoints are on {'; on '.join(nodes)}"
     )
     undrain = "undrain it" if len(nodes) == 1 else "undrain one"
-    remedy = f"{undrain}, or" if any(seat.draining for seat in kept.holders) else "mend that, or"
+    remedy = f"{undrain}, or" if any(node.draining for node in kept.holders) else "mend that, or"
     return f"{where}: {remedy} cancel the run and retry it from the first step"
 
 
-def _hindered(run: Run, seat: Seat) -> str:
-    if seat.draining:
+def _hindered(run: Run, node: NodeCapacity) -> str:
+    if node.draining:
         return "is being drained"
-    if seat.obstacle:
-        return seat.obstacle
-    if run.node_label and run.node_label not in seat.labels:
+    if node.obstacle:
+        return node.obstacle
+    if run.node_label and run.node_label not in node.labels:
         return f"does not have the label {run.node_label}"
-    if seat.placed(run) and (lacking := seat.lacks(run)):
+    if node.placed(run) and (lacking := node.lacks(run)):
         return fix(lacking)
-    if seat.placed(run) and run.needs_sandbox and seat.no_sandbox:
+    if node.placed(run) and run.needs_sandbox and node.no_sandbox:
         return "has no sandbox that works"
-    return f"has {_count(seat.gpus, 'GPU')} and it needs {run.gpus:,}"
+    return f"has {_count(node.gpus, 'GPU')} and it needs {run.gpus:,}"
 
 
 def _clock(moment: datetime) -> str:

@@ -1,27 +1,32 @@
-"""The worker API, as docs/worker-protocol.md tells it: authorise, call one service, answer.
+"""The worker API, as docs/worker-protocol.md describes it: authorise, call one service, reply.
 
-Every 4xx body is a wire.Refusal. Nothing here trusts what a worker says beyond its own attempt.
+Every 4xx body is a wire.Refusal. Nothing here trusts what a worker says beyond its own attempt or job.
 """
 
 import re
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
 from cohort.base import artifacts
+from cohort.base.refusals import Refused
 from cohort.catalog.models import PromptDataset
-from cohort.lab.jobs import BadResult
-from cohort.nodes.services import node_present, token_digest
+from cohort.lab.jobs import DEADLINE, BadResult, job_beat, job_claim, job_config, job_files, job_finish
+from cohort.lab.models import LabJob
+from cohort.nodes import leases
+from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_by_token, node_present
 from cohort.runs.attempts import (
-    NotWaiting,
-    OtherVersion,
     RecordsMissing,
-    StaleFence,
     attempt_beat,
     attempt_claim,
     attempt_finish,
@@ -29,23 +34,27 @@ from cohort.runs.attempts import (
     attempts_released,
 )
 from cohort.runs.checkpoints import needless, removed
-from cohort.runs.models import Attempt, AttemptState, Run
+from cohort.runs.models import Attempt, Run
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
-from cohort.worker_api.jobs import router as jobs
 from cohort.worker_api.records import refusal, unknown_token
-from cohort.worker_api.shared import NodeToken, asking, chunks_of, streamed
 from grpo_core.protocol.messages import (
     Beat,
     BeatReply,
     ClaimReply,
     ClaimRequest,
     Finish,
+    JobBeat,
+    JobBeatReply,
+    JobClaim,
+    JobFinish,
+    JobGiven,
     LostAttempts,
     NodeInfo,
     UploadReply,
 )
 
 _COUNT = re.compile(r"[0-9]{1,18}")
+_ATTEMPT, _JOB = "/attempts/{int:attempt_id}", "/jobs/{int:job_id}"
 
 api = NinjaAPI(
     title="Cohort worker API",
@@ -56,25 +65,57 @@ api = NinjaAPI(
 )
 
 
-class AttemptToken(HttpBearer):
-    """The token of one attempt; it opens nothing but addresses below attempts/{its id}/."""
+class NodeToken(HttpBearer):
+    """The token of a machine; it may claim."""
 
-    def authenticate(self, request: HttpRequest, token: str) -> Attempt | None:
+    def authenticate(self, request: HttpRequest, token: str) -> Node | None:
+        return node_by_token(token)
+
+
+class LeaseToken(HttpBearer):
+    """The token of one attempt or job; it opens nothing but addresses below its id."""
+
+    def __init__(self, rows: QuerySet[Any], argument: str) -> None:
+        super().__init__()
+        self._rows, self._argument = rows, argument
+
+    def authenticate(self, request: HttpRequest, token: str) -> Model | None:
         match = request.resolver_match
-        return (
-            Attempt.objects.filter(
-                pk=match.kwargs["attempt_id"], token_digest=token_digest(token), node__revoked_at=None
-            )
-            .select_related("run", "node")
-            .first()
-            if match is not None
-            else None
-        )
+        return None if match is None else leases.by_token(self._rows.all(), match.kwargs[self._argument], token)
 
 
-@api.post("/claim", auth=NodeToken(), response={201: ClaimReply})
+_node_auth = NodeToken()
+_attempt_auth = LeaseToken(Attempt.objects.select_related("run", "node"), "attempt_id")
+_job_auth = LeaseToken(LabJob.objects.select_related("dataset"), "job_id")
+
+
+def _caller(request: HttpRequest) -> Any:
+    """Whose token it is: a Node, an Attempt or a LabJob, as the call's `auth` says."""
+    return request.auth  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+@api.post("/node", auth=_node_auth, response={204: None})
+def node(request: HttpRequest, body: NodeInfo) -> Any:
+    node_present(node=_caller(request), info=body)
+    return Status(204, None)
+
+
+@api.post("/node/lost", auth=_node_auth, response={204: None})
+def lost(request: HttpRequest, body: LostAttempts) -> Any:
+    """Attempts that the node's worker found dead when it started; those of other nodes in the list are passed over."""
+    attempts_released(node=_caller(request), lost=body)
+    return Status(204, None)
+
+
+# ---------------------------------------------------------------------- attempts
+
+
+@api.post("/claim", auth=_node_auth, response={201: ClaimReply})
 def claim(request: HttpRequest, body: ClaimRequest) -> Any:
-    claimed = attempt_claim(run_id=body.run_id, node=asking(request), info=body.node, claim_id=body.claim_id)
+    claimed = attempt_claim(run_id=body.run_id, node=_caller(request), info=body.node, claim_id=body.claim_id)
     attempt = claimed.attempt
     return Status(
         201,
@@ -93,45 +134,22 @@ def claim(request: HttpRequest, body: ClaimRequest) -> Any:
     )
 
 
-@api.post("/node", auth=NodeToken(), response={204: None})
-def node(request: HttpRequest, body: NodeInfo) -> Any:
-    node_present(node=asking(request), info=body)
-    return Status(204, None)
-
-
-@api.post("/node/lost", auth=NodeToken(), response={204: None})
-def lost(request: HttpRequest, body: LostAttempts) -> Any:
-    """Attempts that the node's worker found dead when it started; those of other nodes in the list are passed over."""
-    attempts_released(node=asking(request), lost=body)
-    return Status(204, None)
-
-
-@api.get("/attempts/{int:attempt_id}/files/{sha256}", auth=AttemptToken())
+@api.get(_ATTEMPT + "/files/{sha256}", auth=_attempt_auth)
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A dataset or suite that the run reads, or a file of its checkpoints that the platform holds."""
-    attempt = asking(request)
-    if attempt.state != AttemptState.RUNNING:
-        raise StaleFence(f"attempt {attempt.fence} of run {attempt.run_id} has ended: {attempt.state}")
+    attempt: Attempt = _caller(request)
+    leases.require_current(attempt, attempt.fence)
     inputs = {file.sha256: row for row, file in attempt_inputs(run=attempt.run)}
-    if sha256 not in inputs:
-        held = checkpoint_file(attempt=attempt, sha256=sha256)
-        if held is None:
-            return refusal(404, "unknown_file", f"{sha256} is not one of this attempt's files")
-        return streamed(*held)
-    row = inputs[sha256]
-    kind = "dataset" if isinstance(row, PromptDataset) else "suite"
-    try:
-        handle = artifacts.open_read(row.artifact)
-    except (FileNotFoundError, PermissionError) as error:
-        message = (
-            f"the file of the {kind} {row.name} cannot be read from the platform's artifacts: {error}. "
-            f"Put it back from a backup, or upload the {kind} again."
-        )
-        return refusal(404, "file_missing", message)
-    return streamed(row.size, chunks_of(handle))
+    if (row := inputs.get(sha256)) is not None:
+        kind = "dataset" if isinstance(row, PromptDataset) else "suite"
+        return _artifact(row.artifact, row.size, f"the file of the {kind} {row.name}", f"the {kind}")
+    held = checkpoint_file(attempt=attempt, sha256=sha256)
+    if held is None:
+        raise UnknownFile(f"{sha256} is not one of this attempt's files")
+    return _streamed(*held)
 
 
-@api.post("/attempts/{int:attempt_id}/uploads/{sha256}", auth=AttemptToken(), response=UploadReply)
+@api.post(_ATTEMPT + "/uploads/{sha256}", auth=_attempt_auth, response=UploadReply)
 def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a checkpoint's file, as it is; an empty body asks how much is held."""
     fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
@@ -140,7 +158,7 @@ def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     if request.body and not _COUNT.fullmatch(offset):
         return refusal(422, "bad_request", "the header X-Cohort-Offset must say at which byte the part begins")
     return checkpoint_part(
-        attempt=asking(request),
+        attempt=_caller(request),
         fence=int(fence),
         sha256=sha256,
         offset=int(offset) if request.body else None,
@@ -148,22 +166,101 @@ def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     )
 
 
-@api.post("/attempts/{int:attempt_id}/heartbeat", auth=AttemptToken(), response=BeatReply)
+@api.post(_ATTEMPT + "/heartbeat", auth=_attempt_auth, response=BeatReply)
 def heartbeat(request: HttpRequest, attempt_id: int, body: Beat) -> Any:
-    attempt: Attempt = asking(request)
+    attempt: Attempt = _caller(request)
     desired, pinned = attempt_beat(attempt=attempt, beat=body)
     removed(attempt, body.removed)
     lease = settings.COHORT_LEASE_SECONDS
     return BeatReply(desired=desired, lease_seconds=lease, pinned=pinned, needless=needless(attempt))
 
 
-@api.post("/attempts/{int:attempt_id}/finish", auth=AttemptToken(), response={204: None})
+@api.post(_ATTEMPT + "/finish", auth=_attempt_auth, response={204: None})
 def finish(request: HttpRequest, attempt_id: int, body: Finish) -> Any:
-    attempt_finish(attempt=asking(request), finish=body)
+    attempt_finish(attempt=_caller(request), finish=body)
     return Status(204, None)
 
 
-api.add_router("/jobs", jobs)
+# ---------------------------------------------------------------------- jobs of the reward lab
+
+
+@api.post("/jobs/claim", auth=_node_auth, response={201: JobGiven})
+def job_claimed(request: HttpRequest, body: JobClaim) -> Any:
+    job, token = job_claim(job_id=body.job_id, node=_caller(request), info=body.node, claim_id=body.claim_id)
+    return Status(
+        201,
+        JobGiven(
+            job_id=job.pk,
+            fence=job.fence,
+            token=token,
+            job=job_config(job),
+            files=job_files(job),
+            heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
+            lease_seconds=settings.COHORT_LEASE_SECONDS,
+            deadline_seconds=DEADLINE.total_seconds(),
+        ),
+    )
+
+
+@api.get(_JOB + "/files/{sha256}", auth=_job_auth)
+def job_file(request: HttpRequest, job_id: int, sha256: str) -> Any:
+    """A file that the job reads: the dataset whose problems it uses, or those that the config of an estimate names."""
+    job: LabJob = _caller(request)
+    leases.require_current(job, job.fence)
+    for file in job.inputs:
+        if file["sha256"] == sha256:
+            return _artifact(file["artifact"], file["size"], f"the file {sha256} of a dataset or suite", "it")
+    raise UnknownFile(f"{sha256} is not one of this job's files")
+
+
+@api.post(_JOB + "/heartbeat", auth=_job_auth, response=JobBeatReply)
+def job_heartbeat(request: HttpRequest, job_id: int, body: JobBeat) -> Any:
+    called_off = job_beat(job=_caller(request), beat=body)
+    return JobBeatReply(desired="cancel" if called_off else "run", lease_seconds=settings.COHORT_LEASE_SECONDS)
+
+
+@api.post(_JOB + "/finish", auth=_job_auth, response={204: None})
+def job_finished(request: HttpRequest, job_id: int, body: JobFinish) -> Any:
+    job_finish(job=_caller(request), finish=body)
+    return Status(204, None)
+
+
+# ---------------------------------------------------------------------- replies
+
+
+def _artifact(key: str, size: int, what: str, again: str) -> HttpResponse | StreamingHttpResponse:
+    try:
+        handle = artifacts.open_read(key)
+    except (FileNotFoundError, PermissionError) as error:
+        raise FileMissing(
+            f"{what} cannot be read from the platform's artifacts: {error}. "
+            f"Put it back from a backup, or upload {again} again."
+        ) from None
+
+    def chunks() -> Iterator[bytes]:
+        with handle:
+            while chunk := handle.read(1 << 20):
+                yield chunk
+
+    return _streamed(size, chunks())
+
+
+def _streamed(size: int, chunks: Iterator[bytes]) -> StreamingHttpResponse:
+    headers = {"Content-Length": str(size)}
+    return StreamingHttpResponse(chunks, content_type="application/octet-stream", headers=headers)
+
+
+def _refused(request: HttpRequest, error: Refused, status: int) -> HttpResponse:
+    return refusal(status, type(error).code, str(error))
+
+
+for _status, _errors in {
+    404: (UnknownFile, FileMissing),
+    409: (NotWaiting, OtherVersion, StaleFence, RecordsMissing, WrongOffset),
+    422: (BadFile, BadResult),
+}.items():
+    for _error in _errors:
+        api.add_exception_handler(_error, partial(_refused, status=_status))
 
 
 @api.exception_handler(AuthenticationError)
@@ -190,48 +287,3 @@ def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
 @api.exception_handler(Run.DoesNotExist)
 def _unknown_run(request: HttpRequest, error: Run.DoesNotExist) -> HttpResponse:
     return refusal(404, "unknown_run", "there is no such run")
-
-
-@api.exception_handler(NotWaiting)
-def _not_waiting(request: HttpRequest, error: NotWaiting) -> HttpResponse:
-    return refusal(409, "not_waiting", str(error))
-
-
-@api.exception_handler(OtherVersion)
-def _other_version(request: HttpRequest, error: OtherVersion) -> HttpResponse:
-    return refusal(409, "other_version", str(error))
-
-
-@api.exception_handler(StaleFence)
-def _stale_fence(request: HttpRequest, error: StaleFence) -> HttpResponse:
-    return refusal(409, "stale_fence", str(error))
-
-
-@api.exception_handler(RecordsMissing)
-def _records_missing(request: HttpRequest, error: RecordsMissing) -> HttpResponse:
-    return refusal(409, "records_missing", str(error))
-
-
-@api.exception_handler(UnknownFile)
-def _unknown_file(request: HttpRequest, error: UnknownFile) -> HttpResponse:
-    return refusal(404, "unknown_file", str(error))
-
-
-@api.exception_handler(FileMissing)
-def _file_missing(request: HttpRequest, error: FileMissing) -> HttpResponse:
-    return refusal(404, "file_missing", str(error))
-
-
-@api.exception_handler(WrongOffset)
-def _wrong_offset(request: HttpRequest, error: WrongOffset) -> HttpResponse:
-    return refusal(409, "wrong_offset", str(error))
-
-
-@api.exception_handler(BadFile)
-def _bad_file(request: HttpRequest, error: BadFile) -> HttpResponse:
-    return refusal(422, "bad_file", str(error))
-
-
-@api.exception_handler(BadResult)
-def _bad_result(request: HttpRequest, error: BadResult) -> HttpResponse:
-    return refusal(422, "bad_result", str(error))

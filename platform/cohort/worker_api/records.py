@@ -18,8 +18,9 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from cohort.ingest.batch import BadRecord, UnknownToken, batch_ingest
+from cohort.nodes import leases
+from cohort.nodes.leases import StaleFence
 from cohort.nodes.services import token_digest
-from cohort.runs.attempts import StaleFence
 from cohort.runs.models import Attempt
 from grpo_core.protocol.messages import IngestReply, Refusal
 
@@ -87,11 +88,10 @@ def _answer(
     if not _NUMBER.fullmatch(fence):
         message = "the header X-Cohort-Fence must hold the attempt's fence"
         return 422, Refusal(code="bad_request", message=message)
-    digest = token_digest(token)
     try:
-        if large and not Attempt.objects.filter(pk=attempt_id, token_digest=digest, node__revoked_at=None).exists():
+        if large and leases.by_token(Attempt.objects.all(), attempt_id, token) is None:
             return 401, _UNKNOWN
-        acked = batch_ingest(attempt_id=attempt_id, digest=digest, fence=int(fence), body=body())
+        acked = batch_ingest(attempt_id=attempt_id, digest=token_digest(token), fence=int(fence), body=body())
     except UnknownToken:
         return 401, _UNKNOWN
     except StaleFence as error:

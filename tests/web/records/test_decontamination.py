@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from cohort.accounts.models import Project, User
 from cohort.background.tasks import check_overlap as check
-from cohort.background.tasks import remind
+from cohort.background.tasks import republish_pending
 from cohort.base import artifacts
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.catalog.run_inputs import ChosenSuite
@@ -103,7 +103,7 @@ def test_the_check_is_a_message_and_asked_for_again_when_it_is_lost(
 
     def reminded() -> list[object]:
         with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
-            remind()
+            republish_pending()
         return asked()
 
     asked()
@@ -167,7 +167,7 @@ def test_other_numbers_are_told_apart_from_the_same_text(ours: Project, alice: U
 
 def test_a_pair_is_with_one_thing_and_once(dataset: PromptDataset, heldout: PromptDataset) -> None:
     for other in (heldout, heldout, dataset):
-        services.asked_for_choice(dataset, other, [])
+        services.request_comparisons(dataset, other, [])
     (row,) = DataOverlap.objects.all()
     for wrong in ({}, {"heldout": heldout}):
         with pytest.raises(IntegrityError), transaction.atomic():

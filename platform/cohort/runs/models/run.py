@@ -7,7 +7,7 @@ from django.db import models
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
-from cohort.nodes.models import Node
+from cohort.nodes.models import Leased, Node
 
 
 class RunState(models.TextChoices):
@@ -128,7 +128,7 @@ class Run(models.Model):
         return self.name
 
 
-class Attempt(models.Model):
+class Attempt(Leased):
     """One try of a run on one node, from claim to end."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
@@ -136,12 +136,7 @@ class Attempt(models.Model):
     fence = models.PositiveIntegerField()
     """1 for the run's first attempt, and one more for each."""
     state = models.CharField(max_length=10, choices=AttemptState.choices, default=AttemptState.RUNNING)
-    token_digest = models.CharField(max_length=64, unique=True)
-    claim_id = models.CharField(max_length=64, blank=True, default="")
-    """wire.ClaimRequest.claim_id of the claim that it came from."""
     claimed_at = models.DateTimeField()
-    heartbeat_at = models.DateTimeField(null=True)
-    lease_until = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     end_reason = models.TextField(blank=True)
     end_code = models.CharField(max_length=40, blank=True)
@@ -155,8 +150,6 @@ class Attempt(models.Model):
     evaluation before training, -1 nothing; null: all of it stands."""
     progress_at = models.DateTimeField(null=True)
     """When a record or a unit of work was last reported."""
-    progress = models.JSONField(default=dict)
-    """wire.Progress as last reported."""
     free_bytes = models.BigIntegerField(null=True)
     acked_seq = models.BigIntegerField(default=0)
     """Every record up to this one is stored."""
@@ -164,7 +157,7 @@ class Attempt(models.Model):
     manifest = models.JSONField(null=True)
     outcome = models.JSONField(null=True)
 
-    class Meta:
+    class Meta(Leased.Meta):
         ordering: ClassVar = ["run", "fence"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["run", "fence"], name="attempt_fence_once"),
@@ -176,6 +169,10 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.fence} of {self.run}"
+
+    @property
+    def lease_name(self) -> str:
+        return f"attempt {self.fence} of run {self.run_id}"
 
 
 class RunEvent(models.Model):

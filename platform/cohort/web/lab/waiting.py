@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from cohort.lab.estimates import hindrance
+from cohort.lab.estimates import why_unschedulable
 from cohort.lab.models import JobKind, JobState, LabJob
 from cohort.nodes.sandboxes import no_sandbox, sandbox_of
 from cohort.nodes.selectors import nodes_here
-from cohort.runs.schedule import seats
+from cohort.runs.schedule import node_capacities
 
 TAKEN_WITHIN = timedelta(seconds=45)
 """A message that got lost is sent again within this; a worker that is free takes the job then."""
@@ -43,7 +43,7 @@ def why_waits(job: LabJob) -> str:
 
 def _no_place(job: LabJob) -> str:
     """Why no node that is here can measure a run now; empty when one can, and when none is here."""
-    told = [(seat, hindrance(job, seat)) for seat in seats()]
+    told = [(seat, why_unschedulable(job, seat)) for seat in node_capacities()]
     if not told or not all(why for _, why in told):
         return ""
     return "; ".join(f"{seat.name} {why}" for seat, why in told)

@@ -45,7 +45,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         return _import(request, project)
     form = RunForm.posted(project, request.POST)
     if form.dataset is not None:
-        overlaps.asked_for_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites])
+        overlaps.request_comparisons(form.dataset, form.eval_dataset, [one.version for one in form.suites])
     match action:
         case "check":
             return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ def _valid(form: RunForm) -> Check:
 
 def _node_seen(form: RunForm) -> Check:
     """Whether a node that may take it is here: of any kind while the form is not valid."""
-    here = form.choices.seats
+    here = form.choices.nodes
     if not here:
         seconds = SILENT_AFTER.total_seconds()
         return Check(False, False, f"no worker was seen in the last {seconds:.0f} s: the run will wait for one")
@@ -177,13 +177,13 @@ def _node_seen(form: RunForm) -> Check:
     label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
     packages = packages_needed(form.config) if form.config else []
     wanted = Run(gpus=gpus, node_label=label, needs_packages=packages)
-    fitting = [seat for seat in here if seat.fits(wanted)]
+    fitting = [node for node in here if node.fits(wanted)]
     if not fitting:
         devices = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
         asked = (f"the label {label}" if label else "", devices, *(WORDS[name] for name in packages))
         needed = " and ".join(filter(None, asked))
         return Check(False, False, f"no worker that is here has {needed}: the run will wait for one")
-    names = [seat.name for seat in fitting if not seat.obstacle]
+    names = [node.name for node in fitting if not node.obstacle]
     if not names:
         return Check(False, False, f"{none_takes(fitting)}: the run will wait")
     more = ", …" if len(names) > 3 else ""

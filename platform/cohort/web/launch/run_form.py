@@ -18,7 +18,7 @@ from cohort.catalog.run_inputs import ChosenSuite
 from cohort.lab.gate import Gate, gate
 from cohort.launch.creation import run_config
 from cohort.runs.models import Priority, Run
-from cohort.runs.schedule import Seat, seats
+from cohort.runs.schedule import NodeCapacity, node_capacities
 from cohort.web.launch import suites
 from cohort.web.launch.problems import CHOICES, by_field, suite_words
 from cohort.web.launch.schema import FROM_VARIANT
@@ -60,7 +60,7 @@ class Choices:
     verifier_versions: tuple[VerifierVersion, ...]
     suite_versions: tuple[EvalSuiteVersion, ...]
     """All of them: an older one may be what a clone is evaluated on."""
-    seats: tuple[Seat, ...]
+    nodes: tuple[NodeCapacity, ...]
     """Nodes that are here."""
 
     @classmethod
@@ -71,7 +71,7 @@ class Choices:
             tuple(PromptDataset.objects.filter(project=project).order_by("-id")),
             tuple(versions.select_related("verifier").order_by("-id")),
             tuple(EvalSuiteVersion.objects.filter(suite__project=project).select_related("suite").order_by("pk")),
-            seats(),
+            node_capacities(),
         )
 
     @property

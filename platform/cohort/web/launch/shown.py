@@ -178,7 +178,7 @@ def placing_shown(form: RunForm) -> GroupShown:
     priorities = [("", str(one.value), one.label.lower()) for one in sorted(Priority, reverse=True)]
     about = "Runs of this project with a higher one go first. Against other projects it changes nothing."
     priority = _choice(form, "priority", "choice", about, priorities)
-    labels = sorted({label for seat in form.choices.seats for label in seat.labels})
+    labels = sorted({label for node in form.choices.nodes for label in node.labels})
     known = f"Here now: {', '.join(labels)}." if labels else "No node that is here has one."
     about = f"Only a node with this label takes the run; empty: any. {known} A label takes {LABEL_RULE}."
     label = _choice(form, "node_label", "text", about, ())
