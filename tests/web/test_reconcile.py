@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [1000.0]
     monkeypatch.setattr("cohort.background.reconcile.time.monotonic", lambda: moment[0])
     monkeypatch.setattr(dispatch, "_published", {})
-    monkeypatch.setattr(reconcile, "_seals_asked", {})
+    monkeypatch.setattr(reconcile, "_seals_requested", {})
     for queue in ("train", "train.a100.gpu2"):
         take_all(queue)
     return moment

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from cohort.accounts.models import User
+from cohort.launch.creation import run_submit
 from cohort.nodes.models import Node
 from cohort.runs import services
 from cohort.runs.checkpoints import offers, pinned
@@ -36,7 +37,7 @@ from tests.worker.queues import take_all
 @pytest.fixture
 def run(maker: Maker, alice: User) -> Run:
     run = maker.run()
-    services.run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice)
     return run
 
 

@@ -266,7 +266,7 @@ def unsealed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The reconciler's clock; it remembers no run of another test."""
     clock = [0.0]
     monkeypatch.setattr("cohort.background.reconcile.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(reconcile, "_seals_asked", {})
+    monkeypatch.setattr(reconcile, "_seals_requested", {})
     return clock
 
 

@@ -63,7 +63,7 @@ def _outage() -> str:
     if ServiceBeat.objects.filter(away, name=RECONCILER).exists():
         return "the reconciler or the database was away, or the database's clock was set back"
     silent = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
-    if ServiceBeat.objects.filter(silent, name=WEB).exists() and not _workers_heard():
+    if ServiceBeat.objects.filter(silent, name=WEB).exists() and not _workers_called():
         return (
             "the web server gives no sign of life, and no worker was heard. If it does run, start it with "
             "`gunicorn --config python:cohort.server.gunicorn`, which gives it one"
@@ -71,7 +71,7 @@ def _outage() -> str:
     return ""
 
 
-def _workers_heard() -> bool:
+def _workers_called() -> bool:
     """Whether calls of workers arrived of late, which only a web server can have taken, whatever its own beat says."""
     late = (Now() - WEB_AWAY, Now() + _AT_ONCE)
     beaten = Attempt.objects.filter(state=AttemptState.RUNNING, heartbeat_at__range=late)

@@ -1,4 +1,4 @@
-"""Puts right what was lost on the way: messages, workers, records that were not sealed; and says what stands still.
+"""Puts right what was lost on the way: messages, workers, records that were not sealed; and reports stalled runs.
 
 Runs every 5 s, when Celery's beat asks for it, and may run twice at once. Leases are also looked at from a thread that
 needs no message, because a broker that is away must keep no dead worker's run Running. Compares times only with the
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -31,22 +31,20 @@ from cohort.runs.schedule import Queue, node_capacities, queue, takeable
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, run_event, run_lock
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK
 
-UNCLAIMED = timedelta(seconds=10)
-"""A run that waits for longer, although a node could take it, may have lost its message."""
 UNSEALED = timedelta(seconds=60)
 STALLED = timedelta(minutes=10)
 STALLED_STEPS = 20
-"""A run stands still when nothing has moved for 10 minutes, or for 20 of its steps, whichever is longer."""
+"""A run is stalled when nothing has moved for 10 minutes, or for 20 of its steps, whichever is longer."""
 _LONGEST_PAUSE = 3600.0
 
-# Of this process alone: what failed for a fault that has been mended is asked for at once after a restart.
-_seals_asked: dict[int, tuple[int, float]] = {}
-"""By run, how often its record was asked for again, and when last (monotonic)."""
+# Of this process alone: what failed for a fault that has been mended is requested at once after a restart.
+_seals_requested: dict[int, tuple[int, float]] = {}
+"""By run, how often its record was requested again, and when last (monotonic)."""
 
 log = logging.getLogger(__name__)
 
 Given = TypeVarTuple("Given")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class RoundFailed(Exception):
@@ -59,7 +57,7 @@ class _Round:
     def __init__(self) -> None:
         self.failed: list[str] = []
 
-    def part(self, what: str, call: Callable[[*Given], Found], *given: *Given) -> Found | None:
+    def part(self, what: str, call: Callable[[*Given], Result], *given: *Given) -> Result | None:
         """What the call returns; None when it failed."""
         try:
             return call(*given)
@@ -79,7 +77,7 @@ def reconcile() -> None:
     this = _Round()
     _leases(this)
     this.part("tries too far ahead", tries_capped)
-    this.part("runs that stand still", stalls_record)
+    this.part("stalled runs", stalls_record)
     this.part("waiting runs", queued_republish)
     this.part("waiting jobs of the lab", jobs_republish)
     this.part("missing records", seals_republish)
@@ -129,7 +127,7 @@ def jobs_lost() -> list[int]:
     return _each("the end of job", job_expire, [(pk,) for pk in leases.expired(LabJob.objects.all())])
 
 
-def _each(what: str, call: Callable[[*Given], int | None], rows: Sequence[tuple[*Given]]) -> list[int]:
+def _each(what: str, call: Callable[[int, *Given], int | None], rows: Sequence[tuple[int, *Given]]) -> list[int]:
     """What the call returns for each row, which begins with its id, without the None."""
     this = _Round()
     results = [this.part(f"{what} {row[0]}", call, *row) for row in rows]
@@ -142,7 +140,7 @@ def _lose(attempt_id: int) -> int | None:
     run_lock(run=Run.objects.get(attempts=attempt_id))
     silence = Now() - Coalesce("heartbeat_at", "claimed_at")
     rows = Attempt.objects.select_related("run", "node").annotate(silence=silence)
-    attempt = leases.lock_expired(rows, attempt_id)
+    attempt: Any = leases.lock_expired(rows, attempt_id)
     if attempt is None:
         return None  # a beat or a finish came first
     message = (
@@ -151,13 +149,13 @@ def _lose(attempt_id: int) -> int | None:
     )
     attempt_over(attempt=attempt, state=AttemptState.LOST, code="worker_lost", message=message, actor="platform")
     log.warning("run %s: %s", attempt.run_id, message)
-    return attempt.run_id
+    return int(attempt.run_id)
 
 
 def stalls_record() -> list[int]:
     """Say once of every run whose worker lives and whose trainer has not moved for long. Returns the runs' ids.
 
-    Raises RoundFailed once all have had their turn, when of one of them it could not be said.
+    Raises RoundFailed once all have had their turn, when one of them could not be reported.
     """
     since = Coalesce("progress_at", "claimed_at")
     still = (
@@ -188,14 +186,14 @@ def _stall(attempt_pk: int, moved_at: datetime, still_for: timedelta) -> int | N
     run.save(update_fields=["stalled_at"])
     message = (
         f"Nothing has moved for {span(still_for)}, although the worker on {attempt.node.name} lives. "
-        f"Last seen: {_doing(attempt, run)}"
+        f"Last seen: {_last_progress(attempt, run)}"
     )
     run_event(run=run, actor="platform", kind="stalled", message=message, data={"attempt": attempt.pk})
     log.warning("run %s: %s", run.pk, message)
     return run.pk
 
 
-def _doing(attempt: Attempt, run: Run) -> str:
+def _last_progress(attempt: Attempt, run: Run) -> str:
     """What the trainer last reported."""
     progress = attempt.progress
     phase = str(progress.get("phase") or run.phase or "starting").replace("_", " ")
@@ -215,12 +213,12 @@ def _is_due(run: Run, waiting: Queue) -> bool:
     """Whether its message is missed: no one was sent for a run that waited for its next try."""
     assert run.queued_at is not None, "the run waits"
     # One that seems to have come back long after now came before the clock was set back.
-    return run.not_before is not None or abs(waiting.now - run.queued_at) >= UNCLAIMED
+    return run.not_before is not None or abs(waiting.now - run.queued_at) >= dispatch.UNCLAIMED
 
 
 def seals_republish() -> list[int]:
-    """Ask again for the record of every run that ended a minute ago without one, of every run that has one and was not
-    told, and for every further version that a person asked for. Returns the ids of the runs asked for.
+    """Request again the record of every run that ended a minute ago without one, of every run that has one and does not
+    show it, and every further version that a person requested. Returns the ids of these runs.
 
     For each run after pauses that double, up to an hour: a seal that takes long is not started again and again, and
     one that fails is. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
@@ -232,8 +230,8 @@ def seals_republish() -> list[int]:
         ended_at__lt=Now() - UNSEALED,
     ).values_list("run_id", flat=True)
     unsealed = {*ended, *_versions_waited_for()}
-    for run_id in _seals_asked.keys() - unsealed:
-        _seals_asked.pop(run_id, None)
+    for run_id in _seals_requested.keys() - unsealed:
+        _seals_requested.pop(run_id, None)
     due = sorted(run_id for run_id in unsealed if _seal_is_due(run_id))
     for run_id in due:
         dispatch.seal_on_commit(run_id=run_id)
@@ -241,23 +239,23 @@ def seals_republish() -> list[int]:
 
 
 def _versions_waited_for() -> list[int]:
-    """Runs of whose record a further version was asked for a minute ago and is not sealed. Of the runs that have
-    something new to say, which are few: events are many."""
+    """Runs of whose record a further version was requested a minute ago and is not sealed. Of the runs with new
+    statements, which are few: events are many."""
     newest = Record.objects.filter(run=OuterRef("run")).order_by("-sealed_at").values("sealed_at")[:1]
-    said = Statement.objects.filter(run__state__in=ENDED).annotate(sealed=Subquery(newest))
-    news = said.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also what was said while the record was being made
-    asked = RunEvent.objects.filter(run__in=news.values("run"), kind="version_requested", at__lt=Now() - UNSEALED)
+    statements = Statement.objects.filter(run__state__in=ENDED).annotate(sealed=Subquery(newest))
+    news = statements.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also of while the record was being made
+    requests = RunEvent.objects.filter(run__in=news.values("run"), kind="version_requested", at__lt=Now() - UNSEALED)
     since = RunEvent.objects.filter(run=OuterRef("run"), kind="sealed", pk__gt=OuterRef("pk"))
-    return list(asked.exclude(Exists(since)).values_list("run_id", flat=True))
+    return list(requests.exclude(Exists(since)).values_list("run_id", flat=True))
 
 
 def _seal_is_due(run_id: int) -> bool:
-    """Whether it is time to ask; notes it when it is."""
-    times, last = _seals_asked.get(run_id, (0, float("-inf")))
+    """Whether it is time to request it; notes the time when it is."""
+    times, last = _seals_requested.get(run_id, (0, float("-inf")))
     now = time.monotonic()
     if now - last < min(UNSEALED.total_seconds() * 2**times, _LONGEST_PAUSE):
         return False
-    _seals_asked[run_id] = (min(times + 1, 10), now)
+    _seals_requested[run_id] = (min(times + 1, 10), now)
     return True
 
 

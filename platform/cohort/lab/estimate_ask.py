@@ -58,5 +58,5 @@ def estimate_ask(
         base_model=base_model,
         config=measured_as(config).to_dict(),
         config_digest=digest,
-        needs={"gpus": gpus_needed(config), "packages": packages, "label": node_label},
+        needs={"gpus": gpus_needed(config), "needs_packages": packages, "node_label": node_label},
     )

@@ -33,17 +33,11 @@ def newest_done(project: Project, digest: str) -> LabJob | None:
     return jobs.select_related("node", "created_by").order_by("-pk").first()
 
 
-def why_unschedulable(job: LabJob, seat: NodeCapacity) -> str:
+def why_unschedulable(job: LabJob, node: NodeCapacity) -> str:
     """Why this node cannot measure it now, as a clause without a subject; empty when it can."""
-    wanted = Run(
-        gpus=int(job.needs.get("gpus", 0)),
-        node_label=str(job.needs.get("label", "")),
-        needs_packages=list(job.needs.get("packages", ())),
-        needs_sandbox=job.needs_sandbox,
-    )
-    if not seat.fits(wanted):
+    if not node.fits(Run(needs_sandbox=job.needs_sandbox, **job.needs)):
         return "is not the kind of node that the run needs"
-    return "trains a run, beside which both would be measured" if seat.busy else ""
+    return "trains a run, beside which both would be measured" if node.busy else ""
 
 
 def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
@@ -51,8 +45,8 @@ def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
     job = newest_done(run.project, digest_of(RunConfig.from_whole(run.config, source=f"run {run.pk}")))
     if job is None:
         return None
-    noted = LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=actor)
-    told = estimate_of(noted.estimate)
+    launch = LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=actor)
+    estimate = estimate_of(launch.estimate)
     audit.log(
         actor=audit.who(actor),
         kind="estimate_noted",
@@ -61,16 +55,16 @@ def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
         data={
             "job": job.pk,
             "config_digest": run.config_digest,
-            "seconds_per_step": told.seconds_per_step,
-            "peak_memory_bytes": told.peak_memory_bytes,
+            "seconds_per_step": estimate.seconds_per_step,
+            "peak_memory_bytes": estimate.peak_memory_bytes,
         },
     )
-    return noted
+    return launch
 
 
-def estimate_of(told: Any) -> Estimate:
+def estimate_of(result: Any) -> Estimate:
     """Of a result that was checked when it came."""
-    return Estimate.model_validate(told)
+    return Estimate.model_validate(result)
 
 
 def launch_estimate(run: Run) -> LaunchEstimate | None:
@@ -79,7 +73,7 @@ def launch_estimate(run: Run) -> LaunchEstimate | None:
 
 
 def step_figures(run: Run) -> tuple[list[float], list[float]]:
-    """(seconds that each standing step took, peak memory in bytes that each told), in order."""
+    """(seconds of each current step, its peak memory in bytes where that was reported), in order."""
     rows = standing(StepMetric.objects.filter(run=run)).order_by("step").values_list("seconds", "metrics")
     seconds, memory = [], []
     for spans, metrics in rows.iterator(chunk_size=2000):

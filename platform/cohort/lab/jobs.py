@@ -34,8 +34,6 @@ from grpo_core.records.estimate import Estimate
 
 DEADLINE = timedelta(hours=1)
 """A job that takes longer is ended by its worker."""
-UNCLAIMED = timedelta(seconds=10)
-"""A job that waits for longer may have lost its message."""
 LOST = "worker_lost"
 
 log = logging.getLogger(__name__)
@@ -134,7 +132,7 @@ def job_beat(*, job: LabJob, beat: JobBeat) -> bool:
 def job_finish(*, job: LabJob, finish: JobFinish) -> None:
     """End the job, or give it back. The same finish a second time changes nothing. A probe of a saved version is kept
     for good. Raises StaleFence, and BadResult for a result that is none."""
-    state = _STATES[finish.end]
+    state = JobState.CANCELLED if finish.end == "released" else JobState(finish.end)
     if leases.ended_as(job, finish.fence, state):
         return
     leases.lock(job, finish.fence, "project", "node")
@@ -154,14 +152,6 @@ def job_finish(*, job: LabJob, finish: JobFinish) -> None:
     )
     if result is not None and job.kind == JobKind.PROBE and job.version is not None:
         _keep_probe(job, result)
-
-
-_STATES = {
-    "done": JobState.DONE,
-    "failed": JobState.FAILED,
-    "cancelled": JobState.CANCELLED,
-    "released": JobState.CANCELLED,
-}
 
 
 def _over(job: LabJob, state: JobState, **columns: Any) -> None:
@@ -237,9 +227,10 @@ def _keep_probe(job: LabJob, report: dict[str, Any]) -> None:
 def job_expire(job_id: int) -> int | None:
     """Take a job away whose lease is over. Its id; None when a beat or a finish came first."""
     job = leases.lock_expired(LabJob.objects.select_related("node"), job_id)
-    if job is not None:
-        _lose(job)
-    return job and job.pk
+    if job is None:
+        return None
+    _lose(job)
+    return job.pk
 
 
 @transaction.atomic
@@ -268,6 +259,6 @@ def _lose(job: LabJob) -> None:
 
 def jobs_republish() -> list[int]:
     """Publish again the jobs that have waited for a while. Returns their ids."""
-    waiting = LabJob.objects.filter(state=JobState.WAITING, created_at__lt=Now() - UNCLAIMED)
+    waiting = LabJob.objects.filter(state=JobState.WAITING, created_at__lt=Now() - dispatch.UNCLAIMED)
     ids = waiting.order_by("pk").values_list("pk", flat=True)
     return dispatch.republish(LAB_JOB_TASK, dict.fromkeys(ids, LAB_QUEUE))

@@ -50,7 +50,7 @@ class LabJob(Leased):
     inputs = models.JSONField(default=list)
     """The files that it reads, each {path, sha256, size, artifact}."""
     needs = models.JSONField(default=dict)
-    """Of an estimate, what its node must have: {gpus, packages, label}."""
+    """Of an estimate, what its node must have: {gpus, needs_packages, node_label}, as of a Run."""
 
     state = models.CharField(max_length=10, choices=JobState.choices, default=JobState.WAITING)
     result = models.JSONField(null=True)

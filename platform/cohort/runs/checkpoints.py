@@ -11,17 +11,16 @@ from django.db.models.functions import Now
 
 from cohort.runs.models import Attempt, Checkpoint, Run
 from cohort.runs.standing import standing
-from grpo_core.config.run import CheckpointConfig
 from grpo_core.protocol.messages import CheckpointOffer, OldCheckpoint
 
 
-def resumable(run: Run) -> QuerySet[Checkpoint]:
-    """The run's standing checkpoints that somebody still has, newest first: the node that wrote it, or the platform.
+def resumable(*runs: Run) -> QuerySet[Checkpoint]:
+    """The runs' current checkpoints that somebody still has, newest first: the node that wrote it, or the platform.
 
     One that made room on its node stays resumable while the platform holds it.
     """
     held = Q(removed_at=None) | Q(stored_at__isnull=False)
-    return standing(Checkpoint.objects.filter(held, run=run, final=False)).order_by("-step", "-attempt__fence")
+    return standing(Checkpoint.objects.filter(held, run__in=runs, final=False)).order_by("-step", "-attempt__fence")
 
 
 def offers(run: Run) -> list[CheckpointOffer]:
@@ -32,11 +31,11 @@ def offers(run: Run) -> list[CheckpointOffer]:
     """
     if run.from_start:
         return []
-    found = list(resumable(run).select_related("attempt"))
+    checkpoints = list(resumable(run).select_related("attempt"))
     chosen = run.resume_from
     if chosen is not None:
-        found = [chosen, *(one for one in found if one.step < chosen.step)]
-    return [_offer(checkpoint) for checkpoint in found]
+        checkpoints = [chosen, *(older for older in checkpoints if older.step < chosen.step)]
+    return [_offer(checkpoint) for checkpoint in checkpoints]
 
 
 def pinned(run: Run) -> list[int]:
@@ -47,12 +46,11 @@ def pinned(run: Run) -> list[int]:
 
 def needless(attempt: Attempt) -> list[OldCheckpoint]:
     """What earlier attempts left on this attempt's node and nobody needs, once it has as many checkpoints of its own as
-    are kept. The best stays while it stands, and what a person pinned stays.
+    are kept. The best stays while it is current, and what a person pinned stays.
     """
     if attempt.fence == 1:
         return []
-    stored = Run.objects.values_list("config__checkpoints__keep", flat=True).get(pk=attempt.run_id)
-    keep = stored or CheckpointConfig().keep  # a stored config may be of a version that had no such setting
+    keep = Run.objects.values_list("config__checkpoints__keep", flat=True).get(pk=attempt.run_id)
     # By the run as well, because the index of what is still there begins with it.
     there = Checkpoint.objects.filter(run_id=attempt.run_id, removed_at=None, final=False)
     if there.filter(attempt=attempt).count() < keep:
@@ -63,14 +61,14 @@ def needless(attempt: Attempt) -> list[OldCheckpoint]:
     return [OldCheckpoint(fence=fence, path=path) for fence, path in rows]
 
 
-def removed(attempt: Attempt, gone: Iterable[OldCheckpoint]) -> None:
+def removed(attempt: Attempt, checkpoints: Iterable[OldCheckpoint]) -> None:
     """The attempt's node no longer has these."""
-    for one in gone:
+    for checkpoint in checkpoints:
         Checkpoint.objects.filter(
             run_id=attempt.run_id,
             attempt__node_id=attempt.node_id,
-            attempt__fence=one.fence,
-            path=one.path,
+            attempt__fence=checkpoint.fence,
+            path=checkpoint.path,
             removed_at=None,
         ).update(removed_at=Now())
 

@@ -6,6 +6,7 @@ A message is a hint: one that cannot be published is logged, and the reconciler 
 import logging
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ RENEW_TASK = "cohort.records.renew_cards"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with processes of its own: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
+UNCLAIMED = timedelta(seconds=10)
+"""What waits for longer, although a worker could take it, may have lost its message."""
 REPEATED = 30.0
 """Seconds between two messages for the same row."""
 _BROKER_ERRORS = (KombuError, ChannelError, BrokerConnectionError, OSError)

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from cohort import __version__
 from cohort.nodes.engines import missing, packages_of
 from cohort.nodes.models import Node
 from cohort.nodes.sandboxes import sandbox_of
 from cohort.nodes.selectors import nodes_here
+from cohort.runs.checkpoints import resumable
 from cohort.runs.limits import Use, uses
-from cohort.runs.models import Attempt, AttemptState, Checkpoint, Run, RunState
-from cohort.runs.standing import standing
+from cohort.runs.models import Attempt, AttemptState, Run, RunState
 from grpo_core.protocol.messages import NodeInfo
 
 KEPT = timedelta(seconds=60)
@@ -98,7 +98,7 @@ class Queue:
         lines: dict[int, list[Run]] = defaultdict(list)
         for run in self.runs if runs is None else runs:
             lines[run.project_id].append(run)
-        for line in lines.values():  # the first stands last, to be taken off
+        for line in lines.values():  # the first comes last, to be popped
             line.sort(key=lambda run: (-run.priority, run.queued_at, run.pk), reverse=True)
         running = {project_id: self.uses[project_id].running for project_id in lines}
         placed: list[Run] = []
@@ -216,16 +216,13 @@ def takeable(waiting: Queue, nodes: Sequence[NodeCapacity]) -> list[Run]:
 
 
 def _kept(runs: Sequence[Run], now: datetime) -> dict[int, Kept]:
-    """Of runs that have been on a worker and go on from a checkpoint."""
+    """Of runs that have been on a worker and resume from a checkpoint."""
     again = {run.pk: run for run in runs if run.fence and not run.from_start}
     if not again:
         return {}
-    held = Q(removed_at=None) | Q(stored_at__isnull=False)
     rows: dict[int, list[tuple[int, bool, bool]]] = defaultdict(list)
-    found = standing(Checkpoint.objects.filter(held, run__in=again, final=False)).order_by("-step", "-attempt__fence")
-    for run_id, step, node_id, removed, stored in found.values_list(
-        "run_id", "step", F("attempt__node_id"), "removed_at", "stored_at"
-    ):
+    columns = ("run_id", "step", F("attempt__node_id"), "removed_at", "stored_at")
+    for run_id, step, node_id, removed, stored in resumable(*again.values()).values_list(*columns):
         chosen = again[run_id].resume_from
         if chosen is None or step <= chosen.step:
             rows[run_id].append((node_id, removed is None, stored is not None))

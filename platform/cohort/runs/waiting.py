@@ -15,7 +15,7 @@ from cohort.runs.schedule import Kept, NodeCapacity, Queue, node_capacities, que
 @dataclass(frozen=True)
 class WaitingRow:
     place: int
-    """1 is next, in the order of all projects. A run that is held back keeps its place and is passed over."""
+    """1 is next, in the order of all projects. A run that is blocked keeps its place and is passed over."""
     run: Run
     """With its project; settings and metrics are not loaded."""
     since: datetime
@@ -27,10 +27,10 @@ class WaitingRow:
 
 def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
     """Every waiting run in its turn; `only` this one, at its place among all, and nothing when it does not wait."""
-    found = queue()
-    reasons = Reasons(found, node_capacities())
+    waiting = queue()
+    reasons = Reasons(waiting, node_capacities())
     rows: list[WaitingRow] = []
-    for place, run in enumerate(found.order(), start=1):
+    for place, run in enumerate(waiting.order(), start=1):
         if only is None or run.pk == only.pk:
             assert run.queued_at is not None, "the run waits"
             rows.append(WaitingRow(place, run, run.queued_at, needs(run), reasons.why(run)))
@@ -53,36 +53,36 @@ def _machine(run: Run) -> str:
 
 
 class Reasons:
-    """Why runs wait, at one moment. Told of each in its turn, it counts those before without going through them again,
-    and it works out once for each project when GPU-hours are free."""
+    """Why runs wait, at one moment. `passed`, called with each in its turn, counts those before without going through
+    them again; when GPU-hours are free is computed once for each project."""
 
-    def __init__(self, found: Queue, here: Sequence[NodeCapacity]) -> None:
-        self._found, self._here = found, here
+    def __init__(self, waiting: Queue, here: Sequence[NodeCapacity]) -> None:
+        self._queue, self._here = waiting, here
         self._ahead: Counter[frozenset[int]] = Counter()
-        """The runs that were passed, told apart by the nodes that may take them."""
+        """The runs that were passed, by the nodes that may take them."""
         self._free_at: dict[int, datetime] = {}
         """By project id."""
 
     def passed(self, run: Run) -> None:
-        """Its turn comes before that of all that are asked about from now on."""
-        self._ahead[frozenset(node.node_id for node in self._here if self._found.may_take(run, node))] += 1
+        """Its turn comes before that of all that `why` is called with from now on."""
+        self._ahead[frozenset(node.node_id for node in self._here if self._queue.may_take(run, node))] += 1
 
     def why(self, run: Run) -> str:
-        """The first thing that stands in the way."""
-        found = self._found
+        """The first obstacle."""
+        waiting = self._queue
         fitting = [node for node in self._here if node.fits(run)]
         taking = [node for node in fitting if not node.obstacle]
-        open_to_it = [node for node in taking if not found.kept_from(run, node.node_id)]
-        if found.held(run):
+        open_to_it = [node for node in taking if not waiting.kept_from(run, node.node_id)]
+        if waiting.held(run):
             return self._held(run)
-        if all(found.kept_from(run, node.node_id) for node in taking) and _bound_to_holders(run, found):
-            return _kept(run, found)
+        if all(waiting.kept_from(run, node.node_id) for node in taking) and _bound_to_holders(run, waiting):
+            return _kept(run, waiting)
         if not fitting:
             return _none_fits(run, self._here)
         if not taking:
             return none_takes(fitting)
         if not open_to_it:
-            return _kept(run, found)
+            return _kept(run, waiting)
         free = [node for node in open_to_it if not node.busy]
         rivals = self._rivals(open_to_it)
         behind = f"behind {_count(rivals, 'other run')}" if rivals else ""
@@ -100,7 +100,7 @@ class Reasons:
         return sum(count for takers, count in self._ahead.items() if takers & nodes)
 
     def _held(self, run: Run) -> str:
-        use, now = self._found.uses[run.project_id], self._found.now
+        use, now = self._queue.uses[run.project_id], self._queue.now
         if run.not_before is not None and run.not_before > now:
             return f"waits until {_clock(run.not_before)} after a failure (try {run.retries} of {len(DELAYS)})"
         if use.no_place:
@@ -111,7 +111,7 @@ class Reasons:
 
     def _hours_free_at(self, run: Run) -> datetime:
         if run.project_id not in self._free_at:
-            free_at = hours_free_at(run.project, now=self._found.now)
+            free_at = hours_free_at(run.project, now=self._queue.now)
             assert free_at is not None, "there is a limit"
             self._free_at[run.project_id] = free_at
         return self._free_at[run.project_id]
@@ -143,9 +143,9 @@ def none_takes(fitting: Sequence[NodeCapacity]) -> str:
     return "; ".join(f"{node.name} {node.obstacle}" for node in fitting)
 
 
-def _bound_to_holders(run: Run, found: Queue) -> bool:
-    """Whether it waits, without end, for nodes of which none can take it as things are: said before all else."""
-    kept = found.kept.get(run.pk)
+def _bound_to_holders(run: Run, waiting: Queue) -> bool:
+    """Whether it waits, without end, for nodes of which none can take it as things are: the first reason of all."""
+    kept = waiting.kept.get(run.pk)
     return kept is not None and kept.within_reach is not None and kept.searched_until is None and not _able(run, kept)
 
 
@@ -153,10 +153,10 @@ def _able(run: Run, kept: Kept) -> bool:
     return any(node.fits(run) and not node.obstacle for node in kept.holders)
 
 
-def _kept(run: Run, found: Queue) -> str:
-    kept = found.kept[run.pk]
-    if kept.newest and found.now < kept.until:
-        seconds = (kept.until - found.now).total_seconds()
+def _kept(run: Run, waiting: Queue) -> str:
+    kept = waiting.kept[run.pk]
+    if kept.newest and waiting.now < kept.until:
+        seconds = (kept.until - waiting.now).total_seconds()
         which = " or ".join(kept.newest.values())
         has = "has" if len(kept.newest) == 1 else "have"
         return f"kept for {which}, which {has} its newest checkpoint, for another {seconds:.0f} s"

@@ -113,7 +113,7 @@ def shown(job: LabJob, digest: str) -> EstimateShown:
 def _too_small(job: LabJob, told: Estimate) -> tuple[str, ...]:
     """Other nodes that could take the run and whose device has less memory than was measured."""
     kind = "GPU" if told.device == "cuda" else "memory"
-    places = {seat.node_id: seat for seat in node_capacities()}
+    capacities = {capacity.node_id: capacity for capacity in node_capacities()}
     found = []
     for node in nodes_here():
         sizes = [
@@ -122,7 +122,7 @@ def _too_small(job: LabJob, told: Estimate) -> tuple[str, ...]:
             if (device.get("kind") == "cuda") == (told.device == "cuda")
         ]
         least = min((size for size in sizes if isinstance(size, int)), default=None)
-        fits = node.pk in places and not why_unschedulable(job, places[node.pk]).startswith("is not")
+        fits = node.pk in capacities and not why_unschedulable(job, capacities[node.pk]).startswith("is not")
         if fits and least is not None and least < told.peak_memory_bytes:
             has = f"its GPU has {bytes_(least)}" if kind == "GPU" else f"it has {bytes_(least)}"
             found.append(f"needs about {bytes_(told.peak_memory_bytes)}: too much for {node.name}, {has}")

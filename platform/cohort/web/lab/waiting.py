@@ -43,7 +43,5 @@ def why_waits(job: LabJob) -> str:
 
 def _no_place(job: LabJob) -> str:
     """Why no node that is here can measure a run now; empty when one can, and when none is here."""
-    told = [(seat, why_unschedulable(job, seat)) for seat in node_capacities()]
-    if not told or not all(why for _, why in told):
-        return ""
-    return "; ".join(f"{seat.name} {why}" for seat, why in told)
+    reasons = [(node.name, why_unschedulable(job, node)) for node in node_capacities()]
+    return "; ".join(f"{name} {why}" for name, why in reasons) if all(why for _, why in reasons) else ""
