@@ -44,9 +44,9 @@ def lab_node() -> Node:
 
 def claimed(job: LabJob, node: Node | None = None) -> LabJob:
     """The job in the hands of a node; of several that wait, the oldest is taken."""
-    claim = job_claim(job_id=job.pk, node=node or lab_node(), info=node_info(WORKS))
-    assert claim.job.pk == job.pk, "another job waited"
-    return claim.job
+    claimed, _ = job_claim(job_id=job.pk, node=node or lab_node(), info=node_info(WORKS))
+    assert claimed.pk == job.pk, "another job waited"
+    return claimed
 
 
 def _ended(job: LabJob, node: Node | None = None, **finish: Any) -> LabJob:

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from cohort.accounts.models import User
-from cohort.launch.creation import run_submit
+from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
 from cohort.runs import services
 from cohort.runs.checkpoints import offers, pinned
@@ -361,13 +361,13 @@ def test_a_pinned_checkpoint_is_told_to_the_worker(run: Run, attempt: Attempt, a
 
 def test_where_a_run_may_go_is_checked(maker: Maker, alice: User, charlie: User) -> None:
     made = {**maker._named("placed"), "settings": {"eval": {"holdout": 4}}}
-    first = services.run_create(**made, priority=-10, node_label="a100")
-    second = services.run_create(**made, cloned_from=first)
+    first = run_create(**made, priority=-10, node_label="a100")
+    second = run_create(**made, cloned_from=first)
     assert (first.priority, first.node_label, second.cloned_from) == (-10, "a100", first)
     with pytest.raises(ConfigError) as refused:
-        services.run_create(**made, priority=7, node_label="no.dots")
+        run_create(**made, priority=7, node_label="no.dots")
     assert [problem.path for problem in refused.value.problems] == ["priority", "node_label"]
     Run.objects.filter(pk=first.pk).update(project=charlie.projects.get())
     first.refresh_from_db()
     with pytest.raises(ConfigError, match="cloned_from"):
-        services.run_create(**made, cloned_from=first)
+        run_create(**made, cloned_from=first)
