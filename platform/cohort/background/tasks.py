@@ -40,15 +40,15 @@ def republish_pending(**_: Any) -> None:
 
 @shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]
 def seal(run_id: int) -> None:
-    """Seal the run's record, or the further version that was asked for. What goes wrong is told on the run, and the
-    reconciler asks again."""
+    """Seal the run's record, or the further version that was requested. What goes wrong is written on the run, and
+    the reconciler requests it again."""
     run = Run.objects.get(pk=run_id)
     try:
-        asked = version_pending(run)
-        if asked is None:
+        requested = version_pending(run)
+        if requested is None:
             record_seal(run=run)
         else:
-            record_seal(run=run, reason=asked.reason, actor=asked.by)
+            record_seal(run=run, reason=requested.reason, actor=requested.by)
     except (BeingSealed, NotEnded, NothingNew) as why:
         log.info("run %s: not sealed now: %s", run_id, why)
     except Exception as error:
@@ -69,7 +69,7 @@ def renew_cards(run_id: int) -> None:
 @shared_task(name="cohort.records.expire_traces")  # type: ignore[untyped-decorator]
 def expire_traces() -> None:
     """Hourly: delete what is kept for too long, and renew every card that still holds a deleted text. A run whose cards
-    cannot be made is told in the worker's log and holds up no other."""
+    cannot be made is logged and holds up no other."""
     traces_expire()
     failed = []
     for run_id in runs_to_renew():

@@ -1,4 +1,4 @@
-"""Writes: ask for comparisons, make one, note what was known at a launch."""
+"""Writes: request comparisons, make one, record what was known at a launch."""
 
 import logging
 from collections.abc import Iterable
@@ -37,29 +37,29 @@ def request_dataset_comparisons(dataset: PromptDataset, **_: Any) -> None:
     """Compare a new dataset with every suite version of its project and every dataset that its runs hold out."""
     versions = EvalSuiteVersion.objects.filter(suite__project=dataset.project)
     heldout = PromptDataset.objects.filter(evaluated_runs__project=dataset.project).exclude(pk=dataset.pk).distinct()
-    _ask([(dataset, version, None) for version in versions] + [(dataset, None, other) for other in heldout])
+    _request([(dataset, version, None) for version in versions] + [(dataset, None, other) for other in heldout])
 
 
 @receiver(suite_version_added)
 def request_suite_comparisons(version: EvalSuiteVersion, **_: Any) -> None:
     """Compare a new suite version with every dataset of its project."""
-    _ask([(dataset, version, None) for dataset in PromptDataset.objects.filter(project=version.suite.project)])
+    _request([(dataset, version, None) for dataset in PromptDataset.objects.filter(project=version.suite.project)])
 
 
 def request_comparisons(
     dataset: PromptDataset, heldout: PromptDataset | None, versions: Iterable[EvalSuiteVersion]
 ) -> None:
-    """What a run of this choice is concerned with and nobody asked for yet, such as a dataset held out for the first
+    """What a run of this choice is concerned with and nobody requested yet, such as a dataset held out for the first
     time."""
     pairs: list[_Pair] = [(dataset, version, None) for version in versions]
     if heldout is not None and heldout.pk != dataset.pk:
         pairs.append((dataset, None, heldout))
-    _ask(pairs)
+    _request(pairs)
 
 
-def _ask(pairs: list[_Pair]) -> None:
-    asked = DataOverlap.objects.filter(dataset__in={dataset for dataset, _, _ in pairs})
-    known = set(asked.values_list("dataset", "suite_version", "heldout"))
+def _request(pairs: list[_Pair]) -> None:
+    requested = DataOverlap.objects.filter(dataset__in={dataset for dataset, _, _ in pairs})
+    known = set(requested.values_list("dataset", "suite_version", "heldout"))
     for dataset, version, heldout in pairs:
         if (dataset.pk, version and version.pk, heldout and heldout.pk) in known:
             continue
@@ -103,20 +103,20 @@ def record_launch_overlaps(*, run: Run, actor: User, seen: str) -> None:
     """
     request_comparisons(run.dataset, run.eval_dataset, EvalSuiteVersion.objects.filter(run_suites__run=run))
     pairs = selectors.of_run(run)
-    wanted = selectors.token(pairs)
-    if wanted and seen != wanted:
+    expected = selectors.token(pairs)
+    if expected and seen != expected:
         raise ConfigError(
             "evaluation items stand in the training data: tick that you have seen it",
             tuple(FieldProblem("overlap_seen", pair.text) for pair in pairs if pair.touched),
         )
     figures = [pair.figures() for pair in pairs]
-    LaunchOverlap.objects.create(run=run, by=actor, pairs=figures, acknowledged=bool(wanted))
-    if wanted:
-        found = [one for one in figures if one["touched"]]
+    LaunchOverlap.objects.create(run=run, by=actor, pairs=figures, acknowledged=bool(expected))
+    if expected:
+        touched = [pair for pair in figures if pair["touched"]]
         audit.log(
             actor=audit.who(actor),
             kind="overlap_seen",
             subject=f"run:{run.pk}",
             project=run.project,
-            data={"config_digest": run.config_digest, "overlaps": found},
+            data={"config_digest": run.config_digest, "overlaps": touched},
         )

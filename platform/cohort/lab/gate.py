@@ -72,8 +72,8 @@ def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
 
 def titles_of(probe: VerifierProbe, names: tuple[str, ...]) -> list[str]:
     """The classes in the report's own words."""
-    told = {one.name: one.title for one in ProbeReport.from_json(probe.report).classes}
-    return [told.get(name, name) for name in names]
+    by_name = {cls.name: cls.title for cls in ProbeReport.from_json(probe.report).classes}
+    return [by_name.get(name, name) for name in names]
 
 
 def listed(titles: list[str], shown: int = 3) -> str:
@@ -87,16 +87,16 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
 
     Raises ConfigError at `probe_override` when the run is held back and `override` is no reason.
     """
-    found = gate(run.verifier_version, run.dataset)
+    known = gate(run.verifier_version, run.dataset)
     reason = storable(override.strip())
-    if found.held and len(reason) < MIN_REASON_CHARS:
+    if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
         raise ConfigError(
             "the run is held back by the probe of its reward",
             (
                 FieldProblem(
                     FIELD,
-                    f"held back: the verifier pays {listed(found.titles)}. Mend it, or say why it is launched all the "
+                    f"held back: the verifier pays {listed(known.titles)}. Mend it, or say why it is launched all the "
                     f"same.{short}",
                 ),
             ),
@@ -104,37 +104,37 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
         raise ConfigError(long, (FieldProblem(FIELD, long),))
-    noted = LaunchProbe.objects.create(
+    launch = LaunchProbe.objects.create(
         run=run,
-        probe=found.probe,
-        state=found.state,
-        pays_wrong=list(found.pays_wrong),
-        overridden=found.held,
-        reason=reason if found.held else "",
+        probe=known.probe,
+        state=known.state,
+        pays_wrong=list(known.pays_wrong),
+        overridden=known.held,
+        reason=reason if known.held else "",
         by=actor,
     )
-    if found.held:
+    if known.held:
         audit.log(
             actor=audit.who(actor),
             kind="hold_back_overridden",
             subject=f"run:{run.pk}",
             project=run.project,
             reason=reason,
-            data={"config_digest": run.config_digest, **figures(found)},
+            data={"config_digest": run.config_digest, **figures(known)},
         )
-    return noted
+    return launch
 
 
-def figures(found: Gate) -> dict[str, Any]:
+def figures(known: Gate) -> dict[str, Any]:
     """For the audit log."""
-    probe = found.probe
+    probe = known.probe
     return {
-        "state": found.state,
-        "pays_wrong": list(found.pays_wrong),
+        "state": known.state,
+        "pays_wrong": list(known.pays_wrong),
         "probe": None if probe is None else {"id": probe.pk, "digest": probe.digest},
     }
 
 
 def launch_of(run: Run) -> LaunchProbe | None:
-    """What was known at the run's last launch; None for a draft, and for runs from before there were probes."""
+    """What was known at the run's last launch; None for a draft."""
     return run.launch_probes.select_related("probe", "by", "probe__dataset", "probe__version__verifier").first()

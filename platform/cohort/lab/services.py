@@ -1,4 +1,4 @@
-"""What people do with jobs of the reward lab: ask for one, call one off. What workers do to them is in `jobs`.
+"""What people do with jobs of the reward lab: request one, call one off. What workers do to them is in `jobs`.
 
 Callers have already decided who may (`cohort.web.access`). No reward is run here: a job is done by a worker.
 """
@@ -34,7 +34,7 @@ class JobOver(Refused):
 
 def require_room(project: Project) -> None:
     """Raises ConfigError when as many of its jobs wait or run as may. The caller has locked the project, so that those
-    who ask at once are counted one after the other."""
+    who request one at once are counted one after the other."""
     waiting = LabJob.objects.filter(project=project, state__in=OPEN).count()
     if waiting >= MAX_OPEN:
         what = f"{waiting} jobs of this project wait or run already, which is the most; call one off, or wait"
@@ -121,7 +121,7 @@ def job_create(
 
 @transaction.atomic
 def job_cancel(*, job: LabJob, actor: User) -> None:
-    """Call a job off: at once where no worker has it; else its worker is told with its next beat, and ends it. Raises
+    """Call a job off: at once where no worker has it; else its worker reads it with its next beat, and ends it. Raises
     JobOver when it has ended."""
     locked = LabJob.objects.select_for_update(of=["self"]).select_related("project").get(pk=job.pk)
     if locked.state == JobState.RUNNING:

@@ -23,12 +23,12 @@ _FIXES = {
 
 def packages_needed(config: RunConfig) -> list[str]:
     """What a node must have to take the run."""
-    engine, found = config.engine, []
+    engine, packages = config.engine, []
     if engine.rollout == "vllm":
-        found.append(COLOCATED if engine.vllm.place == "colocated" else SERVER)
+        packages.append(COLOCATED if engine.vllm.place == "colocated" else SERVER)
     if engine.training == "deepspeed":
-        found.append(DEEPSPEED)
-    return found
+        packages.append(DEEPSPEED)
+    return packages
 
 
 def packages_of(versions: Mapping[str, str]) -> frozenset[str]:
@@ -62,9 +62,9 @@ def _fix_on(node: Node, name: str) -> str:
 
 
 def _versions(node: Node) -> Mapping[str, str]:
-    """A node says this of itself, so its shape is not taken for granted."""
-    told = node.info.get("versions") if node.info else None
-    return told if isinstance(told, dict) else {}
+    """Reported by the node, so its shape is not taken for granted."""
+    versions = node.info.get("versions") if node.info else None
+    return versions if isinstance(versions, dict) else {}
 
 
 def gpus_needed(config: RunConfig) -> int:

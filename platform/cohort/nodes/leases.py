@@ -42,12 +42,12 @@ class StaleFence(Refused):
     code = "stale_fence"
 
 
-def length() -> timedelta:
+def _length() -> timedelta:
     return timedelta(seconds=settings.COHORT_LEASE_SECONDS)
 
 
 def _end() -> Combinable:
-    return Now() + length()
+    return Now() + _length()
 
 
 # ---------------------------------------------------------------------- claim
@@ -151,4 +151,4 @@ def lock_expired(rows: QuerySet[Row], pk: int) -> Row | None:
 
 def cap(rows: QuerySet[Row]) -> int:
     """Bring back leases that lie more than two of their lengths ahead, which no beat can have made. How many."""
-    return rows.filter(RUNNING, lease_until__gt=Now() + 2 * length()).update(lease_until=_end())
+    return rows.filter(RUNNING, lease_until__gt=Now() + 2 * _length()).update(lease_until=_end())

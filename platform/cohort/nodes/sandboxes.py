@@ -3,25 +3,24 @@
 A report comes from a machine that runs untrusted code: one that cannot be read counts as none, and says so.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cohort.nodes.models import Node
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.sandbox.report import Report
 
-_UNTOLD = "its worker has not said whether its sandbox works: start a worker of this version there"
+_NOT_REPORTED = "its worker has not said whether its sandbox works: start a worker of this version there"
 
 
 @dataclass(frozen=True)
 class NodeSandbox:
-    """What one node's self-test found."""
+    """The result of one node's self-test."""
 
     node: Node
     report: Report | None
-    """None: never told, or told so that it cannot be read."""
+    """None: never reported, or reported so that it cannot be read."""
     fault: str = ""
-    """Why what it told cannot be read."""
+    """Why its report cannot be read."""
 
     @property
     def works(self) -> bool:
@@ -38,32 +37,27 @@ class NodeSandbox:
             return ""
         if self.report is not None and self.report.fix:
             return self.report.fix
-        return self.fault or _UNTOLD
+        return self.fault or _NOT_REPORTED
 
 
 def sandbox_of(node: Node) -> NodeSandbox:
-    told = node.info.get("sandbox_report") if node.info else None
-    if told is None:
+    report = node.info.get("sandbox_report") if node.info else None
+    if report is None:
         return NodeSandbox(node, None)
     try:
-        return NodeSandbox(node, Report.from_json(told))
+        return NodeSandbox(node, Report.from_json(report))
     except ValueError as error:
         return NodeSandbox(node, None, f"what its worker said of its sandbox cannot be read: {error}")
 
 
-def sandboxes() -> list[NodeSandbox]:
-    """Of every node that is not revoked, by name."""
-    return [sandbox_of(node) for node in Node.objects.filter(revoked_at=None).order_by("name")]
-
-
-def no_sandbox(found: Iterable[NodeSandbox] | None = None) -> str:
+def no_sandbox() -> str:
     """Why no node could run code apart, each with its fix, as one sentence; empty when one can."""
-    told = sandboxes() if found is None else list(found)
-    if any(one.works for one in told):
+    sandboxes = [sandbox_of(node) for node in Node.objects.filter(revoked_at=None).order_by("name")]
+    if any(sandbox.works for sandbox in sandboxes):
         return ""
-    if not told:
+    if not sandboxes:
         return "no node is registered; start a worker on a machine where bubblewrap works (docs/sandbox.md)"
-    return "; ".join(f"{one.node.name}: {one.fix}" for one in told)
+    return "; ".join(f"{sandbox.node.name}: {sandbox.fix}" for sandbox in sandboxes)
 
 
 def require_sandbox(*, what: str, field: str = "reward") -> None:

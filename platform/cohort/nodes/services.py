@@ -37,7 +37,7 @@ def token_digest(token: str) -> str:
 def node_by_token(token: str) -> Node | None:
     """The node that this token is of, unless it is revoked.
 
-    The first call with a token that was made to replace another puts it in the other's place, so that whoever still
+    The first call with a token that was made to replace another replaces the other, so that whoever still
     holds the old one is refused from then on.
     """
     digest = token_digest(token)
@@ -73,12 +73,12 @@ def node_create(*, name: str, actor: User | None = None) -> tuple[Node, str]:
 def node_present(*, node: Node, info: NodeInfo) -> None:
     """The machine is here, waiting or working, and this is what it is.
 
-    A worker that has just been started tells of its sandbox only once it has tried it; until then what was known holds.
+    A worker that has just been started reports its sandbox only once it has tried it; until then the last report holds.
     """
-    told = info.model_dump(mode="json")
+    reported = info.model_dump(mode="json")
     if info.sandbox_report is None and node.info.get("sandbox_report"):
-        told |= {name: node.info.get(name) for name in ("sandbox", "sandbox_report")}
-    Node.objects.filter(pk=node.pk).update(info=told, last_seen_at=Now())
+        reported |= {name: node.info.get(name) for name in ("sandbox", "sandbox_report")}
+    Node.objects.filter(pk=node.pk).update(info=reported, last_seen_at=Now())
 
 
 @transaction.atomic

@@ -76,11 +76,6 @@ def project_use(project: Project) -> Use:
     return uses([project])[project.pk]
 
 
-def gpu_hours_used(project: Project) -> float:
-    """GPU-hours of the project's attempts in the last 30 days; a run without a GPU counts as one."""
-    return project_use(project).gpu_hours
-
-
 def hours_free_at(project: Project, *, now: datetime) -> datetime | None:
     """When the last 30 days hold no more than the limit again, if nothing more is used; None without a limit."""
     if project.gpu_hours_limit is None:

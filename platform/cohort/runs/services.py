@@ -1,6 +1,6 @@
 """What a person does to a run that exists: cancel, pause, resume, retry, extend, put first; and pin its checkpoints.
 
-A run on a worker is only asked (`Run.desired`): the worker reads the wish with its next beat, and the end it then sends
+Of a run on a worker only `Run.desired` changes: the worker reads it with its next beat, and the end that it then sends
 decides (`attempts`).
 """
 
@@ -35,11 +35,11 @@ _UNANSWERED = (
     f"Its record was asked for, and within {SEALED_WITHIN.total_seconds() / 60:.0f} minutes nobody answered: the "
     "platform's worker that makes records may not be running, or ended while it made this one"
 )
-_ASKED = {Desired.CANCEL: ("cancel_asked", "Stopped"), Desired.PAUSE: ("pause_asked", "Paused")}
+_REQUESTS = {Desired.CANCEL: ("cancel_asked", "Stopped"), Desired.PAUSE: ("pause_asked", "Paused")}
 
 
 class NotPossible(Refused):
-    """What was asked cannot be done to this run as it is. The message says why, for a person."""
+    """What was requested cannot be done to this run as it is. The message says why, for a person."""
 
     code = "not_possible"
 
@@ -56,7 +56,7 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
     run_lock(run=run)
     if run.state in ON_A_WORKER:
         if run.desired != Desired.CANCEL:
-            _ask(run, actor, Desired.CANCEL, reason, "Cancel asked for; the worker stops the trainer")
+            _request(run, actor, Desired.CANCEL, reason, "Cancel asked for; the worker stops the trainer")
         return
     if run.state == RunState.SEALING:
         newest = run.attempts.filter(fence=run.fence).annotate(now=Now()).values_list("ended_at", "now").first()
@@ -66,12 +66,14 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
         run_move(
             run=run,
             to=RunState.FAILED,
-            actor=_who(actor),
+            actor=audit.who(actor),
             reason=f"{words}. {run.reason or _UNANSWERED}",
             error_code="not_sealed",
         )
         return
-    run_move(run=run, to=RunState.CANCELLED, actor=_who(actor), reason=_said("Stopped", actor.username, run, reason))
+    run_move(
+        run=run, to=RunState.CANCELLED, actor=audit.who(actor), reason=_sentence("Stopped", actor.username, run, reason)
+    )
     if run.fence:  # one that no worker ever had leaves no record: there is nothing to record
         dispatch.seal_on_commit(run_id=run.pk)
 
@@ -88,17 +90,19 @@ def run_pause(*, run: Run, actor: User, reason: str = "") -> None:
     _short(reason)
     run_lock(run=run)
     if run.state not in ON_A_WORKER:
-        run_move(run=run, to=RunState.PAUSED, actor=_who(actor), reason=_said("Paused", actor.username, run, reason))
+        run_move(
+            run=run, to=RunState.PAUSED, actor=audit.who(actor), reason=_sentence("Paused", actor.username, run, reason)
+        )
         return
     if run.desired == Desired.CANCEL:
         raise NotPossible("it is being cancelled; a cancel cannot be taken back", code="being_cancelled")
     if run.desired != Desired.PAUSE:
-        _ask(run, actor, Desired.PAUSE, reason, "Pause asked for; the worker stops the trainer at a checkpoint")
+        _request(run, actor, Desired.PAUSE, reason, "Pause asked for; the worker stops the trainer at a checkpoint")
 
 
 @transaction.atomic
 def run_resume(*, run: Run, actor: User) -> None:
-    """Put a paused run back into the queue, or take back a pause that its worker has not come to yet.
+    """Put a paused run back into the queue, or withdraw a pause that its worker has not come to yet.
 
     Raises IllegalTransition for any other run.
     """
@@ -106,8 +110,7 @@ def run_resume(*, run: Run, actor: User) -> None:
     if run.state in ON_A_WORKER and run.desired == Desired.PAUSE:
         run.desired, run.reason = Desired.RUN, ""
         run.save(update_fields=["desired", "reason"])
-        run_event(run=run, actor=_who(actor), kind="pause_withdrawn", message="The pause was taken back")
-        run_logged(run=run, actor=_who(actor), kind="run_pause_withdrawn")
+        _log_action(run, actor, "pause_withdrawn", "The pause was taken back", entry="run_pause_withdrawn")
         return
     if run.state != RunState.PAUSED:  # others may go back to the queue as well, but not by being resumed
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
@@ -118,7 +121,7 @@ def run_resume(*, run: Run, actor: User) -> None:
 def run_retry(
     *, run: Run, actor: User, checkpoint: Checkpoint | None = None, from_start: bool = False, reason: str = ""
 ) -> None:
-    """Put a failed or cancelled run back into the queue. It goes on from `checkpoint`, else from the newest there is,
+    """Put a failed or cancelled run back into the queue. It resumes from `checkpoint`, else from the newest there is,
     else, and with `from_start`, from its first step.
 
     Raises IllegalTransition for a run in another state, and NotPossible for a checkpoint from which nothing can go on,
@@ -142,13 +145,13 @@ def run_retry(
         )
     chosen = None if from_start else checkpoint or newest
     if chosen is not None:
-        place = "the evaluation before training" if chosen.step == 0 else f"step {chosen.step:,}"
+        start = "the evaluation before training" if chosen.step == 0 else f"step {chosen.step:,}"
     else:
-        place = "the first step" if from_start or newest else "the first step, because there is no checkpoint"
-    words = f"Retried from {place}" + (f": {reason}" if reason else "")
+        start = "the first step" if from_start or newest else "the first step, because there is no checkpoint"
+    words = f"Retried from {start}" + (f": {reason}" if reason else "")
     data = {"checkpoint": chosen.pk if chosen else None, "step": chosen.step if chosen else None}
-    run_event(run=run, actor=_who(actor), kind="retried", message=words, data=data)
-    run_logged(run=run, actor=_who(actor), kind="run_retried", reason=reason, data={**data, "place": place})
+    logged = {"reason": reason, "data": {**data, "place": start}}
+    _log_action(run, actor, "retried", words, data, entry="run_retried", **logged)
     _choose(run, checkpoint, from_start=from_start)
     _begin_again(run, actor)
 
@@ -172,8 +175,8 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
             "more steps",
             code="starts_anew",
         )
-    place = run.resume_from or resumable(run).first()  # chosen by a person before, while it waited
-    if place is None:
+    newest = run.resume_from or resumable(run).first()  # chosen by a person before, while it waited
+    if newest is None:
         raise NotPossible(
             "it has no checkpoint to go on from, so more steps would train it anew: clone it with more steps instead",
             code="no_checkpoint",
@@ -183,16 +186,12 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     config = RunConfig.from_whole(longer, source=f"run {run.pk} extended by {steps} steps")
     run.config, run.config_digest, run.steps_total = config.to_dict(), config.digest(), config.optim.steps
     run.save(update_fields=["config", "config_digest", "steps_total"])
-    run_event(
-        run=run,
-        actor=_who(actor),
-        kind="extended",
-        message=f"Extended by {steps:,} step{'' if steps == 1 else 's'}, from {before['steps']:,} to "
-        f"{run.steps_total:,}; goes on from step {place.step:,}",
-        data={"before": before, "after": {"steps": run.steps_total, "config_digest": run.config_digest}},
+    words = (
+        f"Extended by {steps:,} step{'' if steps == 1 else 's'}, from {before['steps']:,} to {run.steps_total:,}; "
+        f"goes on from step {newest.step:,}"
     )
-    after = {"steps": run.steps_total, "config_digest": run.config_digest}
-    run_logged(run=run, actor=_who(actor), kind="run_extended", before=before, after=after)
+    change = {"before": before, "after": {"steps": run.steps_total, "config_digest": run.config_digest}}
+    _log_action(run, actor, "extended", words, change, entry="run_extended", **change)
     _choose(run, run.resume_from)
     _begin_again(run, actor)
 
@@ -212,16 +211,14 @@ def run_prioritise(*, run: Run, actor: User, priority: int) -> None:
     before, run.priority = Priority(run.priority), priority
     run.save(update_fields=["priority"])
     words = f"Priority {before.label.lower()} → {Priority(priority).label.lower()}"
-    run_event(
-        run=run, actor=_who(actor), kind="priority", message=words, data={"before": before.value, "after": priority}
-    )
-    was, now = {"priority": before.value}, {"priority": priority}
-    run_logged(run=run, actor=_who(actor), kind="run_prioritised", before=was, after=now)
+    change = {"before": before.value, "after": priority}
+    logged = {name: {"priority": value} for name, value in change.items()}
+    _log_action(run, actor, "priority", words, change, entry="run_prioritised", **logged)
 
 
 @transaction.atomic
 def checkpoint_pin(*, checkpoint: Checkpoint, actor: User, pinned: bool) -> None:
-    """Keep the checkpoint, or let it go when newer ones need its room. The worker hears of it with its next beat.
+    """Keep the checkpoint, or let it go when newer ones need its room. The worker learns of it with its next beat.
 
     Raises NotPossible for one that has been removed, and for final weights, which always stay.
     """
@@ -236,26 +233,16 @@ def checkpoint_pin(*, checkpoint: Checkpoint, actor: User, pinned: bool) -> None
     checkpoint.pinned = pinned
     checkpoint.save(update_fields=["pinned"])
     words = f"Checkpoint at step {checkpoint.step:,} " + ("pinned: it stays" if pinned else "no longer pinned")
-    run_event(
-        run=run,
-        actor=_who(actor),
-        kind="checkpoint_pinned" if pinned else "checkpoint_unpinned",
-        message=words,
-        data={"checkpoint": checkpoint.pk, "step": checkpoint.step},
-    )
-    run_logged(
-        run=run,
-        actor=_who(actor),
-        kind="checkpoint_pinned" if pinned else "checkpoint_unpinned",
-        data={"checkpoint": checkpoint.pk, "step": checkpoint.step},
-    )
+    kind = "checkpoint_pinned" if pinned else "checkpoint_unpinned"
+    data = {"checkpoint": checkpoint.pk, "step": checkpoint.step}
+    _log_action(run, actor, kind, words, data, entry=kind, data=data)
 
 
 @transaction.atomic
 def run_sealed(*, run: Run) -> None:
     """The run's record is stored: a run that only waited for it has succeeded, every other one stays what it is.
 
-    Told twice, or late, when the run has gone back to the queue since, it changes nothing.
+    Called twice, or late, when the run has gone back to the queue since, it changes nothing.
     """
     run_lock(run=run)
     if run.state == RunState.SEALING:
@@ -263,11 +250,11 @@ def run_sealed(*, run: Run) -> None:
 
 
 def requested_reason(*, run: Run) -> str:
-    """Who asked for what is wanted of the run, a cancel or a pause, and when; empty when no person did."""
-    kind, verb = _ASKED.get(Desired(run.desired), ("", ""))
-    people = RunEvent.objects.filter(run=run, kind=kind, actor__startswith="user:")
-    asked = people.order_by("-id").first() if kind else None
-    return _said(verb, asked.actor.removeprefix("user:"), run, asked.data.get("reason", "")) if asked else ""
+    """Who requested what is desired of the run, a cancel or a pause, and when; empty when no person did."""
+    kind, verb = _REQUESTS.get(Desired(run.desired), ("", ""))
+    events = RunEvent.objects.filter(run=run, kind=kind, actor__startswith="user:")
+    event = events.order_by("-id").first() if kind else None
+    return _sentence(verb, event.actor.removeprefix("user:"), run, event.data.get("reason", "")) if event else ""
 
 
 def _short(reason: str) -> None:
@@ -277,12 +264,27 @@ def _short(reason: str) -> None:
         raise NotPossible(" ".join(error.messages).removesuffix("."), code="bad_reason") from None
 
 
-def _ask(run: Run, actor: User, desired: Desired, reason: str, words: str) -> None:
+def _request(run: Run, actor: User, desired: Desired, reason: str, words: str) -> None:
     run.desired, run.reason = desired, reason
     run.save(update_fields=["desired", "reason"])
-    data: dict[str, Any] = {"reason": reason}
-    run_event(run=run, actor=_who(actor), kind=_ASKED[desired][0], message=reason or words, data=data)
-    run_logged(run=run, actor=_who(actor), kind=f"run_{_ASKED[desired][0]}", reason=reason)
+    kind, _ = _REQUESTS[desired]
+    _log_action(run, actor, kind, reason or words, {"reason": reason}, entry=f"run_{kind}", reason=reason)
+
+
+def _log_action(
+    run: Run,
+    actor: User,
+    kind: str,
+    message: str,
+    details: dict[str, Any] | None = None,
+    /,
+    *,
+    entry: str,
+    **logged: Any,
+) -> None:
+    """Enter what the person did into the run's history, and as `entry` into the audit log."""
+    run_event(run=run, actor=audit.who(actor), kind=kind, message=message, data=details)
+    run_logged(run=run, actor=audit.who(actor), kind=entry, **logged)
 
 
 def _leave_to_its_record(run: Run) -> None:
@@ -307,18 +309,14 @@ def _begin_again(run: Run, actor: User) -> None:
     run.retries = run.barren = 0
     run.not_before, run.log_tail = None, ""
     run.save(update_fields=["retries", "barren", "not_before", "log_tail"])
-    run_move(run=run, to=RunState.QUEUED, actor=_who(actor))
+    run_move(run=run, to=RunState.QUEUED, actor=audit.who(actor))
     dispatch.train_on_commit(run=run)
 
 
-def _said(verb: str, by: str, run: Run, words: str) -> str:
+def _sentence(verb: str, by: str, run: Run, words: str) -> str:
     """Stopped by alice after 12 steps: the model was wrong."""
     if run.step:
         when = f"after {run.step:,} step{'' if run.step == 1 else 's'}"
     else:
         when = "before its first step" if run.fence else "before it started"
     return f"{verb} by {by} {when}" + (f": {words}" if words else "")
-
-
-def _who(actor: User) -> str:
-    return f"user:{actor.username}"

@@ -1,7 +1,7 @@
-"""The one call of the worker API that comes all the time: a batch of records, as docs/worker-protocol.md tells it.
+"""The one call of the worker API that comes all the time: a batch of records, as docs/worker-protocol.md describes it.
 
 It goes straight to `ingest`, which authorises and locks in one statement. Under a web server it does not even pass
-through Django's middleware, which is made for pages and would take as long as the batch: `RecordsFirst` stands before
+through Django's middleware, which is made for pages and would take as long as the batch: `RecordsFirst` comes before
 it and keeps the thread's database connection. Whatever is odd about a call is left to the view, so both say the same.
 """
 
@@ -40,11 +40,11 @@ Application = Callable[[dict[str, Any], Any], Any]
 def records(request: HttpRequest, attempt_id: int) -> HttpResponse:
     given = request.META.get("HTTP_AUTHORIZATION", ""), request.META.get("HTTP_X_COHORT_FENCE", "")
     try:
-        status, said = _answer(attempt_id, *given, _is_large(request.META), lambda: request.body)
+        status, reply = _answer(attempt_id, *given, _is_large(request.META), lambda: request.body)
     except RequestDataTooBig:
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         return refusal(413, "too_large", f"a body has at most {limit} bytes")
-    return _response(status, said)
+    return _response(status, reply)
 
 
 class RecordsFirst:
@@ -61,17 +61,17 @@ class RecordsFirst:
         given = environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_COHORT_FENCE", ""), _is_large(environ)
         body = cache(lambda: environ["wsgi.input"].read(int(stated)))  # what was read is needed again for a second try
         try:
-            status, said = _answer(int(called[1]), *given, body)
+            status, reply = _answer(int(called[1]), *given, body)
         except (OperationalError, InterfaceError):
             # The connection is kept from call to call, and the database may have been restarted in between. A batch
             # may come twice, so it is tried once more on a new connection, which tells whether the fault stays.
             connection.close()
             try:
-                status, said = _answer(int(called[1]), *given, body)
+                status, reply = _answer(int(called[1]), *given, body)
             except (OperationalError, InterfaceError):
                 connection.close()
                 raise
-        text = said.model_dump_json().encode()
+        text = reply.model_dump_json().encode()
         length = ("Content-Length", str(len(text)))
         start(_WORDS[status], [("Content-Type", "application/json"), length, *_more_headers(status).items()])
         return [text]
@@ -107,7 +107,7 @@ def _is_large(environ: dict[str, Any]) -> bool:
 
 
 def refusal(status: int, code: str, message: str) -> HttpResponse:
-    """A wire.Refusal as an answer."""
+    """A wire.Refusal as a reply."""
     return _response(status, Refusal(code=code, message=message))
 
 
@@ -115,9 +115,9 @@ def unknown_token() -> HttpResponse:
     return _response(401, _UNKNOWN)
 
 
-def _response(status: int, said: IngestReply | Refusal) -> HttpResponse:
+def _response(status: int, reply: IngestReply | Refusal) -> HttpResponse:
     return HttpResponse(
-        said.model_dump_json(), status=status, content_type="application/json", headers=_more_headers(status)
+        reply.model_dump_json(), status=status, content_type="application/json", headers=_more_headers(status)
     )
 
 
