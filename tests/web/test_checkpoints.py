@@ -324,7 +324,6 @@ def test_an_earlier_attempts_go_once_two_of_its_own_are_there(node: Caller, run:
     trains(later, 5, resumed=4, best=3)
     assert needless(later) == [], "with one of its own it might still need an older one"
     trains(later, 6, first=5)
-    Run.objects.update(config={name: part for name, part in run.config.items() if name != "checkpoints"})
     assert needless(later) == [1, 4, 5], "all but the pinned and the best, the superseded one too"
     assert needless(later, 1, 4) == [5]
     assert removed_steps() == [1, 4]

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from cohort.catalog.models import PromptDataset
 from cohort.lab.models import JobState, LabJob
 from cohort.lab.services import job_ask, job_cancel
 from cohort.nodes.models import Node
@@ -176,7 +175,7 @@ def of_another_reward(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_dataset(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    PromptDataset.objects.update(sha256="cd" * 32)  # of which there is no file
+    LabJob.objects.update(inputs=[{**job.inputs[0], "sha256": "cd" * 32}])  # of which there is no file
 
 
 @pytest.mark.parametrize(
