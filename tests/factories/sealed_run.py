@@ -88,7 +88,7 @@ def claim(run: Run, *, node: str = "gpu-1") -> Attempt:
     """An attempt of this run, whose turn it must be."""
     row = Node.objects.filter(name=node).first() or node_create(name=node)[0]
     info = NodeInfo(hostname=node, cpus=2, memory_bytes=1)
-    attempt = attempt_claim(run_id=run.pk, node=row, info=info).attempt
+    attempt = attempt_claim(run_id=run.pk, node=row, info=info)[0]
     assert attempt.run_id == run.pk
     return attempt
 

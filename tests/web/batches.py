@@ -20,7 +20,7 @@ def run(maker: Maker) -> Run:
 @pytest.fixture
 def attempt(run: Run) -> Attempt:
     node, _ = node_create(name="gpu-1")
-    return attempt_claim(run_id=run.pk, node=node, info=NODE).attempt
+    return attempt_claim(run_id=run.pk, node=node, info=NODE)[0]
 
 
 def send(attempt: Attempt, *lines: records.Envelope | bytes) -> int:

@@ -2,7 +2,7 @@
 people do to a run, by its pages."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any, TypeVar
@@ -17,11 +17,12 @@ from django.utils import timezone
 from cohort.background import reconcile
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create
-from cohort.runs.attempts import Claimed, attempt_beat, attempt_claim, attempt_finish
+from cohort.runs.attempts import attempt_beat, attempt_claim, attempt_finish
+from cohort.runs.checkpoints import offers
 from cohort.runs.models import Attempt, Run
 from cohort.runs.schedule import queue
 from cohort.runs.waiting import waiting_rows
-from grpo_core.protocol.messages import Beat, Finish, NodeInfo, Progress
+from grpo_core.protocol.messages import Beat, CheckpointOffer, Finish, NodeInfo, Progress
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
@@ -50,8 +51,15 @@ def node(name: str, *, gpus: int = 0, labels: tuple[str, ...] = ()) -> Node:
     return made
 
 
+@dataclass(frozen=True)
+class Claimed:
+    attempt: Attempt
+    resume: list[CheckpointOffer]
+
+
 def claimed(on: Node, run_id: int = 0) -> Claimed:
-    return attempt_claim(run_id=run_id, node=on, info=NodeInfo.model_validate(on.info))
+    attempt, _ = attempt_claim(run_id=run_id, node=on, info=NodeInfo.model_validate(on.info))
+    return Claimed(attempt, offers(attempt.run))
 
 
 def claim(on: Node, run_id: int = 0) -> Attempt:

@@ -76,7 +76,7 @@ def test_what_a_run_holds_counts_the_server_once(maker: Maker, alice: User) -> N
     info = info_of(3, vllm_server="0.32.0")
     node = there("gpu-1", info)
     run_submit(run=run, actor=alice)
-    assert attempt_claim(run_id=run.pk, node=node, info=info).attempt.gpus == 5
+    assert attempt_claim(run_id=run.pk, node=node, info=info)[0].gpus == 5
 
 
 def test_refused_with_each_nodes_fix_until_one_has_it(maker: Maker, alice: User) -> None:
@@ -99,7 +99,7 @@ def test_a_broken_environment_of_the_server_is_not_replaced_by_the_trainer_s_vll
     assert "COHORT_VLLM_PYTHON" in refusal(run, alice)
     colocated = maker.run(engine=COLOCATED)
     run_submit(run=colocated, actor=alice)
-    assert attempt_claim(run_id=colocated.pk, node=node, info=info_of(3, vllm="0.32.0")).attempt.run_id == colocated.pk
+    assert attempt_claim(run_id=colocated.pk, node=node, info=info_of(3, vllm="0.32.0"))[0].run_id == colocated.pk
 
 
 def test_the_form_shows_it_beside_the_field(chosen: dict[str, str], operator: Client) -> None:
@@ -137,8 +137,8 @@ def test_it_goes_only_to_a_node_that_has_it(
     assert takeable(queue(), node_capacities()) == []
     plain = maker.run("plain")
     run_submit(run=plain, actor=maker.actor)
-    assert attempt_claim(run_id=run.pk, node=bad, info=lacks).attempt.run_id == plain.pk
-    assert attempt_claim(run_id=run.pk, node=good, info=has).attempt.run_id == run.pk
+    assert attempt_claim(run_id=run.pk, node=bad, info=lacks)[0].run_id == plain.pk
+    assert attempt_claim(run_id=run.pk, node=good, info=has)[0].run_id == run.pk
 
 
 def test_code_is_refused_with_each_nodes_fix_until_a_sandbox_works(coder: Maker, alice: User, admin: Client) -> None:

@@ -20,7 +20,6 @@ from cohort.lab.models import JobState, LabJob
 from cohort.lab.services import job_ask, job_cancel
 from cohort.nodes.models import Node
 from cohort.nodes.sandboxes import sandbox_of
-from cohort.worker_api import api as calls
 from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report
 from tests.factories.sandbox_reports import BROKEN, WORKS
@@ -150,7 +149,7 @@ def test_a_job_that_is_broken_off_leaves_no_process(
     code: str,
     fence: int,
 ) -> None:
-    monkeypatch.setattr(calls, "DEADLINE", timedelta(minutes=30))
+    monkeypatch.setattr("cohort.lab.jobs.DEADLINE", timedelta(minutes=30))
     late, seconds = (lab.folder / "late").exists, 1801 if happens is take_too_long else 61
     clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + seconds * late())
     monkeypatch.setattr("worker.supervisor.loop.time", clock)

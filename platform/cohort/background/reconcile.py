@@ -177,8 +177,7 @@ def stalls_record() -> list[int]:
 @transaction.atomic
 def _stall(attempt_pk: int, moved_at: datetime, still_for: timedelta) -> int | None:
     """The run's id; None when something came first."""
-    attempt = Attempt.objects.select_related("run", "node").get(pk=attempt_pk)
-    run = run_lock(run=attempt.run)
+    run = run_lock(run=Run.objects.get(attempts=attempt_pk))
     attempt = Attempt.objects.select_related("node").get(pk=attempt_pk)
     if attempt.state != AttemptState.RUNNING or moved_at != (attempt.progress_at or attempt.claimed_at):
         return None

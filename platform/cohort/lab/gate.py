@@ -91,16 +91,8 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     reason = storable(override.strip())
     if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
-        raise ConfigError(
-            "the run is held back by the probe of its reward",
-            (
-                FieldProblem(
-                    FIELD,
-                    f"held back: the verifier pays {listed(known.titles)}. Mend it, or say why it is launched all the "
-                    f"same.{short}",
-                ),
-            ),
-        )
+        why = f"held back: the verifier pays {listed(known.titles)}. Mend it, or say why it is launched all the same."
+        raise ConfigError("the run is held back by the probe of its reward", (FieldProblem(FIELD, why + short),))
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
         raise ConfigError(long, (FieldProblem(FIELD, long),))

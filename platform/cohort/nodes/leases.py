@@ -73,8 +73,8 @@ def require_free(node: Node, info: NodeInfo, work: str) -> None:
 def grant(node: Node, claim_id: str) -> tuple[str, dict[str, Any]]:
     """A new token, and the columns of a row that is leased with it from now on."""
     token, digest = token_new()
-    columns = {"token_digest": digest, "claim_id": claim_id, "heartbeat_at": None, "lease_until": _end()}
-    return token, {"node": node, "state": "running", **columns}
+    claim = {"node": node, "claim_id": claim_id, "token_digest": digest}
+    return token, {"state": "running", "heartbeat_at": None, "lease_until": _end(), **claim}
 
 
 def granted_before(rows: QuerySet[Row], node: Node, claim_id: str) -> tuple[Row, str] | None:

@@ -63,12 +63,5 @@ def no_sandbox() -> str:
 def require_sandbox(*, what: str, field: str = "reward") -> None:
     """Raises ConfigError at `field` when no node that is registered could keep code apart. `what`: the run, the try."""
     if why := no_sandbox():
-        raise ConfigError(
-            f"{what} needs a sandbox, and no node has one that works",
-            (
-                FieldProblem(
-                    field,
-                    f"the reward runs code that a person or a model wrote, and no node has a sandbox that works. {why}",
-                ),
-            ),
-        )
+        code = f"the reward runs code that a person or a model wrote, and no node has a sandbox that works. {why}"
+        raise ConfigError(f"{what} needs a sandbox, and no node has one that works", (FieldProblem(field, code),))

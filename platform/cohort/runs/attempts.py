@@ -3,7 +3,6 @@
 Each write is bound to the attempt's lease (`cohort.nodes.leases`). Who locks both locks the run before the attempt.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
@@ -26,7 +25,7 @@ from cohort.runs.services import requested_reason
 from cohort.runs.transitions import run_event, run_lock, run_move
 from cohort.runs.waiting import Reasons
 from grpo_core.protocol import messages as wire
-from grpo_core.protocol.messages import Beat, CheckpointOffer, Finish, InputFile, LostAttempts, NodeInfo
+from grpo_core.protocol.messages import Beat, Finish, InputFile, LostAttempts, NodeInfo
 
 _ALL_STORED = "Everything it had sent is stored."
 
@@ -37,16 +36,9 @@ class RecordsMissing(Refused):
     code = "records_missing"
 
 
-@dataclass(frozen=True)
-class Claimed:
-    attempt: Attempt
-    token: str
-    files: list[InputFile]
-    resume: list[CheckpointOffer]
-
-
-def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = "") -> Claimed:
-    """Give the node the run whose turn it is, as a new attempt; `run_id` only says which message woke the worker.
+def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = "") -> tuple[Attempt, str]:
+    """Give the node the run whose turn it is, as a new attempt, with its token; `run_id` only says which message woke
+    the worker.
 
     The same `claim_id` (unless it is empty) from the same node gets the same attempt again, with another token, as long
     as that attempt has not beaten: then the first reply was lost.
@@ -58,15 +50,13 @@ def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = ""
     with transaction.atomic():
         schedule.lock_schedule()
         granted = leases.granted_before(Attempt.objects.select_related("run"), node, claim_id)
-        if granted is None:
-            leases.require_free(node, info, "run")
-            run = schedule.turn(node=node)
-            if run is None:
-                raise NotWaiting(_why_none(run_id, node))
-            granted = _claim(run, node, info, claim_id)
-        attempt, token = granted
-        files = [file for _, file in attempt_inputs(run=attempt.run)]
-        return Claimed(attempt, token, files, offers(attempt.run))
+        if granted is not None:
+            return granted
+        leases.require_free(node, info, "run")
+        run = schedule.turn(node=node)
+        if run is None:
+            raise NotWaiting(_why_none(run_id, node))
+        return _claim(run, node, info, claim_id)
 
 
 def _claim(run: Run, node: Node, info: NodeInfo, claim_id: str) -> tuple[Attempt, str]:

@@ -79,21 +79,10 @@ def record_overdue(run: Run, *, ended_at: datetime | None, now: datetime) -> boo
     return run.state == S.SEALING and (bool(run.reason) or unanswered)
 
 
-def run_logged(
-    *, run: Run, actor: str, kind: str, before: Any = None, after: Any = None, reason: str = "", data: Any = None
-) -> None:
-    """Enter into the audit log what a person did to the run. Raises NotLoggable, as for a reason that is too long."""
-    subject = f"run:{run.pk}"
-    audit.log(
-        actor=actor,
-        kind=kind,
-        subject=subject,
-        project=run.project,
-        before=before,
-        after=after,
-        reason=reason,
-        data=data,
-    )
+def run_logged(*, run: Run, actor: str, kind: str, **entry: Any) -> None:
+    """Enter into the audit log what a person did to the run; `entry` as of `audit.log`. Raises NotLoggable, as for a
+    reason that is too long."""
+    audit.log(actor=actor, kind=kind, subject=f"run:{run.pk}", project=run.project, **entry)
 
 
 def run_event(*, run: Run, actor: str, kind: str, message: str, data: dict[str, Any] | None = None) -> RunEvent:
@@ -138,11 +127,10 @@ def run_move(
         run.ended_at = event.at
         fields.append("ended_at")
     run.save(update_fields=fields)
-    audit.log(
+    run_logged(
+        run=run,
         actor=actor,
         kind="run_moved",
-        subject=f"run:{run.pk}",
-        project=run.project,
         before={"state": state.value},
         after={"state": to.value},
         reason=audit.fitted(reason),

@@ -19,39 +19,18 @@ from ninja.security import HttpBearer
 from cohort.base import artifacts
 from cohort.base.refusals import Refused
 from cohort.catalog.models import PromptDataset
-from cohort.lab.jobs import DEADLINE, BadResult, job_beat, job_claim, job_config, job_files, job_finish
+from cohort.lab import jobs
 from cohort.lab.models import LabJob
 from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token, node_present
-from cohort.runs.attempts import (
-    RecordsMissing,
-    attempt_beat,
-    attempt_claim,
-    attempt_finish,
-    attempt_inputs,
-    attempts_released,
-)
-from cohort.runs.checkpoints import needless, removed
+from cohort.runs import attempts
+from cohort.runs.checkpoints import needless, offers, removed
 from cohort.runs.models import Attempt, Run
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
 from cohort.worker_api.records import refusal, unknown_token
-from grpo_core.protocol.messages import (
-    Beat,
-    BeatReply,
-    ClaimReply,
-    ClaimRequest,
-    Finish,
-    JobBeat,
-    JobBeatReply,
-    JobClaim,
-    JobFinish,
-    JobGiven,
-    LostAttempts,
-    NodeInfo,
-    UploadReply,
-)
+from grpo_core.protocol import messages as wire
 
 _COUNT = re.compile(r"[0-9]{1,18}")
 _ATTEMPT, _JOB = "/attempts/{int:attempt_id}", "/jobs/{int:job_id}"
@@ -98,36 +77,36 @@ def _caller(request: HttpRequest) -> Any:
 
 
 @api.post("/node", auth=_node_auth, response={204: None})
-def node(request: HttpRequest, body: NodeInfo) -> Any:
+def node(request: HttpRequest, body: wire.NodeInfo) -> Any:
     node_present(node=_caller(request), info=body)
     return Status(204, None)
 
 
 @api.post("/node/lost", auth=_node_auth, response={204: None})
-def lost(request: HttpRequest, body: LostAttempts) -> Any:
+def lost(request: HttpRequest, body: wire.LostAttempts) -> Any:
     """Attempts that the node's worker found dead when it started; those of other nodes in the list are passed over."""
-    attempts_released(node=_caller(request), lost=body)
+    attempts.attempts_released(node=_caller(request), lost=body)
     return Status(204, None)
 
 
 # ---------------------------------------------------------------------- attempts
 
 
-@api.post("/claim", auth=_node_auth, response={201: ClaimReply})
-def claim(request: HttpRequest, body: ClaimRequest) -> Any:
-    claimed = attempt_claim(run_id=body.run_id, node=_caller(request), info=body.node, claim_id=body.claim_id)
-    attempt = claimed.attempt
+@api.post("/claim", auth=_node_auth, response={201: wire.ClaimReply})
+def claim(request: HttpRequest, body: wire.ClaimRequest) -> Any:
+    node = _caller(request)
+    attempt, token = attempts.attempt_claim(run_id=body.run_id, node=node, info=body.node, claim_id=body.claim_id)
     return Status(
         201,
-        ClaimReply(
+        wire.ClaimReply(
             attempt_id=attempt.pk,
             fence=attempt.fence,
-            token=claimed.token,
+            token=token,
             run_id=attempt.run_id,
             run_name=attempt.run.name,
             config=attempt.run.config,
-            files=claimed.files,
-            resume=claimed.resume,
+            files=[file for _, file in attempts.attempt_inputs(run=attempt.run)],
+            resume=offers(attempt.run),
             heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
             lease_seconds=settings.COHORT_LEASE_SECONDS,
         ),
@@ -139,7 +118,7 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A dataset or suite that the run reads, or a file of its checkpoints that the platform holds."""
     attempt: Attempt = _caller(request)
     leases.require_current(attempt, attempt.fence)
-    inputs = {file.sha256: row for row, file in attempt_inputs(run=attempt.run)}
+    inputs = {file.sha256: row for row, file in attempts.attempt_inputs(run=attempt.run)}
     if (row := inputs.get(sha256)) is not None:
         kind = "dataset" if isinstance(row, PromptDataset) else "suite"
         return _artifact(row.artifact, row.size, f"the file of the {kind} {row.name}", f"the {kind}")
@@ -149,7 +128,7 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     return _streamed(*held)
 
 
-@api.post(_ATTEMPT + "/uploads/{sha256}", auth=_attempt_auth, response=UploadReply)
+@api.post(_ATTEMPT + "/uploads/{sha256}", auth=_attempt_auth, response=wire.UploadReply)
 def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a checkpoint's file, as it is; an empty body asks how much is held."""
     fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
@@ -166,38 +145,38 @@ def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     )
 
 
-@api.post(_ATTEMPT + "/heartbeat", auth=_attempt_auth, response=BeatReply)
-def heartbeat(request: HttpRequest, attempt_id: int, body: Beat) -> Any:
+@api.post(_ATTEMPT + "/heartbeat", auth=_attempt_auth, response=wire.BeatReply)
+def heartbeat(request: HttpRequest, attempt_id: int, body: wire.Beat) -> Any:
     attempt: Attempt = _caller(request)
-    desired, pinned = attempt_beat(attempt=attempt, beat=body)
+    desired, pinned = attempts.attempt_beat(attempt=attempt, beat=body)
     removed(attempt, body.removed)
     lease = settings.COHORT_LEASE_SECONDS
-    return BeatReply(desired=desired, lease_seconds=lease, pinned=pinned, needless=needless(attempt))
+    return wire.BeatReply(desired=desired, lease_seconds=lease, pinned=pinned, needless=needless(attempt))
 
 
 @api.post(_ATTEMPT + "/finish", auth=_attempt_auth, response={204: None})
-def finish(request: HttpRequest, attempt_id: int, body: Finish) -> Any:
-    attempt_finish(attempt=_caller(request), finish=body)
+def finish(request: HttpRequest, attempt_id: int, body: wire.Finish) -> Any:
+    attempts.attempt_finish(attempt=_caller(request), finish=body)
     return Status(204, None)
 
 
 # ---------------------------------------------------------------------- jobs of the reward lab
 
 
-@api.post("/jobs/claim", auth=_node_auth, response={201: JobGiven})
-def job_claimed(request: HttpRequest, body: JobClaim) -> Any:
-    job, token = job_claim(job_id=body.job_id, node=_caller(request), info=body.node, claim_id=body.claim_id)
+@api.post("/jobs/claim", auth=_node_auth, response={201: wire.JobGiven})
+def job_claimed(request: HttpRequest, body: wire.JobClaim) -> Any:
+    job, token = jobs.job_claim(job_id=body.job_id, node=_caller(request), info=body.node, claim_id=body.claim_id)
     return Status(
         201,
-        JobGiven(
+        wire.JobGiven(
             job_id=job.pk,
             fence=job.fence,
             token=token,
-            job=job_config(job),
-            files=job_files(job),
+            job=jobs.job_config(job),
+            files=jobs.job_files(job),
             heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
             lease_seconds=settings.COHORT_LEASE_SECONDS,
-            deadline_seconds=DEADLINE.total_seconds(),
+            deadline_seconds=jobs.DEADLINE.total_seconds(),
         ),
     )
 
@@ -213,15 +192,15 @@ def job_file(request: HttpRequest, job_id: int, sha256: str) -> Any:
     raise UnknownFile(f"{sha256} is not one of this job's files")
 
 
-@api.post(_JOB + "/heartbeat", auth=_job_auth, response=JobBeatReply)
-def job_heartbeat(request: HttpRequest, job_id: int, body: JobBeat) -> Any:
-    called_off = job_beat(job=_caller(request), beat=body)
-    return JobBeatReply(desired="cancel" if called_off else "run", lease_seconds=settings.COHORT_LEASE_SECONDS)
+@api.post(_JOB + "/heartbeat", auth=_job_auth, response=wire.JobBeatReply)
+def job_heartbeat(request: HttpRequest, job_id: int, body: wire.JobBeat) -> Any:
+    called_off = jobs.job_beat(job=_caller(request), beat=body)
+    return wire.JobBeatReply(desired="cancel" if called_off else "run", lease_seconds=settings.COHORT_LEASE_SECONDS)
 
 
 @api.post(_JOB + "/finish", auth=_job_auth, response={204: None})
-def job_finished(request: HttpRequest, job_id: int, body: JobFinish) -> Any:
-    job_finish(job=_caller(request), finish=body)
+def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> Any:
+    jobs.job_finish(job=_caller(request), finish=body)
     return Status(204, None)
 
 
@@ -256,8 +235,8 @@ def _refused(request: HttpRequest, error: Refused, status: int) -> HttpResponse:
 
 for _status, _errors in {
     404: (UnknownFile, FileMissing),
-    409: (NotWaiting, OtherVersion, StaleFence, RecordsMissing, WrongOffset),
-    422: (BadFile, BadResult),
+    409: (NotWaiting, OtherVersion, StaleFence, attempts.RecordsMissing, WrongOffset),
+    422: (BadFile, jobs.BadResult),
 }.items():
     for _error in _errors:
         api.add_exception_handler(_error, partial(_refused, status=_status))

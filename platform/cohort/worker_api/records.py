@@ -60,17 +60,16 @@ class RecordsFirst:
             return self._rest(environ, start)
         given = environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_COHORT_FENCE", ""), _is_large(environ)
         body = cache(lambda: environ["wsgi.input"].read(int(stated)))  # what was read is needed again for a second try
-        try:
-            status, reply = _answer(int(called[1]), *given, body)
-        except (OperationalError, InterfaceError):
-            # The connection is kept from call to call, and the database may have been restarted in between. A batch
-            # may come twice, so it is tried once more on a new connection, which tells whether the fault stays.
-            connection.close()
+        # The connection is kept from call to call, and the database may have been restarted in between. A batch may
+        # come twice, so it is tried once more on a new connection, which shows whether the fault stays.
+        for last in (False, True):
             try:
                 status, reply = _answer(int(called[1]), *given, body)
+                break
             except (OperationalError, InterfaceError):
                 connection.close()
-                raise
+                if last:
+                    raise
         text = reply.model_dump_json().encode()
         length = ("Content-Length", str(len(text)))
         start(_WORDS[status], [("Content-Type", "application/json"), length, *_more_headers(status).items()])
