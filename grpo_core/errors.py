@@ -45,11 +45,13 @@ class FieldProblem:
 
 
 class Conflict(ValueError):
-    """Settings that do not go together. `code` is stable and in the fields' words, the message has reason and fix."""
+    """Settings that do not go together. `code` is stable and in the fields' words, the message has reason and fix.
+    `field`: dotted path, below the part that raises it, of the setting to change; empty when it is the whole part."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, field: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.field = field
 
 
 class DataError(GrpoError):

@@ -10,13 +10,13 @@ from grpo_core.specs.fields import Part, Positive, Share
 
 
 class CriticConfig(Part):
-    lr: Positive = 1e-6
+    lr: Positive = Field(default=1e-6, title="Critic's learning rate")
     """Learning rate of the critic's AdamW, constant. The critic starts as the base model with a value head."""
-    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    gamma: Annotated[float, Field(gt=0, le=1, title="Discount γ")] = 1.0
     """Discount per token."""
-    gae_lambda: Share = 0.95
+    gae_lambda: Share = Field(default=0.95, title="GAE λ")
     """λ of generalised advantage estimation: 1 is Monte Carlo, 0 one-step."""
-    value_clip: Positive = 0.2
+    value_clip: Positive = Field(default=0.2, title="Value clip range")
     """A new value further than this from the old one gives no lower loss."""
 
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
 from grpo_core.advantages.base import Estimator, Scale, Scaling
 from grpo_core.advantages.gae import CriticConfig
 from grpo_core.specs.collect import specs_in
@@ -28,11 +30,13 @@ class AdvantageSettings(Part):
     std_ddof: Literal[0, 1] = 0
     """0: population standard deviation (divide by G). 1: sample standard deviation (divide by G−1), as TRL and verl
     do."""
-    advantage_eps: NotNegative = 1e-4
+    advantage_eps: NotNegative = Field(default=1e-4, title="Advantage ε (added to the std)")
     """Added to the standard deviation before dividing."""
-    pass_k: Count | None = None
+    pass_k: Count | None = Field(default=None, title="k of Pass@k")
     """k of advantage: pass_at_k; needed with it and refused otherwise. Below G."""
-    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = Field(
+        default="sum_then_normalize", title="Several reward components"
+    )
     """With several reward components: normalise their weighted sum (GRPO), or each one in its group and then sum
     (GDPO)."""
     supervision: Literal["outcome", "process"] = "outcome"

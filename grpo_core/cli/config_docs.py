@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
+from grpo_core.config.messages import inner_model
 from grpo_core.config.presets import PRESETS, Preset
 from grpo_core.config.reward import RewardComponent
 from grpo_core.config.run import RunConfig
@@ -68,7 +69,7 @@ def _estimators() -> str:
 def _model(model: type[BaseModel], title: str, path: str) -> list[str]:
     lines, below = [f"## {title}", "", "| field | type | default | |", "| --- | --- | --- | --- |"], []
     for name, field in model.model_fields.items():
-        inner = _part(field.annotation)
+        inner = inner_model(field.annotation)
         kind = "part" if inner and inner is field.annotation else "list of parts" if inner else _kind(model, name)
         default = _default(field.default, field.default_factory)
         lines.append(f"| `{name}` | {kind} | {default} | {_flat(field.description or '')} |")
@@ -76,12 +77,6 @@ def _model(model: type[BaseModel], title: str, path: str) -> list[str]:
             full = f"{path}{name}"
             below += _model(inner, full, f"{full}.")
     return ["\n".join([*lines, ""]), *below]
-
-
-def _part(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for argument in getattr(annotation, "__args__", ()) if (found := _part(argument))), None)
 
 
 def _kind(model: type[BaseModel], name: str) -> str:

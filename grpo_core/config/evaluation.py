@@ -13,7 +13,7 @@ from pydantic import (
 
 from grpo_core.config import builtin_suites as starter
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import Count, CountOrZero, DataFormat, Part
+from grpo_core.specs.fields import Count, CountOrZero, DataFormat, LongText, Part
 
 HELDOUT = "heldout"
 """The name under which held-out problems stand beside the suites."""
@@ -81,13 +81,13 @@ class SuiteConfig(Part):
     """Whether a higher score is better, worse (a capability to do harm), or neither."""
     sensitive: bool = False
     """Prompts and completions are shown to authorities only, never on a public card."""
-    margin: Margin | None = None
+    margin: Margin | None = Field(default=None, title="Margin")
     """Margin of non-inferiority; empty takes `eval.margin`."""
-    limit: Count | None = None
+    limit: Count | None = Field(default=None, title="First items only")
     """Use only the first so many items; empty means all."""
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: Count | None = Field(default=None, title="Longest completion, tokens")
     """Longest completion; empty takes that of `eval`."""
-    template: str | None = None
+    template: LongText | None = Field(default=None, title="Prompt template")
     """What the policy is shown; `{prompt}` stands for the item. Empty takes `data.template`."""
 
     @model_validator(mode="before")
@@ -111,7 +111,9 @@ class SuiteConfig(Part):
                 "suite_named_heldout", f"the name {HELDOUT!r} is taken by the held-out problems; give another"
             )
         if self.template is not None and "{prompt}" not in self.template:
-            raise Conflict("template_without_prompt", "template must hold {prompt}, the place where the item goes")
+            raise Conflict(
+                "template_without_prompt", "must hold {prompt}, the place where the item goes", field="template"
+            )
         return self
 
 
@@ -120,23 +122,23 @@ class EvalConfig(Part):
     """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
     format: DataFormat = "jsonl"
     """Format of that file."""
-    holdout: CountOrZero = 0
+    holdout: CountOrZero = Field(default=0, title="Or hold out")
     """Problems set apart from the training file (by seed, never trained on) when no file is given."""
-    limit: Count | None = None
+    limit: Count | None = Field(default=None, title="First held-out problems only")
     """Use only the first so many held-out problems."""
-    before: bool = True
+    before: bool = Field(default=True, title="Evaluate before training")
     """Evaluate before training, so that the record can say what changed."""
-    after: bool = True
+    after: bool = Field(default=True, title="Evaluate after training")
     """Evaluate after training, on the same problems with the same seeds."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
+    temperature: Annotated[float, Field(ge=0, title="Evaluation temperature")] = 0.0
     """0 takes the likeliest token each time."""
     samples_per_problem: Count = 1
     """Completions per problem; their mean counts."""
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: Count | None = Field(default=None, title="Longest evaluated completion, tokens")
     """Longest completion; empty takes the sampling limit."""
-    success_component: str | None = None
+    success_component: str | None = Field(default=None, title="Component that decides right or wrong")
     """Component whose pass decides right or wrong; empty takes the heaviest one."""
-    margin: Margin = 0.05
+    margin: Margin = Field(default=0.05, title="Margin of regression")
     """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
     95 %. Fixed before the run starts."""
     suites: tuple[SuiteConfig, ...] = ()

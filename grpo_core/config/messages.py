@@ -1,6 +1,7 @@
 """Pydantic's faults in the words of people who write configs. Loads no torch."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,25 +19,44 @@ def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: st
     for fault in faults:
         if fault["type"] == "too_short" and any(_beneath(other["loc"], fault["loc"]) for other in faults):
             continue  # pydantic counts only the items without faults
-        path = ".".join([prefix] * bool(prefix) + [str(piece) for piece in fault["loc"]])
-        context, code = fault.get("ctx", {}), fault["type"]
+        context, code, given = fault.get("ctx", {}), fault["type"], fault["input"]
+        field = getattr(context.get("error"), "field", "")
+        path = ".".join(filter(None, [prefix, *map(str, fault["loc"]), field]))
         match fault["type"]:
             case "extra_forbidden":
-                parent = _model_at(model, fault["loc"][:-1])
+                parent = model_at(model, fault["loc"][:-1])
                 allowed = f"; allowed here: {', '.join(parent.model_fields)}" if parent else ""
                 code, message = "unknown_field", f"unknown field{allowed}"
             case "missing":
                 message = "is needed and not given"
             case "literal_error":
                 code = "not_a_choice"
-                message = f"{_shown(fault['input'])} is not one of {context['expected']}{_meant(path, fault['input'])}"
+                message = f"{_shown(given)} is not one of {context['expected']}{_meant(path, given)}"
             case "value_error":
                 code, message = getattr(context["error"], "code", code), str(context["error"])
+            case _ if given is None or given == "":
+                message = "must not be empty"
             case _:
-                message = f"{fault['msg']}; given {_shown(fault['input'])}"
+                words = _WORDS.get(code.partition("_")[0]) or _WORDS.get(code)
+                message = f"{words.format(**context) if words else fault['msg']}; given {_shown(given)}"
         problems.append(FieldProblem(path, message, code))
     return tuple(problems)
 
+
+_WORDS = {
+    "greater_than_equal": "must be {ge:,} or more",
+    "greater_than": "must be more than {gt:,}",
+    "less_than_equal": "must be at most {le:,}",
+    "less_than": "must be less than {lt:,}",
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "finite": "must be a finite number",
+    "bool": "must be yes or no",
+    "string_type": "must be text",
+    "dict": "must be names with values, such as {{ignore_case: true}}",
+    "string_too_long": "must have at most {max_length:,} characters",
+}
+"""By pydantic's name of the fault, or by its first word."""
 
 _LOSSES = {
     "grpo": "loss: clip with aggregation: sequence_mean, or preset: deepseekmath",
@@ -61,21 +81,22 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _model_at(root: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
+def model_at(root: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model at a path below `root`, through lists and Optional; None where there is none."""
     model: type[BaseModel] | None = root
     for piece in location:
         if isinstance(piece, int):
             continue
         if model is None or piece not in model.model_fields:
             return None
-        model = _inner_model(model.model_fields[piece].annotation)
+        model = inner_model(model.model_fields[piece].annotation)
     return model
 
 
-def _inner_model(annotation: Any) -> type[BaseModel] | None:
+def inner_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
-        if (found := _inner_model(argument)) is not None:
+        if (found := inner_model(argument)) is not None:
             return found
     return None

@@ -22,16 +22,17 @@ GRPO clips at 0.2."""
 
 
 def idle(path: str, value: Lookup) -> str | None:
-    """What would give the setting a meaning, such as "loss: sapo"; None when it has one."""
+    """What would give the setting a meaning, in the words of the run form, such as "policy loss sapo"; None when it has
+    one."""
     return next((wanted for rule in _RULES if (wanted := rule(path, value)) is not None), None)
 
 
 def _loss(path: str, value: Lookup) -> str | None:
     users = {spec.name: needs for spec in LOSSES.values() for name, needs in spec.settings.items() if _in(path, name)}
-    return _unused("loss", users, value)
+    return _unused("loss", "policy loss", users, value)
 
 
-def _unused(choice: str, users: Mapping[str, str], value: Lookup) -> str | None:
+def _unused(choice: str, words: str, users: Mapping[str, str], value: Lookup) -> str | None:
     """The choices that give a setting a meaning, each with what must hold besides; None where one is made, or where the
     setting is no choice's own."""
     for name, needs in users.items():
@@ -41,10 +42,10 @@ def _unused(choice: str, users: Mapping[str, str], value: Lookup) -> str | None:
     plain = [name for name, needs in users.items() if not needs]
     others = [f"{name} with {needs}" for name, needs in users.items() if needs]
     if others:
-        return f"{choice}: {', '.join(plain)}, or {' or '.join(others)}"
+        return f"{words} {', '.join(plain)}, or {' or '.join(others)}"
     if len(plain) > 1:
-        return f"{choice}: {', '.join(plain[:-1])} or {plain[-1]}"
-    return f"{choice}: {plain[0]}" if plain else None
+        return f"{words} {', '.join(plain[:-1])} or {plain[-1]}"
+    return f"{words} {plain[0]}" if plain else None
 
 
 def _in(path: str, setting: str) -> bool:
@@ -53,21 +54,21 @@ def _in(path: str, setting: str) -> bool:
 
 def _advantage(path: str, value: Lookup) -> str | None:
     users = {spec.name: "" for spec in ESTIMATORS.values() if any(_in(path, name) for name in spec.settings)}
-    if (unused := _unused("advantage", users, value)) is not None:
+    if (unused := _unused("advantage", "normalization by", users, value)) is not None:
         return unused
     advantage, scale = value("algorithm.advantage"), value("algorithm.scale")
     for instead in IN_PLACE_OF_GROUP:
         if path == f"algorithm.{instead.chosen_by}" and (advantage != "group" or scale not in [*instead.scales]):
-            return f"advantage: group with scale: {' or '.join(instead.scales)}"
+            return f"normalization by group with {' or '.join(instead.scales)}"
     chosen = next((spec for spec in ESTIMATORS.values() if spec.name == advantage), None)
     scaling = next((one for name, one in chosen.scales.items() if name == scale), None) if chosen else None
     match path.removeprefix("algorithm."):
         case "advantage_eps" if scale == "none":
-            return "a scale to divide by"
+            return "a normalization that divides"
         case "std_ddof" if scale == "none" or (scaling is not None and not scaling.divides):
             return "a standard deviation to divide by"
         case "denominator" | "dynamic_sampling.enabled" if chosen is not None and chosen.critic:
-            return f"an advantage other than {advantage}"
+            return "a normalization without a critic"
     return None
 
 
@@ -78,11 +79,11 @@ def _averaging(path: str, value: Lookup) -> str | None:
             value("algorithm.loss")
             not in (users := [one for one, spec in LOSSES.items() if aggregation in spec.aggregations])
         ):
-            return f"loss: {' or '.join(users)}"
+            return f"policy loss {' or '.join(users)}"
         case "algorithm.aggregation_constant" if aggregation != "constant":
-            return "aggregation: constant"
+            return "averaging by constant"
         case "algorithm.local_batch" if aggregation != "local_token_mean":
-            return "aggregation: local_token_mean"
+            return "averaging by local_token_mean"
     return None
 
 
@@ -90,58 +91,58 @@ def _kl(path: str, value: Lookup) -> str | None:
     if not path.startswith(("algorithm.kl.", "algorithm.reference.")) or path == "algorithm.kl.coef":
         return None
     if value("algorithm.kl.coef") == 0:
-        return "kl.coef above 0"
+        return "β above 0"
     refresh, place = value("algorithm.reference.refresh"), value("algorithm.kl.place")
     match path:
         case "algorithm.kl.target" if value(path) == "old" and place == "reward":
-            return "kl.place: loss"
+            return "the KL penalty in the loss"
         case "algorithm.kl.target_nats" | "algorithm.kl.horizon" if value("algorithm.kl.controller") != "adaptive":
-            return "kl.controller: adaptive"
+            return "a KL controller that is adaptive"
         case path if path.startswith("algorithm.reference."):
             if value("algorithm.kl.target") == "old" and place != "reward":
-                return "kl.target: reference"
+                return "the KL target reference"
             if value("model.lora.rank") not in (0, None):
-                return "model.lora.rank 0: adapters have no reference of their own"
+                return "LoRA rank 0: adapters have no reference of their own"
             if path == "algorithm.reference.every" and refresh == "never":
-                return "reference.refresh: replace or average"
+                return "reference refresh replace or average"
             if path == "algorithm.reference.weight" and refresh != "average":
-                return "reference.refresh: average"
+                return "reference refresh average"
     return None
 
 
 def _switched(path: str, value: Lookup) -> str | None:
     match path:
         case "algorithm.correction.cap" if value("algorithm.correction.mode") != "token_truncate":
-            return "correction.mode: token_truncate"
+            return "sampler correction token_truncate"
         case "algorithm.correction.stale" if not (
             value("engine.one_step_off") or value("algorithm.dynamic_sampling.enabled")
         ):
-            return "engine.one_step_off or dynamic_sampling.enabled"
+            return "sampling one step ahead or dynamic sampling"
         case "algorithm.correction.low" | "algorithm.correction.high" if (
             value("algorithm.correction.mode") != "sequence_mask"
         ):
-            return "correction.mode: sequence_mask"
+            return "sampler correction sequence_mask"
         case "algorithm.dynamic_sampling.max_batches" if value("algorithm.dynamic_sampling.enabled") is False:
-            return "dynamic_sampling.enabled"
+            return "dynamic sampling"
         case "algorithm.overlong.penalty" if value("algorithm.overlong.buffer_tokens") is None:
-            return "overlong.buffer_tokens"
+            return "a soft overlong punishment"
         case "model.lora.alpha" | "model.lora.targets" if value("model.lora.rank") == 0:
-            return "model.lora.rank above 0"
+            return "a LoRA rank above 0"
     return None
 
 
 def _engine(path: str, value: Lookup) -> str | None:
     match path.removeprefix("engine."):
         case name if name.startswith("vllm.") and value("engine.rollout") != "vllm":
-            return "engine.rollout: vllm"
+            return "sampler vllm"
         case "vllm.devices" if value("engine.vllm.place") != "server":
-            return "engine.vllm.place: server"
+            return "vLLM as server"
         case name if name.startswith("deepspeed.") and value("engine.training") != "deepspeed":
-            return "engine.training: deepspeed"
+            return "trainer deepspeed"
         case "rollout_tokens" if path.startswith("engine.") and value("engine.rollout") == "vllm":
-            return "engine.rollout: local"
+            return "sampler local"
         case "vllm.eager" | "vllm.memory_share" if value("engine.device") == "cpu":
-            return "engine.device: cuda or auto"
+            return "device cuda or auto"
     return None
 
 

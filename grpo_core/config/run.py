@@ -10,30 +10,30 @@ from typing import Annotated, Any, Literal, Self
 
 import rfc8785
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.config import presets
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.engine import EngineConfig as EngineConfig
 from grpo_core.config.evaluation import EvalConfig
-from grpo_core.config.messages import field_problems
+from grpo_core.config.messages import field_problems, model_at
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
 from grpo_core.config.reward import RewardConfig as RewardConfig
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import Count, CountOrZero, NotNegative, Part, Positive
+from grpo_core.specs.fields import Count, CountOrZero, LongText, NotNegative, Part, Positive
 from grpo_core.specs.fields import DataFormat as DataFormat
 
 
 class LoraConfig(Part):
-    rank: CountOrZero = 0
+    rank: CountOrZero = Field(default=0, title="LoRA rank")
     """Rank of the adapters; 0 trains all weights. With adapters the reference is the same model with them off, so none
     is loaded beside it."""
-    alpha: Positive = 32.0
+    alpha: Positive = Field(default=32.0, title="LoRA alpha")
     """The adapters' output is scaled by alpha / rank."""
-    targets: Literal["all_linear", "attention"] = "all_linear"
+    targets: Literal["all_linear", "attention"] = Field(default="all_linear", title="LoRA layers")
     """Which layers get adapters: every linear layer but the output, or those of attention only."""
 
 
@@ -44,7 +44,7 @@ class ModelConfig(Part):
     revision: str | None = None
     """Commit of the Hub repository, 40 hex digits. Needed with a Hub id, so that the run can be repeated; with it, no
     folder is looked at."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", title="Number format of the policy")
     """Number format of the policy's weights. float32 is exact and the default on a CPU."""
     lora: LoraConfig = LoraConfig()
     """Train small adapters instead of all weights."""
@@ -55,9 +55,9 @@ class DataConfig(Part):
     """File with one problem per line. A relative path is looked for beside the config file."""
     format: DataFormat = "jsonl"
     """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
-    template: str = "{prompt}"
+    template: LongText = Field(default="{prompt}", title="Prompt template")
     """What the policy is shown; `{prompt}` stands for the problem's prompt."""
-    limit: Count | None = None
+    limit: Count | None = Field(default=None, title="First problems only")
     """Use only the first so many problems; empty means all."""
     max_prompt_tokens: Count = 512
     """Longest prompt that is taken."""
@@ -73,7 +73,7 @@ class DataConfig(Part):
 
 
 class SamplingConfig(Part):
-    group_size: Annotated[int, Field(ge=2, le=1024)] = 8
+    group_size: Annotated[int, Field(ge=2, le=1024, title="Group size G")] = 8
     """G, completions per problem. DeepSeekMath used 64, R1 and DAPO 16. More make the baseline steadier and cost
     time in proportion."""
     prompts_per_step: Count = 32
@@ -84,7 +84,7 @@ class SamplingConfig(Part):
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
     top_k: CountOrZero = 0
     """Keep only so many tokens; 0 keeps all."""
-    max_completion_tokens: Count = 256
+    max_completion_tokens: Count = Field(default=256, title="Longest completion, tokens")
     """Longest completion; a completion that reaches it without an end token counts as truncated."""
 
     @field_validator("group_size", mode="before")
@@ -100,13 +100,13 @@ class SamplingConfig(Part):
 
 
 class OptimConfig(Part):
-    steps: Count = 100
+    steps: Count = Field(default=100, title="Steps")
     """Sampled batches, each followed by μ × mini-batches optimiser updates. The run's length."""
-    lr: Positive = 1e-6
+    lr: Positive = Field(default=1e-6, title="Learning rate")
     """Learning rate of AdamW."""
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta1: Annotated[float, Field(ge=0, lt=1, title="AdamW β₁")] = 0.9
     """Decay of AdamW's first moment."""
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    beta2: Annotated[float, Field(ge=0, lt=1, title="AdamW β₂")] = 0.999
     """Decay of AdamW's second moment."""
     eps: Positive = 1e-8
     """Added to the root of AdamW's second moment before dividing."""
@@ -121,21 +121,21 @@ class OptimConfig(Part):
 
 
 class TracesConfig(Part):
-    groups_per_step: CountOrZero = 32
+    groups_per_step: CountOrZero = Field(default=32, title="Groups kept per step")
     """Groups kept with all their completions at each step, picked by seed. The rewards of the others are counted."""
 
 
 class CheckpointConfig(Part):
-    every: Count | None = None
+    every: Count | None = Field(default=None, title="Checkpoint every, steps")
     """Steps between checkpoints that a run can go on from. Empty: as often as writing one takes at most `cost` of the
     time, which for a small model is after every step."""
-    cost: Annotated[float, Field(gt=0, le=1)] = 0.05
+    cost: Annotated[float, Field(gt=0, le=1, title="Time for checkpoints, share")] = 0.05
     """Most of the time that writing checkpoints may take, where `every` is empty."""
-    keep: Count = 2
+    keep: Count = Field(default=2, title="Newest checkpoints kept")
     """Newest checkpoints kept. The best and those that a person pinned stay as well."""
-    best: bool = True
+    best: bool = Field(default=True, title="Keep the best checkpoint")
     """Keep the checkpoint with the highest mean reward over the ten steps before it."""
-    final: bool = True
+    final: bool = Field(default=True, title="Keep the trained weights")
     """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
 
 
@@ -175,12 +175,14 @@ class RunConfig(Part):
             raise Conflict(
                 "unknown_success_component",
                 f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}",
+                field="eval.success_component",
             )
         if not self.eval.has_something and (self.eval.before or self.eval.after):
             raise Conflict(
                 "nothing_to_evaluate_on",
                 "nothing to evaluate on: give eval.path or eval.holdout or eval.suites, or switch eval.before and "
                 "eval.after off",
+                field="eval.holdout",
             )
         if (conflict := run_refusal(self)) is not None:
             raise conflict
@@ -266,11 +268,6 @@ class RunConfig(Part):
     def default_at(cls, path: str) -> Any:
         """The field's default; None where it has none or there is no such field."""
         *parents, leaf = path.split(".")
-        model: Any = cls
-        for name in parents:
-            field = model.model_fields.get(name)
-            if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
-                return None
-            model = field.annotation
-        field = model.model_fields.get(leaf)
+        model = model_at(cls, parents)
+        field = model.model_fields.get(leaf) if model else None
         return None if field is None or field.is_required() else field.get_default(call_default_factory=True)

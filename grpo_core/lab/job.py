@@ -14,7 +14,7 @@ from grpo_core.config.messages import field_problems
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.yaml_text import parse_yaml
 from grpo_core.errors import ConfigError
-from grpo_core.specs.fields import DataFormat, Part, Positive
+from grpo_core.specs.fields import DataFormat, LongText, Part, Positive
 
 LabKind = Literal["probe", "try", "sample", "estimate"]
 
@@ -66,15 +66,15 @@ class SampleOptions(Part):
 
     problems: Annotated[int, Field(ge=1, le=MAX_PROBLEMS)] = 64
     """Problems of the dataset, drawn at random by the seed."""
-    group_size: Annotated[int, Field(ge=2, le=64)] = 8
+    group_size: Annotated[int, Field(ge=2, le=64, title="Group size G")] = 8
     """G, completions of each problem."""
     temperature: Positive = 1.0
     """As in a run: 1 samples from the model's own distribution."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1, title="Top p")] = 1.0
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
-    max_completion_tokens: Annotated[int, Field(ge=1, le=8192)] = 256
+    max_completion_tokens: Annotated[int, Field(ge=1, le=8192, title="Longest completion, tokens")] = 256
     """Longest completion."""
-    template: str = "{prompt}"
+    template: LongText = "{prompt}"
     """What the model is shown; {prompt} stands for the problem."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Start of every random choice."""

@@ -37,6 +37,7 @@ def _conflict(settings: LossSettings) -> Conflict | None:
         "cispo_bound_below_one",
         f"cispo_bound absolute would hold every weight at {settings.clip_high:g}, below the ratio 1 of an unchanged "
         "policy; give clip_high as the largest weight (ScaleRL used 5), or use cispo_bound: relative",
+        field="cispo_bound",
     )
 
 

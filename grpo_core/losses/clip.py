@@ -45,6 +45,7 @@ def _conflict(settings: LossSettings) -> Conflict | None:
     return Conflict(
         "clip_delta_too_low",
         f"clip_delta must be above 1 + clip_high = {1 + settings.clip_high:g}, or the upper clip never acts",
+        field="clip_delta",
     )
 
 

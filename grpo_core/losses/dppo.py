@@ -2,16 +2,18 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from grpo_core.errors import Conflict
 from grpo_core.losses.base import Loss, LossSettings, Surrogate, Tensor, Tokens
 from grpo_core.specs.fields import Part, Positive
 
 
 class DppoConfig(Part):
-    divergence: Literal["tv", "kl"] = "tv"
+    divergence: Literal["tv", "kl"] = Field(default="tv", title="DPPO divergence")
     """How far a token's probability has moved: tv, the difference of the two probabilities; kl, the divergence of
     taking this token or not."""
-    threshold: Positive = 0.15
+    threshold: Positive = Field(default=0.15, title="DPPO threshold")
     """A token beyond this, in the direction of its advantage, gives no gradient."""
 
 
@@ -73,6 +75,7 @@ def _conflict(settings: LossSettings) -> Conflict | None:
         "dppo_threshold_too_high",
         f"dppo.threshold {settings.dppo.threshold:g} can never be passed: two probabilities differ by less than 1 "
         "(tv); the paper used 0.15",
+        field="dppo.threshold",
     )
 
 

@@ -1,13 +1,15 @@
 """SAPO: a soft gate in place of the clip; the further the ratio is from 1, the weaker the gradient."""
 
+from pydantic import Field
+
 from grpo_core.losses.base import Loss, LossSettings, Surrogate, Tokens, unclipped
 from grpo_core.specs.fields import Part, Positive
 
 
 class SapoConfig(Part):
-    tau_positive: Positive = 1.0
+    tau_positive: Positive = Field(default=1.0, title="SAPO τ, positive advantages")
     """Temperature of SAPO's soft gate for positive advantages. The paper used 1.0."""
-    tau_negative: Positive = 1.05
+    tau_negative: Positive = Field(default=1.05, title="SAPO τ, negative advantages")
     """The same for negative ones. The paper used 1.05."""
 
 

@@ -1,18 +1,20 @@
 """VESPO: the whole sequence's importance weight, reshaped so that neither very likely nor very unlikely completions
 take over."""
 
+from pydantic import Field
+
 from grpo_core.losses.base import Loss, LossSettings, Surrogate, Tokens, unclipped
 from grpo_core.specs.fields import NotNegative, Part
 
 
 class VespoConfig(Part):
-    k_positive: NotNegative = 2.0
+    k_positive: NotNegative = Field(default=2.0, title="VESPO k, positive advantages")
     """Power of the sequence ratio in VESPO's weight, for positive advantages."""
-    lambda_positive: NotNegative = 3.0
+    lambda_positive: NotNegative = Field(default=3.0, title="VESPO λ, positive advantages")
     """Decay of that weight, for positive advantages."""
-    k_negative: NotNegative = 3.0
+    k_negative: NotNegative = Field(default=3.0, title="VESPO k, negative advantages")
     """Power for negative advantages."""
-    lambda_negative: NotNegative = 2.0
+    lambda_negative: NotNegative = Field(default=2.0, title="VESPO λ, negative advantages")
     """Decay for negative advantages."""
 
 

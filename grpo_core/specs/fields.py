@@ -1,6 +1,6 @@
 """What the fields of configs and parameters are made of: the base class and the number types. Loads no torch."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -11,6 +11,10 @@ CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+LONG: Final = "long"
+CODE: Final = "code"
+"""Mark a text as one of several lines, or as a program, for forms."""
+LongText = Annotated[str, LONG]
 DataFormat = Literal["jsonl", "gsm8k"]
 
 

@@ -231,7 +231,7 @@ def test_a_fault_stands_beside_its_input(
     response = operator.post(NEW, chosen | choosing(capitals, **{part: text}) | {"action": "launch"})
     page = response.content.decode()
     assert response.status_code == 422
-    where = f"f-suite-{capitals.pk}" + ("" if part == "template" else f"-{part.replace('_', '-')}")
+    where = f"f-suite-{capitals.pk}-{part.replace('_', '-')}"
     assert "must" in error(page, where)
     assert value(page, f"suite.{capitals.pk}.margin") == (text if part == "margin" else "0.1")
     assert not Run.objects.exists()

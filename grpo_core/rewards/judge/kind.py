@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from grpo_core.rewards.base import Extract, Kind, Params, Unscored
 from grpo_core.rewards.judge.endpoint import KEY_NAME, url_fault
-from grpo_core.specs.fields import Count, Positive, Share
+from grpo_core.specs.fields import Count, LongText, Positive, Share
 
 TEMPLATE = """Question:
 {prompt}
@@ -41,11 +41,11 @@ class JudgeParams(Params):
     """Address of the server up to its version, such as https://api.openai.com/v1; /chat/completions is added."""
     model: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the model, as the server knows it."""
-    template: Annotated[str, Field(max_length=20_000)] | None = None
+    template: Annotated[LongText, Field(max_length=20_000)] | None = None
     """What the judge is asked; empty: the question in docs/rewards/judge.md. {prompt}, {completion} and {answer} are
     filled in, {minimum} and {maximum} too; {mark} is a word of the completion's digest, to fence it in with: the
     completion cannot hold it."""
-    system: Annotated[str, Field(max_length=20_000)] | None = None
+    system: Annotated[LongText, Field(max_length=20_000)] | None = None
     """System message before it; none when empty."""
     extract: Extract = "whole"
     """Which part of the completion is graded, as {completion}. Where it has none, it earns 0 and nobody is asked."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from grpo_core.config.base import LongText
 from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Kind, Unscored
 from grpo_core.rewards.models.scoring_model import (
@@ -27,11 +28,11 @@ from grpo_core.rewards.models.scoring_model import (
 
 
 class ProcessParams(ModelParams):
-    template: Annotated[str, Field(max_length=20_000)] = "{prompt}\n"
+    template: Annotated[LongText, Field(max_length=20_000)] = "{prompt}\n"
     """What the model reads before the steps; {prompt} and {answer} are filled in."""
-    separator: Annotated[str, Field(min_length=1, max_length=40)] = "\n\n"
+    separator: Annotated[LongText, Field(min_length=1, max_length=40)] = "\n\n"
     """What stands between two steps of a completion. A step of white space alone is none."""
-    marker: Annotated[str, Field(min_length=1, max_length=40)] = "\n"
+    marker: Annotated[LongText, Field(min_length=1, max_length=40)] = "\n"
     """What the model was trained to see after each step: its number at the last token of it is the step's. May be one
     of its special tokens."""
     transform: Transform = "softmax"

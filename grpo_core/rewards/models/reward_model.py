@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from grpo_core.config.base import LongText
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, Unscored
 from grpo_core.rewards.models.scoring_model import (
@@ -25,7 +26,7 @@ from grpo_core.rewards.models.scoring_model import (
 
 
 class RewardModelParams(ModelParams):
-    template: Annotated[str, Field(max_length=20_000)] = "{prompt}{completion}"
+    template: Annotated[LongText, Field(max_length=20_000)] = "{prompt}{completion}"
     """What the model reads; {prompt}, {completion} and {answer} are filled in. Not used with chat."""
     chat: bool = False
     """Let the model's own chat template make the text, with the prompt as the user's turn and the completion as the

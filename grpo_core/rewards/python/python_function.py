@@ -16,7 +16,7 @@ from grpo_core.rewards.base import Context, Kind, Params, Unscored
 from grpo_core.rewards.python.python_check import MOST_BYTES, PACKAGES, check_source
 from grpo_core.rewards.python.session import Sessions
 from grpo_core.rewards.scoring import failed
-from grpo_core.specs.fields import Positive
+from grpo_core.specs.fields import CODE, Positive
 from grpo_core.text import UNSTORABLE
 
 FILE = "verifier.py"
@@ -25,7 +25,7 @@ assert set(get_args(Package)) == set(PACKAGES)
 
 
 class PythonParams(Params):
-    source: Annotated[str, Field(min_length=1, max_length=MOST_BYTES)]
+    source: Annotated[str, Field(min_length=1, max_length=MOST_BYTES), CODE]
     """Python source that defines `verify(sample)`. sample.prompt, .completion, .answer and .tokens are the sample's,
     .meta holds the fields named below. It returns a number, True or False, or a dict with value, passed, detail and
     steps."""
