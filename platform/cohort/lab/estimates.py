@@ -42,7 +42,7 @@ def why_unschedulable(job: LabJob, node: NodeCapacity) -> str:
 
 def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
     """Keep what was estimated of just this config, in the transaction of its launch; None when nothing was."""
-    job = newest_done(run.project, digest_of(RunConfig.from_whole(run.config, source=f"run {run.pk}")))
+    job = newest_done(run.project, digest_of(run.parsed_config))
     if job is None:
         return None
     launch = LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=actor)

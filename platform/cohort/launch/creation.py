@@ -87,7 +87,7 @@ def run_create(
     dataset: PromptDataset,
     eval_dataset: PromptDataset | None = None,
     verifier_version: VerifierVersion,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Any] | RunConfig,
     suites: Sequence[ChosenSuite] = (),
     priority: int = Priority.NORMAL,
     node_label: str = "",
@@ -95,6 +95,7 @@ def run_create(
 ) -> Run:
     """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
 
+    `settings` is as `run_config` takes it, or the config that it made of these very rows, which is not checked again;
     `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with.
     """
     rows = {
@@ -112,15 +113,18 @@ def run_create(
     ]
     if faults := [*foreign, *_placing(priority, node_label)]:
         raise _config_error(faults)
-    config = run_config(
-        name=name,
-        base_model=base_model,
-        dataset=dataset,
-        eval_dataset=eval_dataset,
-        verifier_version=verifier_version,
-        settings=settings,
-        suites=suites,
-    )
+    if isinstance(settings, RunConfig):
+        config = settings
+    else:
+        config = run_config(
+            name=name,
+            base_model=base_model,
+            dataset=dataset,
+            eval_dataset=eval_dataset,
+            verifier_version=verifier_version,
+            settings=settings,
+            suites=suites,
+        )
     run = Run.objects.create(
         project=project,
         name=config.name,
@@ -140,6 +144,7 @@ def run_create(
         cloned_from=cloned_from,
         created_by=actor,
     )
+    run.parsed_config = config
     RunSuite.objects.bulk_create(RunSuite(run=run, version=one.version) for one in suites)
     data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
     run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)
@@ -152,7 +157,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
     when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
-    no reason to launch all the same (`cohort.lab.gate`), when or no node has the sandbox that its
+    no reason to launch all the same (`cohort.lab.gate`), or when no node has the sandbox that its
     reward needs or the packages that its engine needs.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
@@ -187,38 +192,9 @@ def margins(config: Mapping[str, Any]) -> dict[str, float]:
 
 
 @transaction.atomic
-def run_launch(
-    *,
-    project: Project,
-    actor: User,
-    name: str,
-    base_model: BaseModel,
-    dataset: PromptDataset,
-    eval_dataset: PromptDataset | None = None,
-    verifier_version: VerifierVersion,
-    settings: Mapping[str, Any],
-    suites: Sequence[ChosenSuite] = (),
-    priority: int = Priority.NORMAL,
-    node_label: str = "",
-    cloned_from: Run | None = None,
-    overlap_seen: str = "",
-    probe_override: str = "",
-) -> Run:
-    """Create and submit together, or neither."""
-    run = run_create(
-        project=project,
-        actor=actor,
-        name=name,
-        base_model=base_model,
-        dataset=dataset,
-        eval_dataset=eval_dataset,
-        verifier_version=verifier_version,
-        settings=settings,
-        suites=suites,
-        priority=priority,
-        node_label=node_label,
-        cloned_from=cloned_from,
-    )
+def run_launch(*, actor: User, overlap_seen: str = "", probe_override: str = "", **made: Any) -> Run:
+    """Create, with all else as `run_create` takes it, and submit together, or neither."""
+    run = run_create(actor=actor, **made)
     run_submit(run=run, actor=actor, overlap_seen=overlap_seen, probe_override=probe_override)
     return run
 

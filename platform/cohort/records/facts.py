@@ -152,7 +152,7 @@ class Facts:
 
 
 def collect(run: Run, *, state: State) -> Facts:
-    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
+    config = run.parsed_config
     attempts = list(run.attempts.order_by("-fence"))
     steps = standing_steps(run)
     groups = standing_groups(run)

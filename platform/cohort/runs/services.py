@@ -185,6 +185,7 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     longer = {**run.config, "optim": {**run.config["optim"], "steps": before["steps"] + steps}}
     config = RunConfig.from_whole(longer, source=f"run {run.pk} extended by {steps} steps")
     run.config, run.config_digest, run.steps_total = config.to_dict(), config.digest(), config.optim.steps
+    run.parsed_config = config
     run.save(update_fields=["config", "config_digest", "steps_total"])
     words = (
         f"Extended by {steps:,} step{'' if steps == 1 else 's'}, from {before['steps']:,} to {run.steps_total:,}; "

@@ -1,5 +1,6 @@
 """A run, its attempts on nodes, and the append-only story of both."""
 
+from functools import cached_property
 from typing import ClassVar
 
 from django.conf import settings
@@ -8,6 +9,7 @@ from django.db import models
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.nodes.models import Leased, Node
+from grpo_core.config.run import RunConfig
 
 
 class RunState(models.TextChoices):
@@ -126,6 +128,11 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @cached_property
+    def parsed_config(self) -> RunConfig:
+        """`config`, parsed once. Whoever changes `config` sets it anew."""
+        return RunConfig.from_whole(self.config, source=f"run {self.pk}")
 
 
 class Attempt(Leased):

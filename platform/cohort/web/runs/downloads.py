@@ -12,7 +12,6 @@ from cohort.runs.models import Run
 from cohort.web.access import run_for
 from cohort.web.audit.downloads import downloaded
 from cohort.web.runs.series import metric_table
-from grpo_core.config.run import RunConfig
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -21,7 +20,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """The config as the trainer got it: `grpo train` takes it."""
     run = run_for(request, slug, run_id)
-    text = RunConfig.from_whole(run.config, source=f"run {run.pk}").to_yaml()
+    text = run.parsed_config.to_yaml()
     downloaded(request, kind="run_config_downloaded", subject=f"run:{run.pk}", project=run.project)
     return _download(text, "application/yaml", f"{_stem(run)}.config.yaml")
 

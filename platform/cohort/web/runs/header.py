@@ -289,7 +289,7 @@ class Header:
 
 def run_header(run: Run) -> Header:
     """Two queries for a run on a worker; up to eight for one that waits."""
-    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
+    config = run.parsed_config
     attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
     record = record_of(run)
     stands = run.state in STANDS and attempt is not None

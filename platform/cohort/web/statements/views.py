@@ -25,7 +25,6 @@ from cohort.web.accounts.views import person
 from cohort.web.cards.selectors import role_in
 from cohort.web.records.selectors import record_of
 from cohort.web.statements.forms import StatementForm
-from grpo_core.config.run import RunConfig
 from grpo_core.records.monitors import Flag
 
 
@@ -150,7 +149,6 @@ def flag_rows(run: Run) -> list[FlagRow]:
     if not run.step:
         return []
     told = newest_statements(run)
-    config = RunConfig.from_whole(run.config, source=f"run {run.pk}")
-    found = watched(run, comparisons(suites_cached(run, config)))
+    found = watched(run, comparisons(suites_cached(run, run.parsed_config)))
     rows = [FlagRow(flag, override_field(flag.name), told.get(override_field(flag.name))) for flag in found]
     return sorted(rows, key=lambda row: (not row.flag.raised, row.flag.raised is None))
