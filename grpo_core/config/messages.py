@@ -44,10 +44,10 @@ def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: st
 
 
 _WORDS = {
-    "greater_than_equal": "must be {ge:,} or more",
-    "greater_than": "must be more than {gt:,}",
-    "less_than_equal": "must be at most {le:,}",
-    "less_than": "must be less than {lt:,}",
+    "greater_than_equal": "must be {ge:,.15g} or more",
+    "greater_than": "must be more than {gt:,.15g}",
+    "less_than_equal": "must be at most {le:,.15g}",
+    "less_than": "must be less than {lt:,.15g}",
     "int": "must be a whole number",
     "float": "must be a number",
     "finite": "must be a finite number",

@@ -68,7 +68,7 @@ def test_a_draft_is_tried_before_it_is_saved(operator: Client, ours: Project) ->
     sent = {"spec": json.dumps(spec), "answer": "7", "completion": "<answer>7</answer>"}
     assert "Reward <b>2</b>" in operator.post(f"{LAB}/try/", sent).content.decode()
     again = operator.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
-    assert 'name="component-0-weight" value="2.0"' in again
+    assert 'name="component-0-weight" value="2"' in again
     faulty = form | {"component-0-kind": "regex", "component-0-shown_kind": "regex", "component-0-p_pattern": "(a"}
     assert operator.post(f"{LAB}/draft/", faulty).status_code == 422
     assert not Verifier.objects.exists()

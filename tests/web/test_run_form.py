@@ -77,6 +77,22 @@ def test_the_form_launches_its_run(
     assert (run.eval_dataset, config.eval.path) == (heldout, f"inputs/{heldout.sha256}.jsonl")
 
 
+def test_a_launch_checks_its_config_once(
+    operator: Client, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the texts that were posted to the row in the queue."""
+    checks, validate = [], RunConfig.model_validate
+
+    def counted(*given: Any, **options: Any) -> RunConfig:
+        checks.append(given)
+        return validate(*given, **options)
+
+    monkeypatch.setattr(RunConfig, "model_validate", counted)
+    assert operator.post(NEW, chosen | {"action": "launch"}).status_code == 302
+    assert Run.objects.get().state == "queued"
+    assert len(checks) == 1
+
+
 # ---------------------------------------------------------------- refusals
 
 

@@ -74,7 +74,8 @@ def test_a_kind_of_reward_can_be_picked_with_its_parameters(operator: Client, ki
     assert f'<option value="{kind}" selected>' in row
     assert 'name="component-2-name" value="mine"' in row
     inputs = set(re.findall(r'<[a-z]+[^>]* name="component-2-p_(\w+)"', row))
-    assert {spec.name for spec in param_specs(kind)} == inputs
+    assert {spec.path for spec in param_specs(kind)} == inputs
+    assert not re.search(r'type="checkbox"[^>]* value="false"', row), "a box that is ticked says true"
     assert all(spec.help for spec in param_specs(kind)), "every parameter says what it is"
 
 

@@ -1,10 +1,12 @@
 """Forms of the catalog: what people type, turned into the arguments of one service each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+
+from grpo_core.errors import FieldProblem
 
 _FORMATS = [
     ("jsonl", "jsonl: objects with prompt and answer"),
@@ -21,6 +23,13 @@ class CatalogForm(forms.Form):
             return
         for field, faults in error.error_dict.items():
             self.add_error(field if field in self.fields else None, faults)
+
+    def add_problem(self, problem: FieldProblem, path: Sequence[str]) -> None:
+        """A problem beside the field that its path, below this form, begins with; else above the form, in full."""
+        if path and path[0] in self.fields:
+            self.add_error(path[0], ": ".join(filter(None, [".".join(path[1:]), problem.message])))
+        else:
+            self.add_error(None, str(problem))
 
 
 class BaseModelForm(CatalogForm):

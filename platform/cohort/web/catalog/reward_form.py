@@ -14,8 +14,9 @@ from django.http import QueryDict
 
 from cohort.catalog.services import SpecInvalid
 from cohort.web.catalog.forms import CatalogForm
-from cohort.web.catalog.param_fields import PREFIX, given_params, kind_choices, param_specs, place_of, shown_params
-from grpo_core.config.reward import RewardLimits
+from cohort.web.catalog.param_fields import PREFIX, given_params, kind_choices, param_specs, place_of
+from cohort.web.fields import field_spec
+from grpo_core.config.reward import RewardComponent, RewardLimits
 from grpo_core.rewards.python.python_check import SourceFault, check_source
 
 _ROW_NUMBER = re.compile(r"[0-9]{1,6}")
@@ -25,11 +26,6 @@ _ON_ERROR = [
     ("fail", "fail: end the run"),
 ]
 LIMITS = ("deadline_seconds", "retries", "workers")
-
-
-def _about(limit: str) -> str:
-    told = RewardLimits.model_fields[limit].description or ""
-    return " ".join(told.replace("`", "").split())
 
 
 class VerifierForm(CatalogForm):
@@ -42,21 +38,9 @@ class VerifierForm(CatalogForm):
         label="When a component raises",
         help_text="What a sample gets that could not be scored. Trouble of a sandbox or a server is never paid 0.",
     )
-    deadline_seconds = forms.FloatField(
-        required=False,
-        label="Deadline, seconds",
-        help_text=_about("deadline_seconds"),
-        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
-    )
-    retries = forms.IntegerField(
-        required=False, help_text=_about("retries"), widget=forms.TextInput(attrs={"inputmode": "numeric"})
-    )
-    workers = forms.IntegerField(
-        required=False,
-        label="Side by side",
-        help_text=_about("workers"),
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
-    )
+    deadline_seconds = field_spec(RewardLimits, "deadline_seconds").form_field()
+    retries = field_spec(RewardLimits, "retries").form_field()
+    workers = field_spec(RewardLimits, "workers").form_field(label="Side by side")
 
     @property
     def limits(self) -> list[forms.BoundField]:
@@ -65,18 +49,17 @@ class VerifierForm(CatalogForm):
     @property
     def limits_said(self) -> bool:
         """Whether they differ from the usual ones, or one is wrong."""
-        usual = RewardLimits()
-        told = [str(self[name].value() or "") for name in LIMITS]
-        ordinary = [str(getattr(usual, name)) for name in LIMITS]
-        return any(name in self.errors for name in LIMITS) or any(
-            text not in ("", usual_text) for text, usual_text in zip(told, ordinary, strict=True)
+        return any(
+            name in self.errors
+            or str(self[name].value() or "") not in ("", field_spec(RewardLimits, name).default_text)
+            for name in LIMITS
         )
 
 
 class ComponentForm(CatalogForm):
     kind = forms.ChoiceField(choices=kind_choices)
     name = forms.CharField(max_length=40, help_text="Small letters, digits, _; names a metric.")
-    weight = forms.FloatField(initial=1.0, help_text="Factor in the sum.")
+    weight = field_spec(RewardComponent, "weight").form_field(required=True, help_text="Factor in the sum.")
 
     def __init__(self, data: QueryDict | None = None, *, prefix: str, initial: Mapping[str, Any] | None = None) -> None:
         given = dict(initial or {})
@@ -87,19 +70,21 @@ class ComponentForm(CatalogForm):
         else:
             self.shown_kind = str(data.get(f"{prefix}-shown_kind", data.get(f"{prefix}-kind", "")))
             self.given = frozenset(str(data.get(f"{prefix}-given", "")).split())
-        super().__init__(data, prefix=prefix, initial={**shown_params(self.shown_kind, params), **given})
+        super().__init__(
+            data, prefix=prefix, initial={**{PREFIX + name: value for name, value in params.items()}, **given}
+        )
         for spec in param_specs(self.shown_kind):
-            self.fields[spec.field] = spec.form_field()
+            self.fields[PREFIX + spec.path] = spec.form_field()
 
     @property
     def params(self) -> list[tuple[Any, forms.BoundField]]:
         """(spec, field) of each parameter of the kind that is shown."""
-        return [(spec, self[spec.field]) for spec in param_specs(self.shown_kind)]
+        return [(spec, self[PREFIX + spec.path]) for spec in param_specs(self.shown_kind)]
 
     @property
     def source_faults(self) -> list[SourceFault]:
         """What is wrong with the program text that was sent; it is parsed and never run. None before it is sent."""
-        code = [spec.field for spec in param_specs(self.shown_kind) if spec.shape == "code"]
+        code = [PREFIX + spec.path for spec in param_specs(self.shown_kind) if spec.kind == "code"]
         if not code or not self.is_bound:
             return []
         self.is_valid()
@@ -134,11 +119,11 @@ class ComponentForm(CatalogForm):
 
     def of_kind(self, kind: str) -> "ComponentForm":
         """The same row with the fields of another kind; what both kinds have by the same name is kept."""
-        known = {spec.name for spec in param_specs(kind)}
+        known = {spec.path for spec in param_specs(kind)}
         kept = {
-            spec.name: self.data.get(self.add_prefix(spec.field), "")
+            spec.path: self.data.get(self.add_prefix(PREFIX + spec.path), "")
             for spec in param_specs(self.shown_kind)
-            if spec.name in known and spec.shape in ("choice", "text", "number", "integer")
+            if spec.path in known and spec.kind in ("choice", "text", "number", "integer")
         }
         initial = {
             "kind": kind,
@@ -167,8 +152,7 @@ class RewardForm:
 
     def __init__(self, data: QueryDict | None = None, *, initial: dict[str, Any] | None = None) -> None:
         given = initial or {}
-        limits = {name: getattr(RewardLimits(), name) for name in LIMITS} | (given.get("limits") or {})
-        self.head = VerifierForm(data, initial={**given, **limits})
+        self.head = VerifierForm(data, initial={**given, **(given.get("limits") or {})})
         if data is None:
             rows = given.get("components") or [{"name": "answer", "kind": "exact", "weight": 1.0}]
             self.rows = [self._row(number, None, one) for number, one in enumerate(rows)]
@@ -239,16 +223,11 @@ class RewardForm:
             return
         for problem in error.problems:
             match problem.path.split("."):
-                case ["components", number, "params", name, *inner] if (
-                    number.isdecimal() and PREFIX + name in self.rows[int(number)].fields
-                ):
-                    text = f"{'.'.join(inner)}: {problem.message}" if inner else problem.message
-                    self.rows[int(number)].add_error(PREFIX + name, text)
-                case ["components", number, field, *inner] if number.isdecimal():
-                    row = self.rows[int(number)]
-                    text = f"{'.'.join(inner)}: {problem.message}" if inner else problem.message
-                    row.add_error(field if field in row.fields else None, text)
-                case ["limits", name, *_] if name in LIMITS:
-                    self.head.add_error(name, problem.message)
+                case ["components", number, "params", name, *inner] if number.isdecimal():
+                    self.rows[int(number)].add_problem(problem, [PREFIX + name, *inner])
+                case ["components", number, *path] if number.isdecimal():
+                    self.rows[int(number)].add_problem(problem, path)
+                case ["limits", *path]:
+                    self.head.add_problem(problem, path)
                 case _:
-                    self.head.add_error(None, str(problem))
+                    self.head.add_problem(problem, [])

@@ -97,7 +97,7 @@ def _shown(kind: str, name: str, value: Any) -> ParamShown:
 
 
 def _is_source(kind: str, name: str, value: Any) -> bool:
-    code = any(spec.name == name and spec.shape == "code" for spec in param_specs(kind))
+    code = any(spec.path == name and spec.kind == "code" for spec in param_specs(kind))
     return isinstance(value, str) and (code or "\n" in value)
 
 

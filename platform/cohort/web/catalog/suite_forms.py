@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import yaml
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
@@ -12,8 +11,8 @@ from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.suite_words import CATEGORIES, SCORERS
 from cohort.catalog.suites import DEFAULT_MARGIN, GivenFile, Spec
 from cohort.web.catalog.forms import CatalogForm
-from grpo_core.config.evaluation import MARGIN_RULE, MAX_MARGIN
-from grpo_core.config.yaml_text import dump_yaml, parse_yaml
+from cohort.web.fields import field_spec
+from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
 from grpo_core.evaluate.attacks import ATTACKS
 from grpo_core.evaluate.suites import FORMATS
 
@@ -82,12 +81,10 @@ class SuiteForm(CatalogForm):
         choices=[AS_FORMAT, *((kind, f"{kind}: {about}") for kind, about in SCORERS.items())],
         help_text="What completions are judged by.",
     )
-    params = forms.CharField(
-        required=False,
-        max_length=4000,
+    params = field_spec(ScorerConfig, "params").form_field(
         label="Scorer's parameters",
         help_text="YAML, one a line. Empty takes the scorer's own.",
-        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+        widget=forms.Textarea({"rows": 2, "spellcheck": "false"}),
     )
     higher_is = forms.ChoiceField(
         required=False, choices=_HIGHER, label="A higher score is", help_text="Which way harm is counted."
@@ -97,10 +94,8 @@ class SuiteForm(CatalogForm):
         choices=_SENSITIVE,
         help_text="Prompts and completions of such a suite stay out of public cards.",
     )
-    margin = forms.FloatField(
-        min_value=0,
-        max_value=MAX_MARGIN,
-        error_messages={"max_value": f"Margin {MARGIN_RULE}."},
+    margin = field_spec(SuiteConfig, "margin").form_field(
+        required=True,
         initial=DEFAULT_MARGIN,
         help_text="What the run form offers, as a share: 0.05 is 5 points. Each run locks its own.",
     )
@@ -116,19 +111,8 @@ class SuiteForm(CatalogForm):
         params = version.scorer.get("params") or {}
         same = ("title", "category", "higher_is", "margin", "limits", "source", "licence", "format")
         initial = {"name": version.suite.name, **{name: getattr(version, name) for name in same}}
-        initial |= {"scorer": version.scorer["kind"], "params": dump_yaml(params) if params else ""}
+        initial |= {"scorer": version.scorer["kind"], "params": params}
         return cls(initial=initial | {"sensitive": "yes" if version.sensitive else "no"})
-
-    def clean_params(self) -> dict[str, Any]:
-        try:
-            value = parse_yaml(self.cleaned_data["params"])
-        except yaml.YAMLError as error:
-            raise ValidationError(f"This is not YAML: {error}") from None
-        if value is None:
-            return {}
-        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise ValidationError("Parameters are names with values, one a line, such as: ignore_case: true")
-        return value
 
     def clean(self) -> dict[str, Any]:
         """What a format does not know of itself must be said."""
@@ -145,7 +129,7 @@ class SuiteForm(CatalogForm):
     def spec(self) -> Spec:
         said = self.cleaned_data
         known = FORMATS[said["format"]]
-        scorer = {"kind": said["scorer"], "params": said["params"]}
+        scorer = {"kind": said["scorer"], "params": said["params"] or {}}
         if known.scorer is not None and said["scorer"] in ("", known.scorer.kind):
             scorer = {"kind": known.scorer.kind, "params": said["params"] or known.scorer.params}
         return Spec(

@@ -1,77 +1,35 @@
 """Forms of the reward lab: what is tried, on what. Each makes the arguments of `lab.services.job_ask`; bounds and
 defaults are those of grpo_core.lab.job, whose words stand beside the fields."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
-from pydantic import BaseModel as Model
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.web.catalog.forms import CatalogForm
+from cohort.web.fields import field_spec
 from grpo_core.errors import ConfigError
-from grpo_core.lab.job import MAX_TEXT_CHARS, LabKind, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.job import GivenText, LabKind, ProbeOptions, SampleOptions, TryOptions
 
-_NUMBER = {"inputmode": "numeric", "autocomplete": "off"}
-_DECIMAL = {"inputmode": "decimal", "autocomplete": "off"}
 ROWS = 20
-_OTHER_WORDS = {"top_p": "Top p", "group_size": "Group size G", "max_completion_tokens": "Longest completion, tokens"}
-
-
-def _about(model: type[Model], name: str) -> str:
-    return " ".join((model.model_fields[name].description or "").replace("`", "").split())
-
-
-def _number(model: type[Model], name: str, *, whole: bool = True, initial: Any = None, about: str = "") -> forms.Field:
-    kind = forms.IntegerField if whole else forms.FloatField
-    return kind(
-        label=_OTHER_WORDS.get(name, name.replace("_", " ").capitalize()),
-        initial=model.model_fields[name].default if initial is None else initial,
-        help_text=about or _about(model, name),
-        widget=forms.TextInput(attrs=_NUMBER if whole else _DECIMAL),
-        localize=False,
-    )
 
 
 class TryForm(CatalogForm):
     """One pasted answer."""
 
     kind: LabKind = "try"
-    prompt = forms.CharField(max_length=MAX_TEXT_CHARS, widget=forms.Textarea(attrs={"rows": 2}), required=False)
-    answer = forms.CharField(
-        max_length=MAX_TEXT_CHARS,
-        label="Reference answer",
-        widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        strip=False,
-        required=False,
+    prompt = field_spec(GivenText, "prompt").form_field(widget=forms.Textarea({"rows": 2}))
+    answer = field_spec(GivenText, "answer").form_field(label="Reference answer", help_text="")
+    completion = field_spec(GivenText, "completion").form_field(help_text="", widget=forms.Textarea({"rows": 4}))
+    meta = field_spec(GivenText, "meta").form_field(
+        label="Further fields of the problem", help_text='As JSON, such as {"tests": ["assert add(2, 3) == 5"]}.'
     )
-    completion = forms.CharField(
-        max_length=MAX_TEXT_CHARS, strip=False, required=False, widget=forms.Textarea(attrs={"rows": 4})
-    )
-    meta = forms.CharField(
-        max_length=MAX_TEXT_CHARS,
-        strip=False,
-        required=False,
-        label="Further fields of the problem",
-        help_text='As JSON, such as {"tests": ["assert add(2, 3) == 5"]}.',
-        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
-    )
-
-    def clean_meta(self) -> dict[str, Any]:
-        text = self.cleaned_data["meta"].strip()
-        try:
-            value = json.loads(text) if text else {}
-        except (ValueError, RecursionError) as error:
-            raise ValidationError(f"This is not JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise ValidationError('Give an object: {"field": value}.')
-        return value
 
     def text(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in ("prompt", "answer", "completion", "meta")}
+        texts = {name: self.cleaned_data[name] or "" for name in ("prompt", "answer", "completion")}
+        return {**texts, "meta": self.cleaned_data["meta"] or {}}
 
     def asked(self) -> dict[str, Any]:
         return {"options": {"texts": [self.text()]}}
@@ -97,12 +55,8 @@ class _Job(CatalogForm):
         return {"dataset": self.cleaned_data.get("dataset"), "options": given}
 
     def take_config(self, error: ConfigError) -> None:
-        """Each fault beside the field that its path names."""
         for problem in error.problems:
-            name = problem.path.removeprefix("options.")
-            self.add_error(
-                name if name in self.fields else None, str(problem) if name not in self.fields else problem.message
-            )
+            self.add_problem(problem, problem.path.removeprefix("options.").split("."))
         if not error.problems:
             self.add_error(None, str(error))
 
@@ -115,7 +69,9 @@ class RowsForm(_Job):
     kind: LabKind = "try"
     kind_name = "rows"
     options = ("rows",)
-    rows = _number(TryOptions, "rows", initial=ROWS, about="The first so many problems of the file.")
+    rows = field_spec(TryOptions, "rows").form_field(
+        required=True, initial=ROWS, help_text="The first so many problems of the file."
+    )
 
 
 class SampleForm(_Job):
@@ -123,19 +79,13 @@ class SampleForm(_Job):
     kind_name = "sample"
     options = ("problems", "group_size", "temperature", "top_p", "max_completion_tokens", "template", "seed")
     base_model = forms.ModelChoiceField(BaseModel.objects.none(), empty_label="choose")
-    problems = _number(SampleOptions, "problems")
-    group_size = _number(SampleOptions, "group_size")
-    temperature = _number(SampleOptions, "temperature", whole=False)
-    top_p = _number(SampleOptions, "top_p", whole=False)
-    max_completion_tokens = _number(SampleOptions, "max_completion_tokens")
-    template = forms.CharField(
-        strip=False,
-        max_length=20_000,
-        initial=SampleOptions.model_fields["template"].default,
-        help_text=_about(SampleOptions, "template"),
-        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
-    )
-    seed = _number(SampleOptions, "seed")
+    problems = field_spec(SampleOptions, "problems").form_field(required=True)
+    group_size = field_spec(SampleOptions, "group_size").form_field(required=True)
+    temperature = field_spec(SampleOptions, "temperature").form_field(required=True)
+    top_p = field_spec(SampleOptions, "top_p").form_field(required=True)
+    max_completion_tokens = field_spec(SampleOptions, "max_completion_tokens").form_field(required=True)
+    template = field_spec(SampleOptions, "template").form_field(required=True)
+    seed = field_spec(SampleOptions, "seed").form_field(required=True)
 
     def __init__(self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None) -> None:
         super().__init__(project, data, initial=initial)
@@ -161,8 +111,8 @@ class ProbeForm(_Job):
     dataset = forms.ModelChoiceField(
         PromptDataset.objects.none(), required=False, empty_label="the probe’s own problems"
     )
-    problems = _number(ProbeOptions, "problems")
-    seed = _number(ProbeOptions, "seed")
+    problems = field_spec(ProbeOptions, "problems").form_field(required=True)
+    seed = field_spec(ProbeOptions, "seed").form_field(required=True)
 
 
 FORMS: dict[str, type[_Job]] = {"rows": RowsForm, "sample": SampleForm, "probe": ProbeForm}

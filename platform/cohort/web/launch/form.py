@@ -4,13 +4,15 @@ from functools import partial
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from cohort.accounts.models import Project, Role
+from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
 from cohort.catalog.suites import starters_add
+from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
 from cohort.lab.estimate_ask import estimate_ask
@@ -27,7 +29,7 @@ from cohort.web.launch.run_form import Choices, RunForm
 from cohort.web.launch.schema import FIRST
 from cohort.web.launch.shown import choices_shown, fields_shown, groups_shown, placing_shown
 from cohort.web.launch.suites_shown import suites_shown
-from cohort.web.launch.task_choice import TasksShown, choose_task
+from grpo_core.data import gym
 from grpo_core.errors import ConfigError
 
 ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
@@ -70,7 +72,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
     """Problems made by a task, chosen with the reward that scores them; or what is wrong beside its fields."""
-    choose_task(form, person(request))
+    _choose_task(form, person(request))
     chosen = RunForm(form.project, Choices.of(form.project), form.texts, faults_of_task=form.problems)
     if chosen.faults_of_task:
         return _page(request, chosen, status=422)
@@ -78,6 +80,27 @@ def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
     made, task = chosen.dataset.problems, chosen.texts["task"]
     messages.success(request, f"{made:,} problems of {task} are chosen, with the reward that scores them.")
     return _page(request, chosen)
+
+
+def _choose_task(form: RunForm, actor: User) -> None:
+    """Make the task's dataset and reward, unless the project has them, and choose both. What is wrong is put beside the
+    fields `task`, `task_size` and `task_seed`."""
+    task = form.texts["task"]
+    size, seed = natural(form.texts["task_size"].strip()), natural(form.texts["task_seed"].strip())
+    if not task or size is None or seed is None:
+        form.problems |= {"task": ["Choose a task."]} if not task else {}
+        form.problems |= {"task_size": ["Give a whole number of problems."]} if size is None else {}
+        form.problems |= {"task_seed": ["Give a whole number."]} if seed is None else {}
+        return
+    try:
+        dataset = dataset_from_task(project=form.project, actor=actor, task=task, size=size, seed=seed)
+        version = task_reward(project=form.project, actor=actor)
+    except ValidationError as error:
+        names = {"size": "task_size", "seed": "task_seed"}
+        form.problems |= {names.get(field, "task"): told for field, told in error.message_dict.items()}
+        return
+    form.texts |= {"dataset": str(dataset.pk), "verifier_version": str(version.pk), "eval_dataset": ""}
+    form.texts["eval.holdout"] = str(min(256, dataset.problems // 5))
 
 
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
@@ -96,20 +119,13 @@ def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
     """Have a worker measure what stands in the form; the summary then shows how far that is."""
     config = form.check()
     if config is not None:
-        assert form.base_model is not None
-        assert form.dataset is not None
-        assert form.verifier_version is not None
         try:
             job = estimate_ask(
                 project=form.project,
                 actor=person(request),
                 config=config,
-                base_model=form.base_model,
-                dataset=form.dataset,
-                eval_dataset=form.eval_dataset,
-                verifier_version=form.verifier_version,
-                suites=form.suites,
                 node_label=form.texts["node_label"].strip(),
+                **form.rows,
             )
             form.texts["estimate"] = str(job.pk)
         except ConfigError as error:
@@ -132,11 +148,9 @@ def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
-    if form.check() is None:
+    config = form.check()
+    if config is None:
         return _page(request, form, status=422)
-    assert form.base_model is not None
-    assert form.dataset is not None
-    assert form.verifier_version is not None
     seen = form.texts["overlap_seen"]
     if launch and (found := token(overlaps_of(form))) and seen != found:
         form.general = ["Items of the evaluation stand in the training data. Tick that you have seen it to launch."]
@@ -148,12 +162,8 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
             project=form.project,
             actor=person(request),
             name=form.texts["name"].strip(),
-            base_model=form.base_model,
-            dataset=form.dataset,
-            eval_dataset=form.eval_dataset,
-            verifier_version=form.verifier_version,
-            settings=form.settings,
-            suites=form.suites,
+            settings=config,
+            **form.rows,
             **form.placing,
         )
     except ConfigError as error:
@@ -224,5 +234,5 @@ def _fields(form: RunForm) -> dict[str, Any]:
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
         "groups": [*groups_shown(form, shown), placing],
-        "tasks": TasksShown(),
+        "tasks": {"fields": gym.TASKS.items(), "count": len(gym.NAMES), "most": MOST},
     }

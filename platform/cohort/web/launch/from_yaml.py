@@ -1,10 +1,16 @@
 """Fill the form from a RunConfig in YAML or JSON: the project's rows are found by what the text says of them."""
 
+from collections.abc import Iterator
+
 from cohort.accounts.models import Project
+from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import input_path
-from cohort.web.launch.run_form import BESIDE, Choices, RunForm
-from cohort.web.launch.values import texts_of
-from grpo_core.config.run import RewardConfig, RunConfig
+from cohort.web.launch.run_form import BESIDE, Choices, Row, RunForm
+from cohort.web.launch.schema import texts_of
+from grpo_core.config.evaluation import EvalConfig
+from grpo_core.config.run import DataConfig, RewardConfig, RunConfig
+
+_UPLOAD = "(inputs/<sha256>.jsonl). Upload it under Datasets"
 
 
 def form_from_yaml(project: Project, text: str) -> RunForm:
@@ -17,56 +23,38 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     whole = config.to_dict()
     form = RunForm(project, choices, {**BESIDE, **texts_of(whole)})
     missing = form.fill_suites(whole["eval"]["suites"])
-    model = next(
-        (
-            row
-            for row in choices.base_models
-            if row.path == config.model.path and (row.revision or None) == config.model.revision
+    model, reward = (config.model.path, config.model.revision), config.reward
+    found = {
+        "base_model": _first(row for row in choices.base_models if (row.path, row.revision or None) == model),
+        "dataset": _first(row for row in choices.datasets if _is_file(row, config.data)),
+        "eval_dataset": _first(row for row in choices.datasets if _is_file(row, config.eval)),
+        "verifier_version": _first(
+            row for row in choices.verifier_versions if RewardConfig.model_validate(row.spec) == reward
         ),
-        None,
-    )
-    dataset = next(
-        (row for row in choices.datasets if input_path(row) == config.data.path and row.format == config.data.format),
-        None,
-    )
-    held_out = next(
-        (row for row in choices.datasets if input_path(row) == config.eval.path and row.format == config.eval.format),
-        None,
-    )
-    reward = next(
-        (row for row in choices.verifier_versions if RewardConfig.model_validate(row.spec) == config.reward), None
-    )
-    form.texts |= {
-        "name": config.name,
-        "preset": config.preset or "",
-        "base_model": str(model.pk) if model else "",
-        "dataset": str(dataset.pk) if dataset else "",
-        "eval_dataset": str(held_out.pk) if held_out else "",
-        "verifier_version": str(reward.pk) if reward else "",
     }
+    rows = {name: str(row.pk) if row else "" for name, row in found.items()}
+    form.texts |= {"name": config.name, "preset": config.preset or "", **rows}
     form.check()
     form.general += [f"{problem}." for problem in missing]
-    if model is None:
-        revision = f" at revision {config.model.revision}" if config.model.revision else ""
-        form.problems["base_model"] = [
-            f"model.path: no base model of this project has the path {config.model.path}{revision}. "
-            "Register it under Base models, or choose another."
-        ]
-    if dataset is None:
-        form.problems["dataset"] = [_no_dataset("data.path", config.data.path)]
-    if config.eval.path is not None and held_out is None:
-        form.problems["eval_dataset"] = [_no_dataset("eval.path", config.eval.path)]
-    if reward is None:
-        names = ", ".join(component.name for component in config.reward.components)
-        form.problems["verifier_version"] = [
-            f"reward: no reward of this project is the same as the text's ({names}). "
-            "Make it under Rewards, or choose another."
-        ]
+    at = f" at revision {config.model.revision}" if config.model.revision else ""
+    names = ", ".join(component.name for component in reward.components)
+    absent = {
+        "base_model": f"model.path: no base model of this project has the path {config.model.path}{at}. "
+        "Register it under Base models",
+        "dataset": f"data.path: no dataset of this project is {config.data.path} {_UPLOAD}",
+        "eval_dataset": f"eval.path: no dataset of this project is {config.eval.path} {_UPLOAD}",
+        "verifier_version": f"reward: no reward of this project is the same as the text's ({names}). "
+        "Make it under Rewards",
+    }
+    for name, words in absent.items():
+        if found[name] is None and (name != "eval_dataset" or config.eval.path is not None):
+            form.problems[name] = [f"{words}, or choose another."]
     return form
 
 
-def _no_dataset(path: str, value: str) -> str:
-    return (
-        f"{path}: no dataset of this project is {value} (inputs/<sha256>.jsonl). "
-        "Upload it under Datasets, or choose another."
-    )
+def _first(rows: Iterator[Row]) -> Row | None:
+    return next(rows, None)
+
+
+def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
+    return input_path(row) == part.path and row.format == part.format

@@ -16,7 +16,7 @@ from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import EstimateShown, estimate_shown
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
-from cohort.web.launch.values import lookup
+from cohort.web.launch.schema import lookup
 from grpo_core.advantages.settings import ESTIMATORS
 
 PAST_RUNS = 8

@@ -20,9 +20,7 @@ from cohort.launch.creation import run_config
 from cohort.runs.models import Priority, Run
 from cohort.runs.schedule import NodeCapacity, node_capacities
 from cohort.web.launch import suites
-from cohort.web.launch.problems import CHOICES, by_field, suite_words
-from cohort.web.launch.schema import FROM_VARIANT
-from cohort.web.launch.values import settings_of, texts_of
+from cohort.web.launch.schema import CHOICES, FROM_VARIANT, SUBJECTS, fields, input_of, settings_of, texts_of
 from cohort.web.launch.variants import ALL, DEFAULT, USUAL
 from grpo_core.config.presets import PRESETS, unknown_preset
 from grpo_core.config.run import RunConfig
@@ -90,7 +88,7 @@ class RunForm:
     problems: dict[str, list[str]] = field(default_factory=dict)
     general: list[str] = field(default_factory=list)
     faults_of_task: dict[str, list[str]] = field(default_factory=dict)
-    """What kept a task's problems from being made (forms.task_choice); no check finds it again."""
+    """What kept a task's problems from being made (launch.form); no check finds it again."""
     config: RunConfig | None = None
     """What the last check made of it; None when it found faults."""
 
@@ -195,6 +193,11 @@ class RunForm:
         return suites.chosen(self.texts, self.choices.suite_versions)
 
     @property
+    def rows(self) -> dict[str, Any]:
+        """What the config is made of besides settings, as `services.run_create` takes it."""
+        return {**{name: getattr(self, name) for name in ROWS}, "suites": self.suites}
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The nested part of a RunConfig that `services.run_create` takes."""
         return {**settings_of(self.texts), "preset": self.texts["preset"] or None}
@@ -254,14 +257,18 @@ class RunForm:
 
     def take(self, error: ConfigError) -> None:
         """Put a refusal where it belongs; what the form has already said of a field stands."""
-        placed = [(problem, suites.place(problem, self.suites)) for problem in error.problems]
-        beside, general = by_field([problem for problem, of_a_suite in placed if of_a_suite is None])
-        for problem, of_a_suite in placed:
-            if of_a_suite is not None:
-                name, message = of_a_suite
-                beside.setdefault(name, []).append(suite_words(name, FieldProblem(problem.path, message)))
+        beside: dict[str, list[str]] = {}
+        for problem in error.problems:
+            name = input_of(problem.path)
+            if (of_a_suite := suites.input_of(problem.path, self.suites)) is not None:
+                beside.setdefault(of_a_suite[0], []).append(_sentence(of_a_suite[1], problem.message))
+            elif name is not None:
+                subject = SUBJECTS.get(name) or CHOICES.get(name) or fields()[name].label
+                beside.setdefault(name, []).append(_sentence(subject, problem.message))
+            else:
+                self.general.append(str(problem))
         self.problems = {**beside, **self.problems}
-        self.general += general or ([] if error.problems else [str(error)])
+        self.general += [] if error.problems else [str(error)]
 
     def _config(self) -> RunConfig:
         """Checked with stand-ins for rows not chosen yet, so that all other faults show at once."""
@@ -274,12 +281,8 @@ class RunForm:
             settings["algorithm"] = {key: value for key, value in settings["algorithm"].items() if key not in decided}
         return run_config(
             name=self.texts["name"].strip(),
-            base_model=self.base_model or BaseModel(path="-"),
-            dataset=self.dataset or PromptDataset(sha256="-", format="jsonl", problems=ENOUGH),
-            eval_dataset=self.eval_dataset,
-            verifier_version=self.verifier_version or VerifierVersion(spec=_ANY_REWARD),
             settings=settings,
-            suites=self.suites,
+            **{name: row or _STAND_INS[name] for name, row in self.rows.items()},
         )
 
     def _no_row(self, name: str, message: str) -> str:
@@ -288,6 +291,19 @@ class RunForm:
         return message[:1].upper() + message[1:] + "."
 
 
-ENOUGH = 10**9
-"""Problems of a dataset that is not chosen yet: whatever is held out, some are left."""
-_ANY_REWARD = {"components": [{"name": "chosen", "kind": "exact"}]}
+def _sentence(subject: str, message: str) -> str:
+    """ "G must be 2 or more; given 1."."""
+    told = (
+        f"{subject} {message}" if message.startswith(("must ", "is ", "holds ", "does ")) else f"{subject}: {message}"
+    )
+    return told if told.endswith((".", ")")) else told + "."
+
+
+_STAND_INS: dict[str, Any] = {
+    "base_model": BaseModel(path="-"),
+    "dataset": PromptDataset(sha256="-", format="jsonl", problems=10**9),
+    "eval_dataset": None,
+    "verifier_version": VerifierVersion(spec={"components": [{"name": "chosen", "kind": "exact"}]}),
+    "suites": [],
+}
+"""For rows that are not chosen yet; whatever is held out of the dataset, some of it is left."""

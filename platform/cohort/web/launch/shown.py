@@ -5,14 +5,14 @@ and sent with it, but not shown, unless it is at fault or holds something that a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cohort.base.formatting import natural, num
 from cohort.runs.models import Priority
-from cohort.web.launch.problems import CHOICES, SUBJECTS
+from cohort.web.fields import FieldSpec
 from cohort.web.launch.run_form import RunForm
-from cohort.web.launch.schema import FIRST, GROUPS, FieldSpec, fields, group_of
-from cohort.web.launch.values import lookup, preset_source, to_text
+from cohort.web.launch.schema import CHOICES, FIRST, GROUPS, SUBJECTS, fields, group_of, lookup, preset_source
 from cohort.web.launch.variants import ALL, DEFAULT, offered
 from grpo_core.config.presets import FAMILIES, PRESETS, Preset
 from grpo_core.config.relevance import idle
@@ -20,48 +20,10 @@ from grpo_core.config.run import RunConfig
 from grpo_core.protocol.queues import LABEL_RULE
 
 _DIFFERENCES_SHOWN = 4
-_AS_THE_FORM_SAYS = (
-    ("advantage: group with scale: group_std or none", "normalization by the group's z-score or mean"),
-    ("advantage: group with scale: group_std", "normalization by the group's z-score"),
-    ("advantage: gae", "normalization by a critic (PPO)"),
-    ("advantage: pass_at_k", "normalization by the best of k"),
-    ("an advantage other than gae", "a normalization without a critic"),
-    ("a scale to divide by", "a normalization that divides"),
-    ("loss: ", "policy loss "),
-    ("aggregation: ", "averaging by "),
-    ("kl.coef above 0", "β above 0"),
-    ("kl.controller: ", "a KL controller that is "),
-    ("kl.target: ", "the KL target "),
-    ("kl.place: ", "the KL penalty in the "),
-    ("reference.refresh: ", "reference refresh "),
-    ("correction.mode: ", "sampler correction "),
-    ("engine.one_step_off or dynamic_sampling.enabled", "sampling one step ahead or dynamic sampling"),
-    ("dynamic_sampling.enabled", "dynamic sampling"),
-    ("overlong.buffer_tokens", "a soft overlong punishment"),
-    ("model.lora.rank above 0", "a LoRA rank above 0"),
-    ("model.lora.rank 0", "LoRA rank 0"),
-    ("cispo_bound: ", "bound "),
-    ("engine.rollout: ", "sampler "),
-    ("engine.vllm.place: ", "vLLM as "),
-    ("engine.training: ", "trainer "),
-    ("engine.device: ", "device "),
-)
-"""What `idle` says in the config's words, in those of the form; the first that fits."""
 
 
-@dataclass(frozen=True)
-class Option:
-    value: str
-    label: str
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Options:
-    """Choices under a heading; without one they stand by themselves."""
-
-    heading: str
-    options: tuple[Option, ...]
+Options = dict[str, list[tuple[str, str]]]
+"""(value, label) of the choices under each heading; those under the empty one stand by themselves."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +33,24 @@ class FieldShown:
     label: str
     kind: str
     text: str
-    help: str
-    hint: str
-    """What the preset says and what is allowed."""
-    differs: str
-    """The preset's value when this one is another; else empty."""
-    options: tuple[Options, ...]
     errors: tuple[str, ...]
+    help: str = ""
+    hint: str = ""
+    """What the preset says and what is allowed."""
+    differs: str = ""
+    """The preset's value when this one is another; else empty."""
+    options: Options = field(default_factory=dict)
     needs: str = ""
     """What would give the setting a meaning; empty when it has one."""
     kept: bool = False
     """Whether it is shown although it has no meaning now."""
     suggestions: tuple[str, ...] = ()
     """Texts offered as one types; others may be typed."""
+
+    @classmethod
+    def of(cls, form: RunForm, name: str, label: str, kind: str, **more: Any) -> "FieldShown":
+        ident, errors = "f-" + name.replace(".", "-").replace("_", "-"), tuple(form.problems.get(name, ()))
+        return cls(name=name, id=ident, label=label, kind=kind, text=form.texts[name], errors=errors, **more)
 
     @property
     def state(self) -> str:
@@ -97,9 +64,8 @@ class GroupShown:
     title: str
     values: str
     """The headline values, on the folded line."""
-    differences: str
     fields: tuple[FieldShown, ...]
-    open: bool
+    differences: str = ""
 
     @property
     def faults(self) -> int:
@@ -127,34 +93,24 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
 
     found = {}
     for path, spec in fields().items():
-        text, errors = form.texts[path], tuple(form.problems.get(path, ()))
-        paper = "" if papers.get(path) is None else to_text(spec, papers[path])
-        needs = _in_the_form_s_words(idle(path, value) or "")
-        given = _other(spec, text, to_text(spec, spec.default)) and _other(spec, text, paper)
+        text = form.texts[path]
+        paper = "" if papers.get(path) is None else spec.to_text(papers[path])
+        needs = (idle(path, value) or "").replace("_", " ")
+        given = _other(spec, text, spec.to_text(spec.default)) and _other(spec, text, paper)
         hints = [f"{preset_source(preset)} {_written(spec.kind, paper)}" if preset and paper else "", spec.limits]
-        found[path] = FieldShown(
-            name=path,
-            id=spec.id,
-            label=spec.label,
-            kind=spec.kind,
-            text=text,
+        found[path] = FieldShown.of(
+            form,
+            path,
+            spec.label,
+            spec.kind,
             help=spec.help,
             hint=" · ".join(filter(None, hints)),
             differs=paper if paper != "" and _other(spec, text, paper) else "",
             options=_options(form, spec),
-            errors=errors,
             needs=needs,
-            kept=bool(errors) or given or path in FIRST,
+            kept=path in form.problems or given or path in FIRST,
         )
     return found
-
-
-def _in_the_form_s_words(needs: str) -> str:
-    for config, form in _AS_THE_FORM_SAYS:
-        if needs.startswith(config):
-            needs = form + needs.removeprefix(config)
-            break
-    return needs.replace("_", " ")
 
 
 def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupShown]:
@@ -169,7 +125,6 @@ def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupS
             values=" · ".join(headline),
             differences=_in_short(differing),
             fields=held,
-            open=any(field.errors for field in held),
         )
 
 
@@ -188,9 +143,7 @@ def placing_shown(form: RunForm) -> GroupShown:
         id="placing",
         title="Queue",
         values=f"priority {chosen} · {f'nodes with the label {label.text}' if label.text else 'any node'}",
-        differences="",
         fields=fields,
-        open=any(field.errors for field in fields),
     )
 
 
@@ -261,26 +214,15 @@ def _choice(form: RunForm, name: str, kind: str, help: str, options: Sequence[tu
     choices = list(options)
     if kind == "choice" and text not in [value for _, value, _ in choices]:
         choices.insert(0, ("", text, "choose" if text == "" else f"{text} (not in this project)"))
-    return FieldShown(
-        name=name,
-        id="f-" + name.replace("_", "-"),
-        label=CHOICES[name],
-        kind=kind,
-        text=text,
-        help=help,
-        hint="",
-        differs="",
-        options=_grouped_options(choices, text),
-        errors=tuple(form.problems.get(name, ())),
-    )
+    return FieldShown.of(form, name, CHOICES[name], kind, help=help, options=_grouped(choices))
 
 
-def _grouped_options(choices: Sequence[tuple[str, str, str]], text: str) -> tuple[Options, ...]:
+def _grouped(choices: Sequence[tuple[str, str, str]]) -> Options:
     """Choices (heading, value, label) with those of one heading together, in order."""
-    by_heading: dict[str, list[Option]] = {}
+    by_heading: Options = {}
     for heading, value, label in choices:
-        by_heading.setdefault(heading, []).append(Option(value, label, value == text))
-    return tuple(Options(heading, tuple(held)) for heading, held in by_heading.items())
+        by_heading.setdefault(heading, []).append((value, label))
+    return by_heading
 
 
 def _about_model(form: RunForm) -> str:
@@ -288,20 +230,9 @@ def _about_model(form: RunForm) -> str:
     if model is None:
         return "Where the policy starts."
     size = f"{num(model.parameters)} parameters" if model.parameters else "size not known until a worker has read it"
-    return " · ".join(
-        filter(
-            None,
-            (
-                model.architecture,
-                size,
-                f"weights {model.weights_digest[:8]}…"
-                if model.weights_digest
-                else f"revision {model.revision[:8]}"
-                if model.revision
-                else "",
-            ),
-        )
-    )
+    digest, revision = model.weights_digest, model.revision
+    weights = f"weights {digest[:8]}…" if digest else f"revision {revision[:8]}" if revision else ""
+    return " · ".join(filter(None, (model.architecture, size, weights)))
 
 
 def _about_dataset(form: RunForm) -> str:
@@ -341,26 +272,21 @@ def _about_variant(form: RunForm) -> str:
     return variant.help if variant else ""
 
 
-def _options(form: RunForm, spec: FieldSpec) -> tuple[Options, ...]:
+def _options(form: RunForm, spec: FieldSpec) -> Options:
     text = form.texts[spec.path]
     if spec.path == "eval.success_component":
         version = form.verifier_version
         names = [component["name"] for component in version.spec["components"]] if version else []
-        known = [("", "", "the heaviest one"), *(("", name, name) for name in names)]
-        return _grouped_options(known + ([("", text, text)] if text and text not in names else []), text)
-    if spec.kind != "choice":
-        return ()
-    known = [("", choice, choice.replace("_", " ")) for choice in spec.choices]
-    return _grouped_options(known if text in spec.choices else [*known, ("", text, text or "choose")], text)
+        known = {"": "the heaviest one", **{name: name for name in names}}
+    elif spec.kind == "choice":
+        known = {str(choice): str(choice).replace("_", " ") for choice in spec.choices}
+    else:
+        return {}
+    return {"": list({**known, text: known.get(text, text or "choose")}.items())}
 
 
 def _other(spec: FieldSpec, text: str, paper: str) -> bool:
-    if spec.kind in ("integer", "number"):
-        try:
-            return float(text.replace("\N{MINUS SIGN}", "-")) != float(paper)
-        except ValueError:
-            return text.strip() != paper
-    return text.strip() != paper
+    return bool(spec.from_text(text) != spec.from_text(paper))
 
 
 def _headline(field: FieldShown) -> str:

@@ -3,7 +3,6 @@
 Inputs are called `suite.<version>` and `suite.<version>.<part>`, so that a posted page says which version it showed.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,18 +10,12 @@ from typing import Any
 
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.run_inputs import OWN, ChosenSuite
+from cohort.web.fields import field_spec
 from grpo_core.config.evaluation import SuiteConfig
 from grpo_core.errors import FieldProblem
 
 PREFIX = "suite."
-LABELS = {
-    "margin": "Margin",
-    "limit": "First items only",
-    "max_completion_tokens": "Longest completion, tokens",
-    "template": "Prompt template",
-}
-KINDS = {"margin": "number", "limit": "integer", "max_completion_tokens": "integer", "template": "lines"}
-_PLACE = re.compile(r"eval\.suites\.(\d+)(?:\.(.+))?")
+SPECS = {part: field_spec(SuiteConfig, part) for part in OWN}
 _PARTS_MATCHED = ("name", "sha256", "category", "scorer", "higher_is", "sensitive")
 
 
@@ -37,7 +30,7 @@ def empty_texts(versions: Iterable[EvalSuiteVersion]) -> dict[str, str]:
     for version in versions:
         texts[field(version)] = "false"
         texts |= {field(version, part): "" for part in OWN}
-        texts[field(version, "margin")] = _text(version.margin)
+        texts[field(version, "margin")] = SPECS["margin"].to_text(version.margin)
     return texts
 
 
@@ -63,8 +56,7 @@ def texts_of_suites(
             )
             continue
         texts[field(version)] = "true"
-        for part in OWN:
-            texts[field(version, part)] = _text(suite.get(part))
+        texts |= {field(version, part): spec.to_text(suite.get(part)) for part, spec in SPECS.items()}
     return texts, missing
 
 
@@ -85,7 +77,7 @@ def _version_of(suite: Mapping[str, Any], versions: Sequence[EvalSuiteVersion]) 
 def chosen(texts: Mapping[str, str], versions: Iterable[EvalSuiteVersion]) -> list[ChosenSuite]:
     """What the form says, by the suites' names."""
     found = [
-        ChosenSuite(version, **{part: _value(part, texts[field(version, part)]) for part in OWN})
+        ChosenSuite(version, **{part: spec.from_text(texts[field(version, part)]) for part, spec in SPECS.items()})
         for version in versions
         if texts[field(version)] == "true"
     ]
@@ -102,15 +94,15 @@ def twice(suites: Sequence[ChosenSuite]) -> Iterator[tuple[str, str]]:
             )
 
 
-def place(problem: FieldProblem, suites: Sequence[ChosenSuite]) -> tuple[str, str] | None:
-    """(input, message) of a fault that is of a suite; None for any other."""
-    found = _PLACE.fullmatch(problem.path)
-    if found is None or int(found[1]) >= len(suites):
-        return None
-    version, part = suites[int(found[1])].version, found[2] or ""
-    if part not in OWN:
-        return field(version), f"{part}: {problem.message}" if part else problem.message
-    return field(version, part), problem.message
+def input_of(path: str, suites: Sequence[ChosenSuite]) -> tuple[str, str] | None:
+    """(input, what it is called) that a path of a config belongs to; None for one that is of no suite."""
+    match path.split("."):
+        case ["eval", "suites", number, *part] if number.isdecimal() and int(number) < len(suites):
+            version, name = suites[int(number)].version, ".".join(part)
+            if name in SPECS:
+                return field(version, name), SPECS[name].label
+            return field(version), f"Suite: {name}" if name else "Suite"
+    return None
 
 
 @dataclass(frozen=True)
@@ -138,22 +130,3 @@ def offered(texts: Mapping[str, str], versions: Sequence[EvalSuiteVersion]) -> l
         newest[version.suite_id] = max(version.number, newest.get(version.suite_id, 0))
     shown = [one for one in versions if one.number == newest[one.suite_id] or texts[field(one)] == "true"]
     return sorted(shown, key=lambda one: (one.suite.name, -one.number))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def _value(part: str, text: str) -> Any:
-    """As its kind has it; a text that cannot be read stays, for RunConfig to name."""
-    if KINDS[part] == "lines":
-        return text.replace("\r\n", "\n") or None
-    plain = text.strip().replace("\N{MINUS SIGN}", "-")
-    if not plain:
-        return None
-    try:
-        return int(plain) if KINDS[part] == "integer" else float(plain)
-    except ValueError:
-        return text.strip()

@@ -7,14 +7,8 @@ from cohort.catalog.run_inputs import OWN
 from cohort.catalog.suite_words import CATEGORIES
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.shown import FieldShown
-from cohort.web.launch.suites import KINDS, LABELS, field, offered
+from cohort.web.launch.suites import SPECS, field, offered
 from grpo_core.config import builtin_suites as starter
-
-_HELP = {
-    "limit": "Empty: all items.",
-    "max_completion_tokens": "Empty: as under Evaluation.",
-    "template": "{prompt} stands for the item. Empty: the prompt template under Sampling.",
-}
 
 
 @dataclass(frozen=True)
@@ -24,10 +18,6 @@ class SuiteShown:
     switch: FieldShown
     margin: FieldShown
     more: tuple[FieldShown, ...]
-
-    @property
-    def chosen(self) -> bool:
-        return self.switch.text == "true"
 
     @property
     def more_open(self) -> bool:
@@ -44,10 +34,6 @@ class SuitesShown:
     @property
     def fields(self) -> list[FieldShown]:
         return [one for row in self.rows for one in (row.switch, row.margin, *row.more)]
-
-    @property
-    def chosen(self) -> int:
-        return sum(row.chosen for row in self.rows)
 
 
 def suites_shown(form: RunForm) -> SuitesShown:
@@ -69,16 +55,8 @@ def _row(form: RunForm, version: EvalSuiteVersion) -> SuiteShown:
 
 
 def _input(form: RunForm, version: EvalSuiteVersion, part: str) -> FieldShown:
-    name = field(version, part)
-    return FieldShown(
-        name=name,
-        id="f-" + name.replace(".", "-").replace("_", "-"),
-        label=LABELS[part] if part else version.title,
-        kind=KINDS[part] if part else "switch",
-        text=form.texts[name],
-        help=_HELP.get(part, ""),
-        hint="",
-        differs="",
-        options=(),
-        errors=tuple(form.problems.get(name, ())),
-    )
+    """The switch, or the input of one of `OWN`; that of the margin says nothing, the list of suites does."""
+    name, spec = field(version, part), SPECS.get(part)
+    if spec is None:
+        return FieldShown.of(form, name, version.title, "switch")
+    return FieldShown.of(form, name, spec.label, spec.kind, help="" if part == "margin" else spec.help)

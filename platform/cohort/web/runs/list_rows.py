@@ -10,7 +10,7 @@ from cohort.base.storable import storable
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import ON_A_WORKER
 from cohort.web.context import LIVE
-from cohort.web.launch.values import preset_source
+from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
 from grpo_core.config.presets import PRESETS
 

@@ -6,6 +6,7 @@ Runs of every project stand in one queue, so all are listed. Of another project'
 import hashlib
 from dataclasses import dataclass
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -18,8 +19,27 @@ from cohort.runs.models import Attempt, AttemptState, Priority
 from cohort.runs.waiting import WaitingRow, waiting_rows
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
-from cohort.web.launch.limits import LimitsForm
 from grpo_core.errors import ConfigError
+
+
+class LimitsForm(forms.Form):
+    """What a project may use at most, as an admin types it. Empty is no limit."""
+
+    max_running = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=32767,
+        label="Runs at once",
+        help_text="Most runs of this project on workers at the same time; others wait in the queue. Empty: no limit.",
+    )
+    gpu_hours_limit = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=2147483647,
+        label="GPU-hours in 30 days",
+        help_text="Counted from claim to end of each attempt, times its GPUs; a run without a GPU counts as one. "
+        "Nothing that runs is stopped for it: no new run begins until the last 30 days hold less. Empty: no limit.",
+    )
 
 
 @dataclass(frozen=True)
