@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from grpo_core.config.base import LongText
 from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Kind, Unscored
 from grpo_core.rewards.models.scoring_model import (
@@ -25,6 +24,7 @@ from grpo_core.rewards.models.scoring_model import (
     too_long,
     unreadable,
 )
+from grpo_core.specs.fields import LongText
 
 
 class ProcessParams(ModelParams):

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from grpo_core.config.base import LongText
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, Unscored
 from grpo_core.rewards.models.scoring_model import (
@@ -23,6 +22,7 @@ from grpo_core.rewards.models.scoring_model import (
     too_long,
     unreadable,
 )
+from grpo_core.specs.fields import LongText
 
 
 class RewardModelParams(ModelParams):

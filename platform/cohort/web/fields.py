@@ -18,9 +18,9 @@ from pydantic import ValidationError as PydanticError
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from grpo_core.config.base import CODE, LONG
 from grpo_core.config.messages import field_problems
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
+from grpo_core.specs.fields import CODE, LONG
 
 Kind = Literal["integer", "number", "text", "long", "code", "switch", "choice", "checks", "lines", "yaml"]
 MAX_CHARS = 200_000
