@@ -111,7 +111,7 @@ def nodes_and_attempts(did: Story, maker: Maker, actor: User) -> None:
     did(nodes.node_undrain, node=made, actor=actor)
     on = node("gpu-1")
     run = did(creation.run_launch, **maker._named("first"), settings={"eval": {"holdout": 4}})
-    taken = did(attempts.attempt_claim, run_id=run.pk, node=on, info=NodeInfo.model_validate(on.info)).attempt
+    taken, _ = did(attempts.attempt_claim, run_id=run.pk, node=on, info=NodeInfo.model_validate(on.info))
     did(beat, taken, 3)
     did(revoke.node_revoke, node=on, actor=actor)
     did(nodes.node_rotate, node=on, actor=actor)
