@@ -7,7 +7,7 @@ continues.
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import rfc8785
 from pydantic import JsonValue
@@ -46,7 +46,7 @@ class Scorer:
     def digest(self) -> str:
         """SHA-256 of the canonical JSON (RFC 8785) of the reward kind, its version and all parameters, as hex."""
         (part,) = self.rubric.parts
-        identity = {"kind": part.kind.name, "version": part.kind.version, "params": part.params.model_dump(mode="json")}
+        identity: dict[str, Any] = {"kind": part.kind.name, "version": part.kind.version, "params": part.params.model_dump(mode="json")}
         return hashlib.sha256(rfc8785.dumps(identity)).hexdigest()
 
     def fault(self, item: SuiteItem) -> str | None:
