@@ -46,7 +46,11 @@ class Scorer:
     def digest(self) -> str:
         """SHA-256 of the canonical JSON (RFC 8785) of the reward kind, its version and all parameters, as hex."""
         (part,) = self.rubric.parts
-        identity: dict[str, Any] = {"kind": part.kind.name, "version": part.kind.version, "params": part.params.model_dump(mode="json")}
+        identity: dict[str, Any] = {
+            "kind": part.kind.name,
+            "version": part.kind.version,
+            "params": part.params.model_dump(mode="json"),
+        }
         return hashlib.sha256(rfc8785.dumps(identity)).hexdigest()
 
     def fault(self, item: SuiteItem) -> str | None:

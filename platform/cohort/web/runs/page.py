@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, ParamSpec, TypeVar, cast
+from urllib.parse import urlencode
 
 import yaml
 from csp.constants import SELF
@@ -208,7 +209,7 @@ def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
     return _frame(header) | {
         "tried": attempt_page(run, every=every),
         "checkpoints": checkpoint_page(run, every=every),
-        "show_all": every,
+        "live_query": "&all=1" if every else "",
     }
 
 
@@ -222,7 +223,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         "tiles": tiles(header),
         "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
-        "evaluated": evaluated,
+        "live_query": f"&{urlencode({'evals': evaluated})}" if evaluated else "",
         "evals_stand": same,
         "suites": [] if same else suites_cached(header.run, header.config),
     }
