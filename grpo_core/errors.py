@@ -90,13 +90,13 @@ class CheckpointError(GrpoError):
 
 
 class CheckpointMissing(CheckpointError):
-    """No checkpoint to go on from: none was written, or none is whole. Never answered by beginning anew."""
+    """No checkpoint to resume from: none was written, or none is whole. Never answered by beginning anew."""
 
     code = "checkpoint_missing"
 
 
 class TrainingError(GrpoError):
-    """Training reached a state it must not go on from."""
+    """Training reached a state it must not resume from."""
 
     code = "training_error"
     exit_status = 8
@@ -142,7 +142,7 @@ class RunDirError(GrpoError):
 
 class DiskFullError(GrpoError):
     """The disk of the run directory is full, or has too little room for what comes next. The message says where and how
-    much is missing; the run can go on from its newest checkpoint once there is room."""
+    much is missing; the run can resume from its newest checkpoint once there is room."""
 
     code = "disk_full"
     exit_status = 10

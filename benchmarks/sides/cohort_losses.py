@@ -36,7 +36,7 @@ class Said:
     size: float
     """What the loss would be if every token pulled the same way, at ratio 1: Σ w·|A|. Rounding is relative to it."""
     bounded: float
-    """Share of the tokens in use at which the loss was held back by its bound."""
+    """Share of the tokens in use at which the loss was clipped."""
 
 
 def run_config(case: Case, parts: Sequence[Sequence[int]]) -> RunConfig:

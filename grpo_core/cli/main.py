@@ -81,14 +81,14 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, metavar="DIR", help="run directory; must hold no run yet, but with --resume"
     )
     onward = train.add_mutually_exclusive_group()
-    onward.add_argument("--resume", action="store_true", help="go on with the run in DIR, from its newest checkpoint")
+    onward.add_argument("--resume", action="store_true", help="continue the run in DIR, from its newest checkpoint")
     onward.add_argument(
         "--resume-from",
         type=Path,
         action="append",
         default=[],
         metavar="CHECKPOINT",
-        help="go on in a new DIR from this checkpoint; given again: older ones, for when it is not whole",
+        help="continue in a new DIR from this checkpoint; given again: older ones, for when it is not whole",
     )
     train.add_argument("--spool", action="store_true", help="also frame every record for shipping (used by workers)")
     train.add_argument(
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(handler=_train)
 
-    export = commands.add_parser("export", help="make a model folder of a checkpoint that a run can go on from")
+    export = commands.add_parser("export", help="make a model folder of a checkpoint that a run can resume from")
     export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as RUN/checkpoints/step-000040")
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
     export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
@@ -183,7 +183,7 @@ def _train(options: argparse.Namespace) -> int:
         run_dir.write_estimate(estimate.model_dump(mode="json"))
     # Under a worker, which asks for the spool, stdout already goes to the log file.
     log = run_dir.log_file if run_dir is not None and not options.spool else None
-    # A folder that is gone on with is changed by the trainer, once nothing refuses any more.
+    # A folder that is resumed is changed by the trainer, once nothing refuses any more.
     now = run_dir.progress_file if run_dir is not None and not options.resume else None
     with Stop() as stop, closing(Progress(log=log, quiet=not writes, file=now)) as progress:
         progress.line(f"run {config.name}: {options.out}")

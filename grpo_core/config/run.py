@@ -127,7 +127,7 @@ class TracesConfig(Part):
 
 class CheckpointConfig(Part):
     every: Count | None = Field(default=None, title="Checkpoint every, steps")
-    """Steps between checkpoints that a run can go on from. Empty: as often as writing one takes at most `cost` of the
+    """Steps between checkpoints that a run can resume from. Empty: as often as writing one takes at most `cost` of the
     time, which for a small model is after every step."""
     cost: Annotated[float, Field(gt=0, le=1, title="Time for checkpoints, share")] = 0.05
     """Most of the time that writing checkpoints may take, where `every` is empty."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from grpo_core.config.run import EngineConfig
 
 PARENT = "GRPO_PARENT"
-"""Pid of the process without which this one must not go on."""
+"""Pid of the process without which this one must not continue."""
 
 
 def torchrun(engine: EngineConfig, meeting: Sequence[str], words: Sequence[str]) -> list[str]:

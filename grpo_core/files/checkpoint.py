@@ -23,10 +23,10 @@ from grpo_core.runtime.fault_injection import fault
 
 MANIFEST = "checkpoint.json"
 STATE = "state.json"
-"""What a checkpoint that a run can go on from holds beside its tensors."""
+"""What a checkpoint that a run can resume from holds beside its tensors."""
 PINNED = "pinned.json"
 """Beside the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
-wants kept, and the newest that the platform knows of, which alone another attempt can go on from."""
+wants kept, and the newest that the platform knows of, which alone another attempt can resume from."""
 
 
 class _Sealed(BaseModel):
@@ -49,7 +49,7 @@ def temporary_of(folder: Path) -> Path:
 
 
 def step_folders(checkpoints: Path) -> dict[int, Path]:
-    """The checkpoints that a run can go on from, whole or not, by step, oldest first."""
+    """The checkpoints that a run can resume from, whole or not, by step, oldest first."""
     found = {
         int(path.name.removeprefix("step-")): path
         for path in checkpoints.glob("step-*")

@@ -6,7 +6,7 @@
     samples/step-000001.jsonl            kept groups
     commitments.jsonl                    a salted hash of every completion, step by step
     evals/before.jsonl  evals/after.jsonl
-    checkpoints/step-000040/             all that training needs to go on after step 40 (docs/checkpoints.md)
+    checkpoints/step-000040/             all that training needs to continue after step 40 (docs/checkpoints.md)
     checkpoints/final/                   weights, as transformers and vLLM load them
     checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker
     log.txt            what the trainer printed
@@ -20,7 +20,7 @@
 
 Writing: `append` any number of records, then `commit`, which makes them durable (fsync): the readable files first, all
 of them or, when the disk is full, none; then the spool, record by record in order, because what a reader may have seen
-there is never taken back. The spool is read by `grpo_core.files.spool`.
+there is never withdrawn. The spool is read by `grpo_core.files.spool`.
 """
 
 import fcntl
@@ -57,7 +57,7 @@ class RunDir:
         self._frames: dict[Path, list[bytes]] = {}
         """For the spool, by segment: one frame for each of the newest seqs, without a gap."""
         self._held: list[records.Record] | None = None
-        """Of a folder that was reopened: what is to be written once it is sure that the run goes on in it."""
+        """Of a folder that was reopened: what is to be written once it is sure that the run continues in it."""
         self._config: str | None = None
         """The same of its config.yaml."""
         self._estimate: object = None
@@ -79,7 +79,7 @@ class RunDir:
             if (path / name).exists():
                 raise RunDirError(
                     f"{path} already holds a run ({name} is there); give an empty folder with --out, "
-                    "or go on with that run by --resume"
+                    "or continue with that run by --resume"
                 )
         run_dir = cls(path, spool=spool, spool_cap=spool_cap)
         run_dir._take()
@@ -88,15 +88,15 @@ class RunDir:
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
-        """Take the folder of a run that is to go on. It stays as it is, whatever is appended or committed, until
+        """Take the folder of a run that is to continue. It stays as it is, whatever is appended or committed, until
         `go_on_after`: an attempt that is refused leaves nothing behind. Raises RunDirError when it holds no run, or a
         worker's."""
         if not any((path / name).exists() for name in ("manifest.json", "events.jsonl")):
-            raise RunDirError(f"{path} holds no run to go on with; leave --resume out to start one")
+            raise RunDirError(f"{path} holds no run to continue with; leave --resume out to start one")
         if (path / "spool").exists():
             raise RunDirError(
                 f"{path} belongs to a worker's attempt, whose records the platform has. Resume the run on its page, or "
-                "go on in a folder of its own: --out NEW --resume-from CHECKPOINT"
+                "continue in a folder of its own: --out NEW --resume-from CHECKPOINT"
             )
         run_dir = cls(path)
         run_dir._held = []
@@ -165,7 +165,7 @@ class RunDir:
         try:
             return records.Outcome.model_validate_json(self.outcome_file.read_bytes()).status == "finished"
         except ValidationError:
-            raise RunDirError(f"{self.outcome_file} is not an outcome; take it away to go on all the same") from None
+            raise RunDirError(f"{self.outcome_file} is not an outcome; take it away to continue all the same") from None
 
     def events(self) -> "Iterator[records.Record]":
         """What events.jsonl holds, in order, without what a kill or a power loss left unreadable at its end. Raises
@@ -196,7 +196,7 @@ class RunDir:
         return self._seq
 
     def go_on_after(self, seq: int) -> None:
-        """The next record is `seq` + 1: the folder was taken back to there. From now on it is written to."""
+        """The next record is `seq` + 1: the folder was rewound to there. From now on it is written to."""
         self._seq = seq
         held, self._held = self._held or [], None
         self._make_parts()
@@ -215,7 +215,7 @@ class RunDir:
         self._write_whole(self.config_file, text)
 
     def write_estimate(self, content: object) -> None:
-        """Keep an estimate of the run, as JSON has it. One that a run which goes on has already stays."""
+        """Keep an estimate of the run, as JSON has it. One that a run which continues has already stays."""
         if self._held is not None:
             self._estimate = content
             return
@@ -385,5 +385,5 @@ def unreadable(path: Path, number: int) -> RunDirError:
     """The error to raise for line `number` (from 1) of one of the files, when readable ones come after it."""
     return RunDirError(
         f"{path} line {number} is no record and was not left by a kill, for whole ones come after it. Put the file "
-        "back from a copy, or go on in a new directory: --out NEW --resume-from CHECKPOINT"
+        "back from a copy, or continue in a new directory: --out NEW --resume-from CHECKPOINT"
     )

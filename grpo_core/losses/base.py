@@ -93,9 +93,9 @@ class Surrogate:
 
     loss_N: Tensor
     clipped_low_N: Tensor
-    """bool: held back below, where the advantage is negative: the gradient there is 0."""
+    """bool: clipped below, where the advantage is negative: the gradient there is 0."""
     clipped_high_N: Tensor
-    """bool: held back above, where the advantage is positive (or, at clip_delta, negative): the gradient there is 0
+    """bool: clipped above, where the advantage is positive (or, at clip_delta, negative): the gradient there is 0
     (CISPO: only bounded)."""
 
 

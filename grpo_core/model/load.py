@@ -137,7 +137,7 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
     folder = source.folder
     if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
         raise ModelError(
-            f"{folder} is a checkpoint that a run can go on from; `grpo export {folder} --out DIR` makes a model "
+            f"{folder} is a checkpoint that a run can resume from; `grpo export {folder} --out DIR` makes a model "
             "folder of it"
         )
     if not (folder / "config.json").is_file():

@@ -39,11 +39,12 @@ def lines(report: ProbeReport) -> Iterator[str]:
     for reason in report.reasons:
         yield f"  {reason}"
     if report.rejects and report.verdict != "rejects_right":
-        yield f"  told, not held back: {len(report.rejects)} classes of right answers are refused"
+        yield f"  reported, not blocking: {len(report.rejects)} classes of right answers are refused"
     if report.pays_part:
         most = max(report.of(name).mean_share or 0.0 for name in report.pays_part)
         yield (
-            f"  told, not held back: {len(report.pays_part)} classes of wrong answers earn a part of what a right one "
+            f"  reported, not blocking: {len(report.pays_part)} classes of wrong answers earn a part of what a right "
+            "one "
             f"does, {format_percent(most)} at most"
         )
 

@@ -93,7 +93,7 @@ def verdict_of(
         return "rejects_right", (told,)
     wrong = [one for one in classes if one.family == "false_positive"]
     paid = ", ".join(f"{one.paid} of {one.n} of “{one.title}”" for one in wrong if one.paid and one.rule != "told")
-    few = f"; paid, but too few to hold it back: {paid}" if paid else ""
+    few = f"; paid, but too few to block it: {paid}" if paid else ""
     return "clean", (
         f"no class of wrong completions is paid like a right answer, of {len(wrong)} that were tried{few}",
     )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from grpo_core.records.types import FileEntry
 
 Desired = Literal["run", "pause", "cancel", "preempt"]
-"""preempt: end here, go on at another node."""
+"""preempt: end here, resume on another node."""
 AttemptEnd = Literal["finished", "failed", "cancelled", "paused", "preempted", "lost"]
 
 
@@ -63,7 +63,7 @@ class InputFile(Message):
 
 
 class CheckpointOffer(Message):
-    """A checkpoint that the attempt may go on from."""
+    """A checkpoint that the attempt may resume from."""
 
     step: int
     fence: int
@@ -88,7 +88,7 @@ class ClaimReply(Message):
     """A RunConfig whose data and eval paths point to `files`."""
     files: list[InputFile]
     resume: list[CheckpointOffer] = Field(default_factory=list)
-    """Newest first; the attempt goes on from the first that is whole. Empty: it begins at the first step. When there
+    """Newest first; the attempt resumes from the first that is whole. Empty: it begins at the first step. When there
     are some and none can be had, the attempt fails with `checkpoint_missing` and never begins anew by itself."""
     heartbeat_seconds: float
     lease_seconds: float

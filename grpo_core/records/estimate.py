@@ -55,7 +55,7 @@ def compared(estimate: Estimate, *, seconds: Sequence[float], memory: Sequence[f
 
 
 class Estimated:
-    """Compares a run with its estimate as it goes. Of one that goes on, the steps of this process."""
+    """Compares a run with its estimate as it goes. Of one that continues, the steps of this process."""
 
     def __init__(self, estimate: Estimate | None) -> None:
         self._estimate = estimate

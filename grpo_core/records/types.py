@@ -231,7 +231,7 @@ class CheckpointManifest(Body):
     """Relative to the run directory."""
     files: dict[str, "FileEntry"]
     final: bool = False
-    """Plain weights that transformers and vLLM load. The others hold all that training needs to go on."""
+    """Plain weights that transformers and vLLM load. The others hold all that training needs to continue."""
     best: bool = False
     """Has the highest mean reward so far, over the ten steps before it."""
     seconds: Annotated[float, Field(ge=0)] = 0.0
@@ -248,7 +248,7 @@ class CheckpointRemoved(Body):
 
 
 class Resumed(Body):
-    """The attempt goes on from a checkpoint; what an earlier attempt recorded beyond its step no longer stands."""
+    """The attempt resumes from a checkpoint; what an earlier attempt recorded beyond its step no longer stands."""
 
     kind: Literal["resumed"] = "resumed"
     step: Annotated[int, Field(ge=0)]

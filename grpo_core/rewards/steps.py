@@ -48,7 +48,7 @@ def completion_step_rewards(
 def step_ends(tokens: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
     """Place of each step's last token: the first at which the text so far covers the step.
 
-    `ends`: characters of `decode(tokens)` up to and including each step. A token that goes on past the end of a step
+    `ends`: characters of `decode(tokens)` up to and including each step. A token that continues past the end of a step
     belongs to it. A character whose bytes are spread over several tokens is covered by the last of them. Raises
     ValueError for an end that is not in the text.
     """

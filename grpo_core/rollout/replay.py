@@ -33,7 +33,7 @@ from grpo_core.rollout.stepper import SharedStepper, hidden_states
 
 LEAST_TOKENS = 64
 """Longest completion from which on tracing, a third of a second a layer, is worth its time. It has to hang on nothing
-but what the sampler is called with: a run that goes on must sample as if it had never stopped."""
+but what the sampler is called with: a run that continues must sample as if it had never stopped."""
 CLOSE = 1e-4
 """Farthest that its hidden states may be from the model's own, as a share of the largest."""
 _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError)

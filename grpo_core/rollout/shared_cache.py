@@ -46,7 +46,7 @@ class SharedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Store what is new and give it back. Prompts are filled in whole, rows go on by a token each."""
+        """Store what is new and give it back. Prompts are filled in whole, rows continue by a token each."""
         self.is_initialized = True
         if self._owner.filling is not None:
             self._fill(self._owner.filling, key_states, value_states)

@@ -23,7 +23,7 @@ StepBy = Callable[[Tensor, Tensor, SharedCache], Tensor]
 
 
 class DecoderStepper(Protocol):
-    """Rows that go on."""
+    """Rows that continue."""
 
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
         """Run the distinct `prompts` through the model. Row b continues prompt `share_B[b]` (on the CPU) by at most
@@ -132,7 +132,7 @@ def portions(lengths: Sequence[int], most: int) -> list[slice]:
 def hidden_states(
     model: Any, ids_BT: Tensor, positions_BT: Tensor, cache: Any, seen_BT: Tensor | None = None
 ) -> Tensor:
-    """The model's last hidden states, B×T×D; `cache` is read and goes on."""
+    """The model's last hidden states, B×T×D; `cache` is read and continues."""
     hidden_BTD: Tensor = model.base_model(
         input_ids=ids_BT, attention_mask=seen_BT, position_ids=positions_BT, past_key_values=cache, use_cache=True
     ).last_hidden_state

@@ -22,7 +22,7 @@ def fault(point: str) -> None:
 
 
 def asked(point: str) -> bool:
-    """Whether this is the point asked for, at the passing asked for; nothing dies here: the code goes on wrongly."""
+    """Whether this is the point asked for, at the passing asked for; nothing dies here: the code continues wrongly."""
     global _left
     if point != _wanted:
         return False

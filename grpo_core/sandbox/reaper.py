@@ -46,7 +46,7 @@ class Started:
         self.cpu = 0.0
 
     def learn(self) -> bool:
-        """Read the pid of the process inside, which is still held back while it is told. True when all was read."""
+        """Read the pid of the process inside, which is still blocked while it is told. True when all was read."""
         assert self.info is not None
         part = os.read(self.info, 4096)
         self.told += part

@@ -56,7 +56,7 @@ def build_manifest(
 
 
 def inputs_of(manifest: Manifest) -> dict[str, str | None]:
-    """SHA-256 of each thing that a run stands on and that must not change when it goes on."""
+    """SHA-256 of each thing that a run stands on and that must not change when it continues."""
     heldout = manifest.data["eval"]
     suites = manifest.data["suites"].items()
     return {

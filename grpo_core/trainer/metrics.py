@@ -79,7 +79,7 @@ class Counts:
     steps: int = 0
     """Whole and recorded."""
     seconds_before: float = 0.0
-    """Wall time of earlier processes, up to the checkpoint that this one went on from."""
+    """Wall time of earlier processes, up to the checkpoint that this one resumed from."""
     began: float = field(default_factory=time.perf_counter)
 
     def seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Whether the ranks of a run read the same: config, model, problems, and the checkpoint that they go on from.
+"""Whether the ranks of a run read the same: config, model, problems, and the checkpoint that they resume from.
 
 They exchange gradients and never weights, so ranks that began apart would train several policies and call them one.
 Each machine reads its own files, which are another's only where the disk is shared.

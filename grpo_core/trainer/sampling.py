@@ -100,7 +100,7 @@ class GroupSampler:
                     self._surplus.append(group)
             if len(kept) >= wanted or batches >= dynamic.max_batches or not dynamic.enabled:
                 break
-            # Enough to fill the step if groups go on as they did in it; never more than one full batch.
+            # Enough to fill the step if groups continue as they did in it; never more than one full batch.
             share = 1 - len(discarded) / len(fresh)
             missing = wanted - len(kept)
             count = wanted if share == 0 else min(wanted, math.ceil(missing / share))

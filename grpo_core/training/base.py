@@ -77,8 +77,8 @@ class Training(Protocol):
         ...
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """All tensors that training needs to go on between two steps, by what they belong to, whole. Every rank calls
-        it; the first one's answer is written. To be written before the next step."""
+        """All tensors that training needs to continue between two steps, by what they belong to, whole. Every rank
+        calls it; the first one's answer is written. To be written before the next step."""
         ...
 
     def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:

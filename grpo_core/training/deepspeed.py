@@ -44,7 +44,7 @@ _STEP = "step"
 class DeepSpeedWeights:
     """The policy's trained weights and AdamW on them, divided over the ranks. See `trained.TrainableWeights`."""
 
-    even_passes = True  # a gradient is summed over ranks while a pass goes on
+    even_passes = True  # a gradient is summed over ranks while a pass continues
 
     def __init__(self, policy: LoadedModel, config: RunConfig, *, ranks: Ranks) -> None:
         """Takes over the model's weights. Raises ConfigError where DeepSpeed is not installed."""

@@ -57,7 +57,7 @@ class SingleTraining:
 
     changed_in: int
     """Newest step whose update has moved weights, if only in part. While it is the step in hand, there is no state to
-    go on from but the one at its end."""
+    resume from but the one at its end."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class SingleTraining:
     # ------------------------------------------------------------------ into a checkpoint and back
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """All tensors that training needs to go on between two steps, by what they belong to. They are the live ones:
-        to be written before the next step."""
+        """All tensors that training needs to continue between two steps, by what they belong to. They are the live
+        ones: to be written before the next step."""
         parts = {"policy": self._trained.exact(), "policy-optimizer": self._trained.moments()}
         if self._critic is not None:
             parts |= {"critic": self._critic.trained.exact(), "critic-optimizer": self._critic.trained.moments()}

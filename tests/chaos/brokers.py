@@ -84,7 +84,7 @@ class RabbitBroker(Broker):
             shutil.chown(self._folder, "rabbitmq", "rabbitmq")
         self._port = free_port()
         self._names: subprocess.Popen[bytes] | None = None
-        """Erlang's port mapper, of its own too: one that RabbitMQ finds missing and starts goes on after it."""
+        """Erlang's port mapper, of its own too: one that RabbitMQ finds missing and starts continues after it."""
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}//"
 
     def start(self) -> None:

@@ -47,7 +47,7 @@ class Ledger:
         self.note(run_id)
         looked_for = lost = 0
         for attempt in self.stand.attempts(run_id):
-            assert attempt["acked_seq"] >= self.acked[attempt["id"]], f"acknowledged and taken back: {attempt}"
+            assert attempt["acked_seq"] >= self.acked[attempt["id"]], f"acknowledged and withdrawn: {attempt}"
             rows = self._rows(attempt["id"])
             for envelope in written(self.folder(attempt)):
                 if envelope["seq"] > self.acked[attempt["id"]] or envelope["record"]["kind"] not in TABLES:

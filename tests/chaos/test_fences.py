@@ -96,7 +96,7 @@ def test_a_message_that_comes_ten_times_starts_one_trainer(
         worker.stop()
     rows = stand.rows("SELECT run_id, end_code FROM runs_attempt WHERE run_id = ANY(%s)", runs)
     attempts = Counter(row["run_id"] for row in rows)
-    # A machine busy enough can miss so short a lease: the run then rightly goes on in another attempt.
+    # A machine busy enough can miss so short a lease: the run then rightly continues in another attempt.
     lost = Counter(row["run_id"] for row in rows if row["end_code"] == "worker_lost")
     trainers = Counter(
         int(folder.parent.name.removeprefix("run-"))

@@ -108,7 +108,7 @@ class Killing:
                 self.stand.rows("UPDATE runs_run SET not_before = now() WHERE id = %s RETURNING id", run)
             return row["state"] in ("sealing", "succeeded") or self.stand.live_attempt(run) is not None
 
-        wait_for(so, lambda: f"the run goes on\n{self.stand.story(run)}")
+        wait_for(so, lambda: f"the run continues\n{self.stand.story(run)}")
 
     def _until_gone(self, processes: list[psutil.Process]) -> None:
         """Count those that never end as orphans."""

@@ -1,5 +1,5 @@
-"""Parts of the platform go away and come back while runs train: the runs go on, or pause with the reason; nothing is
-lost, the weights are those of a run that nothing happened to, and what was stopped goes on within a minute.
+"""Parts of the platform go away and come back while runs train: the runs continue, or pause with the reason; nothing is
+lost, the weights are those of a run that nothing happened to, and what was stopped continues within a minute.
 """
 
 import os
@@ -31,7 +31,7 @@ from tests.worker.stand_in import SHIM
 
 STEPS = 40 if FULL else 20
 RECOVERY = most(60.0)
-"""Seconds from the end of an outage to the first sign that the run goes on."""
+"""Seconds from the end of an outage to the first sign that the run continues."""
 
 Say = Callable[[str], None]
 
@@ -62,7 +62,7 @@ class Watched:
             newest = self.stand.attempts(run)[-1]
             return newest["fence"] > before["fence"] or newest["acked_seq"] > before["acked_seq"]
 
-        wait_for(lambda: moved() or self.stand.run(run)["ended_at"], lambda: f"it goes on\n{self.stand.story(run)}")
+        wait_for(lambda: moved() or self.stand.run(run)["ended_at"], lambda: f"it continues\n{self.stand.story(run)}")
         return time.monotonic() - began
 
     def check(self, run: int, say: Say, what: str, seconds: float) -> None:
@@ -185,7 +185,7 @@ def fill(folder: Path, leave: int) -> Path:
 @pytest.mark.chaos
 @pytest.mark.parametrize(("how", "leave"), cases_of("disk", [("nearly", 4 * 2**20), ("to the last byte", 0)]))
 def test_the_disk_is_full(watched: Watched, how: str, leave: int, say: Say, tmp_path: Path) -> None:
-    """The run pauses and says why; with room again and a person's word it goes on."""
+    """The run pauses and says why; with room again and a person's word it continues."""
     with small_disk(tmp_path / "disk", 96 * 2**20) as disk:
         stand = watched.stand
         watched.worker.stop()

@@ -39,11 +39,11 @@ def lost_shows(stand: Stand) -> float:
     stand.wait(run, lambda row: row["step"] > 0, "it trains")
     with browser(stand) as client:
         page = f"/p/ours/runs/{run}/"
-        assert "last heard of" not in client.get(page).raise_for_status().text
+        assert "sent its last heartbeat" not in client.get(page).raise_for_status().text
         kill_at_once([worker.pid, *(process.pid for process in stand.training_processes(worker.name))])
         worker.stop()
         died = time.monotonic()
-        line = f"{worker.name} was last heard of"
+        line = f"{worker.name} sent its last heartbeat"
         wait_for(lambda: line in client.get(page).raise_for_status().text, lambda: f"lost\n{stand.story(run)}")
         took = time.monotonic() - died
     assert stand.attempts(run)[-1]["end_code"] == "worker_lost", stand.story(run)

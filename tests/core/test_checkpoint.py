@@ -1,6 +1,6 @@
 """A checkpoint is there whole or not at all, and shows when a byte of it changed; what a resume puts aside is durable
 before what it was taken from is changed (each fsync is watched: what it was of, and how the run's files stood then).
-On a disk without room, a real one of 4 MiB, the run says so, keeps what it had, and goes on once there is some."""
+On a disk without room, a real one of 4 MiB, the run says so, keeps what it had, and continues once there is some."""
 
 import json
 import os
@@ -250,7 +250,7 @@ def test_a_reader_never_sees_two_records_under_one_seq(disk, monkeypatch, append
 
 def test_a_checkpoint_asks_for_room_first(disk: Path, runs_home: Path, whole) -> None:
     """The ballast leaves room for a checkpoint before the first step, which is a third of the later ones, and not for
-    the next. Without it the run goes on and ends as the one that never saw a full disk."""
+    the next. Without it the run continues and ends as the one that never saw a full disk."""
     out, run = disk / "run", setting(runs_home, "plain")
     (disk / "ballast").write_bytes(bytes(2 * MIB))
     log = disk.parent / "said"

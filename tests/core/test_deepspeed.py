@@ -1,5 +1,5 @@
 """DeepSpeed learns what one plain process learns, at every stage of ZeRO, whatever its ranks have to do; any engine,
-stage and number of ranks goes on from its checkpoints, and a run that is killed loses the step in hand and no more.
+stage and number of ranks resumes from its checkpoints, and a run that is killed loses the step in hand and no more.
 
 Real runs through torchrun; the plain engine's are the measure. What neither may get wrong has tests of its own, with
 numbers from closed forms (test_trainer_update.py).
@@ -165,7 +165,7 @@ def test_a_killed_rank_costs_the_step_in_hand(home, plain, tmp_path, case):
     assert names_of_steps(out)[-1] == case["last"]
     done = train(run, out, "--resume", **parts)
     assert done.ended() == 0, done.printed
-    assert f"goes on from checkpoints/{case['last']}" in done.printed
+    assert f"resumes from checkpoints/{case['last']}" in done.printed
     alike(out, plain("resumed"))
 
 

@@ -159,7 +159,7 @@ def test_ranks_that_read_other_files_are_refused(tmp_path, other, code, status):
 
 @pytest.fixture(scope="module")
 def kept(home, tmp_path_factory):
-    """A checkpoint to go on from, of two ranks."""
+    """A checkpoint to resume from, of two ranks."""
     out = tmp_path_factory.mktemp("kept") / "run"
     assert two(home, out, before=DEFECT)[2]["steps_done"] == 1
     return out / "checkpoints" / "step-000001"

@@ -180,7 +180,7 @@ def test_inputs_that_changed_are_refused_and_nothing_is_touched(runs_home, out, 
         assert run.train(out, "--resume") == 0
     change(run.home, what)
     before = tree(out)
-    # Another length and another config.yaml, which a resume that is let go on would write.
+    # Another length and another config.yaml, which a resume that is let continue would write.
     status, printed = run.train_captured(out, "--resume", optim={"steps": STEPS + 1}, name="other")
     assert status == CheckpointError.exit_status
     assert f"{what} changed" in printed

@@ -268,7 +268,7 @@ def test_a_segment_that_gets_a_follower_while_its_last_batch_is_on_its_way(run: 
 
 
 def test_a_batch_of_which_a_part_was_acknowledged(run: RunDir) -> None:
-    """The rest is the shipper's to send again; the reader goes on behind it."""
+    """The rest is the shipper's to send again; the reader continues behind it."""
     written(run, 1, 2, 3, 4)
     reader = SpoolReader(run.spool_folder)
     assert seqs(reader, limit=3) == [1, 2, 3]

@@ -310,7 +310,7 @@ def test_gpus_of_other_machines_are_not_guessed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_counter_that_tells_no_number_is_a_fault_of_reading(tmp_path: Path) -> None:
-    """As a trainer takes it: it goes on, and says that energy is no longer measured."""
+    """As a trainer takes it: it continues, and says that energy is no longer measured."""
     folder = package(tmp_path, 0, 5_000_000)
     meter = opened(tmp_path)
     (folder / "energy_uj").write_text("\n")

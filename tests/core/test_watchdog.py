@@ -45,7 +45,7 @@ class Watched:
         return self
 
     def seconds(self) -> list[object]:
-        """Of each warning; of the word that it goes on, the text."""
+        """Of each warning; of the word that it continues, the text."""
         return [text if data["over"] else data["seconds"] for text, data in self.warnings]
 
 

@@ -74,7 +74,7 @@ class Maker:
 
 
 def gone_on(attempt: Attempt, step: int, *, reason: str = "") -> None:
-    """The attempt goes on from this step, and what earlier ones recorded beyond it is superseded, as ingest has it."""
+    """The attempt resumes from this step, and what earlier ones recorded beyond it is superseded, as ingest has it."""
     attempt.resumed_step = step
     attempt.save()
     earlier = Attempt.objects.filter(run=attempt.run, fence__lt=attempt.fence)

@@ -107,7 +107,7 @@ test("what is said beneath a field is said to a screen reader too", () => {
   assert.equal(field.getAttribute("aria-invalid"), null);
 });
 
-test("a row is added under the first free number and the focus goes on when one is removed", () => {
+test("a row is added under the first free number and the focus continues when one is removed", () => {
   const inserted = [], input = new Element("input"), adder = new Element("button");
   const row = (number) => new Element("div", { dataset: { row: String(number) } });
   const rows = new Element("div", {

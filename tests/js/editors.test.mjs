@@ -27,7 +27,7 @@ test("Tab indents to the next stop, Shift+Tab takes one back", () => {
   const back = editor("    ab");
   back.press("Tab", { shiftKey: true });
   assert.deepEqual([back.area.value, back.area.selectionStart], ["ab", 2]);
-  assert.ok(back.press("Tab", { shiftKey: true }), "nothing is left to take back");
+  assert.ok(back.press("Tab", { shiftKey: true }), "nothing is left to withdraw");
   assert.equal(back.area.value, "ab");
 });
 

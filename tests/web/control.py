@@ -112,7 +112,7 @@ def let_pass(run: Run) -> None:
 
 
 def waited_for_its_record(run: Run) -> Run:
-    """The run as if it had ended so long ago that its record is waited for no more: a person may have it go on."""
+    """The run as if it had ended so long ago that its record is waited for no more: a person may have it continue."""
     Run.objects.filter(pk=run.pk).update(ended_at=F("ended_at") - timedelta(minutes=11))
     run.refresh_from_db()
     return run

@@ -153,7 +153,7 @@ class World:
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """What the block changes is taken back; as in Django's own test cases, durable blocks may lie inside."""
+    """What the block changes is withdrawn; as in Django's own test cases, durable blocks may lie inside."""
     block = transaction.atomic()
     block._from_testcase = True  # type: ignore[attr-defined]
     with block:
@@ -171,7 +171,7 @@ def sealed_site(django_db_setup: Databases, django_db_blocker: DjangoDbBlocker) 
 
 
 def answer(client: Client, method: str, address: str, data: Any = None) -> tuple[int | str, bytes]:
-    """(status, or "login" for the way to the sign-in page; what was sent). What it changed is taken back."""
+    """(status, or "login" for the way to the sign-in page; what was sent). What it changed is withdrawn."""
     with rolled_back():
         response = getattr(client, method)(address, data or {})
         content = b"".join(response) if response.streaming else response.content

@@ -93,7 +93,7 @@ def test_shares_of_a_whole_still_add_up(attempt: Attempt, run: Run) -> None:
 
 
 def trained_and_resumed(attempt: Attempt, run: Run, *, saved_at: int, last: int) -> Attempt:
-    """The second attempt, which goes on from the checkpoint of a first one that had reached `last`."""
+    """The second attempt, which resumes from the checkpoint of a first one that had reached `last`."""
     send(attempt, *envelopes([phase("training", 9_000)]))
     steps_sent(attempt, 1, saved_at)
     attempt.refresh_from_db()

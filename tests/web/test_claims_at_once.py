@@ -67,7 +67,7 @@ def test_no_run_is_given_twice_and_no_limit_is_passed(maker: Maker, limited: Mak
         taken = Counter(run_id for job in jobs for run_id in job.result())
     assert set(taken.values()) == {1}
     # Without ends, three of the limited project's run and the rest of it waits. With ends, a claimer that found the
-    # limit reached has gone home, but the last one to finish a run of it goes on.
+    # limit reached has gone home, but the last one to finish a run of it continues.
     given = Run.objects.exclude(state="queued")
     assert given.filter(project=maker.project).count() == RUNS
     assert given.filter(project=limited.project).count() == (RUNS if ends else 3)

@@ -52,7 +52,7 @@ def attempt(run: Run, gpu1: Node) -> Attempt:
     ],
 )
 def test_a_run_goes_on_or_is_recorded(attempt: Attempt, end: str, code: str, follows: Any, committed: Any) -> None:
-    """A run that goes on is published at once and has no record yet; one that ended is asked a record for."""
+    """A run that continues is published at once and has no record yet; one that ended is asked a record for."""
     queues = ("train", "platform.seal")
     for queue in queues:
         take_all(queue)
@@ -126,7 +126,7 @@ def test_a_lost_worker_is_a_failure_like_any_other(
     run = Run.objects.get()
     assert (attempt.state, attempt.end_code, run.state, run.retries) == ("lost", "worker_lost", "queued", 1)
     assert attempt.ended_at is not None
-    assert f"gpu-1 was last heard of {words}" in run.reason
+    assert f"gpu-1 sent its last heartbeat {words}" in run.reason
     ended = RunEvent.objects.get(kind="attempt")
     assert (ended.actor, ended.data["code"], ended.data["end"]) == ("platform", "worker_lost", "lost")
     for late in (lambda: beat(attempt), lambda: finish(attempt, "finished")):

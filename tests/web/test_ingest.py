@@ -278,7 +278,7 @@ def test_items_of_suites_keep_slice_and_cluster(attempt: Attempt) -> None:
 
 @pytest.fixture
 def second(attempt: Attempt, run: Run) -> Attempt:
-    """The first attempt wrote a checkpoint at step 2, went on to step 4 and was lost; this one is running."""
+    """The first attempt wrote a checkpoint at step 2, continued to step 4 and was lost; this one is running."""
     send(attempt, *envelopes([phase("training", 9), step(1, reward=0.1), step(2, reward=0.2), saved(2), group(3)]))
     send(attempt, *envelopes([step(3, reward=0.3), step(4, reward=0.4)], first=6))
     return follow(attempt, run)
@@ -305,7 +305,7 @@ def test_what_came_after_the_checkpoint_is_superseded(attempt: Attempt, second: 
 
 
 def test_a_later_resume_from_further_back_takes_both_back(second: Attempt, run: Run) -> None:
-    """1 2 | 3 4 superseded; then 3 of the second is superseded by the third, which goes on from 2 as well."""
+    """1 2 | 3 4 superseded; then 3 of the second is superseded by the third, which resumes from 2 as well."""
     send(second, *envelopes([resumed(2), phase("training", 9), step(3, reward=0.9), saved(3)]))
     third = follow(second, run)
     send(third, *envelopes([resumed(2), step(3, reward=0.7)]))
@@ -334,7 +334,7 @@ def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attemp
     ],
 )
 def test_a_contradiction_is_refused(second: Attempt, run: Run, bodies: list[Any], code: str, names: str) -> None:
-    """Of an attempt that only says that it went on, or begins where it should not, nothing is superseded."""
+    """Of an attempt that only says that it continued, or begins where it should not, nothing is superseded."""
     with pytest.raises(BadRecord, match=names) as caught:
         send(second, *envelopes(bodies))
     assert caught.value.code == code

@@ -253,7 +253,7 @@ def test_both_tokens_count_until_the_new_one_is_used(act: Act, made: Made, maker
     lost, new = (shown(act("rotate")) for _ in range(2))
     assert accepted(lost, old, new, old, new) == [False, True, True, False, True]
     assert fresh(node).next_token_digest is None
-    assert worker.beat().status_code == 200, "an attempt that runs goes on"
+    assert worker.beat().status_code == 200, "an attempt that runs continues"
 
 
 def test_revoking_refuses_every_token_and_a_new_one_lets_it_in_again(act: Act, made: Made, maker: Maker) -> None:

@@ -71,7 +71,7 @@ def test_a_cancelled_run_ends_and_other_nodes_go_on(row: Node, thief: AttemptCal
     assert fresh(run).state == "cancelled"
 
 
-# ---------------------------------------------------------------------- where its runs go on
+# ---------------------------------------------------------------------- where its runs continue
 
 
 @pytest.fixture

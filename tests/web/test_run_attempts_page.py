@@ -67,7 +67,7 @@ def test_what_is_superseded_is_marked_where_it_is_shown(viewer: Client, maker: M
     add_evaluation(first, "after", [1, 1, 0, 0])
     ended(first, "lost", valid_through=4)
     second_of(maker, trained, resumed=4)
-    mark = "uperseded: attempt 2 went on from step 4"
+    mark = "uperseded: attempt 2 resumed from step 4"
     assert mark in words(page_of(viewer, trained, f"groups/{gone.pk}/"))
     assert mark not in words(page_of(viewer, trained, f"groups/{stands.pk}/"))
     table = words(page_of(viewer, trained, "evaluations/").split("Superseded results")[-1])

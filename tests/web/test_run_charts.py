@@ -89,7 +89,7 @@ def test_after_a_resume_everything_is_sent_anew(maker: Maker, run: Run, ask: Ser
 
 
 def test_a_seam_that_no_longer_stands_is_not_drawn(maker: Maker, run: Run) -> None:
-    """Attempt 2 went on from 4, attempt 3 from 2, attempt 4 from 2 as well, before attempt 3 made a step."""
+    """Attempt 2 resumed from 4, attempt 3 from 2, attempt 4 from 2 as well, before attempt 3 made a step."""
     for resumed, through in ((None, 2), (4, 2), (2, 2), (2, None)):
         attempt = maker.attempt(run, state="running" if through is None else "lost")
         Attempt.objects.filter(pk=attempt.pk).update(resumed_step=resumed, valid_through=through)

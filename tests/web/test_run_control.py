@@ -196,7 +196,7 @@ def test_a_failed_run_goes_on_from_its_newest_checkpoint(failed: Run, alice: Use
     assert kinds(run)[0][2].endswith("from step 2: more memory now")
     again = claimed(gpu1)
     assert (again.attempt.fence, [offer.step for offer in again.resume], fresh(run).step) == (2, [2, 0], 2)
-    assert Attempt.objects.get(fence=1).valid_through is None, "nothing is superseded before the trainer went on"
+    assert Attempt.objects.get(fence=1).valid_through is None, "nothing is superseded before the trainer continued"
 
 
 def test_a_chosen_checkpoint_stays_until_it_was_gone_on_from(failed: Run, alice: User, gpu1: Node) -> None:
@@ -321,7 +321,7 @@ def test_what_cannot_be_extended_is_refused(failed: Run, maker: Maker, alice: Us
     for more in (0, 2**31):
         with pytest.raises((NotPossible, ConfigError)):
             services.run_extend(run=failed, actor=alice, steps=more)
-    with pytest.raises(NotPossible):  # no checkpoint to go on from
+    with pytest.raises(NotPossible):  # no checkpoint to resume from
         services.run_extend(run=maker.run(state="succeeded"), actor=alice, steps=5)
     for state in ("draft", "queued", "training", "sealing"):
         with pytest.raises(IllegalTransition):

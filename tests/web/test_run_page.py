@@ -103,7 +103,7 @@ def test_a_silent_worker_is_news_although_no_row_changed(viewer: Client, maker: 
     with freeze(attempt.heartbeat_at + timedelta(seconds=45)):
         page = viewer.get(address)
     assert page.status_code == 200
-    assert "not been heard from for 45 s" in words(page.content.decode())
+    assert "has sent no heartbeat for 45 s" in words(page.content.decode())
 
 
 # ---------------------------------------------------------------- tabs
@@ -163,7 +163,7 @@ def test_what_the_trainer_waits_for_is_shown_until_it_is_over(viewer: Client, ma
         return page_of(viewer, attempt.run)
 
     assert "waits for 5 min" in reports(1, "waits for 5 min", seconds=300.0, moves=False)
-    assert "The trainer waits" not in reports(2, "goes on after 6 min", seconds=360.0, over=True)
+    assert "The trainer waits" not in reports(2, "continues after 6 min", seconds=360.0, over=True)
     assert "The trainer waits" in reports(3, "waits for 5 min", seconds=300.0, moves=False)
     Attempt.objects.filter(pk=attempt.pk).update(state="lost", ended_at=timezone.now())
     assert "The trainer waits" not in page_of(viewer, attempt.run)

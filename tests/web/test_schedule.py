@@ -235,12 +235,12 @@ def spent(
 
 @pytest.mark.django_db
 def test_gpu_hours_are_those_of_thirty_days(maker: Maker, ours: Project) -> None:
-    """Asked a little later, what goes on has used as much more as became too old: 7 GPUs each."""
+    """Asked a little later, what continues has used as much more as became too old: 7 GPUs each."""
     assert project_use(ours).gpu_hours == 0
     now = timezone.now()
     spent(maker, gpus=4, began_ago=3 * HOUR, ended_ago=HOUR, now=now)  # 8
     spent(maker, gpus=0, began_ago=5 * HOUR, ended_ago=2 * HOUR, now=now)  # 3: without a GPU it counts as one
-    spent(maker, gpus=7, began_ago=HOUR, ended_ago=None, now=now)  # 7, and goes on
+    spent(maker, gpus=7, began_ago=HOUR, ended_ago=None, now=now)  # 7, and continues
     spent(maker, gpus=7, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 - 2 * HOUR, now=now)  # 14: the rest is too old
     spent(maker, gpus=8, began_ago=DAYS_30 + 5 * HOUR, ended_ago=DAYS_30 + HOUR, now=now)  # 0
     assert project_use(ours).gpu_hours == pytest.approx(32, abs=0.001)

@@ -1,7 +1,7 @@
 """Stands in for the trainer where a real one cannot be made to behave so, or starts too slowly: writes real records,
 then does as its mode says: finish, die, obey, deaf, fail, silent-death, wait-for-file, bad-record, checkpoints,
 fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given checkpoints, it records that
-it goes on from the last of them.
+it resumes from the last of them.
 """
 
 import os

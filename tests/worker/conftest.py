@@ -211,7 +211,7 @@ def worker_settings(folder: Path, **changes: Any) -> Environment:
 def attempt(
     site: Site, cable: Cable, tmp_path: Path, shutdown: threading.Event, background: Any
 ) -> Iterator[Attempting]:
-    """Begins an attempt with a given mode of the stand-in trainer and quick turns; one that goes on until it is asked
+    """Begins an attempt with a given mode of the stand-in trainer and quick turns; one that continues until it is asked
     to stop has stored its steps, or its checkpoints, by then."""
     with Platform(cable.url, site.node_token) as platform:
 

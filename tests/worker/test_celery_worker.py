@@ -76,7 +76,7 @@ def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path) -> None:
-    """SIGTERM to the worker's main process alone, as a container's stop does; another machine goes on until a cancel
+    """SIGTERM to the worker's main process alone, as a container's stop does; another machine continues until a cancel
     reaches its trainer."""
     (tmp_path / "elsewhere").mkdir()
     with celery_worker(tiny, tmp_path) as process:
@@ -93,7 +93,7 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
     with celery_worker(tiny, tmp_path / "elsewhere"):
         # As the platform's reconciler sends it while a run waits.
         app.send_task(RUN_ATTEMPT_TASK, args=[run.pk], queue=TRAIN_QUEUE)
-        wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=steps).exists(), "it goes on where it was")
+        wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=steps).exists(), "it continues where it was")
         wait_for(lambda: StepMetric.objects.filter(run=run, attempt__fence=2).exists(), "it trains again")
         run.refresh_from_db()
         run_cancel(run=run, actor=tiny.actor)

@@ -1,5 +1,5 @@
-"""Checkpoints reach the platform: in parts, gone on with where they broke off, the newest before a run moves on. And
-which one an attempt goes on from: the newest that is whole, here or on the platform, and never none in silence.
+"""Checkpoints reach the platform: in parts, resumed where they broke off, the newest before a run moves on. And
+which one an attempt resumes from: the newest that is whole, here or on the platform, and never none in silence.
 """
 
 import os
@@ -246,7 +246,7 @@ def test_another_node_goes_on_from_what_was_sent_before_a_pause(attempt: Attempt
     assert CheckpointFile.objects.filter(run=begun.run, done_at__isnull=False).count() == 2
     run_resume(run=begun.run, actor=begun.actor)
     other = attempt("checkpoints", run=begun.run, runs_dir=tmp_path / "another machine")
-    wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it goes on from step 3")
+    wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it resumes from step 3")
     fetched = other.folder.with_name("attempt-2") / "inputs" / "checkpoint-step-000003"
     assert verify_checkpoint(fetched).step == 3
     assert (fetched / "weights.bin").read_bytes() == bytes([3]) * 20_000

@@ -90,7 +90,7 @@ class Line:
             path = request.readline().split()[1].decode()
             lines = iter(lambda: request.readline().decode().strip(), "")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-            # All of it: what is closed with bytes unread takes back what it has sent.
+            # All of it: what is closed with bytes unread withdraws what it has sent.
             self.bodies.append(request.read(int(headers.get("content-length", 0))))
             script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
             self.calls.append((path, headers["authorization"]))

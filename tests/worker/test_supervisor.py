@@ -220,7 +220,7 @@ def fail(*_: object, **__: object) -> None:
 
 
 def test_an_outage_loses_nothing(attempt: Attempting, cable: Cable, caplog: pytest.LogCaptureFixture) -> None:
-    """The trainer goes on and even ends while the platform cannot be reached; all of it arrives afterwards."""
+    """The trainer continues and even ends while the platform cannot be reached; all of it arrives afterwards."""
     begun = attempt("wait-for-file")
     cable.cut()
     wait_for(lambda: "no beat" in caplog.text, "the worker notices")

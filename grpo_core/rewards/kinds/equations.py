@@ -34,7 +34,7 @@ _OPERATIONS = {"+": "+", "-": "-", "−": "-", "–": "-", "/": "/", "÷": "/", 
 # Kinds of tokens, one letter each, so that an equation is a regular expression over a line's kinds: N number, O
 # operator, D operator that may be a dash or an asterisk, S sign of the number after it, E equals sign, P opening
 # bracket, C closing bracket or LaTeX command, X what changes the number beside it, L anything else. An equation must
-# not begin after what could belong to its first number, nor end before what may go on.
+# not begin after what could belong to its first number, nor end before what may continue.
 _EQUATION = re.compile(rf"(?<![ODSCX])S?N(?:[OD]S?N){{1,{MAX_TERMS - 1}}}ES?N(?![OD][SNPC]|OL|X)")
 
 

@@ -95,7 +95,7 @@ def attempt(work: Callable[[], dict[str, Any]], printed: Printed, files: set[str
 
 
 def left_behind() -> str:
-    """What goes on after the answer was given: children that were not waited for, threads."""
+    """What continues after the answer was given: children that were not waited for, threads."""
     if threading.active_count() > 1:
         return "threads"
     try:

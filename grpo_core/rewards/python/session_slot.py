@@ -142,7 +142,7 @@ class Slot:
 
 
 def _read(frame: bytes) -> tuple[Answer, bool]:
-    """The answer in a frame, and whether something of the program goes on beside it."""
+    """The answer in a frame, and whether something of the program continues beside it."""
     try:
         told = json.loads(frame)
         printed, left = UNSTORABLE.sub("\ufffd", str(told["printed"])[:MOST_KEPT]), bool(told["left"])

@@ -117,7 +117,7 @@ class VllmRollout:
     @staticmethod
     def _failed(gone: Gone, *, again: bool) -> RolloutError:
         twice = ", for the second time in this step" if again else ""
-        return RolloutError(f"{gone}{twice}. The run can go on from its newest checkpoint")
+        return RolloutError(f"{gone}{twice}. The run can resume from its newest checkpoint")
 
     def _completion(self, told: Told) -> Completion:
         tokens, logprobs = told

@@ -1,4 +1,4 @@
-"""Makes a plain model folder of a checkpoint that a run can go on from: for evaluating or serving a step on the way.
+"""Makes a plain model folder of a checkpoint that a run can resume from: for evaluating or serving a step on the way.
 
 A state holds trained weights only, so the base model gives the rest: its shape, its tokenizer, and with adapters its
 weights. It must be the very model that the run started from.

@@ -1,4 +1,4 @@
-"""Chooses the checkpoint to go on from, before anything heavy is loaded, and says what differs from when it was
+"""Chooses the checkpoint to resume from, before anything heavy is loaded, and says what differs from when it was
 written. A run directory stays as it is until `rewind_to_checkpoint`. Loads no torch.
 
 The newest whole one is taken; those passed over are named with the reason. There is no way from here to a start from
@@ -25,8 +25,8 @@ from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.recorder import RunRecorder
 
 FREE = ("name", "optim.steps", "engine.", "checkpoints.", "traces.")
-"""Fields that may differ when a run goes on: none changes what was trained so far. `eval.margin` must not be moved once
-results may have been seen."""
+"""Fields that may differ when a run continues: none changes what was trained so far. `eval.margin` must not be moved
+once results may have been seen."""
 
 ROUNDING = (
     *("rollout", "rollout_batch", "rollout_tokens", "one_step_off"),
@@ -45,7 +45,7 @@ _CODE = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """The checkpoint that a run goes on from."""
+    """The checkpoint that a run resumes from."""
 
     folder: Path
     manifest: CheckpointManifest
@@ -54,7 +54,7 @@ class Chosen:
     own: bool
     """Whether it lies in the run directory that is written on."""
     gone: tuple[CheckpointRemoved, ...] = ()
-    """Of the run directory's own: removed after what it is taken back to, and so to be told again."""
+    """Of the run directory's own: removed after what it is rewound to, and so to be told again."""
 
     def record(self) -> Resumed:
         best = best_beside(self.state, self.folder.parent) if self.own else self.state.best
@@ -74,7 +74,7 @@ def choose_from(folders: Sequence[Path], config: RunConfig) -> Chosen:
 
 def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
     """The newest whole checkpoint of the run directory. Raises CheckpointMissing, ConfigError, RunDirError when the run
-    is finished or its records cannot be taken back to the checkpoint."""
+    is finished or its records cannot be rewound to the checkpoint."""
     folders = list(step_folders(run_dir.checkpoints).values())[::-1]
     if not folders:
         raise CheckpointMissing(_none_yet(run_dir))
@@ -98,11 +98,11 @@ def rewind_to_checkpoint(run_dir: RunDir, chosen: Chosen) -> Chosen:
 
 
 def _none_yet(run_dir: RunDir) -> str:
-    reason = f"{run_dir.path} has no checkpoint to go on from: the run ended before its first one"
+    reason = f"{run_dir.path} has no checkpoint to resume from: the run ended before its first one"
     for event in run_dir.events():
         if isinstance(event, Resumed):
             return (
-                f"{reason} here. It had gone on from {event.checkpoint} of another run directory, after step "
+                f"{reason} here. It had resumed from {event.checkpoint} of another run directory, after step "
                 f"{event.step}. Go on from that one again: leave --resume out, and give another --out and "
                 "--resume-from with its path"
             )
@@ -130,7 +130,7 @@ def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Ch
             manifest = verify_checkpoint(folder)
             if manifest.final:
                 raise CheckpointError(
-                    f"{folder} holds plain weights, which a run cannot go on from; give a step-… folder beside it"
+                    f"{folder} holds plain weights, which a run cannot resume from; give a step-… folder beside it"
                 )
             state = read_state(folder)
         except CheckpointError as error:
@@ -150,7 +150,7 @@ def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> N
     for what, digest in now.items():
         if state.inputs[what] != digest:
             raise CheckpointError(
-                f"{what} changed since {folder} was written, so the run cannot go on from it. Put the file back as it "
+                f"{what} changed since {folder} was written, so the run cannot resume from it. Put the file back as it "
                 "was, or start a new run"
             )
 
@@ -168,7 +168,7 @@ def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> li
         *((label, state.code[name], manifest.code[name]) for name, label in _CODE.items()),
     ]
     differences = [
-        f"the checkpoint was written with {what} {before}; it goes on with {now}: not bit by bit"
+        f"the checkpoint was written with {what} {before}; it continues with {now}: not bit by bit"
         for what, before, now in pairs
         if before != now
     ]
@@ -200,7 +200,7 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise ConfigError(
-            f"the run cannot go on from {shown} with this config, because these fields were others:\n{listed}\n"
+            f"the run cannot resume from {shown} with this config, because these fields were others:\n{listed}\n"
             "Set them back, or start a new run",
             tuple(problems),
         )
@@ -246,4 +246,4 @@ def record_resume(chosen: Chosen, manifest: Manifest, recorder: RunRecorder, pro
         recorder.write(removed)
     for skipped in chosen.skipped:
         progress.line(f"passed over {skipped.path}: {skipped.reason}")
-    progress.line(f"goes on from {chosen.manifest.path}, after step {chosen.state.step}")
+    progress.line(f"resumes from {chosen.manifest.path}, after step {chosen.state.step}")

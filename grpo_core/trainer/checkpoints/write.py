@@ -1,6 +1,6 @@
 """Writes checkpoints so that a reader finds a whole one or none, and reads their tensors back.
 
-Two kinds: weights, a plain Hugging Face folder for everybody; and a state to go on from, for this trainer. Nothing in
+Two kinds: weights, a plain Hugging Face folder for everybody; and a state to resume from, for this trainer. Nothing in
 either is a pickle. A model with adapters is written as one without, with the adapters' change in its weights, so that
 nothing but transformers is needed to load it; the adapters alone lie in `adapter/` inside.
 """
@@ -47,7 +47,7 @@ def save_weights(folder: Path, policy: LoadedModel, *, step: int, run_folder: Pa
 def save_state(
     folder: Path, parts: Mapping[str, Mapping[str, Tensor]], state: RunState, *, run_folder: Path, best: bool
 ) -> CheckpointManifest:
-    """Write all that training needs to go on. Raises CheckpointError, DiskFullError."""
+    """Write all that training needs to continue. Raises CheckpointError, DiskFullError."""
     text = state.model_dump_json()
 
     def fill(temporary: Path) -> None:

@@ -62,7 +62,7 @@ class AuditLeaf(models.Model):
 
 
 class TreeHead(models.Model):
-    """How large the tree is and what is needed to go on; one row, whose lock gives the indices out."""
+    """How large the tree is and what is needed to continue; one row, whose lock gives the indices out."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     size = models.BigIntegerField(default=0)

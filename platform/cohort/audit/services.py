@@ -1,7 +1,7 @@
 """The audit log: add an entry, number what was committed, sign the tree's head, prove that an entry is in it.
 
 `log` belongs to the caller's transaction; all the rest has short ones of its own and is refused within another
-(`durable`), because a number that was given and rolled back would leave a gap, and a signed head cannot be taken back.
+(`durable`), because a number that was given and rolled back would leave a gap, and a signed head cannot be undone.
 """
 
 import logging

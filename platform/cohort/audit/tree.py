@@ -1,4 +1,4 @@
-"""The log's Merkle tree as the database holds it: leaves in a table, and the hashes needed to go on in one row."""
+"""The log's Merkle tree as the database holds it: leaves in a table, and the hashes needed to continue in one row."""
 
 from collections.abc import Iterable, Iterator
 from typing import ClassVar

@@ -2,8 +2,8 @@
 
 Runs every 5 s, when Celery's beat asks for it, and may run twice at once. Leases are also looked at from a thread that
 needs no message, because a broker that is away must keep no dead worker's run Running. Compares times only with the
-database's clock. Whatever fails keeps nothing else from being put right: it is logged, the rest goes on, and the round
-fails at its end.
+database's clock. Whatever fails keeps nothing else from being put right: it is logged, the rest continues, and the
+round fails at its end.
 """
 
 import logging
@@ -62,7 +62,7 @@ class _Round:
         try:
             return call(*given)
         except Exception as error:  # of whatever kind: the others' leases run out all the same
-            log.exception("reconciling: %s failed; the rest goes on", what)
+            log.exception("reconciling: %s failed; the rest continues", what)
             self.failed.append(f"{what} ({type(error).__name__})")
             return None
 
@@ -144,7 +144,7 @@ def _lose(attempt_id: int) -> int | None:
     if attempt is None:
         return None  # a beat or a finish came first
     message = (
-        f"The worker {attempt.node.name} was last heard of {span(attempt.silence)} ago. "
+        f"The worker {attempt.node.name} sent its last heartbeat {span(attempt.silence)} ago. "
         "It may have lost power, network or memory; everything it had sent is stored."
     )
     attempt_over(attempt=attempt, state=AttemptState.LOST, code="worker_lost", message=message, actor="platform")

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--revoke", action="store_true", help="refuse this node's token from now on")
     what.add_argument("--drain", action="store_true", help="give it no new run; what runs there ends there")
     what.add_argument("--undrain", action="store_true", help="let it take runs again")
-    node.add_argument("--move", action="store_true", help="with --drain: what runs there goes on elsewhere")
+    node.add_argument("--move", action="store_true", help="with --drain: what runs there resumes elsewhere")
     _home(node)
     node.set_defaults(run=_node)
     return parser

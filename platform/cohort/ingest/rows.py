@@ -147,7 +147,7 @@ def store(cursor: "psycopg.Cursor[Any]", place: Place, envelopes: Sequence[recor
     if rows.checkpoints:
         _store_checkpoints(cursor, place, rows.checkpoints)
     if rows.removed:
-        # One that another attempt wrote, and this one fetched to go on from, is where it was.
+        # One that another attempt wrote, and this one fetched to resume from, is where it was.
         gone = ([one.step for one in rows.removed], [one.path for one in rows.removed])
         cursor.execute(_REMOVED, (*gone, place.run_id, place.attempt_id), prepare=True)
     for envelope in few:
@@ -345,7 +345,7 @@ def _resumed(place: Place, seq: int, record: records.Resumed) -> None:
     if not standing(earlier).exists():
         raise RowFault(
             f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
-            "go on from",
+            "resume from",
             code="no_such_checkpoint",
         )
     begun = StepMetric.objects.filter(attempt=place.attempt_id, seq__lt=seq).exists()

@@ -57,7 +57,7 @@ class Gate:
             case "undecided":
                 return "the last probe of the reward decided nothing: errors kept it from scoring"
             case _:
-                return f"held back: the reward pays {listed(self.titles)}"
+                return f"blocked: the reward pays {listed(self.titles)}"
 
 
 def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
@@ -85,14 +85,14 @@ def listed(titles: list[str], shown: int = 3) -> str:
 def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     """Keep what is known of the run's reward, in the transaction of its launch.
 
-    Raises ConfigError at `probe_override` when the run is held back and `override` is no reason.
+    Raises ConfigError at `probe_override` when the run is blocked and `override` is no reason.
     """
     known = gate(run.verifier_version, run.dataset)
     reason = storable(override.strip())
     if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
-        why = f"held back: the verifier pays {listed(known.titles)}. Mend it, or say why it is launched all the same."
-        raise ConfigError("the run is held back by the probe of its reward", (FieldProblem(FIELD, why + short),))
+        why = f"blocked: the verifier pays {listed(known.titles)}. Mend it, or say why it is launched all the same."
+        raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
         raise ConfigError(long, (FieldProblem(FIELD, long),))

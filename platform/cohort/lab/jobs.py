@@ -252,7 +252,7 @@ def _lose(job: LabJob) -> None:
         )
         _over(job, JobState.FAILED, error=message, token_digest="", progress={})
     else:
-        message = f"The worker on {job.node.name} was not heard of any more; the job waits for another."
+        message = f"The worker on {job.node.name} sent no heartbeat any more; the job waits for another."
         _requeue(job, error_code=LOST, error=message)
     log.warning("the lab's job %s was lost on %s", job.pk, job.node.name)
 

@@ -8,7 +8,7 @@ from django.db import models
 class Draining(models.TextChoices):
     NO = "", "Takes runs"
     FINISH = "finish", "Takes no new run; what runs here ends here"
-    MOVE = "move", "Takes no new run; what runs here stops at a checkpoint and goes on elsewhere"
+    MOVE = "move", "Takes no new run; what runs here stops at a checkpoint and resumes elsewhere"
 
 
 class Node(models.Model):

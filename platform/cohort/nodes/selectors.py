@@ -9,10 +9,10 @@ from django.db.models.functions import Now
 from cohort.nodes.models import Node
 
 SILENT_AFTER = timedelta(seconds=max(60, settings.COHORT_LEASE_SECONDS))
-"""A worker says every 20 s that it is here, busy or not; one not heard from for this long is gone. A shorter lease does
+"""A worker sends a heartbeat every 20 s, busy or not; one without for this long is gone. A shorter lease does
 not shorten it, because an idle worker knows nothing of leases."""
 
 
 def nodes_here() -> QuerySet[Node]:
-    """Not revoked, and heard from lately by the database's clock."""
+    """Not revoked, with a heartbeat lately by the database's clock."""
     return Node.objects.filter(revoked_at=None, last_seen_at__gt=Now() - SILENT_AFTER)

@@ -99,7 +99,7 @@ def node_rotate(*, node: Node, actor: User | None) -> str:
 
 @transaction.atomic
 def node_drain(*, node: Node, actor: User | None, how: Draining) -> None:
-    """Give the node no new run; what runs there ends there (FINISH) or goes on elsewhere from a checkpoint (MOVE).
+    """Give the node no new run; what runs there ends there (FINISH) or resumes elsewhere from a checkpoint (MOVE).
 
     Raises ValidationError when the node is revoked.
     """

@@ -121,7 +121,7 @@ class Facts:
     step_memory: list[float]
     """Of each step that told it, its peak in bytes."""
     statements: dict[str, Statement]
-    """Field (`section.field`, with `:flag` for an override) → the newest statement, without those taken back."""
+    """Field (`section.field`, with `:flag` for an override) → the newest statement, without those withdrawn."""
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -195,7 +195,7 @@ def collect(run: Run, *, state: State) -> Facts:
 
 
 def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
-    """Of attempts, newest first: the first that went on from a checkpoint, has a step that stands, or had nothing to go
+    """Of attempts, newest first: the first that resumed from a checkpoint, has a step that stands, or had nothing to go
     on from."""
     stepped = set(standing_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
     for place, attempt in enumerate(attempts, start=1):

@@ -98,9 +98,9 @@ class Statement(models.Model):
     field = models.CharField(max_length=80)
     """section.field of the record."""
     value = models.JSONField(null=True)
-    """For machines, such as the chosen answer; null where the text is all, or when the statement was taken back."""
+    """For machines, such as the chosen answer; null where the text is all, or when the statement was withdrawn."""
     text = models.TextField(blank=True)
-    """Empty when the statement was taken back."""
+    """Empty when the statement was withdrawn."""
     audience = models.CharField(max_length=10, choices=Audience.choices)
     reason = models.TextField(blank=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
@@ -154,7 +154,7 @@ class PublicLink(models.Model):
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    """When it was taken back; it answers 404 since."""
+    """When it was withdrawn; it answers 404 since."""
 
     class Meta:
         ordering: ClassVar = ["record", "-pk"]

@@ -53,7 +53,7 @@ _WITH = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__
 
 
 class NotEnded(Refused):
-    """The run still goes on; there is nothing to seal yet."""
+    """The run has not ended; there is nothing to seal yet."""
 
     code = "not_ended"
 
@@ -77,8 +77,8 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
     With a `reason`, a further version is sealed of an end that has a record: it holds what was stated since, and takes
     the place of the version before without changing it.
 
-    The run is not locked while it is read, which may take a minute. Should it go on meanwhile, what was read is of no
-    end any more, and nothing is stored; an entry that no record belongs to may then stand in the audit log. Call it
+    The run is not locked while it is read, which may take a minute. Should it continue meanwhile, what was read is of
+    no end any more, and nothing is stored; an entry that no record belongs to may then stand in the audit log. Call it
     outside of any transaction.
 
     Raises NotEnded, BeingSealed, NothingNew, CardTooLarge, KeyFault, LogFault and KeysChanged.
@@ -140,7 +140,7 @@ class Asked:
 def version_request(*, run: Run, actor: User, reason: str) -> None:
     """Ask for a further version of the newest record, with what was stated since; the worker that seals makes it.
 
-    Raises ValidationError without a reason, when the run has no record or goes on, and when there is nothing new.
+    Raises ValidationError without a reason, when the run has no record or continues, and when there is nothing new.
     """
     run_lock(run=run)
     reason = audit.reason_checked(reason.strip())
@@ -229,7 +229,7 @@ def _store(
     read = (facts.state, run.ends, run.fence)
     run_lock(run=run)
     if (_STATES.get(run.state), run.ends, run.fence) != read:
-        raise NotEnded(f"run {run.pk} went on while its record was being made; another is sealed at its next end")
+        raise NotEnded(f"run {run.pk} continued while its record was being made; another is sealed at its next end")
     content = canonical(document)
     sealed = Document.model_validate_json(content)
     stated, total = sealed.counts()

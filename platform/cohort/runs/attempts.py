@@ -280,7 +280,7 @@ def _requeue(
 
 
 def _advanced(attempt: Attempt) -> bool:
-    """Whether the run got further by this attempt: to a checkpoint beyond the one it went on from, or to a step that
+    """Whether the run got further by this attempt: to a checkpoint beyond the one it resumed from, or to a step that
     none before it had come to."""
     from_step = -1 if attempt.resumed_step is None else attempt.resumed_step
     if Checkpoint.objects.filter(attempt=attempt, final=False, step__gt=from_step).exists():

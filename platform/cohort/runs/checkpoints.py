@@ -1,4 +1,4 @@
-"""Checkpoints that a run can go on from: which are offered to its next attempt, which a person wants kept, and which
+"""Checkpoints that a run can resume from: which are offered to its next attempt, which a person wants kept, and which
 of an earlier attempt only take up room.
 
 Imports nothing of `attempts`, whose claim and beat ask here. What workers send of a checkpoint is in `uploads`.
@@ -24,7 +24,7 @@ def resumable(*runs: Run) -> QuerySet[Checkpoint]:
 
 
 def offers(run: Run) -> list[CheckpointOffer]:
-    """What the run's next attempt may go on from, best first; empty when it begins at the first step.
+    """What the run's next attempt may resume from, best first; empty when it begins at the first step.
 
     A checkpoint that a person chose comes first whatever became of it, and after it only older ones: an attempt that
     can have none of them fails, and nobody's choice becomes a start from nothing in silence.

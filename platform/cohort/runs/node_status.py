@@ -33,7 +33,7 @@ class Device:
 class NodeStatus:
     node: Node
     status: str
-    """working, idle, draining (takes no new run), silent (not heard of any more), never (heard of) or revoked."""
+    """working, idle, draining (takes no new run), silent (no heartbeat any more), never (none yet) or revoked."""
     attempts: list[Attempt]
     """Running on it, of whatever project."""
     devices: list[Device]

@@ -95,7 +95,7 @@ def run_pause(*, run: Run, actor: User, reason: str = "") -> None:
         )
         return
     if run.desired == Desired.CANCEL:
-        raise NotPossible("it is being cancelled; a cancel cannot be taken back", code="being_cancelled")
+        raise NotPossible("it is being cancelled; a cancel cannot be undone", code="being_cancelled")
     if run.desired != Desired.PAUSE:
         _request(run, actor, Desired.PAUSE, reason, "Pause asked for; the worker stops the trainer at a checkpoint")
 
@@ -110,7 +110,7 @@ def run_resume(*, run: Run, actor: User) -> None:
     if run.state in ON_A_WORKER and run.desired == Desired.PAUSE:
         run.desired, run.reason = Desired.RUN, ""
         run.save(update_fields=["desired", "reason"])
-        _log_action(run, actor, "pause_withdrawn", "The pause was taken back", entry="run_pause_withdrawn")
+        _log_action(run, actor, "pause_withdrawn", "The pause was withdrawn", entry="run_pause_withdrawn")
         return
     if run.state != RunState.PAUSED:  # others may go back to the queue as well, but not by being resumed
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
@@ -124,8 +124,8 @@ def run_retry(
     """Put a failed or cancelled run back into the queue. It resumes from `checkpoint`, else from the newest there is,
     else, and with `from_start`, from its first step.
 
-    Raises IllegalTransition for a run in another state, and NotPossible for a checkpoint from which nothing can go on,
-    while the record of its end is being made, and for a reason that is too long.
+    Raises IllegalTransition for a run in another state, and NotPossible for a checkpoint from which nothing can
+    continue, while the record of its end is being made, and for a reason that is too long.
     """
     _short(reason)
     run_lock(run=run)
@@ -134,12 +134,12 @@ def run_retry(
     _leave_to_its_record(run)
     if checkpoint is not None and from_start:
         raise NotPossible(
-            "it cannot go on from a checkpoint and from the first step: choose one of them", code="two_starts"
+            "it cannot resume from a checkpoint and from the first step: choose one of them", code="two_starts"
         )
     newest = resumable(run).first()
     if checkpoint is not None and not resumable(run).filter(pk=checkpoint.pk).exists():
         raise NotPossible(
-            f"nothing can go on from the checkpoint at step {checkpoint.step:,}: it has been removed, is superseded, "
+            f"nothing can resume from the checkpoint at step {checkpoint.step:,}: it has been removed, is superseded, "
             "or is of another run. Choose another, or the first step",
             code="checkpoint_not_resumable",
         )
@@ -178,7 +178,7 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     newest = run.resume_from or resumable(run).first()  # chosen by a person before, while it waited
     if newest is None:
         raise NotPossible(
-            "it has no checkpoint to go on from, so more steps would train it anew: clone it with more steps instead",
+            "it has no checkpoint to resume from, so more steps would train it anew: clone it with more steps instead",
             code="no_checkpoint",
         )
     before = {"steps": run.config["optim"]["steps"], "config_digest": run.config_digest}
@@ -189,7 +189,7 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     run.save(update_fields=["config", "config_digest", "steps_total"])
     words = (
         f"Extended by {steps:,} step{'' if steps == 1 else 's'}, from {before['steps']:,} to {run.steps_total:,}; "
-        f"goes on from step {newest.step:,}"
+        f"resumes from step {newest.step:,}"
     )
     change = {"before": before, "after": {"steps": run.steps_total, "config_digest": run.config_digest}}
     _log_action(run, actor, "extended", words, change, entry="run_extended", **change)

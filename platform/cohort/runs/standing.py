@@ -1,7 +1,7 @@
 """Which rows of a run stand and which a later attempt superseded: the one rule that every reader of steps, groups,
 evaluations and checkpoints shares.
 
-An attempt that goes on from step k takes the place of what earlier attempts recorded beyond k. Nothing is deleted and
+An attempt that resumes from step k takes the place of what earlier attempts recorded beyond k. Nothing is deleted and
 no row is touched: the earlier attempts' `valid_through` becomes k, and rows beyond it are superseded.
 """
 
@@ -26,5 +26,5 @@ def superseded(rows: QuerySet[Row]) -> QuerySet[Row]:
 
 def standing_evaluations(rows: QuerySet[Row]) -> QuerySet[Row]:
     """Of rows with `attempt` and `phase`: what was measured before training stands unless a later attempt began at the
-    beginning, what was measured after it unless a later attempt went on at all."""
+    beginning, what was measured after it unless a later attempt continued at all."""
     return rows.filter(_ALL | Q(phase="before", attempt__valid_through__gte=0))

@@ -1,4 +1,4 @@
-"""Checkpoint files that a worker sends, so that another node can go on from them, and that the next attempt fetches.
+"""Checkpoint files that a worker sends, so that another node can resume from them, and that the next attempt fetches.
 
 A file is kept by its SHA-256, once a run, as the parts it came in: `checkpoints/run-<id>/<sha256>/<offset>`. A part is
 taken at the byte where the former ended and nowhere else, under a lock on the file's row, so a call that is repeated
@@ -187,7 +187,7 @@ def _complete(attempt: Attempt, fence: int, sha256: str) -> None:
             run=attempt.run,
             actor=f"node:{attempt.node.name}",
             kind="checkpoint_stored",
-            message=f"The checkpoint at step {checkpoint.step} is on the platform: any node can go on from it",
+            message=f"The checkpoint at step {checkpoint.step} is on the platform: any node can resume from it",
             data={"checkpoint": checkpoint.pk, "step": checkpoint.step, "fence": fence, "bytes": size},
         )
     if found:

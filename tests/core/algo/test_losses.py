@@ -1,4 +1,4 @@
-"""Each policy loss at numbers worked out by hand: its value, its slope, and where it says it was held back. Masks
+"""Each policy loss at numbers worked out by hand: its value, its slope, and where it says it was blocked. Masks
 that take the policy gradient from tokens, and DAPO's soft overlong punishment at its own numbers."""
 
 import math

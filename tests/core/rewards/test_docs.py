@@ -16,7 +16,7 @@ An example is a block marked `yaml reward` and, after it, blocks marked `complet
 
 `reward` is what a config's `reward` is. `problem` has prompt and answer, both may be left out, and any further fields,
 which become the problem's meta. The last line of a completion is an arrow and the reward that the whole rubric gives,
-to the decimals written; the lines above it, without the newline before the arrow, are the completion. It goes on with
+to the decimals written; the lines above it, without the newline before the arrow, are the completion. It continues with
 
     → 0.5 at 18432 tokens       the completion's tokens, where a kind counts them
     → 1: 82                     the first component's detail, all of it, or its beginning followed by …

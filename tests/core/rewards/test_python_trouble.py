@@ -154,7 +154,7 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, 
 
 
 def test_a_child_that_answers_too_is_not_heard(make):
-    """Both go on to the end of `verify`; the child has no channel to tell its value over."""
+    """Both continue to the end of `verify`; the child has no channel to tell its value over."""
     source = "os = __import__('os')\ndef verify(sample):\n    return 1 if os.fork() else 5"
     results = scores(make(source, limits=SINGLE), *"abcdef")
     assert [(score.value, score.error) for score in results] == [(1.0, None)] * 6

@@ -208,7 +208,7 @@ def test_a_rotation_that_was_cut_is_finished_by_the_next(own_key: Path, done: in
     for step in steps[:done]:
         step()
     if done:
-        assert audit.signing_key().vkey == new.vkey, "signing goes on meanwhile"
+        assert audit.signing_key().vkey == new.vkey, "signing continues meanwhile"
         assert len(open_note(audit.checkpoint().note, [old.public_key, new.public_key]).verified) == 2
     newest, _ = rotate()
     assert audit.signing_key().vkey == newest.vkey not in (old.vkey, new.vkey)

@@ -42,7 +42,7 @@ ELSEWHERE = {
 }
 VARIES = re.compile(
     r'\b[0-9a-f]{64}\b|(?<="subject": "run:)\d+|(?<=model:)\d+|(?<=dataset:)\d+|(?<=verifier:)\d+'
-    r'|(?<="checkpoint": )\d+|(?<=was last heard of ).+?(?= ago)'
+    r'|(?<="checkpoint": )\d+|(?<=sent its last heartbeat ).+?(?= ago)'
 )
 
 
@@ -71,7 +71,7 @@ class Story:
 
 
 def again(run: Run) -> Run:
-    """Ended so long ago that a person may have it go on."""
+    """Ended so long ago that a person may have it continue."""
     Run.objects.filter(pk=run.pk).update(ended_at=None)
     run.refresh_from_db()
     return run

@@ -225,7 +225,7 @@ def test_a_draft_is_launched_with_a_tick_only(world: World, leaky: PromptDataset
 
 
 def test_a_held_out_dataset_is_compared_from_its_first_use(world: World) -> None:
-    """Not yet checked: the launch goes on, and what is kept says so. The next launch knows."""
+    """Not yet checked: the launch continues, and what is kept says so. The next launch knows."""
     launched = {**world.maker._named("first"), "eval_dataset": world.heldout, "settings": {}}
     first = run_launch(**launched)
     known = selectors.at_launch(first)

@@ -84,7 +84,7 @@ def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: 
 def test_each_end_has_a_page_and_a_card(world: World) -> None:
     run = retried(world)
     client, url = world.client("oscar"), f"/p/ours/runs/{run.pk}/record/"
-    assert "has gone on since" in client.get(url).content.decode()
+    assert "has been resumed since" in client.get(url).content.decode()
     second, first = record_seal(run=run), Record.objects.get(end=1)
     page = client.get(url).content.decode()
     assert (second.seal in page, f"{url}1/?version=1" in page) == (True, True)

@@ -148,7 +148,7 @@ def wait_for_supervisors(seconds: float, *, hurry: Callable[[], bool]) -> None:
 
 def end_orphans(kept: Sequence[int], *, grace: float) -> None:
     """End every process below this one that does not hang on a process id in `kept`: what dead children left."""
-    # Looked at before what is kept, which goes on and starts processes meanwhile: those are not in here.
+    # Looked at before what is kept, which continues and starts processes meanwhile: those are not in here.
     left = psutil.Process().children(recursive=True)
     spared = set(kept)
     for pid in kept:

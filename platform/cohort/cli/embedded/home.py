@@ -174,7 +174,7 @@ class Home:
             for name, value in os.environ.items()
             if name in OF_THE_WORKER or not name.startswith(("COHORT_", "DJANGO_"))
         }
-        # The file broker reaches no other machine, so nobody else could go on from an uploaded checkpoint.
+        # The file broker reaches no other machine, so nobody else could resume from an uploaded checkpoint.
         kept.setdefault("COHORT_UPLOAD_SECONDS", "0")
         return kept | {
             "COHORT_URL": url,

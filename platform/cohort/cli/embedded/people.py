@@ -73,7 +73,7 @@ def node_revoke(*, name: str) -> str:
 
 
 def node_drain(*, name: str, move: bool) -> str:
-    """Give the node no new run; with `move` what runs there goes on elsewhere."""
+    """Give the node no new run; with `move` what runs there resumes elsewhere."""
     how = Draining.MOVE if move else Draining.FINISH
     _done(lambda: nodes.node_drain(node=_node(name), actor=None, how=how))
     return f"{name} is draining. {how.label}."
@@ -94,7 +94,7 @@ def node_lines() -> list[str]:
     for row in rows:
         words = [row.node.name.ljust(width), row.status.ljust(8)]
         if row.node.last_seen_at is not None:
-            words.append(f"heard of {row.node.last_seen_at:%Y-%m-%d %H:%M:%S} UTC")
+            words.append(f"last heartbeat {row.node.last_seen_at:%Y-%m-%d %H:%M:%S} UTC")
         lines.append("  ".join([*words, *(f"run {one.run_id}, attempt {one.fence}" for one in row.attempts)]).rstrip())
     return lines
 

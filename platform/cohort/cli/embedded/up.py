@@ -243,7 +243,7 @@ def make_signing_key() -> None:
         return
     if LogKey.objects.exists():
         raise HomeError(
-            f"the audit log's signing key {path} is gone. Put it back from your copy; no other key can go on with this "
+            f"the audit log's signing key {path} is gone. Put it back from your copy; no other key can continue this "
             "log (docs/audit.md)."
         )
     make_key(path)

@@ -1,4 +1,4 @@
-"""The address at which anyone reads the public part of a record: made, taken back, and looked up.
+"""The address at which anyone reads the public part of a record: made, withdrawn, and looked up.
 
 The token is the only key: 256 random bits. The audit log does not hold it.
 """
@@ -22,7 +22,7 @@ def public_link_make(*, record: Record, actor: User) -> PublicLink:
     """Raises ValidationError while the record has one."""
     Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
     if record.public_links.filter(ended_at=None).exists():
-        raise ValidationError("This record has a public page already. Take it back first to get another address.")
+        raise ValidationError("This record has a public page already. Withdraw it first to get another address.")
     link = PublicLink.objects.create(record=record, token=secrets.token_urlsafe(32), by=actor)
     _log(link, actor, "public_link_made")
     return link
@@ -33,7 +33,7 @@ def public_link_end(*, record: Record, actor: User) -> None:
     """Every address of the record's public page answers 404 from now on. Raises ValidationError when it has none."""
     ended = list(record.public_links.select_for_update().filter(ended_at=None))
     if not ended:
-        raise ValidationError("This record has no public page; it was taken back before.")
+        raise ValidationError("This record has no public page; it was withdrawn before.")
     for link in ended:
         link.ended_at = timezone.now()
         link.save(update_fields=["ended_at"])

@@ -78,7 +78,7 @@ def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: s
 
 @transaction.atomic
 def revoke(*, record: Record, actor: User, reason: str) -> RecordEntry:
-    """Say that the record must no longer be relied on. It cannot be taken back; another version can be sealed."""
+    """Say that the record must no longer be relied on. It cannot be undone; another version can be sealed."""
     said = checked_text(reason, field="reason", what="The reason")
     _lock(record)
     earlier = record.entries.filter(kind=EntryKind.REVOKED).first()

@@ -63,7 +63,7 @@ def _in_words(one: Tried) -> str:
 
 
 def superseded(facts: Facts) -> Answer:
-    """What was recorded, and paid, and then replaced because a later attempt went on from an earlier step."""
+    """What was recorded, and paid, and then replaced because a later attempt resumed from an earlier step."""
     past = facts.history
     value = {
         "steps": past.superseded_steps,

@@ -89,7 +89,7 @@ def clipping_note(algorithm: AlgorithmConfig) -> str:
         )
     if algorithm.loss == "clip":
         return "At μ 1 with one mini-batch the ratio is 1 and clipping never acts."
-    return "At μ 1 with one mini-batch the ratio is 1 and nothing is held back."
+    return "At μ 1 with one mini-batch the ratio is 1 and nothing is clipped."
 
 
 def kl(config: RunConfig) -> str:

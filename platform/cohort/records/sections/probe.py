@@ -79,7 +79,7 @@ def _launched(launch: LaunchProbe | None) -> str:
     if launch is None or launch.state == "unprobed":
         return "It was not probed before the launch." if launch is not None else ""
     if launch.overridden:
-        return f"The run was held back by it; {launch.by.username} launched it all the same: {launch.reason}"
+        return f"The run was blocked by it; {launch.by.username} launched it all the same: {launch.reason}"
     return "It was probed before the launch."
 
 

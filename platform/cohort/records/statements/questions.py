@@ -169,7 +169,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "handling.trace_policy",
         "What do users see of the model's reasoning traces?",
-        "Traces trained for reward may be behaviour rather than a record of what went on inside.",
+        "Traces trained for reward may be behaviour rather than a record of what happened inside.",
         "choice",
         "It depends on the product around the model.",
         (

@@ -8,7 +8,7 @@ from cohort.runs.models import Run, RunEvent
 
 
 def newest_statements(run: Run) -> dict[str, Statement]:
-    """Field → the newest statement, without fields whose newest one was taken back."""
+    """Field → the newest statement, without fields whose newest one was withdrawn."""
     rows = Statement.objects.filter(run=run).select_related("by").order_by("field", "-pk").distinct("field")
     return {one.field: one for one in rows if one.text or one.value is not None}
 
@@ -19,7 +19,7 @@ class Asked:
 
     question: Question
     holds: Statement | None
-    """None where nobody answered, or the answer was taken back."""
+    """None where nobody answered, or the answer was withdrawn."""
     before: list[Statement]
     """Earlier ones and those that took one back, newest first."""
 
@@ -39,7 +39,7 @@ def asked(run: Run) -> list[Asked]:
 
 
 def overrides(run: Run) -> list[Statement]:
-    """Of flags, newest first; those taken back too."""
+    """Of flags, newest first; those withdrawn too."""
     rows = Statement.objects.filter(run=run, field__startswith="oversight.overrides:")
     return list(rows.select_related("by").order_by("-pk"))
 

@@ -1,4 +1,4 @@
-"""What people say of a run: state, take back, override a flag. Statements are only added; the newest of a field
+"""What people say of a run: state, withdraw, override a flag. Statements are only added; the newest of a field
 holds."""
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def statement_make(
     try:
         text = text_checked(text)
         if not text and not question.choices:
-            raise Unusable("Write something. To take back what was said, use “Take back”.")
+            raise Unusable("Write something. To withdraw what was said, use “Withdraw”.")
         value = value_of(question, text=text, chosen=list(chosen))
         reason = text_checked(reason, "The reason")
     except Unusable as error:
@@ -50,15 +50,15 @@ def statement_make(
 
 @transaction.atomic
 def statement_withdraw(*, run: Run, actor: User, field: str, reason: str) -> Statement:
-    """Take back what was stated: an empty statement with its reason. What was said stays in the history and in records
+    """Withdraw what was stated: an empty statement with its reason. What was said stays in the history and in records
     that were sealed with it. Raises ValidationError when nothing is stated, and without a reason."""
     monitors = {override_field(flag) for flag in get_args(Name)}
     holds = _newest(run, field) if field in BY_FIELD or field in monitors else None
     if holds is None:
-        raise ValidationError("Nothing is stated there, so there is nothing to take back.")
+        raise ValidationError("Nothing is stated there, so there is nothing to withdraw.")
     try:
         if not (reason := text_checked(reason, "The reason")):
-            raise Unusable("Say why it is taken back.")
+            raise Unusable("Say why it is withdrawn.")
     except Unusable as error:
         raise ValidationError(str(error)) from None
     return _append(run, actor, field, None, "", holds.audience, reason)

@@ -40,7 +40,7 @@ def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
     commitments = Commitments(one.line() for one in step_leaves(run))
     if commitments.root().hex() != record.run_root:
         raise NoProof(
-            "the run has gone on since its newest record was sealed; another is sealed at its next end", code="went_on"
+            "the run was resumed since its newest record was sealed; another is sealed at its next end", code="went_on"
         )
     content = {
         "step": group.step,

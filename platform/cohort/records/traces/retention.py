@@ -1,6 +1,6 @@
 """How long a project keeps the texts of its samples: their deletion when that time is over.
 
-Off unless an admin sets it. Counted from the end of the run; a run that goes on keeps its texts.
+Off unless an admin sets it. Counted from the end of the run; a run that continues keeps its texts.
 """
 
 from datetime import timedelta
@@ -41,8 +41,8 @@ def retention_set(*, project: Project, actor: User, days: int | None) -> None:
 
 
 def traces_expire() -> int:
-    """Delete every text whose time is over. Returns how many samples. May run twice, and goes on where it was cut off.
-    Cards are issued again by whoever looks at `runs_to_renew`."""
+    """Delete every text whose time is over. Returns how many samples. May run twice, and continues where it was cut
+    off. Cards are issued again by whoever looks at `runs_to_renew`."""
     total = 0
     for project in Project.objects.exclude(traces_keep_days=None):
         days = project.traces_keep_days
@@ -50,7 +50,7 @@ def traces_expire() -> int:
         old = Run.objects.filter(project=project, state__in=ENDED, ended_at__lt=Now() - timedelta(days=days or 0))
         texts = Sample.objects.filter(group__run=OuterRef("pk"), redacted_at=None)
         for run in old.filter(Exists(texts)):
-            # A large run takes a while, and somebody may let it go on meanwhile.
+            # A large run takes a while, and somebody may let it continue meanwhile.
             while old.filter(pk=run.pk).exists():
                 some = list(Sample.objects.filter(group__run=run, redacted_at=None).order_by("pk")[:AT_ONCE])
                 if not some:

@@ -151,9 +151,9 @@ class Attempt(Leased):
     gpus = models.PositiveSmallIntegerField(default=0)
     """GPUs that the run held."""
     resumed_step = models.IntegerField(null=True)
-    """Step of the checkpoint that the attempt went on from; null: it began at the beginning."""
+    """Step of the checkpoint that the attempt resumed from; null: it began at the beginning."""
     valid_through = models.IntegerField(null=True)
-    """What this attempt recorded beyond this step is superseded: a later attempt went on from there. 0 leaves the
+    """What this attempt recorded beyond this step is superseded: a later attempt resumed from there. 0 leaves the
     evaluation before training, -1 nothing; null: all of it stands."""
     progress_at = models.DateTimeField(null=True)
     """When a record or a unit of work was last reported."""

@@ -39,7 +39,7 @@ class Checkpoint(models.Model):
     path = models.CharField(max_length=500)
     files = models.JSONField()
     final = models.BooleanField(default=False)
-    """Plain weights, from which nothing goes on."""
+    """Plain weights, from which nothing continues."""
     best = models.BooleanField(default=False)
     pinned = models.BooleanField(default=False)
     """A person wants it kept."""
@@ -48,7 +48,7 @@ class Checkpoint(models.Model):
     removed_at = models.DateTimeField(null=True)
     """When it made room for newer ones."""
     stored_at = models.DateTimeField(null=True)
-    """When the platform had all of its files, so that any node can go on from it."""
+    """When the platform had all of its files, so that any node can resume from it."""
 
     class Meta:
         ordering: ClassVar = ["run", "step"]
@@ -69,7 +69,7 @@ class Checkpoint(models.Model):
 
 
 class CheckpointFile(models.Model):
-    """A checkpoint's file that the platform holds, or is being sent, so that another node can go on from it."""
+    """A checkpoint's file that the platform holds, or is being sent, so that another node can resume from it."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoint_files")
     sha256 = models.CharField(max_length=64)

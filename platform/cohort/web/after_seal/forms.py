@@ -69,7 +69,7 @@ class RevokeForm(LifeForm):
     reason = _text(
         "Reason",
         "Why nobody may rely on this record any more. Shown in red wherever the record is, on its public page too. It "
-        "cannot be taken back; the card can still be downloaded.",
+        "cannot be undone; the card can still be downloaded.",
     )
 
 

@@ -82,7 +82,7 @@ ACTIONS = {
     "revoke": Action(
         kind=EntryKind.REVOKED,
         title="Revoke this record",
-        help="nobody may rely on it any more; cannot be taken back",
+        help="nobody may rely on it any more; cannot be undone",
         at_least=Role.ADMIN,
         form=forms.RevokeForm,
         service=services.revoke,

@@ -123,7 +123,7 @@ def _links(record: Record, logged: dict[str, int]) -> list[Item]:
         made, ended = logged.get(f"public_link_made {link.pk}"), logged.get(f"public_link_ended {link.pk}")
         found.append(Item(link.at, "Public page made", link.by.username, sign="◇", log=made))
         if link.ended_at is not None:
-            found.append(Item(link.ended_at, "Public page taken back", "", sign="◇", log=ended))
+            found.append(Item(link.ended_at, "Public page withdrawn", "", sign="◇", log=ended))
     return found
 
 

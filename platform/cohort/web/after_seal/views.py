@@ -41,12 +41,12 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
 
 @require_POST
 def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
-    """Make the record's public page, or take it back."""
+    """Make the record's public page, or withdraws it."""
     record = _record(request, slug, run_id, end, at_least=Role.OPERATOR)
     try:
         if request.POST.get("action") == "end":
             public.public_link_end(record=record, actor=person(request))
-            messages.success(request, "The public page is taken back: its address now answers as if it never was.")
+            messages.success(request, "The public page is withdrawn: its address now answers as if it never was.")
         else:
             public.public_link_make(record=record, actor=person(request))
             messages.success(request, "The public page is made. Whoever has its address can read it.")

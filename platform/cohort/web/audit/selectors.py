@@ -84,7 +84,7 @@ class Page:
     rows: list[Row]
     total: int
     following: int | None
-    """Id to go on before."""
+    """Id to continue before."""
 
 
 def page(found: QuerySet[AuditEntry], *, before: int | None) -> Page:

@@ -68,7 +68,7 @@ def log_keys(request: HttpRequest) -> JsonResponse:
 @login_not_required
 @require_safe
 def log_checkpoints(request: HttpRequest) -> JsonResponse:
-    """Every checkpoint, the smallest first; `?after=` goes on from a size."""
+    """Every checkpoint, the smallest first; `?after=` resumes from a size."""
     rows = selectors.checkpoints_after(natural(request.GET.get("after")) or -1, FEED + 1)
     shown = rows[:FEED]
     listed = [

@@ -38,7 +38,7 @@ def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
 
 @form_page
 def verifier_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """`?example=` begins with one of the examples; `from_spec` goes on with a draft that the lab was shown."""
+    """`?example=` begins with one of the examples; `from_spec` continues with a draft that the lab was shown."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     if "from_spec" in request.POST:
         return _verifier_form(request, project, RewardForm(initial=_draft(request.POST["from_spec"])))

@@ -8,7 +8,7 @@ from grpo_core.probe.report import ClassResult, ProbeReport
 
 VERDICTS = {
     "clean": "No class of wrong answers is paid.",
-    "pays_wrong": "It pays wrong answers. A run with it is held back until somebody gives a reason.",
+    "pays_wrong": "It pays wrong answers. A run with it is blocked until somebody gives a reason.",
     "rejects_right": "It pays no class of wrong answers, but refuses the reference answers themselves.",
     "undecided": "The probe decided nothing.",
 }

@@ -74,7 +74,7 @@ def newest_probes(versions: Iterable[VerifierVersion]) -> dict[int, VerifierProb
 
 
 def launches_of(version: VerifierVersion) -> list[LaunchProbe]:
-    """Launches of runs with this version although it was held back, newest first."""
+    """Launches of runs with this version although it was blocked, newest first."""
     rows = LaunchProbe.objects.filter(run__verifier_version=version, overridden=True)
     return list(rows.select_related("run", "by").order_by("-id")[:LAUNCHES_SHOWN])
 

@@ -147,7 +147,7 @@ def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
         node,
         lambda: revoke.node_revoke(node=node, actor=person(request)),
         f"{node.name} is revoked: its token is refused from now on, and what ran there has been put back into the "
-        "queue. It goes on at a node that can have one of its checkpoints. A run whose checkpoints are on this machine "
+        "queue. It resumes on a node that can have one of its checkpoints. A run whose checkpoints are on this machine "
         f"alone waits {SEARCHED.total_seconds() / 60:.0f} minutes for it to be let in again by a new token, and then "
         "fails; cancel such a run and retry it from the first step, if the machine is not to come back.",
     )

@@ -28,7 +28,7 @@ class RecordRow:
 
 
 def record_of(run: Run) -> Record | None:
-    """The newest record of the end that the run is at; None while it waits or goes on again, and until it is sealed."""
+    """The newest record of the end that the run is at; None while it waits or runs again, and until it is sealed."""
     if run.state not in WITH_A_RECORD:
         return None
     return Record.objects.filter(run=run, end=run.ends).order_by("-version").defer("document").first()

@@ -93,7 +93,7 @@ def run_pause(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     elif not refused:
         messages.success(
             request,
-            f"{run.name} is being paused: the worker has the trainer write a checkpoint and stop. It goes on from "
+            f"{run.name} is being paused: the worker has the trainer write a checkpoint and stop. It resumes from "
             "there when somebody resumes it.",
         )
     return back(request, run)
@@ -101,15 +101,15 @@ def run_pause(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_POST
 def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Of a paused run; or takes back a pause that its worker has not come to."""
+    """Of a paused run; or withdraws a pause that its worker has not come to."""
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     refused = attempted(request, run, lambda: services.run_resume(run=run, actor=person(request)))
     if not refused and run.state == RunState.QUEUED:
         header = run_header(run)
-        where = f" and goes on {header.goes_on}" if header.again else ""
+        where = f" and continues {header.goes_on}" if header.again else ""
         messages.success(request, f"{run.name} is in the queue again{where}.")
     elif not refused:
-        messages.success(request, f"{run.name} goes on: the pause was taken back before the worker came to it.")
+        messages.success(request, f"{run.name} continues: the pause was withdrawn before the worker came to it.")
     return back(request, run)
 
 

@@ -65,7 +65,7 @@ def run_extend(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     if fault:
         return _extend_page(request, run, asked=asked, fault=fault)
     run.refresh_from_db(fields=["steps_total"])
-    messages.success(request, f"{run.name} is in the queue again and goes on to step {run.steps_total:,}.")
+    messages.success(request, f"{run.name} is in the queue again and continues to step {run.steps_total:,}.")
     return back(request, run)
 
 
@@ -87,7 +87,7 @@ def _goes_on(checkpoint: Checkpoint | None) -> str:
         return "begins at its first step"
     if checkpoint.step == 0:
         return "begins at step 1 with the evaluation before training that it has"
-    return f"goes on from step {checkpoint.step:,}"
+    return f"resumes from step {checkpoint.step:,}"
 
 
 def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpResponse:

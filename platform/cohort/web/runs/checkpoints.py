@@ -1,4 +1,4 @@
-"""Checkpoints of a run as its pages show them: which can be gone on from, where they lie, which were removed."""
+"""Checkpoints of a run as its pages show them: which can be resumed from, where they lie, which were removed."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class CheckpointRow:
 
     @property
     def resumable(self) -> bool:
-        """Whether an attempt may go on from it."""
+        """Whether an attempt may resume from it."""
         held = self.checkpoint.removed_at is None or self.checkpoint.stored_at is not None
         return held and not self.checkpoint.final and not self.superseded
 
@@ -54,7 +54,7 @@ class CheckpointPage:
 
 
 def resumable_rows(run: Run, *, limit: int | None = None) -> list[CheckpointRow]:
-    """What the run's next attempt may go on from, newest first, with where each lies."""
+    """What the run's next attempt may resume from, newest first, with where each lies."""
     return _rows(resumable(run), limit)
 
 

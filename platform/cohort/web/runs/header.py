@@ -1,4 +1,4 @@
-"""What stands above every tab of a run: what it is, how far, where, when last heard of, why it waits or stands."""
+"""What stands above every tab of a run: what it is, how far, where, its last heartbeat, why it waits or stands."""
 
 import hashlib
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 HEARD_AGAIN = settings.COHORT_HEARTBEAT_SECONDS
 """So many seconds' beats are told to a page once: what it shows is never so old as to look like silence."""
 STANDS = (RunState.PAUSED, RunState.QUEUED)
-"""States of a run that no worker has and that may go on from a checkpoint."""
+"""States of a run that no worker has and that may resume from a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Header:
     waits: WaitingRow | None
     """Place in the queue and what it waits for; None unless it waits."""
     newest: Checkpoint | None
-    """What it would go on from; looked up only while no worker has it and it is to go on."""
+    """What it would resume from; looked up only while no worker has it and it is to continue."""
     moved: RunEvent | None
     """Who paused it, and when; None unless it is paused."""
     preset: Preset | None
@@ -133,7 +133,7 @@ class Header:
 
     @property
     def moving_on(self) -> bool:
-        """Its node is being emptied: it stops there at a checkpoint and goes on elsewhere."""
+        """Its node is being emptied: it stops there at a checkpoint and resumes elsewhere."""
         return self.on_worker and self.attempt is not None and self.attempt.node.draining == Draining.MOVE
 
     @property
@@ -205,7 +205,7 @@ class Header:
 
     @property
     def goes_on(self) -> str:
-        """Where the next attempt goes on from: "from step 40"."""
+        """Where the next attempt resumes from: "from step 40"."""
         if self.newest is None or self.run.from_start:
             return "at its first step"
         if self.newest.step == 0:
@@ -214,12 +214,12 @@ class Header:
 
     @property
     def seam(self) -> str:
-        """Changes when an attempt goes on from a checkpoint, so that charts know to draw that."""
+        """Changes when an attempt resumes from a checkpoint, so that charts know to draw that."""
         return f"{self.attempt.fence}:{self.attempt.resumed_step}" if self.attempt else ""
 
     @property
     def went_on(self) -> str:
-        """Where this attempt went on from; empty for one that began at the beginning."""
+        """Where this attempt resumed from; empty for one that began at the beginning."""
         step = self.attempt.resumed_step if self.attempt else None
         return "" if step is None else f"from step {step:,}" if step else "from before step 1"
 

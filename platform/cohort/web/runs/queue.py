@@ -103,7 +103,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
             for problem in error.problems:
                 form.add_error(problem.path, f"It {problem.message}.")
         else:
-            messages.success(request, f"The limits of {project.name} are set. What runs now goes on.")
+            messages.success(request, f"The limits of {project.name} are set. What runs now continues.")
             return redirect("queue", slug)
     use = project_use(project)
     free_at = hours_free_at(project, now=timezone.now()) if use.no_hours else None

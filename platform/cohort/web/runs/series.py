@@ -32,7 +32,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Seam:
-    """Where the series goes on from an earlier attempt's checkpoint."""
+    """Where the series resumes from an earlier attempt's checkpoint."""
 
     step: int
     attempt: int
@@ -55,7 +55,7 @@ def segments(run: Run) -> list[Segment]:
 
 
 def seams(run: Run) -> list[Seam]:
-    """One for each standing attempt that went on from a checkpoint, with how the attempt before it ended."""
+    """One for each standing attempt that resumed from a checkpoint, with how the attempt before it ended."""
     ends = {attempt.fence: attempt for attempt in run.attempts.only("run", "fence", "state", "end_reason")}
     found = []
     for segment in segments(run):

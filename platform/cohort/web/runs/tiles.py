@@ -74,7 +74,7 @@ def tiles(header: Header) -> tuple[Tile, ...]:
 
 
 def _clipped(header: Header) -> Tile:
-    """Share of tokens that the clip held back, below and above together; why there is none where there cannot be."""
+    """Share of tokens that were clipped, below and above together; why there is none where there cannot be."""
     run, config = header.run, header.config
     names = ("clip_ratio/low_mean", "clip_ratio/high_mean")
     if not config.algorithm.loss_spec.clips:

@@ -21,7 +21,7 @@ class AttemptRow:
 
     @property
     def began_after(self) -> int:
-        """Step of the checkpoint that it went on from; 0 is the beginning."""
+        """Step of the checkpoint that it resumed from; 0 is the beginning."""
         return self.attempt.resumed_step or 0
 
     @property
@@ -58,7 +58,7 @@ def attempt_page(run: Run, *, every: bool = False) -> AttemptPage:
 
 @dataclass(frozen=True)
 class Successor:
-    """Who took the place of something recorded: "superseded: attempt 2 went on from step 40"."""
+    """Who took the place of something recorded: "superseded: attempt 2 resumed from step 40"."""
 
     fence: int
     from_step: int | None
@@ -69,8 +69,8 @@ class Successor:
         if self.from_step is None:
             return f"superseded: attempt {self.fence} began at the first step"
         if self.from_step == 0:
-            return f"superseded: attempt {self.fence} went on from before step 1"
-        return f"superseded: attempt {self.fence} went on from step {self.from_step:,}"
+            return f"superseded: attempt {self.fence} resumed from before step 1"
+        return f"superseded: attempt {self.fence} resumed from step {self.from_step:,}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def successor(attempt: Attempt, *, step: int | None) -> Successor | None:
         return None
     later = Attempt.objects.filter(run=attempt.run_id, fence__gt=attempt.fence)
     went_on = Q() if step is None else Q(resumed_step__lt=step)
-    # One that has not said where it goes on from took nothing's place, unless it began at the beginning.
+    # One that has not said where it resumes from took nothing's place, unless it began at the beginning.
     taken = later.filter(
         Q(resumed_step__isnull=False) & went_on | (Q(resumed_step=None) if through < 0 else Q(pk=None))
     )

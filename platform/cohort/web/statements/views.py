@@ -47,14 +47,14 @@ class Item:
     form: StatementForm
     open: bool
     reason: str
-    """Why it is taken back, as it was sent; empty unless that was refused."""
+    """Why it is withdrawn, as it was sent; empty unless that was refused."""
     faults: tuple[str, ...]
-    """Why it was not taken back."""
+    """Why it was not withdrawn."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Every question with its answer; a reviewer states and takes back, an operator overrides a flag too."""
+    """Every question with its answer; a reviewer states and withdraws, an operator overrides a flag too."""
     run = run_for(request, slug, run_id)
     posted = None
     if request.method == "POST":
@@ -117,7 +117,7 @@ def _taken(request: HttpRequest, run: Run) -> Posted | None:
     try:
         if action == "withdraw":
             services.statement_withdraw(run=run, actor=actor, field=field, reason=reason)
-            messages.success(request, "Taken back. What was said stays in the history.")
+            messages.success(request, "Withdrawn. What was said stays in the history.")
         elif action == "override":
             services.flag_override(run=run, actor=actor, flag=field.partition(":")[2], reason=reason)
             messages.success(request, "The flag stays, and your reason stands beside it.")

@@ -43,7 +43,7 @@
     rows.insertAdjacentHTML("beforeend", html);
     rows.lastElementChild.querySelector("input, select")?.focus();
   };
-  // Whoever works by keyboard goes on at the row beside it, or where a row is added.
+  // Whoever works by keyboard moves on to the row beside it, or where a row is added.
   const removeRow = (row) => {
     const rows = row.parentElement, beside = row.nextElementSibling ?? row.previousElementSibling;
     row.remove();

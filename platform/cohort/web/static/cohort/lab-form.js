@@ -16,7 +16,7 @@
     lines.scrollTop = area.scrollTop;
   };
 
-  // Through execCommand, as typed text is, so that Ctrl+Z takes it back; every browser that runs htmx 2 has it.
+  // Through execCommand, as typed text is, so that Ctrl+Z undoes it; every browser that runs htmx 2 has it.
   const put = (area, text) => document.execCommand("insertText", false, text);
 
   const indent = (area, back) => {
